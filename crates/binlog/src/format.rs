@@ -1,0 +1,107 @@
+//! The format description event: version, server, header lengths and checksum of the events that follow.
+
+use crate::checksum::{CHECKSUM_LENGTH, ChecksumAlgorithm, verify_crc32};
+use crate::cursor::Cursor;
+use crate::header::{EventHeader, EventType, HEADER_LENGTH};
+use crate::{Error, Result};
+
+const SERVER_VERSION_LENGTH: usize = 50;
+const WHAT: &str = "format description event";
+
+/// How the events after it are laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatDescription {
+    /// Version string of the server that wrote the file, such as `10.11.19-MariaDB-log`.
+    pub server_version: String,
+    /// When the server started, if this is the first file since; else 0.
+    pub created_seconds: u32,
+    /// Length of the type-specific header of each event type, the first entry being type 1.
+    pub post_header_lengths: Vec<u8>,
+    /// How the events after this one are protected.
+    pub checksum: ChecksumAlgorithm,
+}
+
+impl FormatDescription {
+    /// Parses and verifies a whole event, header to checksum.
+    ///
+    /// Since MySQL 5.6 and MariaDB 5.3 the event ends with the algorithm's byte and always has room for a checksum.
+    ///
+    /// # Errors
+    /// Any error of this crate; binlog versions other than 4 and servers that know no checksums are [`Error::Unsupported`].
+    pub fn parse(event: &[u8]) -> Result<FormatDescription> {
+        let header = EventHeader::parse(event)?;
+        if header.event_type != EventType::FORMAT_DESCRIPTION {
+            return Err(Error::malformed(WHAT, format!("its type is {}", header.event_type)));
+        }
+        if header.event_length as usize != event.len() {
+            return Err(Error::malformed(WHAT, "its length field does not match its length"));
+        }
+        let mut cursor = Cursor::new(&event[HEADER_LENGTH..], WHAT);
+        let binlog_version = cursor.u16()?;
+        if binlog_version != 4 {
+            return Err(Error::unsupported("binlog version", binlog_version.to_string()));
+        }
+        let version = cursor.take(SERVER_VERSION_LENGTH)?;
+        let version_end = version.iter().position(|&b| b == 0).unwrap_or(version.len());
+        let server_version = String::from_utf8_lossy(&version[..version_end]).into_owned();
+        let created_seconds = cursor.u32()?;
+        let header_length = cursor.u8()?;
+        if usize::from(header_length) != HEADER_LENGTH {
+            return Err(Error::unsupported("event header length", header_length.to_string()));
+        }
+        let tail = cursor.rest();
+        let Some(types) = tail.len().checked_sub(1 + CHECKSUM_LENGTH) else {
+            return Err(Error::Truncated { what: WHAT, needed: 1 + CHECKSUM_LENGTH, available: tail.len() });
+        };
+        let checksum = match tail[types] {
+            0 => ChecksumAlgorithm::None,
+            1 => ChecksumAlgorithm::Crc32,
+            other => return Err(Error::unsupported("checksum algorithm", other.to_string())),
+        };
+        if checksum == ChecksumAlgorithm::Crc32 {
+            verify_crc32(event)?;
+        }
+        Ok(FormatDescription { server_version, created_seconds, post_header_lengths: tail[..types].to_vec(), checksum })
+    }
+
+    /// True if a MariaDB server wrote the file.
+    pub fn is_mariadb(&self) -> bool {
+        self.server_version.contains("MariaDB")
+    }
+
+    /// Length of the type-specific header of `event_type`, in bytes; `None` if the writer did not know the type.
+    pub fn post_header_length(&self, event_type: EventType) -> Option<usize> {
+        let index = usize::from(event_type.0).checked_sub(1)?;
+        self.post_header_lengths.get(index).map(|&length| usize::from(length))
+    }
+
+    /// Encodes a whole event that announces `checksum` for what follows it, as a replay session needs at its start.
+    pub fn encode(&self, server_id: u32, checksum: ChecksumAlgorithm) -> Vec<u8> {
+        let length =
+            HEADER_LENGTH + 2 + SERVER_VERSION_LENGTH + 4 + 1 + self.post_header_lengths.len() + 1 + CHECKSUM_LENGTH;
+        let header = EventHeader {
+            timestamp_seconds: 0,
+            event_type: EventType::FORMAT_DESCRIPTION,
+            server_id,
+            event_length: length as u32,
+            next_position: 0,
+            flags: 0,
+        };
+        let mut event = Vec::with_capacity(length);
+        event.extend_from_slice(&header.encode());
+        event.extend_from_slice(&4u16.to_le_bytes());
+        let mut version = [0; SERVER_VERSION_LENGTH];
+        let used = self.server_version.len().min(SERVER_VERSION_LENGTH - 1);
+        version[..used].copy_from_slice(&self.server_version.as_bytes()[..used]);
+        event.extend_from_slice(&version);
+        event.extend_from_slice(&self.created_seconds.to_le_bytes());
+        event.push(HEADER_LENGTH as u8);
+        event.extend_from_slice(&self.post_header_lengths);
+        event.push(match checksum {
+            ChecksumAlgorithm::None => 0,
+            ChecksumAlgorithm::Crc32 => 1,
+        });
+        crate::checksum::append_crc32(&mut event);
+        event
+    }
+}

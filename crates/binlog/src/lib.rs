@@ -1,0 +1,33 @@
+//! The binlog codec: bytes ⇄ events, rows, GTIDs and transactions.
+//!
+//! This crate does no I/O and starts no thread. Everything in it takes byte slices and gives back
+//! borrowed views or typed values; no input makes it panic, every malformed byte is an [`Error`].
+//!
+//! The tour, in the order data meets it:
+//! - [`header`]: the 19 bytes before every event, and the event types;
+//! - [`checksum`]: the CRC32 after every event;
+//! - [`format`](mod@format): the format description that says how a file is laid out;
+//! - [`gtid`]: global transaction ids and positions;
+//! - [`boundary`]: where transactions begin and end in a stream of events.
+//!
+//! Formats are those of MariaDB 10.11 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
+//! internals manual ("Binary log event types").
+
+pub mod boundary;
+pub mod checksum;
+mod cursor;
+mod error;
+pub mod format;
+pub mod gtid;
+pub mod header;
+pub mod query;
+
+pub use boundary::{Boundary, BoundaryTracker};
+pub use checksum::ChecksumAlgorithm;
+pub use error::{Error, Result};
+pub use format::FormatDescription;
+pub use gtid::{Gtid, GtidEvent, GtidPosition};
+pub use header::{EventHeader, EventType};
+
+/// The four bytes at the start of every binlog file.
+pub const FILE_MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];

@@ -1,0 +1,139 @@
+//! Query events: a statement, with everything about its session that decides what it does.
+
+use crate::cursor::Cursor;
+use crate::{Error, Result};
+
+const WHAT: &str = "Query event";
+
+/// A Query event, borrowed from its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueryEvent<'a> {
+    /// Connection id on the source; temporary tables belong to it.
+    pub thread_id: u32,
+    /// Error that the statement ended with on the source, or 0.
+    pub error_code: u16,
+    /// Default database; empty if none.
+    pub database: &'a [u8],
+    /// The raw status variables: see [`StatusVariables::parse`].
+    pub status: &'a [u8],
+    /// The statement, in the client's character set.
+    pub statement: &'a [u8],
+}
+
+impl<'a> QueryEvent<'a> {
+    /// Parses an event's body.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] or [`Error::Malformed`].
+    pub fn parse(body: &'a [u8]) -> Result<QueryEvent<'a>> {
+        let mut cursor = Cursor::new(body, WHAT);
+        let thread_id = cursor.u32()?;
+        let _execution_seconds = cursor.u32()?;
+        let database_length = usize::from(cursor.u8()?);
+        let error_code = cursor.u16()?;
+        let status_length = usize::from(cursor.u16()?);
+        let status = cursor.take(status_length)?;
+        let database = cursor.take(database_length)?;
+        if cursor.u8()? != 0 {
+            return Err(Error::malformed(WHAT, "the database name is not terminated"));
+        }
+        Ok(QueryEvent { thread_id, error_code, database, status, statement: cursor.rest() })
+    }
+
+    /// The statement for messages and parsing; bytes that are not UTF-8 are replaced.
+    pub fn statement_text(&self) -> String {
+        String::from_utf8_lossy(self.statement).into_owned()
+    }
+
+    /// True if the statement only ends the group of events before it.
+    pub fn ends_group(&self) -> bool {
+        const ENDINGS: [&[u8]; 2] = [b"COMMIT", b"ROLLBACK"];
+        const XA_ENDINGS: [&[u8]; 2] = [b"XA COMMIT ", b"XA ROLLBACK "];
+        ENDINGS.iter().any(|ending| self.statement.eq_ignore_ascii_case(ending))
+            || XA_ENDINGS.iter().any(|ending| starts_with_ignore_case(self.statement, ending))
+    }
+
+    /// True if the statement only begins a group of events.
+    pub fn begins_group(&self) -> bool {
+        self.statement.eq_ignore_ascii_case(b"BEGIN")
+    }
+}
+
+fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
+    text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+}
+
+/// The session state that a Query event carries. `None` means that the event does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusVariables {
+    /// `OPTION_…` bits: autocommit, foreign_key_checks, unique_checks, sql_auto_is_null …
+    pub flags2: Option<u32>,
+    /// `sql_mode` as a bit set.
+    pub sql_mode: Option<u64>,
+    /// `auto_increment_increment`, `auto_increment_offset`.
+    pub auto_increment: Option<(u16, u16)>,
+    /// Ids of `character_set_client`, `collation_connection`, `collation_server`.
+    pub charset: Option<(u16, u16, u16)>,
+    /// `time_zone`.
+    pub time_zone: Option<Vec<u8>>,
+    /// Number of `lc_time_names`.
+    pub lc_time_names: Option<u16>,
+    /// Id of `collation_database`.
+    pub charset_database: Option<u16>,
+    /// User and host of the definer that the source filled in.
+    pub invoker: Option<(Vec<u8>, Vec<u8>)>,
+    /// Microseconds of the statement's time stamp.
+    pub microseconds: Option<u32>,
+    /// MariaDB: flags of ALTER TABLE's two-phase logging and more.
+    pub flags3: Option<u16>,
+    /// MariaDB: the sequence number of the ALTER's start.
+    pub start_alter_sequence: Option<u64>,
+}
+
+impl StatusVariables {
+    /// Parses [`QueryEvent::status`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a variable unknown here: what follows it cannot be read, and to guess would be to risk
+    /// other data than the source's.
+    pub fn parse(status: &[u8]) -> Result<StatusVariables> {
+        let mut variables = StatusVariables::default();
+        let mut cursor = Cursor::new(status, "Query event status");
+        while !cursor.is_empty() {
+            let code = cursor.u8()?;
+            variables.parse_one(code, &mut cursor)?;
+        }
+        Ok(variables)
+    }
+
+    fn parse_one(&mut self, code: u8, cursor: &mut Cursor<'_>) -> Result<()> {
+        match code {
+            0 => self.flags2 = Some(cursor.u32()?),
+            1 => self.sql_mode = Some(cursor.u64()?),
+            2 => {
+                short_text(cursor)?;
+                cursor.take(1)?;
+            }
+            3 => self.auto_increment = Some((cursor.u16()?, cursor.u16()?)),
+            4 => self.charset = Some((cursor.u16()?, cursor.u16()?, cursor.u16()?)),
+            5 => self.time_zone = Some(short_text(cursor)?.to_vec()),
+            6 => drop(short_text(cursor)?),
+            7 => self.lc_time_names = Some(cursor.u16()?),
+            8 => self.charset_database = Some(cursor.u16()?),
+            9 => drop(cursor.u64()?),
+            10 => drop(cursor.u32()?),
+            11 => self.invoker = Some((short_text(cursor)?.to_vec(), short_text(cursor)?.to_vec())),
+            128 => self.microseconds = Some(cursor.u24()?),
+            130 => self.flags3 = Some(cursor.u16()?),
+            131 => drop(cursor.u64()?),
+            132 => self.start_alter_sequence = Some(cursor.u64()?),
+            other => return Err(Error::unsupported("Query event status variable", format!("code {other}"))),
+        }
+        Ok(())
+    }
+}
+
+fn short_text<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8]> {
+    let length = usize::from(cursor.u8()?);
+    cursor.take(length)
+}
