@@ -118,6 +118,8 @@ pub struct GtidEvent {
     pub flags: u8,
     /// Transactions with equal commit ids committed together on the source.
     pub commit_id: Option<u64>,
+    /// The second byte of flags: `FL_EXTRA_…`.
+    pub extra_flags: u8,
 }
 
 impl GtidEvent {
@@ -138,6 +140,9 @@ impl GtidEvent {
     /// The group completes a prepared XA transaction.
     pub const COMPLETED_XA: u8 = 0x80;
 
+    /// In the extra flags: the group is one phase of a two-phase ALTER TABLE (start, commit or rollback).
+    pub const EXTRA_TWO_PHASE_ALTER: u8 = 0x02 | 0x04 | 0x08;
+
     /// Parses an event's body; `server_id` is the one in its header.
     ///
     /// # Errors
@@ -151,7 +156,14 @@ impl GtidEvent {
             0 => None,
             _ => Some(cursor.u64()?),
         };
-        Ok(GtidEvent { gtid: Gtid { domain_id, server_id, sequence }, flags, commit_id })
+        if flags & (Self::PREPARED_XA | Self::COMPLETED_XA) != 0 {
+            let _format_id = cursor.u32()?;
+            let lengths = usize::from(cursor.u8()?) + usize::from(cursor.u8()?);
+            cursor.take(lengths)?;
+        }
+        // Short events are padded with zeros, which read as "no extra flags".
+        let extra_flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
+        Ok(GtidEvent { gtid: Gtid { domain_id, server_id, sequence }, flags, commit_id, extra_flags })
     }
 
     /// True if any of the `FL_…` bits in `mask` is set.

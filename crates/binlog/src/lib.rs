@@ -8,19 +8,33 @@
 //! - [`checksum`]: the CRC32 after every event;
 //! - [`format`](mod@format): the format description that says how a file is laid out;
 //! - [`gtid`]: global transaction ids and positions;
-//! - [`boundary`]: where transactions begin and end in a stream of events.
+//! - [`boundary`]: where transactions begin and end in a stream of events;
+//! - [`table_map`], [`column`]: the tables that rows events change;
+//! - [`rows`], [`image`]: the rows, measured by a plan that is made once per table;
+//! - [`compressed`]: MariaDB's compressed events;
+//! - [`query`], [`session`]: statements, and the events that give them their context;
+//! - [`value`]: what a column's bytes mean, for messages and dumps;
+//! - [`encode`]: rows events for replay.
 //!
 //! Formats are those of MariaDB 10.11 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
 //! internals manual ("Binary log event types").
 
 pub mod boundary;
 pub mod checksum;
+pub mod column;
+pub mod compressed;
 mod cursor;
+pub mod encode;
 mod error;
 pub mod format;
 pub mod gtid;
 pub mod header;
+pub mod image;
 pub mod query;
+pub mod rows;
+pub mod session;
+pub mod table_map;
+pub mod value;
 
 pub use boundary::{Boundary, BoundaryTracker};
 pub use checksum::ChecksumAlgorithm;
@@ -28,6 +42,10 @@ pub use error::{Error, Result};
 pub use format::FormatDescription;
 pub use gtid::{Gtid, GtidEvent, GtidPosition};
 pub use header::{EventHeader, EventType};
+pub use image::{ImagePlan, Span};
+pub use query::QueryEvent;
+pub use rows::{RowsEvent, RowsKind};
+pub use table_map::TableMap;
 
 /// The four bytes at the start of every binlog file.
 pub const FILE_MAGIC: [u8; 4] = [0xfe, b'b', b'i', b'n'];

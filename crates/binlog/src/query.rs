@@ -86,8 +86,8 @@ pub struct StatusVariables {
     pub microseconds: Option<u32>,
     /// MariaDB: flags of ALTER TABLE's two-phase logging and more.
     pub flags3: Option<u16>,
-    /// MariaDB: the sequence number of the ALTER's start.
-    pub start_alter_sequence: Option<u64>,
+    /// MariaDB 11.2 and later: `character_set_collations` as pairs of two-byte ids.
+    pub charset_collations: Option<Vec<u8>>,
 }
 
 impl StatusVariables {
@@ -124,9 +124,12 @@ impl StatusVariables {
             10 => drop(cursor.u32()?),
             11 => self.invoker = Some((short_text(cursor)?.to_vec(), short_text(cursor)?.to_vec())),
             128 => self.microseconds = Some(cursor.u24()?),
+            129 => drop(cursor.u64()?),
             130 => self.flags3 = Some(cursor.u16()?),
-            131 => drop(cursor.u64()?),
-            132 => self.start_alter_sequence = Some(cursor.u64()?),
+            131 => {
+                let pairs = usize::from(cursor.u8()?);
+                self.charset_collations = Some(cursor.take(pairs * 4)?.to_vec());
+            }
             other => return Err(Error::unsupported("Query event status variable", format!("code {other}"))),
         }
         Ok(())

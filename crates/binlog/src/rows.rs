@@ -1,0 +1,139 @@
+//! Rows events: which rows of which table were inserted, updated or deleted.
+
+use crate::compressed;
+use crate::cursor::Cursor;
+use crate::header::EventType;
+use crate::table_map::bit_is_set;
+use crate::{Error, Result};
+
+/// What a rows event does to its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowsKind {
+    /// Each row is an after-image.
+    Insert,
+    /// Each row is a before-image and an after-image.
+    Update,
+    /// Each row is a before-image.
+    Delete,
+}
+
+/// The last rows event of a statement.
+pub const FLAG_STATEMENT_END: u16 = 0x01;
+/// `foreign_key_checks` was off on the source.
+pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x02;
+/// `unique_checks` was off on the source.
+pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x04;
+/// The images hold all columns of the table.
+pub const FLAG_COMPLETE_ROWS: u16 = 0x08;
+/// MariaDB: CHECK constraints were off on the source.
+pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x80;
+
+/// A rows event, borrowed from its body.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsEvent<'a> {
+    /// Insert, update or delete.
+    pub kind: RowsKind,
+    /// The table map that describes the rows.
+    pub table_id: u64,
+    /// `FLAG_…` bits.
+    pub flags: u16,
+    /// Number of columns of the table.
+    pub column_count: usize,
+    /// A bit per column: is it in the first image of a row (the before-image, or an insert's after-image)?
+    pub columns: &'a [u8],
+    /// For updates, the same for the after-image; else equal to `columns`.
+    pub columns_after: &'a [u8],
+    /// The images, one after the other; compressed if `is_compressed`.
+    rows: &'a [u8],
+    is_compressed: bool,
+}
+
+impl RowsKind {
+    /// What a rows event of this type does, or `None` if the type is not a rows event known here.
+    pub fn of(event_type: EventType) -> Option<RowsKind> {
+        layout(event_type).map(|layout| layout.kind)
+    }
+}
+
+/// The three things that an event type says about a rows event's body.
+struct Layout {
+    kind: RowsKind,
+    has_extra_data: bool,
+    is_compressed: bool,
+}
+
+fn layout(event_type: EventType) -> Option<Layout> {
+    use RowsKind::{Delete, Insert, Update};
+    let (kind, has_extra_data, is_compressed) = match event_type {
+        EventType::WRITE_ROWS_V1 => (Insert, false, false),
+        EventType::UPDATE_ROWS_V1 => (Update, false, false),
+        EventType::DELETE_ROWS_V1 => (Delete, false, false),
+        EventType::WRITE_ROWS_V2 => (Insert, true, false),
+        EventType::UPDATE_ROWS_V2 => (Update, true, false),
+        EventType::DELETE_ROWS_V2 => (Delete, true, false),
+        EventType::WRITE_ROWS_COMPRESSED_V1 => (Insert, false, true),
+        EventType::UPDATE_ROWS_COMPRESSED_V1 => (Update, false, true),
+        EventType::DELETE_ROWS_COMPRESSED_V1 => (Delete, false, true),
+        EventType::WRITE_ROWS_COMPRESSED => (Insert, true, true),
+        EventType::UPDATE_ROWS_COMPRESSED => (Update, true, true),
+        EventType::DELETE_ROWS_COMPRESSED => (Delete, true, true),
+        _ => return None,
+    };
+    Some(Layout { kind, has_extra_data, is_compressed })
+}
+
+impl<'a> RowsEvent<'a> {
+    /// Parses the body of an event of type `event_type`.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Malformed`], or [`Error::Unsupported`] if the type is no rows event.
+    pub fn parse(event_type: EventType, body: &'a [u8]) -> Result<RowsEvent<'a>> {
+        let Some(layout) = layout(event_type) else {
+            return Err(Error::unsupported("rows event", event_type.to_string()));
+        };
+        let mut cursor = Cursor::new(body, "rows event");
+        let table_id = cursor.u48()?;
+        let flags = cursor.u16()?;
+        if layout.has_extra_data {
+            let length = usize::from(cursor.u16()?);
+            let Some(extra) = length.checked_sub(2) else {
+                return Err(Error::malformed("rows event", format!("extra data of {length} bytes")));
+            };
+            cursor.take(extra)?;
+        }
+        let column_count = cursor.length_encoded_count()?;
+        let bitmap_length = column_count.div_ceil(8);
+        let columns = cursor.take(bitmap_length)?;
+        let columns_after = if layout.kind == RowsKind::Update { cursor.take(bitmap_length)? } else { columns };
+        Ok(RowsEvent {
+            kind: layout.kind,
+            table_id,
+            flags,
+            column_count,
+            columns,
+            columns_after,
+            rows: cursor.rest(),
+            is_compressed: layout.is_compressed,
+        })
+    }
+
+    /// True if every image holds every column.
+    pub fn has_full_images(&self) -> bool {
+        (0..self.column_count).all(|index| bit_is_set(self.columns, index) && bit_is_set(self.columns_after, index))
+    }
+
+    /// The images, one after the other; decompressed into `buffer` if the event is compressed.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if they do not decompress, [`Error::Unsupported`] for an unknown compression.
+    pub fn images<'b>(&self, buffer: &'b mut Vec<u8>) -> Result<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        if !self.is_compressed {
+            return Ok(self.rows);
+        }
+        compressed::decompress(self.rows, buffer)?;
+        Ok(buffer)
+    }
+}
