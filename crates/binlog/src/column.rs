@@ -5,6 +5,7 @@ use crate::{Error, Result};
 
 /// A column's type code (`MYSQL_TYPE_…` as the servers number them), after unwrapping `STRING` into `ENUM` and `SET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the variants' docs name their fields")]
 pub enum ColumnType {
     /// `DECIMAL(precision, scale)`.
     Decimal { precision: u8, scale: u8 },

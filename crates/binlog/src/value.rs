@@ -27,7 +27,7 @@ impl fmt::Display for ShownValue<'_> {
             ColumnType::Enum { .. } | ColumnType::Set { .. } => write!(f, "{}", little_endian(bytes)),
             ColumnType::Year => match little_endian(bytes) {
                 0 => f.write_str("0000"),
-                year => write!(f, "{}", 1900 + year),
+                year => write!(f, "{}", 1900 + (year & 0xff)),
             },
             ColumnType::Float => match bytes.try_into() {
                 Ok(raw) => write!(f, "{}", f32::from_le_bytes(raw)),
@@ -158,7 +158,7 @@ pub fn decimal_text(precision: u8, scale: u8, bytes: &[u8]) -> String {
     };
     let whole_digits = precision.saturating_sub(scale);
     let mut whole = String::new();
-    if whole_digits % 9 > 0 {
+    if !whole_digits.is_multiple_of(9) {
         whole += &group(whole_digits % 9);
     }
     for _ in 0..whole_digits / 9 {
@@ -168,7 +168,7 @@ pub fn decimal_text(precision: u8, scale: u8, bytes: &[u8]) -> String {
     for _ in 0..scale / 9 {
         fraction += &group(9);
     }
-    if scale % 9 > 0 {
+    if !scale.is_multiple_of(9) {
         fraction += &group(scale % 9);
     }
     let whole = whole.trim_start_matches('0');
