@@ -1,1 +1,23 @@
-//! spate-schedule
+//! Decisions: what becomes of a stream of transactions before the replica sees it. Pure: no I/O, no clock, no thread.
+//!
+//! The tour, in the order data meets it:
+//! - [`batch`]: events go in, batches come out: row changes folded per table, everything else in the source's order;
+//! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
+//! - [`plan`]: what folding needs to know of a table's images, worked out once;
+//! - [`fold`]: net row changes;
+//! - [`statement`]: what kind of statement a Query event holds;
+//! - [`emit`]: net changes as chunks of events for replay.
+
+pub mod arena;
+pub mod batch;
+pub mod definition;
+pub mod emit;
+mod error;
+pub mod fold;
+pub mod plan;
+pub mod statement;
+
+pub use batch::{Answer, Batch, BatchBuilder, Item};
+pub use definition::{TableDefinition, TableName};
+pub use error::{Error, Result};
+pub use plan::TablePlan;

@@ -1,0 +1,106 @@
+//! What the replica says of a table, and what follows for folding it.
+
+use std::fmt;
+
+use spate_binlog::TableMap;
+
+/// A table's schema and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    /// The schema (database).
+    pub schema: String,
+    /// The table.
+    pub table: String,
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+/// A column as the replica defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnDefinition {
+    /// Its name.
+    pub name: String,
+    /// For numbers: has it no sign?
+    pub is_unsigned: bool,
+    /// Does the engine generate its values, and keep a counter of the highest?
+    pub is_auto_increment: bool,
+    /// Is it computed from other columns?
+    pub is_generated: bool,
+}
+
+/// A table as the replica defines it. Column indexes count from 0 in the table's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableDefinition {
+    /// Its name.
+    pub name: TableName,
+    /// Its columns, in order.
+    pub columns: Vec<ColumnDefinition>,
+    /// The primary key's columns, in key order; or, without one, those of the first unique key whose columns are all NOT
+    /// NULL, which the servers treat as the primary key. Empty: the table has neither.
+    pub row_key: Vec<usize>,
+    /// Columns of every other unique key.
+    pub unique_columns: Vec<usize>,
+    /// A unique key stands on something that row images may not show, such as an expression: any update may change it.
+    pub has_hidden_unique_key: bool,
+    /// The engine's name.
+    pub engine: String,
+    /// Can the engine roll back?
+    pub is_transactional: bool,
+    /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.
+    pub has_engine_actions: bool,
+}
+
+/// How the row changes of a table are applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoldPolicy {
+    /// As net row changes.
+    Fold,
+    /// One by one, in the source's order.
+    Ordered(OrderedReason),
+}
+
+/// Why a table's row changes are not folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderedReason {
+    /// No primary key and no unique key whose columns are all NOT NULL.
+    NoKey,
+    /// Foreign keys with CASCADE or SET NULL: the engine must see each change, in order, with checks on.
+    EngineActions,
+    /// The key is on a column that the source's table does not have.
+    KeyNotOnSource,
+}
+
+impl fmt::Display for OrderedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OrderedReason::NoKey => "it has no primary key and no unique key whose columns are all NOT NULL",
+            OrderedReason::EngineActions => "foreign keys with CASCADE or SET NULL connect it",
+            OrderedReason::KeyNotOnSource => "its key is on a column that the source's table does not have",
+        })
+    }
+}
+
+impl TableDefinition {
+    /// How changes described by `map` are applied to this table.
+    pub fn fold_policy(&self, map: &TableMap) -> FoldPolicy {
+        if self.row_key.is_empty() {
+            return FoldPolicy::Ordered(OrderedReason::NoKey);
+        }
+        if self.has_engine_actions {
+            return FoldPolicy::Ordered(OrderedReason::EngineActions);
+        }
+        if self.row_key.iter().any(|&column| column >= map.columns.len()) {
+            return FoldPolicy::Ordered(OrderedReason::KeyNotOnSource);
+        }
+        FoldPolicy::Fold
+    }
+
+    /// The index of the AUTO_INCREMENT column, if there is one.
+    pub fn auto_increment_column(&self) -> Option<usize> {
+        self.columns.iter().position(|column| column.is_auto_increment)
+    }
+}

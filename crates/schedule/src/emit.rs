@@ -1,0 +1,194 @@
+//! Net changes and ordered changes as chunks of events for replay, each chunk small enough for one packet.
+
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, append_table_map, mark_statement_end};
+use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
+use spate_binlog::{ImagePlan, RowsKind};
+
+use crate::Result;
+use crate::batch::{OrderedRows, Segment};
+use crate::definition::{FoldPolicy, OrderedReason};
+use crate::fold::{NetChange, TableFold};
+use crate::plan::TablePlan;
+
+/// Tables in one chunk: the server opens and locks them all at once.
+const TABLES_PER_CHUNK_MAX: usize = 64;
+
+/// What the source checked need not, and after folding must not, be checked again.
+const FOLDED_FLAGS: u16 = FLAG_NO_FOREIGN_KEY_CHECKS | FLAG_NO_CHECK_CONSTRAINT_CHECKS | FLAG_COMPLETE_ROWS;
+
+/// Gathers table maps and rows events until a chunk is full. A chunk is: all its table maps, then its rows events, the last
+/// marked as the end of the statement.
+pub struct ChunkWriter<S> {
+    sink: S,
+    chunk_bytes_max: usize,
+    server_id: u32,
+    maps: Vec<u8>,
+    rows: Vec<u8>,
+    tables: usize,
+    last_event: usize,
+    /// Net row changes written so far.
+    changes: u64,
+}
+
+/// The rows event that is being written, if its kind and columns fit the next row too.
+struct OpenEvent {
+    kind: RowsKind,
+    encoder: RowsEventEncoder,
+}
+
+impl<S, E> ChunkWriter<S>
+where
+    S: FnMut(&[u8]) -> std::result::Result<(), E>,
+    E: From<crate::Error>,
+{
+    /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by at most one row.
+    pub fn new(chunk_bytes_max: usize, server_id: u32, sink: S) -> ChunkWriter<S> {
+        ChunkWriter {
+            sink,
+            chunk_bytes_max,
+            server_id,
+            maps: Vec::new(),
+            rows: Vec::new(),
+            tables: 0,
+            last_event: 0,
+            changes: 0,
+        }
+    }
+
+    /// Writes all of a segment: net changes table by table, then the ordered changes.
+    ///
+    /// # Errors
+    /// What `sink` returns, or a decoding error.
+    pub fn segment(&mut self, segment: &Segment) -> std::result::Result<(), E> {
+        for fold in segment.folds() {
+            self.fold(fold)?;
+        }
+        for ordered in segment.ordered() {
+            self.ordered(ordered)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the last chunk to the sink; returns the number of net row changes written in all.
+    ///
+    /// # Errors
+    /// What `sink` returns.
+    pub fn finish(mut self) -> std::result::Result<u64, E> {
+        self.flush()?;
+        Ok(self.changes)
+    }
+
+    fn fold(&mut self, fold: &TableFold) -> std::result::Result<(), E> {
+        let changes = fold.net_changes().map_err(E::from)?;
+        let Some(images) = fold.plan.images.as_ref() else { return Ok(()) };
+        let mut table_id = None;
+        let mut open: Option<OpenEvent> = None;
+        for change in changes.iter() {
+            if self.is_full() {
+                self.close(open.take());
+                self.flush()?;
+                table_id = None;
+            }
+            let table_id = match table_id {
+                Some(id) => id,
+                None => *table_id.insert(self.map(&fold.plan)?),
+            };
+            let (kind, first, second) = match change {
+                NetChange::Delete { locator } => (RowsKind::Delete, locator, None),
+                NetChange::Update { locator, image } => (RowsKind::Update, locator, Some(image)),
+                NetChange::Insert { image } => (RowsKind::Insert, image, None),
+            };
+            if open.as_ref().is_none_or(|open| open.kind != kind) {
+                self.close(open.take());
+                let columns = if kind == RowsKind::Insert { &images.all_columns } else { &images.key_columns };
+                open = Some(self.open(kind, table_id, FOLDED_FLAGS, columns, &images.all_columns));
+            }
+            self.rows.extend_from_slice(first);
+            self.rows.extend_from_slice(second.unwrap_or_default());
+            self.changes += 1;
+        }
+        self.close(open);
+        Ok(())
+    }
+
+    /// Ordered rows keep their event's own columns and flags; a chunk ends after them, so that the next change sees them.
+    fn ordered(&mut self, ordered: &OrderedRows) -> std::result::Result<(), E> {
+        let plan = &ordered.plan;
+        let count = plan.map.columns.len();
+        let columns = ColumnBitmap { count, bits: ordered.columns.clone() };
+        let columns_after = ColumnBitmap { count, bits: ordered.columns_after.clone() };
+        let walks = ordered_walks(ordered).map_err(E::from)?;
+        let keeps_checks = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
+        let flags = if keeps_checks { ordered.flags } else { ordered.flags | FLAG_NO_FOREIGN_KEY_CHECKS };
+        let mut rest = ordered.images.as_slice();
+        while !rest.is_empty() {
+            let table_id = self.map(plan)?;
+            let event = self.open(ordered.kind, table_id, flags, &columns, &columns_after);
+            while !rest.is_empty() && !self.is_full() {
+                let mut length = 0;
+                for walk in &walks {
+                    length += walk.measure(&rest[length..], &mut []).map_err(|error| E::from(error.into()))?;
+                }
+                let (row, tail) = rest.split_at(length);
+                self.rows.extend_from_slice(row);
+                self.changes += 1;
+                rest = tail;
+            }
+            self.close(Some(event));
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.maps.len() + self.rows.len() >= self.chunk_bytes_max || self.tables >= TABLES_PER_CHUNK_MAX
+    }
+
+    fn map(&mut self, plan: &TablePlan) -> std::result::Result<u64, E> {
+        self.tables += 1;
+        let table_id = self.tables as u64;
+        append_table_map(&mut self.maps, &plan.map.body, table_id, self.server_id)
+            .map_err(|error| E::from(error.into()))?;
+        Ok(table_id)
+    }
+
+    fn open(
+        &mut self,
+        kind: RowsKind,
+        table_id: u64,
+        flags: u16,
+        columns: &ColumnBitmap,
+        columns_after: &ColumnBitmap,
+    ) -> OpenEvent {
+        let encoder =
+            RowsEventEncoder::begin(&mut self.rows, kind, table_id, self.server_id, flags, columns, columns_after);
+        OpenEvent { kind, encoder }
+    }
+
+    fn close(&mut self, open: Option<OpenEvent>) {
+        if let Some(open) = open {
+            self.last_event = open.encoder.finish(&mut self.rows);
+        }
+    }
+
+    fn flush(&mut self) -> std::result::Result<(), E> {
+        if !self.rows.is_empty() {
+            mark_statement_end(&mut self.rows, self.last_event);
+            self.maps.extend_from_slice(&self.rows);
+            (self.sink)(&self.maps)?;
+        }
+        self.maps.clear();
+        self.rows.clear();
+        self.tables = 0;
+        Ok(())
+    }
+}
+
+fn ordered_walks(ordered: &OrderedRows) -> Result<Vec<ImagePlan>> {
+    let map = &ordered.plan.map;
+    let mut walks = vec![ImagePlan::new(map, &ordered.columns, &[])?];
+    if ordered.kind == RowsKind::Update {
+        walks.push(ImagePlan::new(map, &ordered.columns_after, &[])?);
+    }
+    Ok(walks)
+}

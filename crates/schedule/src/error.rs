@@ -1,0 +1,30 @@
+//! What stops a batch from being built. All of it is definite: trying again would end the same way.
+
+use crate::definition::TableName;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A definite error; the caller adds the transaction that it stands in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The event's bytes do not decode.
+    #[error(transparent)]
+    Binlog(#[from] spate_binlog::Error),
+    /// The replica's table cannot take the source's rows.
+    #[error("table {table}: {why}")]
+    Definition {
+        /// The table.
+        table: TableName,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The binlog holds something that Spate does not apply.
+    #[error("{what} cannot be applied: {why}")]
+    Refused {
+        /// The event or statement.
+        what: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+}

@@ -1,0 +1,459 @@
+//! Folding: thousands of row changes of one table become the net change of each row.
+//!
+//! A row is known by its locator (the bytes of its row key). Of each row that was touched, the fold keeps whether it was
+//! there before, whether it is there now, and its latest image. What that makes of a sequence of changes:
+//!
+//! | before | now | net change |
+//! | --- | --- | --- |
+//! | no | yes | insert of the latest image |
+//! | yes | yes | update to the latest image |
+//! | yes | no | delete |
+//! | no | no | nothing |
+//!
+//! Two things of the source's history would be lost by that and are kept:
+//! - *AUTO_INCREMENT*: a row that came and went may have raised the table's counter. The highest such row is a *phantom*:
+//!   emitted as an insert and a delete.
+//! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an insert,
+//!   all deletes before all inserts.
+//!
+//! A phantom is inserted among rows that it never met, so its unique values could collide with one that moved. When both
+//! come together, and when a change contradicts what the fold knows, the change is not taken ([`Verdict::Cut`]): the caller
+//! ends the segment and begins another with it.
+
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use spate_binlog::{RowsKind, Span};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::arena::{Arena, Place};
+use crate::plan::{FoldPlan, TablePlan};
+use crate::{Error, Result};
+
+/// The net changes of one table within one segment.
+#[derive(Debug)]
+pub struct TableFold {
+    pub(crate) plan: Arc<TablePlan>,
+    arena: Arena,
+    entries: Vec<Entry>,
+    index: HashTable<u32>,
+    phantom: Option<Phantom>,
+    /// A unique value left a row that was there before the segment.
+    has_moved_unique_values: bool,
+    scratch: Scratch,
+}
+
+/// One touched row. Its bytes in the arena: locator, witness, image.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: u64,
+    sort_prefix: u64,
+    place: Place,
+    locator_length: u32,
+    witness_length: u32,
+    image_length: u32,
+    /// Bytes that an image may take without moving the entry.
+    image_capacity: u32,
+    was_there: bool,
+    is_there: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Phantom {
+    value: u64,
+    locator: Vec<u8>,
+    image: Vec<u8>,
+}
+
+/// Buffers that live as long as the fold, so that a row change allocates nothing.
+#[derive(Debug, Default)]
+struct Scratch {
+    locator: Vec<u8>,
+    witness: Vec<u8>,
+    spans: Vec<Span>,
+    spans_after: Vec<Span>,
+}
+
+/// What became of a row change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Folded; the number of bytes that the change took.
+    Folded(usize),
+    /// Not folded: it must come after everything folded so far.
+    Cut,
+}
+
+/// A net change, ready to be encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants' docs name their fields")]
+pub enum NetChange<'a> {
+    /// Delete the row with this locator.
+    Delete { locator: &'a [u8] },
+    /// Replace the row with this locator by this image.
+    Update { locator: &'a [u8], image: &'a [u8] },
+    /// Insert this image.
+    Insert { image: &'a [u8] },
+}
+
+/// The net changes of a table in the order in which they are applied: deletes, the phantom, updates, inserts; each by key.
+#[derive(Debug)]
+pub struct NetChanges<'a> {
+    fold: &'a TableFold,
+    /// Sorted by key.
+    deletes: Vec<u32>,
+    updates: Vec<u32>,
+    inserts: Vec<u32>,
+    phantom: Option<&'a Phantom>,
+}
+
+impl TableFold {
+    /// An empty fold.
+    ///
+    /// # Errors
+    /// [`Error::Definition`] if the table is not one that may be folded.
+    pub fn new(plan: Arc<TablePlan>) -> Result<TableFold> {
+        if plan.images.is_none() {
+            return Err(Error::Definition {
+                table: plan.definition.name.clone(),
+                why: "it may not be folded".to_owned(),
+            });
+        }
+        Ok(TableFold {
+            plan,
+            arena: Arena::default(),
+            entries: Vec::new(),
+            index: HashTable::new(),
+            phantom: None,
+            has_moved_unique_values: false,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// True if no row change has been folded.
+    pub fn is_untouched(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// True if images of `plan`'s table map can be folded among this fold's.
+    pub(crate) fn has_shape_of(&self, plan: &Arc<TablePlan>) -> bool {
+        let same = |one: &[u8], other: &[u8]| one.get(6..) == other.get(6..);
+        Arc::ptr_eq(&self.plan, plan) || same(&self.plan.map.body, &plan.map.body)
+    }
+
+    /// Folds the row change at the start of `images`, which holds full images.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if the images cannot be measured.
+    pub fn take(&mut self, kind: RowsKind, images: &[u8]) -> Result<Verdict> {
+        let plan = Arc::clone(&self.plan);
+        let Some(plan) = plan.images.as_ref() else { return Ok(Verdict::Cut) };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.spans.resize(plan.walk.tracked_count(), Span::default());
+        scratch.spans_after.resize(plan.walk.tracked_count(), Span::default());
+        let verdict = self.take_with(plan, kind, images, &mut scratch);
+        self.scratch = scratch;
+        verdict
+    }
+
+    fn take_with(&mut self, plan: &FoldPlan, kind: RowsKind, images: &[u8], scratch: &mut Scratch) -> Result<Verdict> {
+        let length = plan.walk.measure(images, &mut scratch.spans)?;
+        let first = &images[..length];
+        let taken = match kind {
+            RowsKind::Insert => self.insert(plan, first, scratch),
+            RowsKind::Delete => self.delete(plan, first, scratch),
+            RowsKind::Update => {
+                let rest = &images[length..];
+                let after_length = plan.walk.measure(rest, &mut scratch.spans_after)?;
+                let after = &rest[..after_length];
+                let taken = self.update(plan, first, after, scratch);
+                return Ok(if taken { Verdict::Folded(length + after_length) } else { Verdict::Cut });
+            }
+        };
+        Ok(if taken { Verdict::Folded(length) } else { Verdict::Cut })
+    }
+
+    fn insert(&mut self, plan: &FoldPlan, image: &[u8], scratch: &mut Scratch) -> bool {
+        plan.locator(image, &scratch.spans, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        match self.find(hash, &scratch.locator) {
+            None => {
+                scratch.witness.clear();
+                let sort_prefix = plan.sort_prefix(image, &scratch.spans);
+                self.add(hash, sort_prefix, scratch, Some(image), false);
+                true
+            }
+            Some(index) if self.entries[index].is_there => false,
+            Some(index) => {
+                if self.entries[index].was_there && plan.has_witness() {
+                    if self.phantom.is_some() {
+                        return false;
+                    }
+                    self.has_moved_unique_values = true;
+                }
+                self.replace_image(index, image);
+                true
+            }
+        }
+    }
+
+    fn delete(&mut self, plan: &FoldPlan, image: &[u8], scratch: &mut Scratch) -> bool {
+        plan.locator(image, &scratch.spans, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        let Some(index) = self.find(hash, &scratch.locator) else {
+            plan.witness(image, &scratch.spans, &mut scratch.witness);
+            let sort_prefix = plan.sort_prefix(image, &scratch.spans);
+            self.add(hash, sort_prefix, scratch, None, true);
+            return true;
+        };
+        let entry = self.entries[index];
+        if !entry.is_there {
+            return false;
+        }
+        if !entry.was_there && !self.remember_phantom(plan, image, scratch) {
+            return false;
+        }
+        self.entries[index].is_there = false;
+        true
+    }
+
+    fn update(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
+        if !plan.same_locator((before, &scratch.spans), (after, &scratch.spans_after)) {
+            return self.move_row(plan, before, after, scratch);
+        }
+        plan.locator(before, &scratch.spans, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        let found = self.find(hash, &scratch.locator);
+        if found.is_some_and(|index| !self.entries[index].is_there) {
+            return false;
+        }
+        if plan.has_witness() && !self.note_unique_move(plan, before, after, scratch) {
+            return false;
+        }
+        match found {
+            Some(index) => self.replace_image(index, after),
+            None => {
+                plan.witness(before, &scratch.spans, &mut scratch.witness);
+                let sort_prefix = plan.sort_prefix(before, &scratch.spans);
+                self.add(hash, sort_prefix, scratch, Some(after), true);
+            }
+        }
+        true
+    }
+
+    /// An update that changes the row key: a delete and an insert, both or neither.
+    fn move_row(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
+        if plan.has_witness() {
+            if self.phantom.is_some() {
+                return false;
+            }
+            self.has_moved_unique_values = true;
+        }
+        plan.locator(after, &scratch.spans_after, &mut scratch.locator);
+        let target = self.find(xxh3_64(&scratch.locator), &scratch.locator);
+        if target.is_some_and(|index| self.entries[index].is_there) || !self.delete(plan, before, scratch) {
+            return false;
+        }
+        std::mem::swap(&mut scratch.spans, &mut scratch.spans_after);
+        self.insert(plan, after, scratch)
+    }
+
+    /// Notes that an update moves a unique value; false if a phantom could collide with it.
+    fn note_unique_move(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
+        let mut witness = std::mem::take(&mut scratch.witness);
+        plan.witness(before, &scratch.spans, &mut witness);
+        let before_length = witness.len();
+        let mut after_witness = Vec::new();
+        plan.witness(after, &scratch.spans_after, &mut after_witness);
+        let moves = witness[..before_length] != after_witness[..];
+        scratch.witness = witness;
+        if moves && self.phantom.is_some() {
+            return false;
+        }
+        self.has_moved_unique_values |= moves;
+        true
+    }
+
+    /// Remembers the highest AUTO_INCREMENT value among rows that came and went; false if it could collide.
+    fn remember_phantom(&mut self, plan: &FoldPlan, image: &[u8], scratch: &Scratch) -> bool {
+        let Some(value) = plan.auto_increment(image, &scratch.spans) else { return true };
+        if self.phantom.as_ref().is_some_and(|phantom| phantom.value >= value) {
+            return true;
+        }
+        if self.has_moved_unique_values {
+            return false;
+        }
+        let phantom = self.phantom.get_or_insert_with(|| Phantom { value, locator: Vec::new(), image: Vec::new() });
+        phantom.value = value;
+        phantom.locator.clear();
+        phantom.locator.extend_from_slice(&scratch.locator);
+        phantom.image.clear();
+        phantom.image.extend_from_slice(image);
+        true
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, locator: &[u8]) -> Option<usize> {
+        let is_it = |&index: &u32| {
+            let entry = &self.entries[index as usize];
+            entry.hash == hash && self.locator_of(entry) == locator
+        };
+        self.index.find(hash, is_it).map(|&index| index as usize)
+    }
+
+    /// Adds the row whose locator and witness are in `scratch`.
+    fn add(&mut self, hash: u64, sort_prefix: u64, scratch: &Scratch, image: Option<&[u8]>, was_there: bool) {
+        let (locator, witness) = (&scratch.locator, &scratch.witness);
+        let image_length = image.map_or(0, <[u8]>::len);
+        let place = self.arena.allocate(locator.len() + witness.len() + image_length);
+        let slot = self.arena.at_mut(place, locator.len() + witness.len() + image_length);
+        let (head, rest) = slot.split_at_mut(locator.len());
+        head.copy_from_slice(locator);
+        let (middle, tail) = rest.split_at_mut(witness.len());
+        middle.copy_from_slice(witness);
+        tail.copy_from_slice(image.unwrap_or_default());
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            hash,
+            sort_prefix,
+            place,
+            locator_length: locator.len() as u32,
+            witness_length: witness.len() as u32,
+            image_length: image_length as u32,
+            image_capacity: image_length as u32,
+            was_there,
+            is_there: image.is_some(),
+        });
+        let entries = &self.entries;
+        self.index.insert_unique(hash, index, |&index| entries[index as usize].hash);
+    }
+
+    fn replace_image(&mut self, index: usize, image: &[u8]) {
+        let entry = self.entries[index];
+        let head = (entry.locator_length + entry.witness_length) as usize;
+        let place = if image.len() <= entry.image_capacity as usize {
+            entry.place
+        } else {
+            let place = self.arena.allocate(head + image.len());
+            let kept = self.arena.at(entry.place, head).to_vec();
+            self.arena.at_mut(place, head).copy_from_slice(&kept);
+            self.entries[index].image_capacity = image.len() as u32;
+            place
+        };
+        self.arena.at_mut(place, head + image.len())[head..].copy_from_slice(image);
+        let entry = &mut self.entries[index];
+        entry.place = place;
+        entry.image_length = image.len() as u32;
+        entry.is_there = true;
+    }
+
+    #[inline]
+    fn locator_of(&self, entry: &Entry) -> &[u8] {
+        self.arena.at(entry.place, entry.locator_length as usize)
+    }
+
+    fn image_of(&self, entry: &Entry) -> &[u8] {
+        let head = (entry.locator_length + entry.witness_length) as usize;
+        &self.arena.at(entry.place, head + entry.image_length as usize)[head..]
+    }
+
+    fn witness_of(&self, entry: &Entry) -> &[u8] {
+        let (start, length) = (entry.locator_length as usize, entry.witness_length as usize);
+        &self.arena.at(entry.place, start + length)[start..]
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.arena.memory_bytes()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.index.capacity() * (size_of::<u32>() + 1)
+    }
+
+    /// Sorts and classifies the net changes.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if a kept image cannot be measured, which would be a defect.
+    pub fn net_changes(&self) -> Result<NetChanges<'_>> {
+        let mut changes = NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None };
+        let Some(plan) = self.plan.images.as_ref() else { return Ok(changes) };
+        let mut order: Vec<(u64, u32)> =
+            self.entries.iter().enumerate().map(|(index, entry)| (entry.sort_prefix, index as u32)).collect();
+        order.sort_unstable_by(|one, other| {
+            let locator = |index: u32| self.locator_of(&self.entries[index as usize]);
+            one.0.cmp(&other.0).then_with(|| locator(one.1).cmp(locator(other.1)))
+        });
+        let mut highest_inserted = 0;
+        let mut spans = vec![Span::default(); plan.walk.tracked_count()];
+        let mut witness = Vec::new();
+        for (_, index) in order {
+            let entry = &self.entries[index as usize];
+            match (entry.was_there, entry.is_there) {
+                (false, false) => {}
+                (true, false) => changes.deletes.push(index),
+                (false, true) => changes.inserts.push(index),
+                (true, true) => {
+                    if self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
+                        changes.deletes.push(index);
+                        changes.inserts.push(index);
+                    } else {
+                        changes.updates.push(index);
+                    }
+                }
+            }
+            if self.phantom.is_some() && entry.is_there {
+                let image = self.image_of(entry);
+                plan.walk.measure(image, &mut spans)?;
+                highest_inserted = highest_inserted.max(plan.auto_increment(image, &spans).unwrap_or(0));
+            }
+        }
+        changes.phantom = self.phantom.as_ref().filter(|phantom| phantom.value > highest_inserted);
+        Ok(changes)
+    }
+
+    fn moves_unique_values(
+        &self,
+        plan: &FoldPlan,
+        entry: &Entry,
+        spans: &mut [Span],
+        witness: &mut Vec<u8>,
+    ) -> Result<bool> {
+        if self.plan.definition.has_hidden_unique_key {
+            return Ok(true);
+        }
+        if !plan.has_witness() {
+            return Ok(false);
+        }
+        let image = self.image_of(entry);
+        plan.walk.measure(image, spans)?;
+        plan.witness(image, spans, witness);
+        Ok(self.witness_of(entry) != witness.as_slice())
+    }
+}
+
+impl<'a> NetChanges<'a> {
+    /// Number of net row changes; an update that became a delete and an insert counts twice.
+    pub fn len(&self) -> usize {
+        self.deletes.len() + self.updates.len() + self.inserts.len() + if self.phantom.is_some() { 2 } else { 0 }
+    }
+
+    /// True if nothing is left to do.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The changes, in the order in which they are to be applied.
+    pub fn iter(&self) -> impl Iterator<Item = NetChange<'a>> + '_ {
+        let fold = self.fold;
+        let entry = move |&index: &u32| &fold.entries[index as usize];
+        let deletes = self.deletes.iter().map(entry).map(|entry| NetChange::Delete { locator: fold.locator_of(entry) });
+        let phantom = self.phantom.iter().flat_map(|phantom| {
+            [NetChange::Insert { image: &phantom.image }, NetChange::Delete { locator: &phantom.locator }]
+        });
+        let updates = self
+            .updates
+            .iter()
+            .map(entry)
+            .map(|entry| NetChange::Update { locator: fold.locator_of(entry), image: fold.image_of(entry) });
+        let inserts = self.inserts.iter().map(entry).map(|entry| NetChange::Insert { image: fold.image_of(entry) });
+        deletes.chain(phantom).chain(updates).chain(inserts)
+    }
+}

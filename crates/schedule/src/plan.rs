@@ -1,0 +1,211 @@
+//! What folding needs to know of a table's images, worked out once per table map.
+
+use std::sync::Arc;
+
+use spate_binlog::column::{ColumnType, Measure};
+use spate_binlog::encode::ColumnBitmap;
+use spate_binlog::value::ShownValue;
+use spate_binlog::{ImagePlan, Span, TableMap};
+
+use crate::definition::{FoldPolicy, TableDefinition};
+use crate::{Error, Result};
+
+/// A table map joined with the replica's definition of the table.
+///
+/// The *locator* of a row is an image that holds only the row key's columns, in the table's order: it identifies the row
+/// byte for byte (a stored row's images always carry its stored bytes, whatever the collation), and it is all that the
+/// server needs as a before-image. The *witness* is the concatenation of the columns of all other unique keys.
+#[derive(Debug)]
+pub struct TablePlan {
+    /// The source's table map.
+    pub map: TableMap,
+    /// The replica's definition.
+    pub definition: Arc<TableDefinition>,
+    /// How its changes are applied.
+    pub policy: FoldPolicy,
+    /// Walks full images; tracks `tracked`. `None` if the table is not folded.
+    pub(crate) images: Option<FoldPlan>,
+}
+
+/// The part of a plan that only folded tables have.
+#[derive(Debug)]
+pub(crate) struct FoldPlan {
+    pub(crate) walk: ImagePlan,
+    /// Slots of the row key's columns, in the table's order.
+    locator_slots: Vec<usize>,
+    /// Slots of the row key's columns in key order, with what makes them sortable.
+    sort_columns: Vec<(usize, ColumnType, bool)>,
+    /// Slots of the columns of other unique keys.
+    witness_slots: Vec<usize>,
+    auto_increment: Option<(usize, ColumnType, bool)>,
+    pub(crate) all_columns: ColumnBitmap,
+    pub(crate) key_columns: ColumnBitmap,
+    locator_null_bytes: usize,
+}
+
+impl TablePlan {
+    /// Joins what the source and the replica say of a table.
+    ///
+    /// # Errors
+    /// [`Error::Definition`] if the replica's table cannot take the source's rows.
+    pub fn new(map: TableMap, definition: Arc<TableDefinition>) -> Result<TablePlan> {
+        if definition.columns.len() < map.columns.len() {
+            let (source, replica) = (map.columns.len(), definition.columns.len());
+            let why = format!("the source's rows have {source} columns, the replica's table has {replica}");
+            return Err(Error::Definition { table: definition.name.clone(), why });
+        }
+        if !definition.is_transactional {
+            let why = format!("its engine {} cannot roll back, so exactly-once is not certain", definition.engine);
+            return Err(Error::Definition { table: definition.name.clone(), why });
+        }
+        let policy = definition.fold_policy(&map);
+        let images = match policy {
+            FoldPolicy::Fold => Some(FoldPlan::new(&map, &definition)?),
+            FoldPolicy::Ordered(_) => None,
+        };
+        Ok(TablePlan { map, definition, policy, images })
+    }
+
+    /// The row key of the row in a full or partial image, for people: `id=5, name='x'`.
+    pub fn describe_key(&self, columns: &[u8], image: &[u8]) -> String {
+        let key: &[usize] = &self.definition.row_key;
+        let Ok(walk) = ImagePlan::new(&self.map, columns, key) else { return "key not in the image".to_owned() };
+        let mut spans = vec![Span::default(); key.len()];
+        if walk.measure(image, &mut spans).is_err() {
+            return "unreadable image".to_owned();
+        }
+        let mut text = String::new();
+        for (span, &column) in spans.iter().zip(key) {
+            let definition = &self.definition.columns[column];
+            let comma = if text.is_empty() { "" } else { ", " };
+            if span.is_null {
+                text += &format!("{comma}{}=NULL", definition.name);
+                continue;
+            }
+            let value = ShownValue {
+                column_type: self.map.columns[column],
+                bytes: span.value(image),
+                is_unsigned: definition.is_unsigned,
+            };
+            text += &format!("{comma}{}={value}", definition.name);
+        }
+        text
+    }
+}
+
+impl FoldPlan {
+    fn new(map: &TableMap, definition: &TableDefinition) -> Result<FoldPlan> {
+        let count = map.columns.len();
+        let all_columns = ColumnBitmap::all(count);
+        let mut tracked: Vec<usize> = definition.row_key.clone();
+        tracked.extend(definition.unique_columns.iter().copied().filter(|&column| column < count));
+        tracked.extend(definition.auto_increment_column().filter(|&column| column < count));
+        tracked.sort_unstable();
+        tracked.dedup();
+        let slot = |column: &usize| tracked.iter().position(|wanted| wanted == column);
+        let mut key_sorted = definition.row_key.clone();
+        key_sorted.sort_unstable();
+        let typed = |column: usize| {
+            slot(&column).map(|slot| (slot, map.columns[column], definition.columns[column].is_unsigned))
+        };
+        Ok(FoldPlan {
+            walk: ImagePlan::new(map, &all_columns.bits, &tracked)?,
+            locator_slots: key_sorted.iter().filter_map(slot).collect(),
+            sort_columns: definition.row_key.iter().filter_map(|&column| typed(column)).collect(),
+            witness_slots: definition.unique_columns.iter().filter_map(slot).collect(),
+            auto_increment: definition.auto_increment_column().filter(|&column| column < count).and_then(typed),
+            key_columns: ColumnBitmap::only(count, &definition.row_key),
+            all_columns,
+            locator_null_bytes: definition.row_key.len().div_ceil(8),
+        })
+    }
+
+    /// Writes the locator of the row in `image` into `output`, replacing what it held.
+    #[inline]
+    pub(crate) fn locator(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
+        output.clear();
+        output.resize(self.locator_null_bytes, 0);
+        for &slot in &self.locator_slots {
+            output.extend_from_slice(spans[slot].field(image));
+        }
+    }
+
+    /// True if two images have the same locator.
+    #[inline]
+    pub(crate) fn same_locator(&self, one: (&[u8], &[Span]), other: (&[u8], &[Span])) -> bool {
+        self.locator_slots.iter().all(|&slot| one.1[slot].field(one.0) == other.1[slot].field(other.0))
+    }
+
+    /// True if the table has unique keys besides the row key.
+    #[inline]
+    pub(crate) fn has_witness(&self) -> bool {
+        !self.witness_slots.is_empty()
+    }
+
+    /// Writes the witness of the row in `image` into `output`, replacing what it held: for each column a byte that says
+    /// whether it is NULL, and its field.
+    #[inline]
+    pub(crate) fn witness(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
+        output.clear();
+        for &slot in &self.witness_slots {
+            output.push(u8::from(spans[slot].is_null));
+            output.extend_from_slice(spans[slot].field(image));
+        }
+    }
+
+    /// The AUTO_INCREMENT value of the row, if the table has such a column and the value is positive.
+    #[inline]
+    pub(crate) fn auto_increment(&self, image: &[u8], spans: &[Span]) -> Option<u64> {
+        let (slot, column_type, is_unsigned) = self.auto_increment?;
+        if spans[slot].is_null || !column_type.is_integer() {
+            return None;
+        }
+        let bytes = spans[slot].value(image);
+        let value = bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let is_negative = !is_unsigned && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        if is_negative || value == 0 { None } else { Some(value) }
+    }
+
+    /// The first eight bytes of the row key in a form that sorts as numbers and as most collations do. Only locality
+    /// depends on it, never correctness.
+    #[inline]
+    pub(crate) fn sort_prefix(&self, image: &[u8], spans: &[Span]) -> u64 {
+        let mut prefix = [0u8; 8];
+        let mut used = 0;
+        for &(slot, column_type, is_unsigned) in &self.sort_columns {
+            let value = spans[slot].value(image);
+            let taken = value.len().min(8 - used);
+            let target = &mut prefix[used..used + taken];
+            if is_little_endian(column_type) {
+                for (to, from) in target.iter_mut().zip(value.iter().rev()) {
+                    *to = *from;
+                }
+                if column_type.is_integer() && !is_unsigned && taken > 0 {
+                    target[0] ^= 0x80;
+                }
+            } else {
+                target.copy_from_slice(&value[..taken]);
+            }
+            used += taken;
+            if used == 8 {
+                break;
+            }
+        }
+        u64::from_be_bytes(prefix)
+    }
+}
+
+fn is_little_endian(column_type: ColumnType) -> bool {
+    let is_number = column_type.is_numeric() && !matches!(column_type, ColumnType::Decimal { .. });
+    let is_packed = matches!(
+        column_type,
+        ColumnType::Date
+            | ColumnType::Year
+            | ColumnType::Enum { .. }
+            | ColumnType::Set { .. }
+            | ColumnType::TimeOld
+            | ColumnType::DatetimeOld
+            | ColumnType::TimestampOld
+    );
+    (is_number || is_packed) && matches!(column_type.measure(), Measure::Fixed(_))
+}
