@@ -1,1 +1,4 @@
 //! spate-replica
+pub mod endpoint;
+pub mod verify;
+pub mod wire;

@@ -1,0 +1,331 @@
+//! Where a server is and who we are there: [`Endpoint`], from text, from the vendors' option files, from the environment.
+//!
+//! What is said first wins: every `with_…` only fills in what is still missing. The text form has no place for a password,
+//! because what stands on a command line stands in every process list; a [`Secret`] never shows itself.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+mod option_file;
+
+/// The port of MySQL and MariaDB where nothing else is said.
+pub const DEFAULT_PORT: u16 = 3306;
+
+/// The groups that Spate reads in an option file, as the vendors' clients read theirs.
+pub const OPTION_GROUPS: [&str; 3] = ["client", "client-mariadb", "spate"];
+
+/// What is wrong with an endpoint or an option file. Never contains a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// The text is not of the form `[user@]host[:port]` or `[user@]/path/to/socket`.
+    #[error("not an endpoint: {why} (expected [user@]host[:port], [user@][ipv6]:port or [user@]/path/to/socket)")]
+    Malformed {
+        /// What is wrong, without the text itself.
+        why: String,
+    },
+    /// Neither the text nor an option file names a user.
+    #[error("no user for {address}: write user@{address}, or put user= into an option file")]
+    UserMissing {
+        /// The address that lacks a user.
+        address: String,
+    },
+    /// Neither the text nor an option file names a host or a socket.
+    #[error("no host and no socket: write user@host[:port], or put host= or socket= into an option file")]
+    AddressMissing,
+    /// An option file cannot be read.
+    #[error("cannot read option file {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        why: String,
+    },
+    /// An option file has a line that cannot be understood.
+    #[error("option file {}, line {line}: {why}", path.display())]
+    OptionFile {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, without the value.
+        why: String,
+    },
+    /// An environment variable for a password is not UTF-8.
+    #[error("environment variable {name} is not UTF-8")]
+    Environment {
+        /// The variable.
+        name: String,
+    },
+}
+
+/// A password. `Debug` shows that there is one, and no more.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a password.
+    pub fn new(secret: impl Into<String>) -> Secret {
+        Secret(secret.into())
+    }
+
+    /// The password itself, for the authentication exchange and nothing else.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// Over the network.
+    Tcp {
+        /// A name or an address, IPv6 without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// Over a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Where a server is, and the account to use there. Parts may be missing until an option file fills them in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    user: Option<String>,
+    password: Option<Secret>,
+    host: Option<String>,
+    port: Option<u16>,
+    socket: Option<PathBuf>,
+}
+
+impl Endpoint {
+    /// An endpoint over TCP.
+    pub fn tcp(user: impl Into<String>, host: impl Into<String>, port: u16) -> Endpoint {
+        Endpoint { user: Some(user.into()), host: Some(host.into()), port: Some(port), ..Endpoint::default() }
+    }
+
+    /// An endpoint over a Unix socket.
+    pub fn unix(user: impl Into<String>, socket: impl Into<PathBuf>) -> Endpoint {
+        Endpoint { user: Some(user.into()), socket: Some(socket.into()), ..Endpoint::default() }
+    }
+
+    /// Sets the password, if there is none yet.
+    #[must_use]
+    pub fn with_password(mut self, password: Secret) -> Endpoint {
+        self.password.get_or_insert(password);
+        self
+    }
+
+    /// Takes the password from an environment variable, if it is set and there is no password yet.
+    ///
+    /// # Errors
+    /// [`EndpointError::Environment`] if the variable is not UTF-8.
+    pub fn with_password_variable(self, name: &str) -> Result<Endpoint, EndpointError> {
+        match std::env::var(name) {
+            Ok(password) => Ok(self.with_password(Secret::new(password))),
+            Err(std::env::VarError::NotPresent) => Ok(self),
+            Err(std::env::VarError::NotUnicode(_)) => Err(EndpointError::Environment { name: name.to_owned() }),
+        }
+    }
+
+    /// Fills in what is missing from an option file (`user`, `password`, `host`, `port`, `socket`) as the vendors' clients
+    /// read it: in the given groups, later lines over earlier ones. The file's host and socket count only if neither is
+    /// known yet.
+    ///
+    /// # Errors
+    /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].
+    pub fn with_option_file(mut self, path: &Path, groups: &[&str]) -> Result<Endpoint, EndpointError> {
+        let found = option_file::read(path, groups)?;
+        self.user = self.user.or(found.user);
+        self.password = self.password.or(found.password);
+        if self.host.is_none() && self.socket.is_none() {
+            self.host = found.host;
+            self.socket = found.socket;
+        }
+        self.port = self.port.or(found.port);
+        Ok(self)
+    }
+
+    /// The address. A socket counts before a host, unless the host is explicitly another machine's or `127.0.0.1`.
+    ///
+    /// # Errors
+    /// [`EndpointError::AddressMissing`].
+    pub fn address(&self) -> Result<Address, EndpointError> {
+        match (&self.socket, &self.host) {
+            (Some(socket), None) => Ok(Address::Unix(socket.clone())),
+            (Some(socket), Some(host)) if host == "localhost" => Ok(Address::Unix(socket.clone())),
+            (_, Some(host)) => Ok(Address::Tcp { host: host.clone(), port: self.port.unwrap_or(DEFAULT_PORT) }),
+            (None, None) => Err(EndpointError::AddressMissing),
+        }
+    }
+
+    /// The account's name.
+    ///
+    /// # Errors
+    /// [`EndpointError::UserMissing`], and [`EndpointError::AddressMissing`] if not even that is known.
+    pub fn user(&self) -> Result<&str, EndpointError> {
+        match &self.user {
+            Some(user) => Ok(user),
+            None => Err(EndpointError::UserMissing { address: self.address()?.to_string() }),
+        }
+    }
+
+    /// The password, if one is known.
+    pub fn password(&self) -> Option<&Secret> {
+        self.password.as_ref()
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match self.address() {
+            Ok(address) => address.fmt(f),
+            Err(_) => f.write_str("(no address)"),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
+        let (user, place) = split_user(text);
+        if let Some(user) = user {
+            if user.is_empty() {
+                return Err(malformed("the user before the @ is empty"));
+            }
+            if user.contains(':') {
+                return Err(malformed(
+                    "a password does not belong here, every process list would show it; use an option file",
+                ));
+            }
+        }
+        let user = user.map(str::to_owned);
+        if place.starts_with('/') {
+            return Ok(Endpoint { user, socket: Some(PathBuf::from(place)), ..Endpoint::default() });
+        }
+        let (host, port) = split_port(place)?;
+        if host.is_empty() {
+            return Err(malformed("the host is empty"));
+        }
+        Ok(Endpoint { user, host: Some(host.to_owned()), port, ..Endpoint::default() })
+    }
+}
+
+fn malformed(why: &str) -> EndpointError {
+    EndpointError::Malformed { why: why.to_owned() }
+}
+
+/// A user may contain an @ and so may a socket's path; a host may not.
+fn split_user(text: &str) -> (Option<&str>, &str) {
+    if text.starts_with('/') {
+        return (None, text);
+    }
+    let at = text.find("@/").or_else(|| text.rfind('@'));
+    match at {
+        Some(at) => (Some(&text[..at]), &text[at + 1..]),
+        None => (None, text),
+    }
+}
+
+fn split_port(place: &str) -> Result<(&str, Option<u16>), EndpointError> {
+    if let Some(rest) = place.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(|| malformed("the [ is never closed"))?;
+        return match after.strip_prefix(':') {
+            Some(port) => Ok((host, Some(parse_port(port)?))),
+            None if after.is_empty() => Ok((host, None)),
+            None => Err(malformed("only a port may follow the ]")),
+        };
+    }
+    match place.split_once(':') {
+        None => Ok((place, None)),
+        Some((_, rest)) if rest.contains(':') => Err(malformed("an IPv6 address needs brackets, as in [::1]:3306")),
+        Some((host, port)) => Ok((host, Some(parse_port(port)?))),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, EndpointError> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(malformed("the port is not a number from 1 to 65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> String {
+        let endpoint: Endpoint = text.parse().unwrap();
+        format!("{} {}", endpoint.user.as_deref().unwrap_or("-"), endpoint.address().unwrap())
+    }
+
+    #[test]
+    fn text_forms() {
+        assert_eq!(parsed("repl@db1"), "repl db1:3306");
+        assert_eq!(parsed("repl@db1:3307"), "repl db1:3307");
+        assert_eq!(parsed("db1:3307"), "- db1:3307");
+        assert_eq!(parsed("a@b@db1"), "a@b db1:3306");
+        assert_eq!(parsed("repl@[::1]:3307"), "repl [::1]:3307");
+        assert_eq!(parsed("[fe80::1]"), "- [fe80::1]:3306");
+        assert_eq!(parsed("repl@/run/my@sql.sock"), "repl /run/my@sql.sock");
+        assert_eq!(parsed("/run/a@/b.sock"), "- /run/a@/b.sock");
+    }
+
+    #[test]
+    fn wrong_text_is_refused_and_never_repeated() {
+        for text in ["", "repl@", "@db1", "db1:", "db1:0", "db1:65536", "::1", "[::1", "[::1]x", "u:geheim@db1"] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(!error.contains("geheim"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let endpoint: Endpoint = "db1".parse().unwrap();
+        assert!(endpoint.user().unwrap_err().to_string().contains("user@db1:3306"));
+        assert_eq!(Endpoint::default().address().unwrap_err(), EndpointError::AddressMissing);
+    }
+
+    #[test]
+    fn a_password_never_shows() {
+        let endpoint = Endpoint::tcp("repl", "db1", 3306).with_password(Secret::new("geheim"));
+        assert!(!format!("{endpoint:?} {endpoint:#?} {endpoint}").contains("geheim"));
+        assert_eq!(endpoint.password().map(Secret::expose), Some("geheim"));
+    }
+
+    #[test]
+    fn what_is_said_first_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("my.cnf");
+        let text = "[client]\nuser=filed\npassword=p\nhost=elsewhere\nport=3311\nsocket=/run/x.sock\n";
+        std::fs::write(&path, text).unwrap();
+        let read = |text: &str| text.parse::<Endpoint>().unwrap().with_option_file(&path, &OPTION_GROUPS).unwrap();
+        assert_eq!(read("me@db1").to_string(), "me@db1:3311");
+        assert_eq!(read("db1:3312").to_string(), "filed@db1:3312");
+        assert_eq!(read("/tmp/y.sock").to_string(), "filed@/tmp/y.sock");
+        let from_file = Endpoint::default().with_option_file(&path, &OPTION_GROUPS).unwrap();
+        assert_eq!(from_file.to_string(), "filed@elsewhere:3311");
+        assert_eq!(from_file.with_password(Secret::new("later")).password().map(Secret::expose), Some("p"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Compares a source and a replica, table by table, at exactly the same position.

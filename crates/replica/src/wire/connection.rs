@@ -1,0 +1,327 @@
+//! [`Connection`]: statements, one at a time or many in flight, and the raw packets of a binlog dump.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::error::{Error, Peer, Result};
+use super::link::Link;
+use super::login::{Credentials, Greeting, log_in};
+use super::result::{
+    Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, is_error, is_stream_end, parse_error,
+};
+use super::stream::{ShutdownHandle, Stream};
+use super::version::ServerVersion;
+use crate::endpoint::{Endpoint, Secret};
+
+const COM_QUIT: u8 = 0x01;
+const COM_QUERY: u8 = 0x03;
+
+/// How to connect.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// What the server is to us, for messages: `source` or `replica`.
+    pub role: String,
+    /// For the connection and for each step of the login.
+    pub connect_timeout: Duration,
+    /// How long to wait for the server's next bytes before [`Error::Timeout`]; `None` is for ever.
+    pub read_timeout: Option<Duration>,
+    /// How long to wait for the server to take our bytes before the connection counts as lost; `None` is for ever.
+    pub write_timeout: Option<Duration>,
+    /// With the plugins `caching_sha2_password` and `sha256_password` over TCP: ask the server for its public key. Whoever can
+    /// redirect the connection could send a key of their own, so it is not done unless asked for.
+    pub request_public_key: bool,
+}
+
+impl ConnectOptions {
+    /// Ten seconds to connect, no other limit.
+    pub fn new(role: impl Into<String>) -> ConnectOptions {
+        ConnectOptions {
+            role: role.into(),
+            connect_timeout: Duration::from_secs(10),
+            read_timeout: None,
+            write_timeout: None,
+            request_public_key: false,
+        }
+    }
+}
+
+/// A session on a server, in the character set utf8mb4 and without a default database.
+///
+/// Answers come in the order of the statements. Invariant: `in_flight` is the number of statements sent whose answer has
+/// not been received whole; everything but [`Connection::send_query`] and [`Connection::receive_result`] wants it to be
+/// zero. When `unusable` is set an answer was abandoned halfway, and nothing that arrives has a meaning any more.
+#[derive(Debug)]
+pub struct Connection {
+    link: Link,
+    greeting: Greeting,
+    answer: Answer,
+    /// For each statement in flight, the sequence number that its answer begins with.
+    in_flight: VecDeque<u8>,
+    unusable: bool,
+}
+
+impl Connection {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], [`Error::Login`] and [`Error::LoginMethod`] with the user and the address, never the password;
+    /// [`Error::Endpoint`] if the endpoint is incomplete.
+    pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
+        let address = endpoint.address()?;
+        let credentials = Credentials {
+            user: endpoint.user()?,
+            password: endpoint.password().map(Secret::expose).unwrap_or_default(),
+            request_public_key: options.request_public_key,
+        };
+        let peer = Peer::new(&options.role, endpoint);
+        let connect = |error| Error::Connect { peer: peer.clone(), error };
+        let stream = Stream::connect(&address, options.connect_timeout).map_err(connect)?;
+        stream.set_read_timeout(Some(options.connect_timeout)).map_err(connect)?;
+        stream.set_write_timeout(options.write_timeout).map_err(connect)?;
+        let mut link = Link::new(peer, stream);
+        let greeting = log_in(&mut link, &credentials)?;
+        let mut connection =
+            Connection { link, greeting, answer: Answer::default(), in_flight: VecDeque::new(), unusable: false };
+        connection.set_read_timeout(options.read_timeout)?;
+        Ok(connection)
+    }
+
+    /// Who is at the other end, for messages.
+    pub fn peer(&self) -> &Peer {
+        &self.link.peer
+    }
+
+    /// The server's vendor and version.
+    pub fn server_version(&self) -> &ServerVersion {
+        &self.greeting.version
+    }
+
+    /// The server's number of this connection, as in its process list and in `KILL`.
+    pub fn connection_id(&self) -> u32 {
+        self.greeting.connection_id
+    }
+
+    /// Sets how long to wait for the server's next bytes; `None` is for ever.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the operating system refuses.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Result<()> {
+        self.link.stream.set_read_timeout(timeout).map_err(|error| self.link.lost(error))
+    }
+
+    /// A handle that ends this connection from another thread.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the operating system refuses.
+    pub fn shutdown_handle(&self) -> Result<ShutdownHandle> {
+        self.link.stream.shutdown_handle().map_err(|error| self.link.lost(error))
+    }
+
+    /// Executes a statement and keeps its rows: for small results. Of a multi-statement, the first part's. A statement
+    /// without rows gives an empty set without columns.
+    ///
+    /// # Errors
+    /// [`Error::Server`]; any other error, a timeout too, leaves the connection unusable.
+    pub fn query(&mut self, sql: &str) -> Result<ResultSet> {
+        let mut set: Option<ResultSet> = None;
+        self.run(sql.as_bytes(), &mut set)?;
+        Ok(set.unwrap_or_default())
+    }
+
+    /// Executes a statement and shows its rows one by one, holding none: for large results. On `Break` the rest is
+    /// received, but not shown.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub fn for_each_row(&mut self, sql: &str, see: impl FnMut(Row<'_>) -> ControlFlow<()>) -> Result<Outcome> {
+        self.run(sql.as_bytes(), &mut Showing { see, is_over: false })
+    }
+
+    /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with the number of the statement that failed; those after it were not executed. Any other error,
+    /// a timeout too, leaves the connection unusable.
+    pub fn execute(&mut self, sql: &[u8]) -> Result<Outcome> {
+        self.run(sql, &mut Discard)
+    }
+
+    fn run(&mut self, sql: &[u8], sink: &mut dyn RowSink) -> Result<Outcome> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
+        }
+        self.send_query(sql)?;
+        let outcome = self.receive(sink);
+        if outcome.as_ref().is_err_and(|error| error.is_timeout()) {
+            // The sink is gone, so the rest of the answer has nowhere to go.
+            self.unusable = true;
+        }
+        outcome
+    }
+
+    /// Sends a statement without waiting for its answer: [`Connection::receive_result`] does. Several may be in flight; keep
+    /// their answers small, as the server stops reading when it cannot write.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], or the server's last words as [`Error::Server`].
+    pub fn send_query(&mut self, sql: &[u8]) -> Result<()> {
+        self.send_query_parts(&[sql])
+    }
+
+    /// Sends a statement given in parts, which are not copied together.
+    ///
+    /// # Errors
+    /// As [`Connection::send_query`].
+    pub fn send_query_parts(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let first = self.send(COM_QUERY, parts)?;
+        if self.in_flight.is_empty() {
+            self.link.expect_sequence(Some(first));
+        }
+        self.in_flight.push_back(first);
+        Ok(())
+    }
+
+    /// Waits for the answer to the oldest statement in flight. Rows are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Server`] with the number of the failing statement within its multi-statement: the answer has been received.
+    /// [`Error::Timeout`]: nothing is lost, call again.
+    pub fn receive_result(&mut self) -> Result<Outcome> {
+        self.receive(&mut Discard)
+    }
+
+    /// How many statements have been sent whose answer has not been received.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    fn receive(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
+        self.check_usable()?;
+        if self.in_flight.is_empty() {
+            return Err(self.link.protocol("no answer is due"));
+        }
+        loop {
+            let place = self.link.receive()?;
+            let step = self.answer.step(self.link.payload(&place), self.greeting.deprecate_eof, sink);
+            match step {
+                Ok(None) => {}
+                Ok(Some(outcome)) => {
+                    self.end_answer();
+                    return Ok(outcome);
+                }
+                Err(AnswerError::Server(error)) => {
+                    self.end_answer();
+                    return Err(Error::Server { peer: self.link.peer.clone(), error });
+                }
+                Err(AnswerError::Malformed(why)) => {
+                    self.unusable = true;
+                    return Err(self.link.protocol(why));
+                }
+            }
+        }
+    }
+
+    fn end_answer(&mut self) {
+        self.in_flight.pop_front();
+        if let Some(first) = self.in_flight.front() {
+            self.link.expect_sequence(Some(*first));
+        }
+    }
+
+    /// Sends any command, such as a binlog dump's. What comes back is up to [`Connection::next_packet`].
+    ///
+    /// # Errors
+    /// As [`Connection::send_query`].
+    pub fn send_command(&mut self, command: u8, payload: &[u8]) -> Result<()> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a command while answers are still to be received"));
+        }
+        let first = self.send(command, &[payload])?;
+        self.link.expect_sequence(Some(first));
+        Ok(())
+    }
+
+    /// Waits for the next packet after [`Connection::send_command`] and lends out its payload; `None` is the packet that ends
+    /// a stream. Payloads over 16 MiB come joined.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the packet is an error; [`Error::Timeout`]: nothing is lost, call again.
+    pub fn next_packet(&mut self) -> Result<Option<&[u8]>> {
+        self.check_usable()?;
+        let place = self.link.receive()?;
+        if is_error(self.link.payload(&place)) {
+            return Err(match parse_error(self.link.payload(&place), 0) {
+                Some(error) => Error::Server { peer: self.link.peer.clone(), error },
+                None => self.link.protocol("an error packet is cut short"),
+            });
+        }
+        let payload = self.link.payload(&place);
+        Ok((!is_stream_end(payload)).then_some(payload))
+    }
+
+    /// True if [`Connection::next_packet`] will not wait. (A packet too large for the buffer is not noticed.)
+    pub fn has_buffered_packet(&self) -> bool {
+        self.link.has_buffered_packet()
+    }
+
+    /// Sends a payload in the midst of a stream of packets, as a semi-synchronous replica acknowledges. After the first one
+    /// the sequence numbers of the packets that come are no longer looked at: servers count on differently.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn write_packet_raw(&mut self, payload: &[u8]) -> Result<()> {
+        self.check_usable()?;
+        self.link.send(0, &[payload])?;
+        self.link.expect_sequence(None);
+        Ok(())
+    }
+
+    /// Returns the sequence number that the answer begins with: one for each packet that the payload took.
+    fn send(&mut self, command: u8, parts: &[&[u8]]) -> Result<u8> {
+        self.check_usable()?;
+        let command = [command];
+        let mut all = Vec::with_capacity(parts.len() + 1);
+        all.push(command.as_slice());
+        all.extend_from_slice(parts);
+        match self.link.send(0, &all) {
+            Ok(next) => Ok(next),
+            Err(error) => {
+                self.unusable = true;
+                match self.in_flight.is_empty() {
+                    true => Err(self.link.last_words(error)),
+                    false => Err(error),
+                }
+            }
+        }
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match self.unusable {
+            true => Err(self.link.protocol("the connection was given up in the midst of an answer")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Says goodbye, so that the server does not count an aborted client. Whether it hears it does not matter.
+    fn drop(&mut self) {
+        if self.in_flight.is_empty() && !self.unusable {
+            let _unheard = self.link.send(0, &[&[COM_QUIT]]);
+        }
+    }
+}
+
+struct Showing<F> {
+    see: F,
+    is_over: bool,
+}
+
+impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for Showing<F> {
+    fn columns(&mut self, _statement: usize, _names: &[String]) {}
+
+    fn row(&mut self, _statement: usize, row: Row<'_>) {
+        self.is_over = self.is_over || (self.see)(row).is_break();
+    }
+}

@@ -1,0 +1,187 @@
+//! What can go wrong between us and a server, and whether trying again can help.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::endpoint::EndpointError;
+
+/// Shorthand for results of this module.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Who is at the other end, for messages: `source (repl@127.0.0.1:3306)`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Peer(Arc<str>);
+
+impl Peer {
+    /// Names the other end by its role and endpoint.
+    pub fn new(role: &str, endpoint: impl fmt::Display) -> Peer {
+        Peer(format!("{role} ({endpoint})").into())
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An error that a server sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerError {
+    /// The vendor's error number, such as 1062.
+    pub code: u16,
+    /// The SQLSTATE; empty in errors before the login.
+    pub sql_state: String,
+    /// The server's text.
+    pub message: String,
+    /// Which statement of a multi-statement failed, from 0. The later ones were not executed.
+    pub statement: usize,
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {}", self.code)?;
+        if !self.sql_state.is_empty() {
+            write!(f, " ({})", self.sql_state)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Error numbers after which the same statement may succeed, on this connection or on a new one.
+const TRANSIENT_CODES: [u16; 21] = [
+    1020, // record has changed since last read (snapshot isolation)
+    1040, // too many connections
+    1053, // server shutdown in progress
+    1152, // aborted connection
+    1158, 1159, 1160, 1161, // the server's own network errors
+    1184, // new aborting connection
+    1203, // the user has too many connections
+    1205, // lock wait timeout
+    1213, // deadlock
+    1317, // query interrupted: someone killed it
+    1479, // transaction branch was rolled back: deadlock (XA)
+    1613, // transaction branch was rolled back: timeout (XA)
+    1614, // transaction branch was rolled back: deadlock detected (XA)
+    1927, // connection was killed (MariaDB)
+    2006, 2013, // connection lost, as a server that is a client itself reports it
+    3169, // session was killed (MySQL)
+    4031, // disconnected for inactivity (MySQL)
+];
+
+impl ServerError {
+    /// True if trying again later can help.
+    pub fn is_transient(&self) -> bool {
+        TRANSIENT_CODES.contains(&self.code)
+    }
+}
+
+/// Why talking to a server failed. No variant ever holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The endpoint is incomplete.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// No connection came about.
+    #[error("cannot connect to the {peer}: {error}")]
+    Connect {
+        /// Who was called.
+        peer: Peer,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// The server refused the login.
+    #[error("cannot log in to the {peer}: {error}")]
+    Login {
+        /// Who refused.
+        peer: Peer,
+        /// What the server says.
+        error: ServerError,
+    },
+    /// The login needs something that Spate cannot or will not do.
+    #[error("cannot log in to the {peer}: {why}")]
+    LoginMethod {
+        /// Who asked for it.
+        peer: Peer,
+        /// What was asked for, and what to do instead.
+        why: String,
+    },
+    /// The server answered a statement or a command with an error.
+    #[error("{peer}: {error}")]
+    Server {
+        /// Who answered.
+        peer: Peer,
+        /// The answer.
+        error: ServerError,
+    },
+    /// The connection broke.
+    #[error("lost the connection to the {peer}: {error}")]
+    Lost {
+        /// Who is gone.
+        peer: Peer,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// Nothing came within the read timeout. Reading packets and receiving results can simply be tried again.
+    #[error("no answer from the {peer} within the read timeout")]
+    Timeout {
+        /// Who is silent.
+        peer: Peer,
+    },
+    /// The server sent what the protocol does not allow, or the connection was used against its rules.
+    #[error("protocol error with the {peer}: {why}")]
+    Protocol {
+        /// Who sent it.
+        peer: Peer,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl Error {
+    /// True if trying again later, perhaps on a new connection, can help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Connect { error, .. } => {
+                !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+            }
+            Error::Login { error, .. } | Error::Server { error, .. } => error.is_transient(),
+            Error::Lost { .. } | Error::Timeout { .. } => true,
+            Error::Endpoint(_) | Error::LoginMethod { .. } | Error::Protocol { .. } => false,
+        }
+    }
+
+    /// True if nothing came within the read timeout; the connection is still usable for reading.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Error::Timeout { .. })
+    }
+
+    /// True if the connection is of no more use, whatever is tried on it.
+    pub fn is_connection_lost(&self) -> bool {
+        match self {
+            Error::Server { error, .. } => matches!(error.code, 1053 | 1927 | 3169 | 4031),
+            Error::Timeout { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// The server's error, if it was the server that failed.
+    pub fn server_error(&self) -> Option<&ServerError> {
+        match self {
+            Error::Login { error, .. } | Error::Server { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The server's error number, if it was the server that failed.
+    pub fn code(&self) -> Option<u16> {
+        self.server_error().map(|error| error.code)
+    }
+}

@@ -1,0 +1,81 @@
+//! A socket with packets on it, before and after the login: where I/O errors become [`Error`]s that name the peer.
+
+use std::io;
+use std::time::Duration;
+
+use super::error::{Error, Peer, Result};
+use super::packet::{PacketReader, Place, ReadError, write_payload};
+use super::result::{is_error, parse_error};
+use super::stream::Stream;
+
+/// How long to wait for the reason after a write has failed.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    pub(super) stream: Stream,
+    reader: PacketReader,
+}
+
+impl Link {
+    pub(super) fn new(peer: Peer, stream: Stream) -> Link {
+        Link { peer, stream, reader: PacketReader::new() }
+    }
+
+    /// Waits for the next payload; [`Link::payload`] shows it.
+    pub(super) fn receive(&mut self) -> Result<Place> {
+        self.reader.fill(&mut self.stream).map_err(|error| match error {
+            ReadError::Io(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Error::Timeout { peer: self.peer.clone() }
+            }
+            ReadError::Io(error) => self.lost(error),
+            ReadError::Malformed(why) => self.protocol(why),
+        })
+    }
+
+    pub(super) fn payload(&self, place: &Place) -> &[u8] {
+        self.reader.payload(place)
+    }
+
+    /// Sends one payload. Returns the sequence number that an answer to it begins with.
+    pub(super) fn send(&mut self, sequence: u8, parts: &[&[u8]]) -> Result<u8> {
+        write_payload(&mut self.stream, sequence, parts).map_err(|error| self.lost(error))
+    }
+
+    pub(super) fn expect_sequence(&mut self, first: Option<u8>) {
+        self.reader.expect_sequence(first);
+    }
+
+    /// The sequence number due next, from either side.
+    pub(super) fn next_sequence(&self) -> u8 {
+        self.reader.next_sequence()
+    }
+
+    pub(super) fn has_buffered_packet(&self) -> bool {
+        self.reader.has_buffered_packet()
+    }
+
+    pub(super) fn lost(&self, error: io::Error) -> Error {
+        Error::Lost { peer: self.peer.clone(), error }
+    }
+
+    pub(super) fn protocol(&self, why: impl Into<String>) -> Error {
+        Error::Protocol { peer: self.peer.clone(), why: why.into() }
+    }
+
+    /// After a failed write: the server may have said why before it closed the connection.
+    pub(super) fn last_words(&mut self, failure: Error) -> Error {
+        if self.stream.set_read_timeout(Some(LAST_WORDS_TIMEOUT)).is_err() {
+            return failure;
+        }
+        self.expect_sequence(None);
+        match self.receive() {
+            Ok(place) if is_error(self.payload(&place)) => match parse_error(self.payload(&place), 0) {
+                Some(error) => Error::Server { peer: self.peer.clone(), error },
+                None => failure,
+            },
+            _ => failure,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The connection to a server: the client/server protocol of MySQL and MariaDB, blocking, over std sockets.
+//!
+//! Our own, because Spate needs three things of it that the ready-made clients do not have: several statements in flight on
+//! one connection, the raw packets of a binlog dump without an allocation or a system call for each, and the bytes of
+//! the semi-synchronous prefix. The cryptography of the logins comes from `mysql_common`.
+//!
+//! The tour, from the wire up:
+//! - `stream`: the socket;
+//! - `packet`: the socket's bytes cut into packets, and packets written; `link` gives their errors a name;
+//! - `login`: the handshake and the authentication plugins;
+//! - `result`: the packets of an answer, decoded by a state machine without I/O;
+//! - [`Connection`]: all of it together;
+//! - [`quote`]: names and values as SQL text; [`ServerVersion`]: who answers.
+//!
+//! Formats are those of the MariaDB knowledge base ("Client/server protocol") and the MySQL internals manual.
+
+mod connection;
+mod error;
+mod link;
+mod login;
+mod packet;
+pub mod quote;
+mod result;
+mod stream;
+#[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub use connection::{ConnectOptions, Connection};
+pub use error::{Error, Peer, Result, ServerError};
+pub use result::{Outcome, ResultSet, Row};
+pub use stream::ShutdownHandle;
+pub use version::{ServerVersion, Vendor};

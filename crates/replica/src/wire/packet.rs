@@ -1,0 +1,353 @@
+//! Packets: a length of three bytes, a sequence number, the payload. A payload of 16 MiB − 1 goes on in the next packet.
+//!
+//! [`PacketReader`] is made for the binlog stream at full speed: it reads the socket in large pieces and lends out
+//! payloads where they lie, so a packet costs neither a system call nor an allocation. Reading is resumable: after a
+//! read timeout everything that has arrived is still there, and the next call goes on in the middle of the packet.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::ops::Range;
+
+/// The payload length that says "there is more in the next packet".
+const PIECE_LENGTH_MAX: usize = 0xff_ffff;
+const HEADER_LENGTH: usize = 4;
+/// Of one system call. At 500 MB/s of binlog this makes 2,000 reads a second.
+const BUFFER_LENGTH: usize = 256 * 1024;
+/// A joined payload's memory above this is given back before the next packet.
+const JOINED_KEPT_MAX: usize = 16 * 1024 * 1024;
+/// No server sends more: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header to it.
+const PAYLOAD_LENGTH_MAX: usize = (1 << 30) + 64 * 1024;
+
+#[derive(Debug)]
+pub(super) enum ReadError {
+    Io(io::Error),
+    Malformed(String),
+}
+
+/// Where a whole payload lies; valid until the next [`PacketReader::fill`].
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Buffer(Range<usize>),
+    Joined,
+}
+
+#[derive(Debug)]
+pub(super) struct PacketReader {
+    buffer: Box<[u8]>,
+    /// `buffer[unread]` has been received and not lent out.
+    unread: Range<usize>,
+    /// A payload too large for the buffer, under assembly or lent out.
+    joined: Vec<u8>,
+    state: State,
+    sequence: Option<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A payload begins; `joined` belongs to nobody.
+    First,
+    /// `missing` more bytes belong to `joined`, and then another packet if `more`.
+    Joining { missing: usize, more: bool },
+}
+
+impl PacketReader {
+    pub(super) fn new() -> PacketReader {
+        PacketReader {
+            buffer: vec![0; BUFFER_LENGTH].into_boxed_slice(),
+            unread: 0..0,
+            joined: Vec::new(),
+            state: State::First,
+            sequence: None,
+        }
+    }
+
+    /// From now on the packets' sequence numbers must rise from `first`; with `None` they are not looked at.
+    pub(super) fn expect_sequence(&mut self, first: Option<u8>) {
+        self.sequence = first;
+    }
+
+    /// The sequence number that is due next; 0 if they are not looked at.
+    pub(super) fn next_sequence(&self) -> u8 {
+        self.sequence.unwrap_or(0)
+    }
+
+    pub(super) fn payload(&self, place: &Place) -> &[u8] {
+        match place {
+            Place::Buffer(range) => &self.buffer[range.clone()],
+            Place::Joined => &self.joined,
+        }
+    }
+
+    /// True if the next whole payload is here already.
+    pub(super) fn has_buffered_packet(&self) -> bool {
+        if self.state != State::First {
+            return false;
+        }
+        match self.buffer[self.unread.clone()] {
+            [a, b, c, _sequence, ref rest @ ..] => {
+                let length = piece_length([a, b, c]);
+                length < PIECE_LENGTH_MAX && length <= rest.len()
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits for the next whole payload.
+    pub(super) fn fill(&mut self, stream: &mut impl Read) -> Result<Place, ReadError> {
+        loop {
+            match self.state {
+                State::First => {
+                    let length = self.fill_header(stream)?;
+                    if length == PIECE_LENGTH_MAX || HEADER_LENGTH + length > self.buffer.len() {
+                        self.begin_joined();
+                        self.begin_piece(length)?;
+                        continue;
+                    }
+                    self.fill_buffer(stream, HEADER_LENGTH + length)?;
+                    self.check_sequence(self.buffer[self.unread.start + 3])?;
+                    let start = self.unread.start + HEADER_LENGTH;
+                    self.unread.start = start + length;
+                    return Ok(Place::Buffer(start..start + length));
+                }
+                State::Joining { missing: 0, more: false } => {
+                    self.state = State::First;
+                    return Ok(Place::Joined);
+                }
+                State::Joining { missing: 0, more: true } => {
+                    let length = self.fill_header(stream)?;
+                    self.begin_piece(length)?;
+                }
+                State::Joining { missing, more } => self.fill_joined(stream, missing, more)?,
+            }
+        }
+    }
+
+    fn begin_joined(&mut self) {
+        self.joined.clear();
+        if self.joined.capacity() > JOINED_KEPT_MAX {
+            self.joined = Vec::new();
+        }
+    }
+
+    /// Takes the header at the front of the buffer; its payload goes into `joined`.
+    fn begin_piece(&mut self, length: usize) -> Result<(), ReadError> {
+        self.check_sequence(self.buffer[self.unread.start + 3])?;
+        if self.joined.len() + length > PAYLOAD_LENGTH_MAX {
+            return Err(ReadError::Malformed(format!("a packet is longer than {PAYLOAD_LENGTH_MAX} bytes")));
+        }
+        self.unread.start += HEADER_LENGTH;
+        self.joined.reserve_exact(length);
+        self.state = State::Joining { missing: length, more: length == PIECE_LENGTH_MAX };
+        Ok(())
+    }
+
+    fn fill_joined(&mut self, stream: &mut impl Read, missing: usize, more: bool) -> Result<(), ReadError> {
+        let length_before = self.joined.len();
+        let here = missing.min(self.unread.len());
+        let from = self.unread.start;
+        self.joined.extend_from_slice(&self.buffer[from..from + here]);
+        self.unread.start += here;
+        let outcome = stream.take((missing - here) as u64).read_to_end(&mut self.joined);
+        let missing = missing - (self.joined.len() - length_before);
+        self.state = State::Joining { missing, more };
+        match outcome {
+            Ok(_) if missing == 0 => Ok(()),
+            Ok(_) => Err(ReadError::Io(closed())),
+            Err(error) => Err(ReadError::Io(error)),
+        }
+    }
+
+    /// Makes sure that a header is in the buffer and gives the length in it.
+    fn fill_header(&mut self, stream: &mut impl Read) -> Result<usize, ReadError> {
+        self.fill_buffer(stream, HEADER_LENGTH)?;
+        let start = self.unread.start;
+        Ok(piece_length([self.buffer[start], self.buffer[start + 1], self.buffer[start + 2]]))
+    }
+
+    /// Makes sure that `needed` unread bytes are in the buffer, in one piece.
+    fn fill_buffer(&mut self, stream: &mut impl Read, needed: usize) -> Result<(), ReadError> {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        }
+        if self.unread.start + needed > self.buffer.len() {
+            self.buffer.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
+        }
+        while self.unread.len() < needed {
+            match stream.read(&mut self.buffer[self.unread.end..]) {
+                Ok(0) => return Err(ReadError::Io(closed())),
+                Ok(count) => self.unread.end += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(ReadError::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sequence(&mut self, found: u8) -> Result<(), ReadError> {
+        match &mut self.sequence {
+            Some(expected) if *expected != found => {
+                Err(ReadError::Malformed(format!("packet {found} arrived where packet {expected} was due")))
+            }
+            Some(expected) => {
+                *expected = expected.wrapping_add(1);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed it")
+}
+
+fn piece_length([a, b, c]: [u8; 3]) -> usize {
+    u32::from_le_bytes([a, b, c, 0]) as usize
+}
+
+/// Writes one payload, given in parts, as one packet or several; the parts are not copied. Returns the sequence number
+/// after the last packet.
+pub(super) fn write_payload(stream: &mut impl Write, mut sequence: u8, parts: &[&[u8]]) -> io::Result<u8> {
+    let mut left: usize = parts.iter().map(|part| part.len()).sum();
+    let mut parts = parts.iter().copied();
+    let mut part: &[u8] = &[];
+    loop {
+        let piece = left.min(PIECE_LENGTH_MAX);
+        let [a, b, c, ..] = (piece as u32).to_le_bytes();
+        let header = [a, b, c, sequence];
+        let mut slices = vec![IoSlice::new(&header)];
+        let mut missing = piece;
+        while missing > 0 {
+            if part.is_empty() {
+                match parts.next() {
+                    Some(next) => part = next,
+                    None => break,
+                }
+            }
+            let (now, later) = part.split_at(missing.min(part.len()));
+            slices.push(IoSlice::new(now));
+            part = later;
+            missing -= now.len();
+        }
+        write_all_slices(stream, &mut slices)?;
+        sequence = sequence.wrapping_add(1);
+        left -= piece;
+        // A payload that fills its last packet is followed by an empty one.
+        if piece < PIECE_LENGTH_MAX {
+            return Ok(sequence);
+        }
+    }
+}
+
+fn write_all_slices(stream: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    // Leading empty slices would make a write of nothing look like a closed stream.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match stream.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives bytes in pieces of `step`, with a timeout before each.
+    struct Trickle<'a> {
+        bytes: &'a [u8],
+        step: usize,
+        late: bool,
+    }
+
+    impl Read for Trickle<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.late = !self.late;
+            if self.late {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let count = self.step.min(buffer.len()).min(self.bytes.len());
+            buffer[..count].copy_from_slice(&self.bytes[..count]);
+            self.bytes = &self.bytes[count..];
+            Ok(count)
+        }
+    }
+
+    fn fill(reader: &mut PacketReader, stream: &mut impl Read) -> Result<Vec<u8>, ReadError> {
+        loop {
+            match reader.fill(stream) {
+                Ok(place) => return Ok(reader.payload(&place).to_vec()),
+                Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn payload(length: usize) -> Vec<u8> {
+        (0..length).map(|index| (index * 31 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn payloads_of_every_size_survive_timeouts_at_every_read() {
+        let lengths = [
+            0,
+            1,
+            BUFFER_LENGTH - HEADER_LENGTH,
+            BUFFER_LENGTH - HEADER_LENGTH + 1,
+            PIECE_LENGTH_MAX - 1,
+            PIECE_LENGTH_MAX,
+            PIECE_LENGTH_MAX + 1,
+            2 * PIECE_LENGTH_MAX,
+            3,
+        ];
+        let mut bytes = Vec::new();
+        let mut sequence = 7;
+        for length in lengths {
+            let whole = payload(length);
+            let (front, back) = whole.split_at(length / 3);
+            sequence = write_payload(&mut bytes, sequence, &[front, &[], back]).unwrap();
+        }
+        let mut reader = PacketReader::new();
+        reader.expect_sequence(Some(7));
+        let mut stream = Trickle { bytes: &bytes, step: 100_003, late: false };
+        for length in lengths {
+            assert!(fill(&mut reader, &mut stream).unwrap() == payload(length), "{length}");
+        }
+        match fill(&mut reader, &mut stream) {
+            Err(ReadError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn packets_out_of_order_are_refused() {
+        let mut bytes = Vec::new();
+        write_payload(&mut bytes, 1, &[b"a"]).unwrap();
+        write_payload(&mut bytes, 3, &[b"b"]).unwrap();
+        let mut reader = PacketReader::new();
+        reader.expect_sequence(Some(1));
+        let mut stream = bytes.as_slice();
+        assert_eq!(fill(&mut reader, &mut stream).unwrap(), b"a");
+        assert!(matches!(fill(&mut reader, &mut stream), Err(ReadError::Malformed(_))));
+    }
+
+    #[test]
+    fn a_buffered_packet_is_known_without_reading() {
+        let mut bytes = Vec::new();
+        write_payload(&mut bytes, 0, &[b"first"]).unwrap();
+        write_payload(&mut bytes, 0, &[b"second"]).unwrap();
+        write_payload(&mut bytes, 0, &[b"third"]).unwrap();
+        bytes.pop();
+        let mut reader = PacketReader::new();
+        assert!(!reader.has_buffered_packet());
+        let mut stream = bytes.as_slice();
+        assert_eq!(fill(&mut reader, &mut stream).unwrap(), b"first");
+        assert!(reader.has_buffered_packet());
+        assert_eq!(fill(&mut reader, &mut stream).unwrap(), b"second");
+        assert!(!reader.has_buffered_packet(), "the third lacks a byte");
+    }
+}

@@ -1,0 +1,58 @@
+//! Names and values as SQL text that means the same under every `sql_mode` and every connection character set.
+//!
+//! A backslash in a quoted string means two different things, depending on `NO_BACKSLASH_ESCAPES`; so strings that hold one
+//! are written in hexadecimal. Identifiers are quoted with backticks, which `ANSI_QUOTES` leaves alone.
+
+use std::fmt::Write as _;
+
+/// A name in backticks.
+pub fn identifier(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// `schema`.`table`.
+pub fn qualified(schema: &str, table: &str) -> String {
+    format!("{}.{}", identifier(schema), identifier(table))
+}
+
+/// Arbitrary bytes as a binary string: `x'00ff'`. It compares by bytes, not by a collation.
+pub fn bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(3 + 2 * bytes.len());
+    text.push_str("x'");
+    for byte in bytes {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
+}
+
+/// Text as a string in the character set utf8mb4; compared with a column, the column's collation counts.
+pub fn text(value: &str) -> String {
+    let is_plain = value.chars().all(|character| !character.is_control() && character != '\\');
+    match is_plain && value.is_ascii() {
+        true => format!("'{}'", value.replace('\'', "''")),
+        false => format!("_utf8mb4 {}", bytes(value.as_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        assert_eq!(identifier("a`b\"c\\"), "`a``b\"c\\`");
+        assert_eq!(qualified("s", "t t"), "`s`.`t t`");
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(bytes(b""), "x''");
+        assert_eq!(bytes(&[0, 0x7f, 0xff]), "x'007fff'");
+        assert_eq!(text("it's"), "'it''s'");
+        assert_eq!(text("a\\"), "_utf8mb4 x'615c'");
+        assert_eq!(text("ü"), "_utf8mb4 x'c3bc'");
+        assert_eq!(text("a\0"), "_utf8mb4 x'6100'");
+    }
+}

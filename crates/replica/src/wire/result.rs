@@ -1,0 +1,428 @@
+//! The answer to a statement, decoded: a state machine over payloads, without I/O, so that an answer can be received in as
+//! many attempts as the read timeout makes of it.
+
+use super::error::ServerError;
+
+const OK: u8 = 0x00;
+const LOCAL_FILE: u8 = 0xfb;
+const END: u8 = 0xfe;
+const ERROR: u8 = 0xff;
+/// In a status: another answer follows, because the statement had several parts.
+const STATUS_MORE_RESULTS: u16 = 0x0008;
+/// In a status: the session is in a transaction.
+const STATUS_IN_TRANSACTION: u16 = 0x0001;
+/// An `END` payload of the old form is shorter than this; a row that begins with the same byte is longer.
+const OLD_END_LENGTH_MAX: usize = 9;
+/// An `END` payload of the new form fits one packet; a row that begins with the same byte does not.
+const NEW_END_LENGTH_MAX: usize = 0xff_ffff;
+
+/// What came of a statement, or of all parts of a multi-statement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// How many statements were executed.
+    pub statements: usize,
+    /// Rows changed, over all statements.
+    pub affected_rows: u64,
+    /// Warnings, over all statements.
+    pub warnings: u64,
+    /// The server's status bits after the last statement.
+    pub status: u16,
+}
+
+impl Outcome {
+    /// True if the session is inside a transaction now.
+    pub fn is_in_transaction(&self) -> bool {
+        self.status & STATUS_IN_TRANSACTION != 0
+    }
+}
+
+/// A whole result, for results known to be small.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResultSet {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// The rows; `None` is NULL.
+    pub rows: Vec<Vec<Option<Vec<u8>>>>,
+}
+
+impl ResultSet {
+    /// The value in a row (from 0) and a named column (by ASCII case-insensitive name), as text. `None` if there is no such
+    /// row or column, or if it is NULL.
+    pub fn text(&self, row: usize, column: &str) -> Option<String> {
+        let index = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column))?;
+        self.text_at(row, index)
+    }
+
+    /// The value in a row and a column, both counted from 0, as text. `None` if there is none, or if it is NULL.
+    pub fn text_at(&self, row: usize, column: usize) -> Option<String> {
+        let value = self.rows.get(row)?.get(column)?.as_deref()?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// The first value of the first row as text. `None` if there is none, or if it is NULL.
+    pub fn single_text(&self) -> Option<String> {
+        self.text_at(0, 0)
+    }
+}
+
+/// One row, lent out while it passes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    payload: &'a [u8],
+    fields: &'a [Option<(usize, usize)>],
+}
+
+impl<'a> Row<'a> {
+    /// How many columns there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// True for a row without columns, which no server sends.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The value of a column, from 0. `None` if it is NULL or if there is no such column.
+    pub fn get(&self, column: usize) -> Option<&'a [u8]> {
+        let (start, end) = (*self.fields.get(column)?)?;
+        self.payload.get(start..end)
+    }
+
+    /// The values in order.
+    pub fn iter(&self) -> impl Iterator<Item = Option<&'a [u8]>> + use<'a> {
+        let row = *self;
+        (0..row.len()).map(move |column| row.get(column))
+    }
+}
+
+/// Who gets the rows of an answer. `statement` counts the parts of a multi-statement from 0.
+pub(super) trait RowSink {
+    fn columns(&mut self, statement: usize, names: &[String]);
+    fn row(&mut self, statement: usize, row: Row<'_>);
+}
+
+/// Rows are of no interest.
+pub(super) struct Discard;
+
+impl RowSink for Discard {
+    fn columns(&mut self, _statement: usize, _names: &[String]) {}
+    fn row(&mut self, _statement: usize, _row: Row<'_>) {}
+}
+
+/// Keeps the first result set.
+impl RowSink for Option<ResultSet> {
+    fn columns(&mut self, _statement: usize, names: &[String]) {
+        self.get_or_insert_with(|| ResultSet { columns: names.to_vec(), rows: Vec::new() });
+    }
+
+    fn row(&mut self, statement: usize, row: Row<'_>) {
+        if let (0, Some(set)) = (statement, self) {
+            set.rows.push(row.iter().map(|value| value.map(<[u8]>::to_vec)).collect());
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum AnswerError {
+    Server(ServerError),
+    Malformed(&'static str),
+}
+
+type StepResult<T> = Result<T, AnswerError>;
+
+/// How far the answer in progress has been received.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    phase: Phase,
+    outcome: Outcome,
+    columns: Vec<String>,
+    fields: Vec<Option<(usize, usize)>>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing of the current statement's answer has been seen.
+    #[default]
+    Begin,
+    /// This many column definitions are still to come.
+    Columns(u64),
+    /// The packet between columns and rows, which servers send that do not know DEPRECATE_EOF.
+    ColumnsEnd,
+    Rows,
+}
+
+impl Answer {
+    /// Takes the next payload. Returns the outcome when it was the answer's last.
+    pub(super) fn step(
+        &mut self,
+        payload: &[u8],
+        deprecate_eof: bool,
+        sink: &mut dyn RowSink,
+    ) -> StepResult<Option<Outcome>> {
+        if payload.first() == Some(&ERROR) {
+            let statement = self.outcome.statements;
+            *self = Answer::default();
+            return Err(match parse_error(payload, statement) {
+                Some(error) => AnswerError::Server(error),
+                None => AnswerError::Malformed("an error packet is cut short"),
+            });
+        }
+        match self.phase {
+            Phase::Begin => self.begin(payload),
+            Phase::Columns(left) => {
+                self.columns.push(column_name(payload)?);
+                self.phase = match (left - 1, deprecate_eof) {
+                    (0, true) => self.rows(sink),
+                    (0, false) => Phase::ColumnsEnd,
+                    (left, _) => Phase::Columns(left),
+                };
+                Ok(None)
+            }
+            Phase::ColumnsEnd => {
+                self.phase = self.rows(sink);
+                match payload.first() {
+                    Some(&END) => Ok(None),
+                    _ => Err(AnswerError::Malformed("column definitions without an end")),
+                }
+            }
+            Phase::Rows => self.row_or_end(payload, deprecate_eof, sink),
+        }
+    }
+
+    fn rows(&mut self, sink: &mut dyn RowSink) -> Phase {
+        sink.columns(self.outcome.statements, &self.columns);
+        Phase::Rows
+    }
+
+    fn begin(&mut self, payload: &[u8]) -> StepResult<Option<Outcome>> {
+        match payload.first() {
+            Some(&OK) => {
+                let end = parse_ok(payload)?;
+                Ok(self.end_statement(end))
+            }
+            Some(&END) if payload.len() < OLD_END_LENGTH_MAX => {
+                let end = parse_old_end(payload)?;
+                Ok(self.end_statement(end))
+            }
+            Some(&LOCAL_FILE) => Err(AnswerError::Malformed("the server asks for a local file, which was not offered")),
+            _ => {
+                let mut fields = Fields(payload);
+                let count = fields.length_encoded()?;
+                if count == 0 || count > u64::from(u16::MAX) {
+                    return Err(AnswerError::Malformed("an impossible number of columns"));
+                }
+                self.columns.clear();
+                self.phase = Phase::Columns(count);
+                Ok(None)
+            }
+        }
+    }
+
+    fn row_or_end(
+        &mut self,
+        payload: &[u8],
+        deprecate_eof: bool,
+        sink: &mut dyn RowSink,
+    ) -> StepResult<Option<Outcome>> {
+        if payload.first() == Some(&END) {
+            if deprecate_eof && payload.len() < NEW_END_LENGTH_MAX {
+                let end = parse_ok(payload)?;
+                return Ok(self.end_statement(StatementEnd { affected_rows: 0, ..end }));
+            }
+            if !deprecate_eof && payload.len() < OLD_END_LENGTH_MAX {
+                let end = parse_old_end(payload)?;
+                return Ok(self.end_statement(end));
+            }
+        }
+        self.fields.clear();
+        let mut left = Fields(payload);
+        for _ in 0..self.columns.len() {
+            let value = left.nullable_string()?;
+            let end = payload.len() - left.0.len();
+            self.fields.push(value.map(|value| (end - value.len(), end)));
+        }
+        if !left.0.is_empty() {
+            return Err(AnswerError::Malformed("a row has more values than columns"));
+        }
+        sink.row(self.outcome.statements, Row { payload, fields: &self.fields });
+        Ok(None)
+    }
+
+    fn end_statement(&mut self, end: StatementEnd) -> Option<Outcome> {
+        self.phase = Phase::Begin;
+        self.outcome.statements += 1;
+        self.outcome.affected_rows += end.affected_rows;
+        self.outcome.warnings += u64::from(end.warnings);
+        self.outcome.status = end.status;
+        if end.status & STATUS_MORE_RESULTS != 0 {
+            return None;
+        }
+        let outcome = std::mem::take(&mut self.outcome);
+        *self = Answer::default();
+        Some(outcome)
+    }
+}
+
+struct StatementEnd {
+    affected_rows: u64,
+    warnings: u16,
+    status: u16,
+}
+
+fn parse_ok(payload: &[u8]) -> StepResult<StatementEnd> {
+    let mut fields = Fields(payload);
+    fields.take(1)?;
+    let affected_rows = fields.length_encoded()?;
+    let _last_insert_id = fields.length_encoded()?;
+    let status = fields.u16()?;
+    let warnings = fields.u16()?;
+    Ok(StatementEnd { affected_rows, warnings, status })
+}
+
+fn parse_old_end(payload: &[u8]) -> StepResult<StatementEnd> {
+    let mut fields = Fields(payload);
+    fields.take(1)?;
+    let warnings = fields.u16()?;
+    let status = fields.u16()?;
+    Ok(StatementEnd { affected_rows: 0, warnings, status })
+}
+
+/// Parses an error packet, with or without an SQLSTATE.
+pub(super) fn parse_error(payload: &[u8], statement: usize) -> Option<ServerError> {
+    let [ERROR, low, high, rest @ ..] = payload else { return None };
+    let (sql_state, message) = match rest {
+        [b'#', rest @ ..] => rest.split_at_checked(5)?,
+        message => (&[][..], message),
+    };
+    Some(ServerError {
+        code: u16::from_le_bytes([*low, *high]),
+        sql_state: String::from_utf8_lossy(sql_state).into_owned(),
+        message: String::from_utf8_lossy(message).into_owned(),
+        statement,
+    })
+}
+
+/// True for the packet that ends a binlog dump. (Every event has a zero byte before it.)
+pub(super) fn is_stream_end(payload: &[u8]) -> bool {
+    payload.first() == Some(&END) && payload.len() < OLD_END_LENGTH_MAX
+}
+
+/// True for an error packet.
+pub(super) fn is_error(payload: &[u8]) -> bool {
+    payload.first() == Some(&ERROR)
+}
+
+fn column_name(payload: &[u8]) -> StepResult<String> {
+    let mut fields = Fields(payload);
+    for _catalog_schema_table_original in 0..4 {
+        fields.nullable_string()?;
+    }
+    let name = fields.nullable_string()?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// A checked reader of a payload's fields.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> StepResult<&'a [u8]> {
+        let (head, tail) =
+            self.0.split_at_checked(length).ok_or(AnswerError::Malformed("a packet is shorter than its fields"))?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn integer(&mut self, length: usize) -> StepResult<u64> {
+        let mut bytes = [0; 8];
+        bytes[..length].copy_from_slice(self.take(length)?);
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn u16(&mut self) -> StepResult<u16> {
+        Ok(self.integer(2)? as u16)
+    }
+
+    fn length_encoded(&mut self) -> StepResult<u64> {
+        match self.integer(1)? {
+            small @ 0..=250 => Ok(small),
+            252 => self.integer(2),
+            253 => self.integer(3),
+            254 => self.integer(8),
+            _ => Err(AnswerError::Malformed("a length begins with an impossible byte")),
+        }
+    }
+
+    fn nullable_string(&mut self) -> StepResult<Option<&'a [u8]>> {
+        const NULL: u8 = 0xfb;
+        if self.0.first() == Some(&NULL) {
+            self.take(1)?;
+            return Ok(None);
+        }
+        let length = self.length_encoded()?;
+        let length = usize::try_from(length).map_err(|_| AnswerError::Malformed("a value's length is out of range"))?;
+        self.take(length).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(payloads: &[&[u8]], deprecate_eof: bool) -> (StepResult<Option<Outcome>>, Option<ResultSet>) {
+        let mut answer = Answer::default();
+        let mut set = None;
+        let mut last = Ok(None);
+        for payload in payloads {
+            assert!(matches!(last, Ok(None)), "the answer ended early: {last:?}");
+            last = answer.step(payload, deprecate_eof, &mut set);
+        }
+        (last, set)
+    }
+
+    const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x01\x00\x00\x00\x08\x81\x00\x00\x00\x00";
+
+    #[test]
+    fn a_result_set_in_both_forms() {
+        let row = b"\x02xy".as_slice();
+        let null = b"\xfb".as_slice();
+        let new = feed(&[b"\x01", COLUMN, row, null, b"\xfe\x00\x00\x02\x00\x01\x00"], true);
+        let old = feed(&[b"\x01", COLUMN, b"\xfe\x00\x00\x02\x00", row, null, b"\xfe\x01\x00\x02\x00"], false);
+        for (outcome, set) in [new, old] {
+            let outcome = outcome.unwrap().unwrap();
+            assert_eq!((outcome.statements, outcome.warnings, outcome.status), (1, 1, 2));
+            let set = set.unwrap();
+            assert_eq!(set.rows, [[Some(b"xy".to_vec())], [None]]);
+            assert_eq!(set.text(0, "A").as_deref(), Some("xy"));
+        }
+    }
+
+    #[test]
+    fn the_failing_statement_is_counted() {
+        let more = b"\x00\x02\x00\x0a\x00\x00\x00".as_slice();
+        let (outcome, _) = feed(&[more, more, b"\xff\x26\x04#23000Duplicate"], true);
+        match outcome {
+            Err(AnswerError::Server(error)) => {
+                assert_eq!((error.code, error.sql_state.as_str(), error.statement), (1062, "23000", 2));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn malformed_payloads_are_errors() {
+        let cases: [&[&[u8]]; 7] = [
+            &[b""],
+            &[b"\x00\x01"],
+            &[b"\xfb/etc/passwd"],
+            &[b"\x01", b"\x03de"],
+            &[b"\x01", COLUMN, b"\x05abc"],
+            &[b"\x01", COLUMN, b"\x01ab"],
+            &[b"\xff\x01"],
+        ];
+        for payloads in cases {
+            let (outcome, _) = feed(payloads, true);
+            assert!(matches!(outcome, Err(AnswerError::Malformed(_))), "{payloads:?} gave {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A real `mariadbd` in a directory of its own, for tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{ConnectOptions, Connection};
+use crate::endpoint::Endpoint;
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server that dies with this value.
+pub(crate) struct TestServer {
+    directory: TempDir,
+    child: Child,
+    pub(crate) port: u16,
+}
+
+/// An empty data directory, made once and copied.
+fn template() -> &'static Path {
+    static TEMPLATE: OnceLock<TempDir> = OnceLock::new();
+    let directory = TEMPLATE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let output = Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
+            .args(user_option())
+            .arg(format!("--datadir={}", directory.path().join("data").display()))
+            .output()
+            .expect("mariadb-install-db is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        directory
+    });
+    directory.path()
+}
+
+/// The server refuses to run as root unless told so.
+fn user_option() -> Option<String> {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "root".to_owned());
+    (user == "root").then(|| "--user=root".to_owned())
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl TestServer {
+    pub(crate) fn start(options: &[&str]) -> TestServer {
+        let directory = tempfile::tempdir().unwrap();
+        let copied = Command::new("cp").arg("-a").arg(template().join("data")).arg(directory.path()).status().unwrap();
+        assert!(copied.success());
+        let port = free_port();
+        let child = Command::new("mariadbd")
+            .arg("--no-defaults")
+            .args(user_option())
+            .arg(format!("--datadir={}", directory.path().join("data").display()))
+            .arg(format!("--socket={}", directory.path().join("server.sock").display()))
+            .arg(format!("--pid-file={}", directory.path().join("server.pid").display()))
+            .arg(format!("--port={port}"))
+            .args(["--bind-address=127.0.0.1", "--skip-log-error", "--innodb-flush-log-at-trx-commit=0"])
+            .args(options)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(directory.path().join("server.log")).unwrap())
+            .spawn()
+            .expect("mariadbd is installed");
+        let mut server = TestServer { directory, child, port };
+        server.wait_until_it_answers();
+        server
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let error = match Connection::connect(&self.root(), &ConnectOptions::new("server")) {
+                Ok(_) => return,
+                Err(error) => error,
+            };
+            let exited = self.child.try_wait().unwrap();
+            if exited.is_some() || Instant::now() > deadline {
+                let log = std::fs::read_to_string(self.directory.path().join("server.log")).unwrap();
+                panic!("the server did not start: {exited:?}, {error}\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("server.sock")
+    }
+
+    /// Root over the socket, without a password.
+    pub(crate) fn root(&self) -> Endpoint {
+        Endpoint::unix("root", self.socket())
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::connect(&self.root(), &ConnectOptions::new("server")).unwrap()
+    }
+
+    /// Kills the server at once, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let _already_dead = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

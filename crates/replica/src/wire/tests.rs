@@ -1,0 +1,284 @@
+//! The connection against a real MariaDB.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::test_server::TestServer;
+use super::{ConnectOptions, Connection, Error, Vendor, quote};
+use crate::endpoint::{Endpoint, Secret};
+
+fn options() -> ConnectOptions {
+    ConnectOptions::new("replica")
+}
+
+fn tcp(server: &TestServer, user: &str, password: &str) -> Endpoint {
+    Endpoint::tcp(user, "127.0.0.1", server.port).with_password(Secret::new(password))
+}
+
+fn current_user(connection: &mut Connection) -> String {
+    connection.query("SELECT CURRENT_USER()").unwrap().single_text().unwrap()
+}
+
+#[test]
+fn native_passwords_over_both_transports() {
+    let server = TestServer::start(&[]);
+    let mut root = server.connect();
+    assert_eq!(root.server_version().vendor, Vendor::MariaDb);
+    let reported = root.query("SELECT VERSION() v, CONNECTION_ID() id").unwrap();
+    assert_eq!(reported.text(0, "v").unwrap(), root.server_version().text);
+    assert_eq!(reported.text(0, "ID").unwrap(), root.connection_id().to_string());
+    root.execute(b"CREATE USER plain@'%' IDENTIFIED BY 'geheim'; CREATE USER empty@'%'").unwrap();
+
+    let mut over_tcp = Connection::connect(&tcp(&server, "plain", "geheim"), &options()).unwrap();
+    assert_eq!(current_user(&mut over_tcp), "plain@%");
+    let unix = Endpoint::unix("plain", server.socket()).with_password(Secret::new("geheim"));
+    assert_eq!(current_user(&mut Connection::connect(&unix, &options()).unwrap()), "plain@%");
+    let without = Endpoint::tcp("empty", "localhost", server.port);
+    assert_eq!(current_user(&mut Connection::connect(&without, &options()).unwrap()), "empty@%");
+
+    let wrong = Connection::connect(&tcp(&server, "plain", "falsch"), &options()).unwrap_err();
+    let text = format!("{wrong} {wrong:?}");
+    assert!(matches!(wrong, Error::Login { .. }) && !wrong.is_transient(), "{text}");
+    assert!(text.contains(&format!("plain@127.0.0.1:{}", server.port)) && text.contains("Access denied"), "{text}");
+    assert!(!text.contains("falsch"), "{text}");
+    assert!(!format!("{over_tcp:?}").contains("geheim"));
+
+    let attributes = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%geheim%'";
+    assert_eq!(root.query(attributes).unwrap().single_text().unwrap(), "1", "only this very statement");
+}
+
+#[test]
+fn the_account_of_the_operating_system() {
+    let server = TestServer::start(&[]);
+    let who = std::process::Command::new("id").arg("-un").output().unwrap();
+    let who = String::from_utf8(who.stdout).unwrap().trim().to_owned();
+    let mut root = server.connect();
+    let create = format!("CREATE OR REPLACE USER {0}@'localhost' IDENTIFIED VIA unix_socket", quote::text(&who));
+    root.execute(create.as_bytes()).unwrap();
+    root.execute(b"CREATE USER somebody@'localhost' IDENTIFIED VIA unix_socket").unwrap();
+    let mut as_ourselves = Connection::connect(&Endpoint::unix(&who, server.socket()), &options()).unwrap();
+    assert_eq!(current_user(&mut as_ourselves), format!("{who}@localhost"));
+    let as_another = Connection::connect(&Endpoint::unix("somebody", server.socket()), &options()).unwrap_err();
+    assert!(matches!(as_another, Error::Login { .. }), "{as_another}");
+}
+
+#[test]
+fn ed25519() {
+    // The plugin is in the distribution's server package, not in its core; the directory can be named.
+    let directory = std::env::var("SPATE_TEST_PLUGIN_DIR").map(|path| format!("--plugin-dir={path}")).ok();
+    let server = TestServer::start(directory.as_deref().as_slice());
+    let mut root = server.connect();
+    if let Err(error) = root.execute(b"INSTALL SONAME 'auth_ed25519'") {
+        eprintln!("skipped: this server lacks the ed25519 plugin: {error}");
+        return;
+    }
+    root.execute(b"CREATE USER ed@'%' IDENTIFIED VIA ed25519 USING PASSWORD('geheim')").unwrap();
+    let mut connection = Connection::connect(&tcp(&server, "ed", "geheim"), &options()).unwrap();
+    assert_eq!(current_user(&mut connection), "ed@%");
+    let wrong = Connection::connect(&tcp(&server, "ed", "falsch"), &options()).unwrap_err();
+    assert!(matches!(wrong, Error::Login { .. }), "{wrong}");
+}
+
+#[test]
+fn big_packets_both_ways() {
+    let server = TestServer::start(&["--max-allowed-packet=64M"]);
+    let mut connection = server.connect();
+    for length in [0xff_ffff - 20, 0xff_ffff, 20_000_000, 2 * 0xff_ffff + 1] {
+        // The statement around the value moves its own length across the limit of a packet.
+        let value: Vec<u8> = (0..length).map(|index: usize| b'a' + (index * 7 % 26) as u8).collect();
+        connection.send_query_parts(&[b"SET @value = '", &value, b"'"]).unwrap();
+        connection.receive_result().unwrap();
+        let back = connection.query("SELECT @value, LENGTH(@value), NULL").unwrap();
+        assert!(back.rows[0][0].as_deref() == Some(&value), "{length}");
+        assert_eq!(back.text_at(0, 1).unwrap(), length.to_string());
+        assert_eq!(back.rows[0][2], None);
+        let exact = 0xff_ffff - 1 - b"SET @value = ''".len();
+        connection.send_query_parts(&[b"SET @value = '", &value[..exact.min(length)], b"'"]).unwrap();
+        connection.receive_result().unwrap();
+    }
+}
+
+#[test]
+fn a_packet_over_the_servers_limit_is_a_definite_error() {
+    let server = TestServer::start(&["--max-allowed-packet=1M"]);
+    let mut connection = server.connect();
+    let value = vec![b'a'; 30_000_000];
+    let sent = connection.send_query_parts(&[b"SET @value = '", &value, b"'"]);
+    let error = sent.and_then(|()| connection.receive_result()).unwrap_err();
+    match error.code() {
+        Some(code) => assert!(code == 1153 && !error.is_transient(), "{error}"),
+        // The server may have closed the connection before we could read why.
+        None => assert!(matches!(error, Error::Lost { .. }), "{error}"),
+    }
+}
+
+#[test]
+fn an_error_in_the_midst_of_a_multi_statement() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    connection.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)").unwrap();
+    let outcome =
+        connection.execute(b"BEGIN; INSERT INTO s.t VALUES (1), (2); SELECT * FROM s.t; INSERT INTO s.t VALUES (3)");
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.statements, outcome.affected_rows), (4, 3));
+    assert!(outcome.is_in_transaction());
+    assert!(!connection.execute(b"COMMIT").unwrap().is_in_transaction());
+    let error = connection
+        .execute(b"INSERT INTO s.t VALUES (4); SELECT 1; INSERT INTO s.t VALUES (5), (1); INSERT INTO s.t VALUES (6)")
+        .unwrap_err();
+    let server_error = error.server_error().unwrap();
+    assert_eq!((server_error.code, server_error.sql_state.as_str(), server_error.statement), (1062, "23000", 2));
+    assert!(!error.is_transient() && !error.is_connection_lost());
+    assert_eq!(connection.query("SELECT GROUP_CONCAT(id) FROM s.t").unwrap().single_text().unwrap(), "1,2,3,4");
+}
+
+#[test]
+fn ten_statements_in_flight() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    connection.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)").unwrap();
+    for id in 0..10 {
+        let id = if id == 7 { 3 } else { id };
+        connection.send_query(format!("INSERT INTO s.t VALUES ({id}); SELECT 1").as_bytes()).unwrap();
+    }
+    assert_eq!(connection.in_flight(), 10);
+    assert!(matches!(connection.query("SELECT 1"), Err(Error::Protocol { .. })), "answers are due first");
+    for id in 0..10 {
+        match connection.receive_result() {
+            Ok(outcome) => assert_eq!((outcome.statements, outcome.affected_rows), (2, 1)),
+            Err(error) => assert_eq!((id, error.code()), (7, Some(1062))),
+        }
+    }
+    assert!(matches!(connection.receive_result(), Err(Error::Protocol { .. })), "none is due");
+    assert_eq!(connection.query("SELECT COUNT(*) FROM s.t").unwrap().single_text().unwrap(), "9");
+}
+
+#[test]
+fn a_million_rows_pass_by() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    let (mut count, mut sum) = (0, 0);
+    let outcome = connection.for_each_row("SELECT seq, NULL, 'x' FROM mysql.seq_1_to_1000000", |row| {
+        assert_eq!((row.len(), row.get(1), row.get(2)), (3, None, Some(b"x".as_slice())));
+        count += 1;
+        sum += std::str::from_utf8(row.get(0).unwrap()).unwrap().parse::<u64>().unwrap();
+        ControlFlow::Continue(())
+    });
+    assert_eq!(outcome.unwrap().statements, 1);
+    assert_eq!((count, sum), (1_000_000, 500_000_500_000));
+    let mut seen = 0;
+    let stopped = connection.for_each_row("SELECT seq FROM mysql.seq_1_to_1000", |_| {
+        seen += 1;
+        if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(stopped.is_ok() && seen == 3);
+    assert_eq!(connection.query("SELECT 2").unwrap().single_text().unwrap(), "2");
+    let partway = "SELECT 1 UNION ALL SELECT seq FROM mysql.seq_1_to_9 WHERE seq > (SELECT 1 UNION SELECT 2)";
+    let error = connection.for_each_row(partway, |_| ControlFlow::Continue(())).unwrap_err();
+    assert_eq!(error.code(), Some(1242));
+}
+
+#[test]
+fn a_killed_connection_is_transient() {
+    let mut server = TestServer::start(&[]);
+    let mut root = server.connect();
+    let mut victim = server.connect();
+    root.execute(format!("KILL {}", victim.connection_id()).as_bytes()).unwrap();
+    let error = victim.query("SELECT 1").unwrap_err();
+    assert!(error.is_transient() && error.is_connection_lost(), "{error}");
+
+    root.send_query(b"SELECT SLEEP(600)").unwrap();
+    server.kill();
+    let error = root.receive_result().unwrap_err();
+    assert!(error.is_transient() && error.is_connection_lost(), "{error}");
+    let refused = Connection::connect(&tcp(&server, "root", ""), &options()).unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }) && refused.is_transient(), "{refused}");
+}
+
+#[test]
+fn read_timeouts_lose_nothing() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    connection.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+    connection.send_query(b"SELECT SLEEP(0.1); SELECT 1; SELECT SLEEP(0.1); SELECT 2").unwrap();
+    let mut timeouts = 0;
+    let outcome = loop {
+        match connection.receive_result() {
+            Ok(outcome) => break outcome,
+            Err(error) => {
+                assert!(error.is_timeout() && error.is_transient() && !error.is_connection_lost(), "{error}");
+                timeouts += 1;
+            }
+        }
+    };
+    assert_eq!(outcome.statements, 4);
+    assert!(timeouts >= 2);
+    connection.set_read_timeout(None).unwrap();
+    assert_eq!(connection.query("SELECT 3").unwrap().single_text().unwrap(), "3");
+    connection.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+    assert!(connection.query("SELECT SLEEP(1)").unwrap_err().is_timeout());
+    assert!(matches!(connection.query("SELECT 3"), Err(Error::Protocol { .. })), "its answer would be the other's");
+}
+
+#[test]
+fn another_thread_ends_a_wait() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    let handle = connection.shutdown_handle().unwrap();
+    connection.send_query(b"SELECT SLEEP(600)").unwrap();
+    let waiting = std::thread::spawn(move || connection.receive_result());
+    handle.shutdown();
+    assert!(waiting.join().unwrap().unwrap_err().is_connection_lost());
+}
+
+#[test]
+fn a_binlog_dump_in_raw_packets() {
+    const COM_BINLOG_DUMP: u8 = 0x12;
+    let server = TestServer::start(&["--log-bin=binlog", "--server-id=1", "--max-allowed-packet=64M"]);
+    let mut root = server.connect();
+    root.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v LONGBLOB)").unwrap();
+    root.execute(b"SET binlog_format=ROW; INSERT INTO s.t VALUES (1, REPEAT('a', 20000000)), (2, 'b')").unwrap();
+
+    let mut dump = server.connect();
+    dump.execute(b"SET @mariadb_slave_capability=4, @master_binlog_checksum='CRC32'").unwrap();
+    let mut request = Vec::new();
+    request.extend_from_slice(&4_u32.to_le_bytes());
+    // Do not wait at the end: an end packet follows the last event.
+    request.extend_from_slice(&1_u16.to_le_bytes());
+    request.extend_from_slice(&99_u32.to_le_bytes());
+    request.extend_from_slice(b"binlog.000001");
+    dump.send_command(COM_BINLOG_DUMP, &request).unwrap();
+    let (mut types, mut longest, mut buffered) = (Vec::new(), 0, 0);
+    loop {
+        buffered += usize::from(dump.has_buffered_packet());
+        let Some(packet) = dump.next_packet().unwrap() else { break };
+        assert_eq!(packet[0], 0);
+        types.push(packet[5]);
+        longest = longest.max(packet.len());
+    }
+    assert!(types.contains(&23) && types.ends_with(&[16]), "{types:?}");
+    assert!(longest > 20_000_000 && buffered > 0);
+
+    let mut refused = server.connect();
+    request.truncate(10);
+    request.extend_from_slice(b"binlog.000999");
+    refused.send_command(COM_BINLOG_DUMP, &request).unwrap();
+    assert_eq!(refused.next_packet().unwrap_err().code(), Some(1236));
+}
+
+#[test]
+fn quoted_values_mean_the_same_in_every_sql_mode() {
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    let text = "it's \"q\" back\\slash \\' ü\u{1F980}\0\n%_`";
+    for mode in ["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES", "ANSI"] {
+        connection.execute(format!("SET sql_mode='{mode}'").as_bytes()).unwrap();
+        let name = "a`b\"c\\d ü";
+        let sql =
+            format!("SELECT {} AS {}, {}", quote::text(text), quote::identifier(name), quote::bytes(b"\0'\\\xff"));
+        let set = connection.query(&sql).unwrap();
+        assert_eq!(set.columns[0], name);
+        assert_eq!(set.text(0, name).unwrap(), text);
+        assert_eq!(set.rows[0][1].as_deref().unwrap(), b"\0'\\\xff");
+    }
+}

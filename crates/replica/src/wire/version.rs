@@ -1,0 +1,85 @@
+//! Which server answers.
+
+use std::fmt;
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL, and what is built from it.
+    MySql,
+}
+
+/// A server's vendor and version, from its greeting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerVersion {
+    /// Whose server it is.
+    pub vendor: Vendor,
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+    /// The third number.
+    pub patch: u16,
+    /// What the server calls itself, without the prefix that MariaDB puts before it for old clients.
+    pub text: String,
+}
+
+impl ServerVersion {
+    /// Parses what a server says of itself, such as `5.5.5-10.11.6-MariaDB-log` or `8.4.3`.
+    pub fn parse(text: &str) -> ServerVersion {
+        /// MariaDB before 11.0 announces itself as this version first, because replicas of old misread a two-digit one.
+        const OLD_CLIENT_PREFIX: &str = "5.5.5-";
+        let vendor = match text.to_ascii_lowercase().contains("mariadb") {
+            true => Vendor::MariaDb,
+            false => Vendor::MySql,
+        };
+        let text = match vendor {
+            Vendor::MariaDb => text.strip_prefix(OLD_CLIENT_PREFIX).unwrap_or(text),
+            Vendor::MySql => text,
+        };
+        let mut numbers = text.splitn(3, '.').map(|part| {
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            part[..digits].parse().unwrap_or(0)
+        });
+        let mut number = || numbers.next().unwrap_or(0);
+        ServerVersion { vendor, major: number(), minor: number(), patch: number(), text: text.to_owned() }
+    }
+
+    /// True if the version is this one or a later one; says nothing about the vendor.
+    pub fn is_at_least(&self, major: u16, minor: u16) -> bool {
+        (self.major, self.minor) >= (major, minor)
+    }
+}
+
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vendor = match self.vendor {
+            Vendor::MariaDb => "MariaDB",
+            Vendor::MySql => "MySQL",
+        };
+        write!(f, "{vendor} {}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_both_vendors() {
+        for (text, expected) in [
+            ("5.5.5-10.11.19-MariaDB-0+deb12u1", "MariaDB 10.11.19"),
+            ("11.4.2-MariaDB-log", "MariaDB 11.4.2"),
+            ("8.0.36-0ubuntu0.22.04.1", "MySQL 8.0.36"),
+            ("5.5.5", "MySQL 5.5.5"),
+            ("9", "MySQL 9.0.0"),
+            ("", "MySQL 0.0.0"),
+        ] {
+            assert_eq!(ServerVersion::parse(text).to_string(), expected);
+        }
+        assert!(ServerVersion::parse("10.11.1-MariaDB").is_at_least(10, 5));
+        assert!(!ServerVersion::parse("10.4.30-MariaDB").is_at_least(10, 5));
+    }
+}
