@@ -136,7 +136,19 @@ impl ColumnType {
         matches!(self, TinyInt | SmallInt | MediumInt | Int | BigInt)
     }
 
-    /// True for numeric types, which the optional metadata's signedness bits are about.
+    /// True for the types that the optional metadata's signedness bits are about: MariaDB counts `YEAR` among them, and
+    /// always as unsigned.
+    pub fn has_signedness(self) -> bool {
+        self.is_numeric() || self == ColumnType::Year
+    }
+
+    /// True for the old temporal types, whose length depends on fractional digits that the binlog does not tell.
+    /// [`ColumnType::measure`] gives their length without a fraction.
+    pub fn is_unmeasurable(self) -> bool {
+        matches!(self, ColumnType::TimestampOld | ColumnType::TimeOld | ColumnType::DatetimeOld)
+    }
+
+    /// True for integers, decimals and floating-point numbers.
     pub fn is_numeric(self) -> bool {
         self.is_integer() || matches!(self, ColumnType::Decimal { .. } | ColumnType::Float | ColumnType::Double)
     }

@@ -44,6 +44,9 @@ impl FormatDescription {
         let version = cursor.take(SERVER_VERSION_LENGTH)?;
         let version_end = version.iter().position(|&b| b == 0).unwrap_or(version.len());
         let server_version = String::from_utf8_lossy(&version[..version_end]).into_owned();
+        if !knows_checksums(&server_version) {
+            return Err(Error::unsupported("server version without event checksums", server_version));
+        }
         let created_seconds = cursor.u32()?;
         let header_length = cursor.u8()?;
         if usize::from(header_length) != HEADER_LENGTH {
@@ -103,5 +106,47 @@ impl FormatDescription {
         });
         crate::checksum::append_crc32(&mut event);
         event
+    }
+}
+
+/// MySQL since 5.6 and MariaDB since 5.3 end this event with the checksum algorithm; older ones have other bytes there.
+fn knows_checksums(server_version: &str) -> bool {
+    let mut numbers = server_version.split(|character: char| !character.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (number(), number()) else { return false };
+    let minor_min = if server_version.contains("MariaDB") { 3 } else { 6 };
+    major > 5 || (major == 5 && minor >= minor_min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(server_version: &str) -> FormatDescription {
+        FormatDescription {
+            server_version: server_version.to_owned(),
+            created_seconds: 0,
+            post_header_lengths: vec![8; 171],
+            checksum: ChecksumAlgorithm::Crc32,
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_parses() {
+        let plain = description("10.11.19-MariaDB-log");
+        let event = plain.encode(7, ChecksumAlgorithm::Crc32);
+        assert_eq!(FormatDescription::parse(&event).unwrap(), plain);
+    }
+
+    #[test]
+    fn servers_without_checksums_are_refused() {
+        for version in ["5.5.62-log", "5.2.14-MariaDB", "4.1.2", "", "mysql"] {
+            let event = description(version).encode(7, ChecksumAlgorithm::Crc32);
+            assert!(FormatDescription::parse(&event).is_err(), "{version}");
+        }
+        for version in ["5.6.10-log", "5.5.68-MariaDB", "8.0.40", "9.7.0", "11.8.2-MariaDB"] {
+            let event = description(version).encode(7, ChecksumAlgorithm::Crc32);
+            assert!(FormatDescription::parse(&event).is_ok(), "{version}");
+        }
     }
 }

@@ -62,13 +62,23 @@ impl ImagePlan {
     /// columns (indexes into the table's columns), in that order.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if a tracked column is not among the present ones.
+    /// [`Error::Malformed`] if a tracked column is not among the present ones, if none is present (such images have no
+    /// length, and a walk over them no end), or if the bitmap is not of the table's width; [`Error::Unsupported`] if a
+    /// present column cannot be measured ([`TableMap::unmeasurable_column`]).
     pub fn new(table: &TableMap, columns: &[u8], tracked: &[usize]) -> Result<ImagePlan> {
+        if columns.len() != table.columns.len().div_ceil(8) {
+            let why = format!("a bitmap of {} bytes for {} columns", columns.len(), table.columns.len());
+            return Err(Error::malformed("row image", why));
+        }
         let mut found = 0;
         let mut present = Vec::with_capacity(table.columns.len());
         for (index, column) in table.columns.iter().enumerate() {
             if !bit_is_set(columns, index) {
                 continue;
+            }
+            if column.is_unmeasurable() {
+                let why = format!("column {} is {column:?}, whose fractional digits are not in the binlog", index + 1);
+                return Err(Error::unsupported("row image", why));
             }
             let slot = tracked.iter().position(|&wanted| wanted == index).map(|slot| slot as u16);
             found += usize::from(slot.is_some());
@@ -76,6 +86,9 @@ impl ImagePlan {
         }
         if found != tracked.len() {
             return Err(Error::malformed("row image", "a key column is not in it"));
+        }
+        if present.is_empty() {
+            return Err(Error::malformed("row image", "no column is in it"));
         }
         let steps = steps(&present);
         Ok(ImagePlan { null_bytes: present.len().div_ceil(8), present, steps, tracked_count: tracked.len() })

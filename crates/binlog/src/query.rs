@@ -84,8 +84,10 @@ pub struct StatusVariables {
     pub invoker: Option<(Vec<u8>, Vec<u8>)>,
     /// Microseconds of the statement's time stamp.
     pub microseconds: Option<u32>,
-    /// MariaDB: flags of ALTER TABLE's two-phase logging and more.
+    /// MariaDB: the extra flags of the GTID event before the statement (`FL_EXTRA_…`): phases of a two-phase ALTER TABLE.
     pub flags3: Option<u16>,
+    /// MariaDB: sequence number of the GTID that began the two-phase ALTER TABLE that this statement completes.
+    pub two_phase_alter_start: Option<u64>,
     /// MariaDB 11.2 and later: `character_set_collations` as pairs of two-byte ids.
     pub charset_collations: Option<Vec<u8>>,
 }
@@ -125,7 +127,7 @@ impl StatusVariables {
             11 => self.invoker = Some((short_text(cursor)?.to_vec(), short_text(cursor)?.to_vec())),
             128 => self.microseconds = Some(cursor.u24()?),
             129 => drop(cursor.u64()?),
-            130 => self.flags3 = Some(cursor.u16()?),
+            130 => self.parse_gtid_flags(cursor)?,
             131 => {
                 let pairs = usize::from(cursor.u8()?);
                 self.charset_collations = Some(cursor.take(pairs * 4)?.to_vec());
@@ -134,9 +136,51 @@ impl StatusVariables {
         }
         Ok(())
     }
+
+    /// One byte of the GTID event's extra flags; the phases that complete an ALTER TABLE name the one that began it.
+    fn parse_gtid_flags(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
+        const COMMIT_OR_ROLLBACK_ALTER: u8 = 0x04 | 0x08;
+        let flags = cursor.u8()?;
+        self.flags3 = Some(u16::from(flags));
+        if flags & COMMIT_OR_ROLLBACK_ALTER != 0 {
+            self.two_phase_alter_start = Some(cursor.u64()?);
+        }
+        Ok(())
+    }
 }
 
 fn short_text<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8]> {
     let length = usize::from(cursor.u8()?);
     cursor.take(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_two_phase_alter_names_its_start() {
+        // As MariaDB 10.11 writes it with binlog_alter_two_phase=ON: XID, then flags COMMIT ALTER and GTID sequence 13.
+        let status = [0x81, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0x82, 4, 13, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x04];
+        let variables = StatusVariables::parse(&status).unwrap();
+        assert_eq!(variables.flags3, Some(4));
+        assert_eq!(variables.two_phase_alter_start, Some(13));
+        assert_eq!(variables.flags2, Some(0x0400_0000));
+        let start = StatusVariables::parse(&[0x82, 2]).unwrap();
+        assert_eq!((start.flags3, start.two_phase_alter_start), (Some(2), None));
+    }
+
+    #[test]
+    fn an_unknown_status_variable_is_refused() {
+        assert!(matches!(StatusVariables::parse(&[99, 0]), Err(Error::Unsupported { .. })));
+    }
+
+    #[test]
+    fn only_exact_statements_end_a_group() {
+        let ends = |statement: &'static [u8]| {
+            QueryEvent { thread_id: 0, error_code: 0, database: b"", status: b"", statement }.ends_group()
+        };
+        assert!(ends(b"COMMIT") && ends(b"ROLLBACK") && ends(b"XA COMMIT X'78',X'',1") && ends(b"xa rollback 'x'"));
+        assert!(!ends(b"ROLLBACK TO `s`") && !ends(b"COMMIT_LOG") && !ends(b"XA END X'78',X'',1"));
+    }
 }

@@ -56,6 +56,8 @@ pub struct UserVarEvent<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: UserVarValue<'a>,
+    /// MariaDB: the name of the data type where the value alone does not tell it, such as `point`.
+    pub type_name: Option<&'a [u8]>,
 }
 
 /// The value of a user variable.
@@ -93,28 +95,44 @@ impl<'a> UserVarEvent<'a> {
     /// # Errors
     /// [`Error::Truncated`] or [`Error::Unsupported`].
     pub fn parse(body: &'a [u8]) -> Result<UserVarEvent<'a>> {
-        const UNSIGNED: u8 = 1;
         let mut cursor = Cursor::new(body, "User_var event");
         let name_length = cursor.u32()? as usize;
         let name = cursor.take(name_length)?;
         if cursor.u8()? != 0 {
-            return Ok(UserVarEvent { name, value: UserVarValue::Null });
+            return Ok(UserVarEvent { name, value: UserVarValue::Null, type_name: None });
         }
         let kind = cursor.u8()?;
         let collation = cursor.u32()?;
         let length = cursor.u32()? as usize;
         let mut bytes = Cursor::new(cursor.take(length)?, "value of a User_var event");
-        let flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
+        let (is_unsigned, type_name) = user_var_chunks(cursor)?;
         let value = match kind {
             0 => UserVarValue::String { bytes: bytes.rest(), collation },
             1 => UserVarValue::Real(f64::from_bits(bytes.u64()?)),
-            2 if flags & UNSIGNED != 0 => UserVarValue::Unsigned(bytes.u64()?),
+            2 if is_unsigned => UserVarValue::Unsigned(bytes.u64()?),
             2 => UserVarValue::Signed(bytes.u64()? as i64),
             4 => UserVarValue::Decimal { precision: bytes.u8()?, scale: bytes.u8()?, bytes: bytes.rest() },
             other => return Err(Error::unsupported("User_var event", format!("type {other}"))),
         };
-        Ok(UserVarEvent { name, value })
+        Ok(UserVarEvent { name, value, type_name })
     }
+}
+
+/// What follows a variable's value, each piece begun by a byte: its sign, and in MariaDB the name of its data type.
+fn user_var_chunks<'a>(mut cursor: Cursor<'a>) -> Result<(bool, Option<&'a [u8]>)> {
+    let (mut is_unsigned, mut type_name) = (false, None);
+    while !cursor.is_empty() {
+        match cursor.u8()? {
+            0 => is_unsigned = false,
+            1 => is_unsigned = true,
+            2 => {
+                let length = cursor.length_encoded_count()?;
+                type_name = Some(cursor.take(length)?);
+            }
+            other => return Err(Error::unsupported("User_var event", format!("piece {other} after the value"))),
+        }
+    }
+    Ok((is_unsigned, type_name))
 }
 
 /// Where the stream goes on.
@@ -140,5 +158,29 @@ impl<'a> RotateEvent<'a> {
             return Err(Error::malformed("Rotate event", format!("'{file}' is not the name of a binlog file")));
         }
         Ok(RotateEvent { position, file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_variable_may_name_its_type() {
+        // SET @p = POINT(1,2), as MariaDB 10.11 logs it, with the value cut to one byte.
+        let body = b"\x01\0\0\0p\0\0\x3f\0\0\0\x01\0\0\0V\x02\x05point";
+        let event = UserVarEvent::parse(body).unwrap();
+        assert_eq!(event.value, UserVarValue::String { bytes: b"V", collation: 63 });
+        assert_eq!(event.type_name, Some(b"point".as_slice()));
+        assert!(UserVarEvent::parse(&body[..body.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn a_rotate_to_a_path_is_refused() {
+        assert_eq!(RotateEvent::parse(b"\x04\0\0\0\0\0\0\0b.1").unwrap().file, "b.1");
+        for name in ["", "../b.1", "/etc/passwd", "..", "a/b"] {
+            let body = [&[4, 0, 0, 0, 0, 0, 0, 0], name.as_bytes()].concat();
+            assert!(RotateEvent::parse(&body).is_err(), "{name}");
+        }
     }
 }

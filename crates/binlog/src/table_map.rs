@@ -31,7 +31,7 @@ pub struct TableMap {
 /// What a source with `binlog_row_metadata=MINIMAL` or `FULL` says beyond types. Empty vectors: not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OptionalMetadata {
-    /// For each numeric column in order: is it unsigned?
+    /// For each numeric column ([`ColumnType::has_signedness`]) in order: is it unsigned?
     pub unsigned: Vec<bool>,
     /// The columns' names.
     pub column_names: Vec<String>,
@@ -73,6 +73,24 @@ impl TableMap {
         let nullable = cursor.take(count.div_ceil(8))?.to_vec();
         let metadata = OptionalMetadata::parse(cursor, &columns)?;
         Ok(TableMap { table_id, schema, table, columns, nullable, metadata, body: body.to_vec() })
+    }
+
+    /// Is column `index` unsigned? False for columns without a sign, and if the metadata does not say.
+    pub fn is_unsigned(&self, index: usize) -> bool {
+        let Some((column, before)) = self.columns.get(..=index).and_then(<[ColumnType]>::split_last) else {
+            return false;
+        };
+        let numeric = before.iter().filter(|column| column.has_signedness()).count();
+        column.has_signedness() && self.metadata.unsigned.get(numeric).copied().unwrap_or(false)
+    }
+
+    /// The first column whose values cannot be measured from this table map alone, if there is one.
+    ///
+    /// `TIMESTAMP`, `DATETIME` and `TIME` in the formats before MySQL 5.6 (`mysql56_temporal_format=OFF`, or tables from
+    /// before it) take more or fewer bytes depending on their fractional digits, which the binlog does not tell. Their
+    /// rows can be replayed verbatim, to a table of the very same format, but not taken apart.
+    pub fn unmeasurable_column(&self) -> Option<usize> {
+        self.columns.iter().position(|column| column.is_unmeasurable())
     }
 
     /// May column `index` be NULL?
@@ -121,7 +139,7 @@ impl OptionalMetadata {
                 }
                 Self::SIMPLE_PRIMARY_KEY | Self::PRIMARY_KEY_WITH_PREFIX => {
                     while !value.is_empty() {
-                        metadata.primary_key.push(value.length_encoded_count()?);
+                        metadata.primary_key.push(key_column(value.length_encoded_count()?, columns)?);
                         if field == Self::PRIMARY_KEY_WITH_PREFIX {
                             value.length_encoded_count()?;
                         }
@@ -131,12 +149,65 @@ impl OptionalMetadata {
                 _ => {}
             }
         }
+        if !metadata.column_names.is_empty() && metadata.column_names.len() != columns.len() {
+            let why = format!("{} column names for {} columns", metadata.column_names.len(), columns.len());
+            return Err(Error::malformed(WHAT, why));
+        }
         Ok(metadata)
     }
 }
 
+fn key_column(index: usize, columns: &[ColumnType]) -> Result<usize> {
+    if index < columns.len() {
+        return Ok(index);
+    }
+    Err(Error::malformed(WHAT, format!("column {index} in the primary key of {} columns", columns.len())))
+}
+
 /// One bit per numeric column, most significant first.
 fn signedness(bits: &[u8], columns: &[ColumnType]) -> Vec<bool> {
-    let numeric = columns.iter().filter(|column| column.is_numeric()).count();
+    let numeric = columns.iter().filter(|column| column.has_signedness()).count();
     (0..numeric).map(|index| bits.get(index / 8).is_some_and(|byte| byte & (0x80 >> (index % 8)) != 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table map's body with these type codes and type metadata, no column nullable, and this optional metadata.
+    fn body(codes: &[u8], types: &[u8], optional: &[u8]) -> Vec<u8> {
+        let mut body = b"\x13\0\0\0\0\0\x01\0\x01d\0\x01t\0".to_vec();
+        body.push(codes.len() as u8);
+        body.extend_from_slice(codes);
+        body.push(types.len() as u8);
+        body.extend_from_slice(types);
+        body.extend(vec![0; codes.len().div_ceil(8)]);
+        body.extend_from_slice(optional);
+        body
+    }
+
+    #[test]
+    fn year_has_a_bit_of_signedness() {
+        // (id INT, y YEAR, u INT UNSIGNED, dt DATE, b BIT(3), e BIGINT UNSIGNED), as MariaDB 10.11 logs it.
+        let table = TableMap::parse(&body(&[3, 13, 3, 10, 16, 8], &[3, 0], &[1, 1, 0x70])).unwrap();
+        let unsigned: Vec<bool> = (0..7).map(|index| table.is_unsigned(index)).collect();
+        assert_eq!(unsigned, [false, true, true, false, false, true, false]);
+        // (y YEAR, i INT): the year's bit is not the integer's.
+        let table = TableMap::parse(&body(&[13, 3], &[], &[1, 1, 0x80])).unwrap();
+        assert!(!table.is_unsigned(1));
+    }
+
+    #[test]
+    fn old_temporal_types_are_unmeasurable() {
+        assert_eq!(TableMap::parse(&body(&[3, 12], &[], &[])).unwrap().unmeasurable_column(), Some(1));
+        assert_eq!(TableMap::parse(&body(&[3, 18], &[6], &[])).unwrap().unmeasurable_column(), None);
+    }
+
+    #[test]
+    fn metadata_that_does_not_fit_the_columns_is_an_error() {
+        assert_eq!(TableMap::parse(&body(&[3, 3], &[], &[8, 2, 1, 0])).unwrap().metadata.primary_key, [1, 0]);
+        assert!(TableMap::parse(&body(&[3, 3], &[], &[8, 1, 2])).is_err());
+        assert!(TableMap::parse(&body(&[3, 3], &[], &[4, 2, 1, b'a'])).is_err());
+        assert!(TableMap::parse(&body(&[3, 3], &[7], &[])).is_err());
+    }
 }

@@ -40,8 +40,9 @@ impl fmt::Display for ShownValue<'_> {
             ColumnType::Decimal { precision, scale } => f.write_str(&decimal_text(precision, scale, bytes)),
             ColumnType::Date => date(f, little_endian(bytes)),
             ColumnType::TimeOld => {
-                let value = little_endian(bytes);
-                write!(f, "{:02}:{:02}:{:02}", value / 10_000, value / 100 % 100, value % 100)
+                let signed = sign_extended(bytes);
+                let (sign, value) = (if signed < 0 { "-" } else { "" }, signed.unsigned_abs());
+                write!(f, "{sign}{:02}:{:02}:{:02}", value / 10_000, value / 100 % 100, value % 100)
             }
             ColumnType::DatetimeOld => {
                 let value = little_endian(bytes);
@@ -66,13 +67,16 @@ impl fmt::Display for ShownValue<'_> {
 
 impl ShownValue<'_> {
     fn integer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = little_endian(self.bytes);
         if self.is_unsigned {
-            return write!(f, "{value}");
+            return write!(f, "{}", little_endian(self.bytes));
         }
-        let unused_bits = 64 - 8 * self.bytes.len().clamp(1, 8) as u32;
-        write!(f, "{}", ((value << unused_bits) as i64) >> unused_bits)
+        write!(f, "{}", sign_extended(self.bytes))
     }
+}
+
+fn sign_extended(bytes: &[u8]) -> i64 {
+    let unused_bits = 64 - 8 * bytes.len().clamp(1, 8) as u32;
+    ((little_endian(bytes) << unused_bits) as i64) >> unused_bits
 }
 
 fn little_endian(bytes: &[u8]) -> u64 {
