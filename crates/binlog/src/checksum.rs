@@ -1,6 +1,6 @@
 //! The optional CRC32 in the last four bytes of every event.
 
-use crate::header::HEADER_LENGTH;
+use crate::header::{EventType, FLAG_IN_USE, HEADER_LENGTH};
 use crate::{Error, Result};
 
 /// Bytes that a CRC32 takes at the end of an event.
@@ -59,12 +59,70 @@ pub fn verify_crc32(event: &[u8]) -> Result<()> {
         return Err(Error::Truncated { what: "event", needed: CHECKSUM_LENGTH, available: event.len() });
     };
     let stored = u32::from_le_bytes(*stored);
-    let computed = crc32fast::hash(covered);
+    let computed =
+        if is_in_use_format_description(covered) { hash_without_in_use(covered) } else { crc32fast::hash(covered) };
     if stored == computed { Ok(()) } else { Err(Error::Checksum { stored, computed }) }
+}
+
+const TYPE_OFFSET: usize = 4;
+const FLAGS_OFFSET: usize = 17;
+
+/// A server sets "in use" in the format description of the file that it writes and clears it when it closes the file, both
+/// without touching the checksum, which is that of the event without the flag.
+fn is_in_use_format_description(covered: &[u8]) -> bool {
+    covered.len() >= HEADER_LENGTH
+        && covered[TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0
+        && covered[FLAGS_OFFSET] & FLAG_IN_USE as u8 != 0
+}
+
+fn hash_without_in_use(covered: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&covered[..FLAGS_OFFSET]);
+    hasher.update(&[covered[FLAGS_OFFSET] & !(FLAG_IN_USE as u8)]);
+    hasher.update(&covered[FLAGS_OFFSET + 1..]);
+    hasher.finalize()
 }
 
 /// Appends the CRC32 of `event` to it.
 pub fn append_crc32(event: &mut Vec<u8>) {
     let computed = crc32fast::hash(event);
     event.extend_from_slice(&computed.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FormatDescription;
+
+    fn format_description() -> Vec<u8> {
+        let format = FormatDescription {
+            server_version: "10.11.19-MariaDB-log".into(),
+            created_seconds: 1,
+            post_header_lengths: vec![0; 171],
+            checksum: ChecksumAlgorithm::Crc32,
+        };
+        format.encode(1, ChecksumAlgorithm::Crc32)
+    }
+
+    #[test]
+    fn the_format_description_of_a_file_in_use_verifies() {
+        let mut event = format_description();
+        verify_crc32(&event).unwrap();
+        event[FLAGS_OFFSET] |= FLAG_IN_USE as u8;
+        verify_crc32(&event).unwrap();
+        assert!(FormatDescription::parse(&event).is_ok());
+    }
+
+    #[test]
+    fn any_other_flipped_bit_is_a_mismatch() {
+        let event = format_description();
+        for bit in 0..event.len() * 8 {
+            if bit == FLAGS_OFFSET * 8 {
+                continue;
+            }
+            let mut flipped = event.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(verify_crc32(&flipped), Err(Error::Checksum { .. })), "bit {bit}");
+        }
+    }
 }
