@@ -1,0 +1,253 @@
+//! The command line of the laboratory: its options, and what each command prints.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::backlog::BacklogPlan;
+use crate::contender::Contender;
+use crate::home::LabHome;
+use crate::race::{BacklogPlace, Race, RacePlan};
+use crate::sandbox_registry::{self, ServerRecord};
+use crate::screen::{self, Screen};
+use crate::server_options::{Durability, ServerOption};
+use crate::version::{ServerBinaries, ServerVersion};
+use crate::workload::{Shape, Workload};
+use crate::{Result, results};
+
+const RACE_EXAMPLES: &str = "\
+Examples:
+  # Spate against the server's own replication, everything in memory, nothing may be lost
+  spate lab race --workload cached --durability durable --seconds 20 \\
+      --contender native:0 --contender native:16:optimistic --contender spate --json race.json
+
+  # Two settings of Spate on the same backlog, kept for the next race
+  spate lab race --workload cached --reuse-backlog --contender spate:batch-transactions=100 \\
+      --contender spate:batch-transactions=10000
+
+  # A quick look with small tables
+  spate lab race --rows 1000 --tables 1 --buffer-pool-mib 64 --seconds 2 --contender native:4 --contender spate
+
+The exit status is 0 only if every contender caught up and all its tables are identical to the source's.";
+
+const SANDBOX_EXAMPLES: &str = "\
+Examples:
+  spate lab sandbox start --replicas 2
+  spate lab sandbox start --name big --server mariadb-10.11 -o innodb_buffer_pool_size=1G
+  spate lab sandbox list
+  spate lab sandbox stop big
+  spate lab sandbox stop --all";
+
+/// Sandboxes of real servers, catch-up races, lag under a live load.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Start, list and stop real servers in directories of their own
+    Sandbox {
+        #[command(subcommand)]
+        /// What to do.
+        command: SandboxCommand,
+    },
+    /// Let contenders catch up with the same backlog from the same replica, one after the other
+    #[command(after_help = RACE_EXAMPLES)]
+    Race(RaceOptions),
+}
+
+/// What can be done with sandboxes.
+#[derive(Debug, Subcommand)]
+pub enum SandboxCommand {
+    /// Start a source and replicas, and print how to connect
+    #[command(after_help = SANDBOX_EXAMPLES)]
+    Start(StartOptions),
+    /// Show all sandboxes
+    #[command(after_help = SANDBOX_EXAMPLES)]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop sandboxes and remove their data
+    #[command(after_help = SANDBOX_EXAMPLES)]
+    Stop {
+        /// Which one
+        #[arg(default_value = DEFAULT_NAME)]
+        name: String,
+        /// All of them
+        #[arg(long)]
+        all: bool,
+        /// Keep the data; `start` with the same name goes on with it
+        #[arg(long)]
+        keep_data: bool,
+    },
+}
+
+const DEFAULT_NAME: &str = "lab";
+
+/// Options of `lab sandbox start`.
+#[derive(Debug, Args)]
+pub struct StartOptions {
+    /// Server version; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// Number of replicas beside the source
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
+    replicas: u8,
+    /// Name of the sandbox
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+    /// Option of the servers; may be given several times
+    #[arg(short = 'o', long = "option", value_name = "NAME=VALUE")]
+    options: Vec<ServerOption>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `lab race`.
+#[derive(Debug, Args)]
+pub struct RaceOptions {
+    /// Server version; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// What is written, and how much memory there is for it
+    #[arg(long, value_enum, default_value_t = Workload::Cached)]
+    workload: Workload,
+    /// What the replica may lose when the machine stops
+    #[arg(long, value_enum, default_value_t = Durability::Durable)]
+    durability: Durability,
+    /// How long the source writes while the replica is away
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Who takes part: native:THREADS[:MODE] or spate[:option=value,option=value…]; may be given several times
+    #[arg(long = "contender", required = true, value_name = "CONTENDER")]
+    contenders: Vec<Contender>,
+    /// Write the result to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the backlog is when the clock starts
+    #[arg(long, value_enum, default_value_t = BacklogPlace::Received)]
+    backlog: BacklogPlace,
+    /// Let the replica log what it applies
+    #[arg(long)]
+    replica_binlog: bool,
+    /// Option of the replica's server; may be given several times
+    #[arg(long = "replica-option", value_name = "NAME=VALUE")]
+    replica_options: Vec<ServerOption>,
+    /// Tables in each of the 4 schemas, instead of the workload's number
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    tables: Option<u16>,
+    /// Rows in each table, instead of the workload's number
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rows: Option<u64>,
+    /// The replica's buffer pool in MiB, instead of the workload's
+    #[arg(long, value_parser = clap::value_parser!(u64).range(16..))]
+    buffer_pool_mib: Option<u64>,
+    /// Transactions per second that the source writes; without it, as many as it can
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
+    /// Keep the backlog, and use the one that an earlier race with the same load kept
+    #[arg(long)]
+    reuse_backlog: bool,
+    /// Give up on a contender after this long
+    #[arg(long, default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
+    limit_seconds: u64,
+}
+
+/// Runs a command of the laboratory.
+///
+/// # Errors
+/// Whatever kept it from giving a result. A result that is not as it should be (tables that differ) is no error, but an
+/// exit status other than 0.
+pub fn run(command: LabCommand) -> Result<ExitCode> {
+    match command {
+        LabCommand::Sandbox { command } => sandbox(command),
+        LabCommand::Race(options) => race(options),
+    }
+}
+
+fn sandbox(command: SandboxCommand) -> Result<ExitCode> {
+    let home = LabHome::open()?;
+    match command {
+        SandboxCommand::Start(options) => {
+            let binaries = ServerBinaries::choose(options.server)?;
+            let step = Screen::default().spinner("the servers start");
+            let started =
+                sandbox_registry::start(&home, &binaries, &options.name, options.replicas.into(), &options.options);
+            step.finish_and_clear();
+            let records = started?;
+            show_servers(&records, options.json)?;
+            if !options.json {
+                screen::print(&how_to_connect(&records));
+            }
+        }
+        SandboxCommand::List { json } => show_servers(&sandbox_registry::list(&home)?, json)?,
+        SandboxCommand::Stop { name, all: false, keep_data } => sandbox_registry::stop(&home, &name, keep_data)?,
+        SandboxCommand::Stop { all: true, keep_data, .. } => {
+            let mut names: Vec<String> =
+                sandbox_registry::list(&home)?.into_iter().map(|record| record.sandbox).collect();
+            names.dedup();
+            names.iter().try_for_each(|name| sandbox_registry::stop(&home, name, keep_data))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_servers(records: &[ServerRecord], json: bool) -> Result<()> {
+    if json {
+        return results::write_json(&records, "-".as_ref());
+    }
+    let row = |record: &ServerRecord| {
+        let state = if record.is_running() { "running" } else { "stopped" };
+        vec![
+            record.sandbox.clone(),
+            record.role.clone(),
+            record.server.clone(),
+            state.to_owned(),
+            format!("127.0.0.1:{}", record.port),
+            format!("mariadb -u root -S {}", record.socket.display()),
+        ]
+    };
+    let header = ["sandbox", "role", "server", "state", "address", "connect with"];
+    screen::print(&screen::table(&header, header.len(), records.iter().map(row).collect()).to_string());
+    Ok(())
+}
+
+/// How to let Spate replicate between the first two servers.
+fn how_to_connect(records: &[ServerRecord]) -> String {
+    let [source, replica, ..] = records else {
+        return String::new();
+    };
+    format!(
+        "Over TCP the user is '{}' with the password {}.\nReplicate with:\n  SPATE_SOURCE_PASSWORD={} spate replicate \
+         --source {}@127.0.0.1:{} --replica root@{} --archive ./archive --start earliest",
+        source.user,
+        source.password,
+        source.password,
+        source.user,
+        source.port,
+        replica.socket.display()
+    )
+}
+
+fn race(options: RaceOptions) -> Result<ExitCode> {
+    let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, options.buffer_pool_mib);
+    let plan = RacePlan {
+        backlog: BacklogPlan { shape, seconds: options.seconds, rate: options.rate, reuse: options.reuse_backlog },
+        place: options.backlog,
+        durability: options.durability,
+        replica_binlog: options.replica_binlog,
+        replica_options: options.replica_options,
+        limit: Duration::from_secs(options.limit_seconds),
+    };
+    let binaries = ServerBinaries::choose(options.server)?;
+    let home = LabHome::open()?;
+    let work = home.work()?;
+    let race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default())?;
+    let result = race.run(&options.contenders, work.path())?;
+    screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
+    if let Some(path) = options.json {
+        results::write_json(&result, &path)?;
+    }
+    Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,148 @@
+//! What can go wrong in the laboratory. Each message says what happened, where, and what to do about it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An error of the laboratory.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory could not be used.
+    #[error("could not {action} {path}: {source}", path = path.display())]
+    File {
+        /// What was attempted, as a verb: "create", "copy to".
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// No server version has this name.
+    #[error("unknown server version '{name}'; known are: {known}")]
+    UnknownServerVersion {
+        /// What was asked for.
+        name: String,
+        /// Names that would have worked.
+        known: String,
+    },
+    /// The machine has none of the servers that the laboratory knows, or another version.
+    #[error("{server} is not installed: {why}\nInstall it (`./x setup` does), or name its binary in SPATE_MARIADBD")]
+    ServerNotInstalled {
+        /// The version that was wanted.
+        server: String,
+        /// What was found instead.
+        why: String,
+    },
+    /// A program that the laboratory runs is missing or could not be started.
+    #[error("could not run {program}: {source}\n{advice}")]
+    ProgramNotRun {
+        /// Its name or path.
+        program: String,
+        /// How to get it.
+        advice: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A program ended with a failure.
+    #[error("`{program}` failed with {status}; its last words:\n{output}")]
+    ProgramFailed {
+        /// The command, without secrets.
+        program: String,
+        /// Exit status.
+        status: String,
+        /// The tail of its output.
+        output: String,
+    },
+    /// A sandboxed server did not come up.
+    #[error("the server in {directory} did not start: {why}; the end of its error log:\n{log_tail}", directory = directory.display())]
+    ServerNotStarted {
+        /// The sandbox.
+        directory: PathBuf,
+        /// What was seen.
+        why: String,
+        /// The last lines of the error log.
+        log_tail: String,
+    },
+    /// A statement or connection failed.
+    #[error("{server}: {source}\nwhile running: {statement}")]
+    Sql {
+        /// Which sandbox.
+        server: String,
+        /// The statement, shortened; or "connect".
+        statement: String,
+        /// What the server or the connection said.
+        source: Box<mysql::Error>,
+    },
+    /// A result set did not hold what it should.
+    #[error("{server}: `{statement}` gave no usable result")]
+    UnexpectedResult {
+        /// Which sandbox.
+        server: String,
+        /// The statement, shortened.
+        statement: String,
+    },
+    /// Something took longer than its bound.
+    #[error("{what} took longer than {} s\n{advice}", limit.as_secs())]
+    TimedOut {
+        /// What.
+        what: String,
+        /// The bound.
+        limit: Duration,
+        /// What to do.
+        advice: String,
+    },
+    /// A value on the command line cannot be understood.
+    #[error("'{text}' is not a {what}: {why}")]
+    BadArgument {
+        /// Which kind of value: "contender", "server option".
+        what: &'static str,
+        /// The value.
+        text: String,
+        /// What is wrong, with an example of what is right.
+        why: String,
+    },
+    /// The native applier stopped with an error.
+    #[error("{contender}: the server's own replication stopped: {why}")]
+    ReplicationStopped {
+        /// Which contender.
+        contender: String,
+        /// The server's message.
+        why: String,
+    },
+    /// A named sandbox cannot be used as asked.
+    #[error("sandbox '{name}': {why}")]
+    Sandbox {
+        /// Its name.
+        name: String,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// A binlog file of the source could not be read.
+    #[error("{path} at offset {offset}: {source}", path = path.display())]
+    Binlog {
+        /// The file.
+        path: PathBuf,
+        /// Where the event begins.
+        offset: u64,
+        /// What is wrong with it.
+        source: spate_binlog::Error,
+    },
+    /// A state file of the laboratory is damaged.
+    #[error("{path} is not a state file of this laboratory: {source}; delete its directory and start again", path = path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// A result with this crate's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// For `map_err` on what the file system answers.
+    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::File { action, path, source }
+    }
+}

@@ -1,0 +1,152 @@
+//! Processes as `/proc` shows them: who they are, whether they live, what they have used.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+
+/// A process that cannot be mistaken for a later one with the same id: the kernel says when each was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Process id.
+    pub id: u32,
+    /// When it was started, in clock ticks since the machine's start.
+    pub start_ticks: u64,
+}
+
+/// What we read of `/proc/<id>/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    is_zombie: bool,
+    cpu_ticks: u64,
+    start_ticks: u64,
+}
+
+impl ProcessIdentity {
+    /// The process that has this id now, if there is one.
+    pub fn of(id: u32) -> Option<ProcessIdentity> {
+        let stat = read_stat(id)?;
+        Some(ProcessIdentity { id, start_ticks: stat.start_ticks })
+    }
+
+    /// This process itself.
+    pub fn own() -> Option<ProcessIdentity> {
+        ProcessIdentity::of(std::process::id())
+    }
+
+    /// True while the process lives. One that ended and was not waited for does not live.
+    pub fn is_running(self) -> bool {
+        self.stat().is_some_and(|stat| !stat.is_zombie)
+    }
+
+    /// Processor time used so far, of all its threads, also after its end until it is waited for.
+    pub fn cpu_time(self) -> Option<Duration> {
+        let ticks = self.stat()?.cpu_ticks;
+        Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    }
+
+    /// The most memory that it ever had resident, in bytes. `None` once it has ended.
+    pub fn peak_resident_bytes(self) -> Option<u64> {
+        self.stat()?;
+        parse_peak_resident(&fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?)
+    }
+
+    /// Sends a signal, unless the process is gone.
+    pub fn signal(self, signal: Signal) {
+        let id = i32::try_from(self.id).ok().and_then(Pid::from_raw);
+        if let (true, Some(id)) = (self.is_running(), id) {
+            // It may end between the look and the signal; then there is nothing left to do.
+            let _ = rustix::process::kill_process(id, signal);
+        }
+    }
+
+    /// Waits until the process has ended, at most `limit`; says whether it has.
+    pub fn wait_for_end(self, limit: Duration) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(10);
+        let deadline = Instant::now() + limit;
+        while self.is_running() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
+    fn stat(self) -> Option<Stat> {
+        read_stat(self.id).filter(|stat| stat.start_ticks == self.start_ticks)
+    }
+}
+
+fn read_stat(id: u32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+/// Fields are counted from the last `)`, because the program's name before it may hold anything.
+/// Source: proc_pid_stat(5): state is field 3, utime 14, stime 15, starttime 22.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        is_zombie: matches!(fields.first(), Some(&"Z" | &"X")),
+        cpu_ticks: number(14)? + number(15)?,
+        start_ticks: number(22)?,
+    })
+}
+
+/// `VmHWM:   123456 kB`.
+fn parse_peak_resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let text =
+            "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 987654 1000 100 18446744073709551615";
+        assert_eq!(parse_stat(text), Some(Stat { is_zombie: false, cpu_ticks: 100, start_ticks: 987654 }));
+    }
+
+    #[test]
+    fn damaged_stat_lines_are_none() {
+        for text in ["", "42 (x", "42 (x) S 1 2 3", "42 (x) S a b c d e f g h i j k l m n o p q r s t"] {
+            assert_eq!(parse_stat(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn peak_memory_is_read_in_bytes() {
+        assert_eq!(parse_peak_resident("Name:\tx\nVmPeak:\t9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(parse_peak_resident("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn another_process_with_the_same_id_is_not_ours() {
+        let own = ProcessIdentity::own().unwrap();
+        assert!(own.is_running());
+        assert!(own.peak_resident_bytes().unwrap() > 0);
+        let later = ProcessIdentity { start_ticks: own.start_ticks + 1, ..own };
+        assert!(!later.is_running());
+        assert_eq!(later.cpu_time(), None);
+    }
+
+    #[test]
+    fn a_signalled_child_ends_and_its_time_stays_readable_until_it_is_waited_for() {
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(!identity.wait_for_end(Duration::from_millis(20)));
+        identity.signal(Signal::TERM);
+        assert!(identity.wait_for_end(Duration::from_secs(10)));
+        assert!(identity.cpu_time().is_some());
+        child.wait().unwrap();
+        assert_eq!(identity.cpu_time(), None);
+    }
+}

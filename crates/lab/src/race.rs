@@ -1,0 +1,275 @@
+//! The catch-up race: contenders apply the same backlog to copies of the same replica, one after the other.
+//!
+//! What makes it fair: every contender gets a fresh copy of the same data directory, a server with the same options, a
+//! warm buffer pool and a quiet machine (nothing left to write out, the source idle). With `--backlog received`, each has
+//! the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its archive.
+//! Afterwards every table must equal the source's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::backlog::{Backlog, BacklogPlan};
+use crate::comparison::{checksums, different_tables};
+use crate::contender::{Contender, NativeMode, distinct_names};
+use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
+use crate::home::LabHome;
+use crate::native::{NativeReplication, sequence};
+use crate::results::{ContenderResult, RaceResult};
+use crate::sandbox::{Lifetime, Sandbox};
+use crate::screen::{Screen, thousands};
+use crate::server_options::{Durability, ServerOption};
+use crate::spate_program::{SpateProgram, SpateUsage};
+use crate::sql::quote;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// What is on the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BacklogPlace {
+    /// The backlog has been received already: the clock runs on applying it.
+    Received,
+    /// The backlog is still on the source: the clock runs on fetching and applying it.
+    Source,
+}
+
+/// Everything that defines a race but its contenders.
+#[derive(Debug, Clone)]
+pub struct RacePlan {
+    /// The load.
+    pub backlog: BacklogPlan,
+    /// What is on the clock.
+    pub place: BacklogPlace,
+    /// The replica's durability.
+    pub durability: Durability,
+    /// Does the replica log what it applies?
+    pub replica_binlog: bool,
+    /// Further options of the replica.
+    pub replica_options: Vec<ServerOption>,
+    /// When to give up on a contender.
+    pub limit: Duration,
+}
+
+/// A race whose backlog is there.
+pub struct Race<'a> {
+    plan: &'a RacePlan,
+    binaries: &'a ServerBinaries,
+    dataset: DataSet,
+    screen: Screen,
+    /// The source and what it wrote.
+    pub backlog: Backlog,
+}
+
+impl<'a> Race<'a> {
+    /// Makes the data set and the backlog; the source's files go to `directory`.
+    ///
+    /// # Errors
+    /// Those of running servers and sysbench.
+    pub fn prepare(
+        home: &LabHome,
+        binaries: &'a ServerBinaries,
+        plan: &'a RacePlan,
+        directory: &Path,
+        screen: Screen,
+    ) -> Result<Race<'a>> {
+        let step = screen
+            .spinner(&format!("the data set ({} tables)", plan.backlog.shape.schemas * plan.backlog.shape.tables));
+        let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
+        step.finish_and_clear();
+        let backlog = Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("source"), &screen)?;
+        let count = backlog.facts.count;
+        screen.note(&format!(
+            "backlog: {} transactions, {} row changes in {} s",
+            thousands(count.transactions),
+            thousands(count.row_changes),
+            backlog.facts.seconds
+        ));
+        Ok(Race { plan, binaries, dataset, screen, backlog })
+    }
+
+    /// Lets all contenders run, and ranks them.
+    ///
+    /// # Errors
+    /// Those of running servers. A contender's own failure is part of the result.
+    pub fn run(&self, contenders: &[Contender], directory: &Path) -> Result<RaceResult> {
+        let mut result = self.result();
+        for (contender, name) in contenders.iter().zip(distinct_names(contenders)) {
+            let (outcome, replica) = self.run_one(contender, &name, &directory.join("replica"))?;
+            drop(replica);
+            let replica = directory.join("replica");
+            std::fs::remove_dir_all(&replica).map_err(Error::file("remove", &replica))?;
+            result.contenders.push(outcome);
+        }
+        result.rank();
+        Ok(result)
+    }
+
+    /// A result without contenders.
+    pub fn result(&self) -> RaceResult {
+        let (plan, facts) = (self.plan, &self.backlog.facts);
+        RaceResult {
+            workload: plan.backlog.shape.workload,
+            durability: plan.durability,
+            server: format!("{} ({})", self.binaries.version, self.binaries.full_version),
+            backlog: match plan.place {
+                BacklogPlace::Received => "received",
+                BacklogPlace::Source => "source",
+            },
+            replica_binlog: plan.replica_binlog,
+            shape: plan.backlog.shape,
+            load_seconds: facts.seconds,
+            transactions: facts.count.transactions,
+            row_changes: facts.count.row_changes,
+            binlog_bytes: facts.count.bytes,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            contenders: Vec::new(),
+            best_native: None,
+            ratio_vs_best_native: Default::default(),
+        }
+    }
+
+    /// Lets one contender run on a fresh replica in `directory`, which is still running afterwards.
+    ///
+    /// # Errors
+    /// Those of running servers. The contender's own failure is part of the result.
+    pub fn run_one(&self, contender: &Contender, name: &str, directory: &Path) -> Result<(ContenderResult, Sandbox)> {
+        let step = self.screen.spinner(&format!("{name}: a fresh replica"));
+        let replica = self.fresh_replica(directory)?;
+        step.finish_and_clear();
+        let mut result = ContenderResult {
+            name: name.to_owned(),
+            native: matches!(contender, Contender::Native { .. }),
+            ..Default::default()
+        };
+        let caught_up = match contender {
+            Contender::Native { threads, mode } => self.run_native(name, (*threads, *mode), &replica, &mut result),
+            Contender::Spate { arguments, .. } => self.run_spate(name, arguments, &replica, directory, &mut result),
+        };
+        match caught_up {
+            Ok(()) => self.compare(&replica, &mut result)?,
+            Err(error) => {
+                if let Error::TimedOut { limit, .. } = error {
+                    result.gave_up_after_seconds = Some(limit.as_secs_f64());
+                }
+                self.screen.note(&format!("{name}: {error}"));
+                result.error = Some(error.to_string());
+            }
+        }
+        if let Some(seconds) = result.seconds {
+            self.screen.note(&format!("{name}: {seconds:.2} s"));
+        }
+        Ok((result, replica))
+    }
+
+    fn fresh_replica(&self, directory: &Path) -> Result<Sandbox> {
+        let options = replica_options(&self.plan.backlog.shape, self.plan.replica_binlog)
+            .with_durability(self.plan.durability)
+            .with_all(&self.plan.replica_options);
+        let replica = Sandbox::restore(self.binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
+        become_replica(&replica, &self.backlog.facts.start)?;
+        warm(&replica)?;
+        Ok(replica)
+    }
+
+    fn run_native(
+        &self,
+        name: &str,
+        appliers: (u32, NativeMode),
+        replica: &Sandbox,
+        result: &mut ContenderResult,
+    ) -> Result<()> {
+        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
+        let mut native =
+            NativeReplication::prepare(name, appliers, source, &facts.password, replica, &facts.end, self.plan.limit)?;
+        if self.plan.place == BacklogPlace::Received {
+            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
+            native.receive()?;
+            step.finish_and_clear();
+        }
+        let bar = self.screen.count_bar(name, sequence(&facts.end));
+        let clock = ServerClock::start(source, replica);
+        let applied = native.apply(&bar);
+        clock.stop(result);
+        bar.finish_and_clear();
+        result.seconds = Some(applied?.as_secs_f64());
+        Ok(())
+    }
+
+    fn run_spate(
+        &self,
+        name: &str,
+        arguments: &[String],
+        replica: &Sandbox,
+        directory: &Path,
+        result: &mut ContenderResult,
+    ) -> Result<()> {
+        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
+        let program = SpateProgram::new(source, &facts.password, replica, directory)?;
+        if self.plan.place == BacklogPlace::Received {
+            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
+            program.fetch(&facts.start, self.plan.limit)?;
+            step.finish_and_clear();
+        }
+        let mut arguments = arguments.to_vec();
+        if !self.plan.replica_binlog {
+            arguments.push("--no-replica-binlog".into());
+        }
+        let step = self.screen.spinner(name);
+        let clock = ServerClock::start(source, replica);
+        let usage = program
+            .replicate(Some(&facts.start), Some(&facts.end), &arguments)
+            .and_then(|running| running.wait(self.plan.limit));
+        clock.stop(result);
+        step.finish_and_clear();
+        let SpateUsage { wall, cpu, peak_resident_bytes } = usage?;
+        result.seconds = Some(wall.as_secs_f64());
+        result.spate_cpu_seconds = Some(cpu.as_secs_f64());
+        result.spate_peak_rss_bytes = Some(peak_resident_bytes);
+        Ok(())
+    }
+
+    fn compare(&self, replica: &Sandbox, result: &mut ContenderResult) -> Result<()> {
+        let step = self.screen.spinner(&format!("{}: all tables identical?", result.name));
+        result.different_tables = different_tables(&self.backlog.facts.checksums, &checksums(replica)?);
+        result.identical = result.different_tables.is_empty();
+        step.finish_and_clear();
+        if !result.identical {
+            self.screen.note(&format!("{}: DIFFERENT tables: {}", result.name, result.different_tables.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+/// The servers' processor time during a race.
+struct ServerClock<'a> {
+    source: &'a Sandbox,
+    replica: &'a Sandbox,
+    source_before: Duration,
+    replica_before: Duration,
+}
+
+impl<'a> ServerClock<'a> {
+    /// Waits until everything written so far is on disk, then starts.
+    fn start(source: &'a Sandbox, replica: &'a Sandbox) -> ServerClock<'a> {
+        rustix::fs::sync();
+        ServerClock { source, replica, source_before: source.cpu_time(), replica_before: replica.cpu_time() }
+    }
+
+    fn stop(self, result: &mut ContenderResult) {
+        result.source_cpu_seconds = self.source.cpu_time().saturating_sub(self.source_before).as_secs_f64();
+        result.server_cpu_seconds = self.replica.cpu_time().saturating_sub(self.replica_before).as_secs_f64();
+    }
+}
+
+/// Reads every index of every table of the data set once, so that the buffer pool holds what fits.
+fn warm(server: &Sandbox) -> Result<()> {
+    let mut session = server.connect()?;
+    let indexes: Vec<(String, String, String)> = session.rows(&format!(
+        "SELECT DISTINCT table_schema, table_name, index_name FROM information_schema.statistics
+         WHERE table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}'"
+    ))?;
+    for (schema, table, index) in indexes {
+        let (schema, table, index) = (quote(&schema), quote(&table), quote(&index));
+        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table} FORCE INDEX ({index})"))?;
+    }
+    Ok(())
+}

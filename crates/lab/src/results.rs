@@ -1,0 +1,248 @@
+//! What a race has shown, as JSON for programs and as a table for people.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use crate::screen::{megabytes, table, thousands};
+use crate::server_options::Durability;
+use crate::workload::Shape;
+use crate::{Error, Result, screen};
+
+/// A whole race.
+#[derive(Debug, Clone, Serialize)]
+pub struct RaceResult {
+    /// `cached` or `io`.
+    pub workload: crate::workload::Workload,
+    /// The replica's.
+    pub durability: Durability,
+    /// The server's series and full version.
+    pub server: String,
+    /// `received` if the clock ran on applying alone, `source` if fetching was part of it.
+    pub backlog: &'static str,
+    /// Did the replica log what it applied?
+    pub replica_binlog: bool,
+    /// The data set.
+    pub shape: Shape,
+    /// How long the source had written.
+    pub load_seconds: u64,
+    /// Transactions in the backlog.
+    pub transactions: u64,
+    /// Rows changed in the backlog.
+    pub row_changes: u64,
+    /// Size of the backlog.
+    pub binlog_bytes: u64,
+    /// Processors of the machine.
+    pub processors: usize,
+    /// Each contender, in the order they ran.
+    pub contenders: Vec<ContenderResult>,
+    /// The fastest native one.
+    pub best_native: Option<String>,
+    /// How many times faster than the best native one each contender was. If no native one finished, a lower bound.
+    pub ratio_vs_best_native: BTreeMap<String, f64>,
+}
+
+/// One contender's run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ContenderResult {
+    /// As on the command line.
+    pub name: String,
+    /// Is it the server's own replication?
+    pub native: bool,
+    /// Wall-clock seconds until it had caught up; `None` if it did not.
+    pub seconds: Option<f64>,
+    /// Are all tables equal to the source's?
+    pub identical: bool,
+    /// Tables that are not.
+    pub different_tables: Vec<String>,
+    /// Why it did not finish.
+    pub error: Option<String>,
+    /// How long it was given, if it was stopped for being slow.
+    pub gave_up_after_seconds: Option<f64>,
+    /// Processor time of the replica's server.
+    pub server_cpu_seconds: f64,
+    /// Processor time of the source's server.
+    pub source_cpu_seconds: f64,
+    /// Processor time of `spate`; `None` for native contenders.
+    pub spate_cpu_seconds: Option<f64>,
+    /// The most memory that `spate` had resident; `None` for native contenders.
+    pub spate_peak_rss_bytes: Option<u64>,
+}
+
+impl RaceResult {
+    /// Fills in who was the best native contender, and how the others compare.
+    pub fn rank(&mut self) {
+        let natives = || self.contenders.iter().filter(|contender| contender.native);
+        let finished = natives().filter(|native| native.identical).filter_map(|native| Some((native, native.seconds?)));
+        let stopped = natives().filter_map(|native| Some((native, native.gave_up_after_seconds?)));
+        let best = finished.min_by(|a, b| a.1.total_cmp(&b.1)).or_else(|| stopped.min_by(|a, b| a.1.total_cmp(&b.1)));
+        let Some((native, native_seconds)) = best else { return };
+        let ratios = self.contenders.iter().filter(|contender| contender.identical).filter_map(|contender| {
+            let seconds = contender.seconds.filter(|seconds| *seconds > 0.0)?;
+            Some((contender.name.clone(), native_seconds / seconds))
+        });
+        let (ratios, name) = (ratios.collect(), native.name.clone());
+        self.ratio_vs_best_native = ratios;
+        self.best_native = Some(name);
+    }
+
+    /// True if every contender caught up and has the source's tables.
+    pub fn all_identical(&self) -> bool {
+        self.contenders.iter().all(|contender| contender.identical)
+    }
+
+    /// For people.
+    pub fn to_table(&self) -> Table {
+        let header = [
+            "contender",
+            "seconds",
+            "transactions/s",
+            "× best native",
+            "replica CPU s",
+            "Spate CPU s",
+            "Spate peak",
+            "tables",
+        ];
+        let rows = self.contenders.iter().map(|contender| self.table_row(contender)).collect();
+        table(&header, 1, rows)
+    }
+
+    /// One line on what was raced for.
+    pub fn summary(&self) -> String {
+        format!(
+            "{} · {} · {}: {} transactions, {} row changes, {} of binlog",
+            self.server,
+            serde_json::to_value(self.workload)
+                .ok()
+                .and_then(|name| Some(name.as_str()?.to_owned()))
+                .unwrap_or_default(),
+            self.durability,
+            thousands(self.transactions),
+            thousands(self.row_changes),
+            megabytes(self.binlog_bytes),
+        )
+    }
+
+    fn table_row(&self, contender: &ContenderResult) -> Vec<String> {
+        let nothing = || "–".to_owned();
+        let seconds = match (contender.seconds, contender.gave_up_after_seconds) {
+            (Some(seconds), _) => format!("{seconds:.2}"),
+            (None, Some(seconds)) => format!("> {seconds:.0}"),
+            (None, None) => "failed".to_owned(),
+        };
+        let rate = contender.seconds.filter(|seconds| *seconds > 0.0);
+        let rate = rate.map_or_else(nothing, |seconds| thousands((self.transactions as f64 / seconds) as u64));
+        let ratio = self.ratio_vs_best_native.get(&contender.name);
+        let tables = match (contender.identical, contender.different_tables.len()) {
+            (true, _) => "identical".to_owned(),
+            (false, 0) => "unknown".to_owned(),
+            (false, count) => format!("{count} DIFFERENT"),
+        };
+        vec![
+            contender.name.clone(),
+            seconds,
+            rate,
+            ratio.map_or_else(nothing, |ratio| format!("{ratio:.2}")),
+            format!("{:.1}", contender.server_cpu_seconds),
+            contender.spate_cpu_seconds.map_or_else(nothing, |seconds| format!("{seconds:.2}")),
+            contender.spate_peak_rss_bytes.map_or_else(nothing, megabytes),
+            tables,
+        ]
+    }
+}
+
+/// Writes a result to a file, or to standard output for `-`.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn write_json<T: Serialize>(result: &T, path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(result).map_err(|source| Error::State { path: path.to_owned(), source })?;
+    if path == Path::new("-") {
+        screen::print(&text);
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent).map_err(Error::file("create the directory", parent))?;
+    }
+    std::fs::write(path, text + "\n").map_err(Error::file("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+
+    fn contender(name: &str, seconds: Option<f64>, identical: bool) -> ContenderResult {
+        let native = name.starts_with("native");
+        ContenderResult { name: name.into(), native, seconds, identical, ..ContenderResult::default() }
+    }
+
+    fn race(contenders: Vec<ContenderResult>) -> RaceResult {
+        let mut race = RaceResult {
+            workload: Workload::Cached,
+            durability: Durability::Durable,
+            server: "mariadb-10.11".into(),
+            backlog: "received",
+            replica_binlog: false,
+            shape: Shape::new(Workload::Cached, None, None, None),
+            load_seconds: 20,
+            transactions: 1000,
+            row_changes: 4000,
+            binlog_bytes: 2_000_000,
+            processors: 2,
+            contenders,
+            best_native: None,
+            ratio_vs_best_native: BTreeMap::new(),
+        };
+        race.rank();
+        race
+    }
+
+    #[test]
+    fn the_best_native_contender_is_the_fastest_that_was_right() {
+        let race = race(vec![
+            contender("native:0", Some(40.0), true),
+            contender("native:16:optimistic", Some(20.0), true),
+            contender("native:99:aggressive", Some(1.0), false),
+            contender("spate", Some(2.0), true),
+            contender("spate:memory=1", Some(0.5), false),
+        ]);
+        assert_eq!(race.best_native.as_deref(), Some("native:16:optimistic"));
+        let expected = [("native:0", 0.5), ("native:16:optimistic", 1.0), ("spate", 10.0)];
+        assert_eq!(race.ratio_vs_best_native, expected.map(|(name, ratio)| (name.to_owned(), ratio)).into());
+        assert!(!race.all_identical());
+    }
+
+    #[test]
+    fn a_native_contender_that_was_stopped_gives_a_lower_bound() {
+        let mut slow = contender("native:0", None, false);
+        slow.gave_up_after_seconds = Some(90.0);
+        let race = race(vec![slow, contender("spate", Some(3.0), true)]);
+        assert_eq!(race.ratio_vs_best_native["spate"], 30.0);
+        assert!(race.to_table().to_string().contains("> 90"));
+    }
+
+    #[test]
+    fn without_a_native_contender_there_is_no_ratio() {
+        let race = race(vec![contender("spate", Some(3.0), true)]);
+        assert_eq!((race.best_native, race.ratio_vs_best_native.len()), (None, 0));
+    }
+
+    #[test]
+    fn the_json_has_the_promised_fields() {
+        let json = serde_json::to_value(race(vec![contender("native:0", Some(1.5), true)])).unwrap();
+        for field in ["workload", "durability", "transactions", "row_changes", "binlog_bytes", "best_native"] {
+            assert!(!json[field].is_null(), "{field}");
+        }
+        assert_eq!(json["workload"], "cached");
+        assert_eq!(json["durability"], "durable");
+        assert_eq!(json["ratio_vs_best_native"]["native:0"], 1.0);
+        let contender = json["contenders"][0].as_object().unwrap();
+        for field in ["name", "seconds", "identical", "server_cpu_seconds", "spate_cpu_seconds", "spate_peak_rss_bytes"]
+        {
+            assert!(contender.contains_key(field), "{field}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One real database server in its own directory.
+//!
+//! Invariants: it reads no configuration of the machine (`--no-defaults`), listens on 127.0.0.1 at a port that the kernel
+//! gave, and writes only below its directory. A server that belongs to this process dies with it; a detached one lives on
+//! until it is stopped through its recorded [`ProcessIdentity`].
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::home::{self, copy_directory, create_private_directory};
+use crate::process::ProcessIdentity;
+use crate::server_options::ServerOptions;
+use crate::sql::Session;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// A start replays the redo log at worst; sandboxes are stopped cleanly, so this is ample.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// A clean stop writes the whole buffer pool out.
+const STOP_LIMIT: Duration = Duration::from_secs(300);
+/// Attempts to find a port that nobody takes between our look and the server's bind.
+const PORT_ATTEMPTS: usize = 5;
+/// Socket addresses hold 108 bytes, one of them the final zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// The file that says where the socket is when it is not in the sandbox's directory.
+const SOCKET_MARKER: &str = "socket-directory";
+/// How much of an error log a message shows.
+const SHOWN_LOG_BYTES: u64 = 2_000;
+
+/// The name of the account that reaches sandboxes over TCP. (Through the socket, `root` needs no password: the directory
+/// that the socket is in is closed to others.)
+pub const ACCOUNT: &str = "spate";
+
+/// How long a server lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until the [`Sandbox`] is dropped, or this process ends however it does.
+    Ours,
+    /// Until someone stops it.
+    Detached,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Sandbox {
+    binaries: ServerBinaries,
+    directory: PathBuf,
+    socket: PathBuf,
+    port: u16,
+    process: ProcessIdentity,
+    /// `None` for a server that another process started.
+    child: Option<Child>,
+    lifetime: Lifetime,
+}
+
+impl Sandbox {
+    /// Starts a server on a copy of the data directory `frozen`.
+    ///
+    /// # Errors
+    /// [`Error::File`], and those of [`Sandbox::start`].
+    pub fn restore(
+        binaries: &ServerBinaries,
+        frozen: &Path,
+        directory: &Path,
+        options: &ServerOptions,
+        lifetime: Lifetime,
+    ) -> Result<Sandbox> {
+        copy_directory(frozen, &data_directory(directory))?;
+        Sandbox::start(binaries, directory, options, lifetime)
+    }
+
+    /// Starts a server on the data directory that is in `directory` already, and waits until it answers.
+    ///
+    /// # Errors
+    /// [`Error::ServerNotStarted`] with the end of its error log; [`Error::ProgramNotRun`]; [`Error::File`].
+    pub fn start(
+        binaries: &ServerBinaries,
+        directory: &Path,
+        options: &ServerOptions,
+        lifetime: Lifetime,
+    ) -> Result<Sandbox> {
+        create_private_directory(&directory.join("tmp"))?;
+        let socket = socket_path(directory)?;
+        let mut attempt = 1;
+        loop {
+            let port = free_port(directory)?;
+            let mut sandbox = spawn(binaries, directory, &socket, port, options, lifetime)?;
+            match sandbox.wait_until_ready() {
+                Ok(()) => return Ok(sandbox),
+                Err(Error::ServerNotStarted { log_tail, .. })
+                    if log_tail.contains("Address already in use") && attempt < PORT_ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A server that another process started, if it is still the same.
+    pub fn attach(
+        binaries: &ServerBinaries,
+        directory: &Path,
+        socket: &Path,
+        port: u16,
+        process: ProcessIdentity,
+    ) -> Option<Sandbox> {
+        process.is_running().then(|| Sandbox {
+            binaries: binaries.clone(),
+            directory: directory.to_owned(),
+            socket: socket.to_owned(),
+            port,
+            process,
+            child: None,
+            lifetime: Lifetime::Detached,
+        })
+    }
+
+    /// A new connection as root.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn connect(&self) -> Result<Session> {
+        Session::open(&self.socket, &self.name())
+    }
+
+    /// The server's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's process.
+    pub fn process(&self) -> ProcessIdentity {
+        self.process
+    }
+
+    /// Its data directory.
+    pub fn data_directory(&self) -> PathBuf {
+        data_directory(&self.directory)
+    }
+
+    /// Which server it is.
+    pub fn binaries(&self) -> &ServerBinaries {
+        &self.binaries
+    }
+
+    /// Processor time that the server has used since its start.
+    pub fn cpu_time(&self) -> Duration {
+        self.process.cpu_time().unwrap_or_default()
+    }
+
+    /// Stops the server cleanly and waits for its end.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub fn stop(mut self) -> Result<PathBuf> {
+        self.process.signal(Signal::TERM);
+        let stopped = self.process.wait_for_end(STOP_LIMIT);
+        self.reap();
+        if !stopped {
+            return Err(Error::TimedOut {
+                what: format!("stopping the server in {}", self.directory.display()),
+                limit: STOP_LIMIT,
+                advice: format!("its process id is {}", self.process.id),
+            });
+        }
+        Ok(self.directory.clone())
+    }
+
+    /// Stops the server cleanly and moves on with a copy of its data in `frozen`; the sandbox's own data stays.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::File`].
+    pub fn freeze(self, frozen: &Path) -> Result<()> {
+        let directory = self.stop()?;
+        copy_directory(&data_directory(&directory), frozen)
+    }
+
+    fn name(&self) -> String {
+        let name = self.directory.file_name().map(|name| name.to_string_lossy().into_owned());
+        format!("server '{}'", name.unwrap_or_default())
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        const LOOK_EVERY: Duration = Duration::from_millis(20);
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if self.socket.exists() && self.connect().is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            let why = match ended {
+                Some(status) => format!("it ended with {status}"),
+                None if Instant::now() > deadline => format!("no answer within {} s", START_LIMIT.as_secs()),
+                None => {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+            };
+            let log_tail = tail_of(&error_log(&self.directory));
+            return Err(Error::ServerNotStarted { directory: self.directory.clone(), why, log_tail });
+        }
+    }
+
+    /// Takes the ended child off the process table; kills it first if it still runs.
+    fn reap(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if self.lifetime == Lifetime::Ours {
+            self.reap();
+            remove_socket_directory(&self.directory);
+        }
+    }
+}
+
+/// Makes the pristine data directory of a server build, unless the cache has it, and says where it is.
+///
+/// # Errors
+/// [`Error::ProgramFailed`] with the installer's output, [`Error::ProgramNotRun`], [`Error::File`].
+pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<PathBuf> {
+    let place = home.pristine(&binaries.cache_key());
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let work = home.work()?;
+    let data = work.path().join("pristine");
+    let mut command = Command::new(&binaries.installer);
+    command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+    command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+    if let Some(base) = &binaries.base_directory {
+        command.arg(format!("--basedir={}", base.display()));
+    }
+    command.args(as_root());
+    let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
+        program: binaries.installer.display().to_string(),
+        advice: "It belongs to the server's package; `./x setup` installs it.",
+        source,
+    })?;
+    if !output.status.success() {
+        return Err(Error::ProgramFailed {
+            program: binaries.installer.display().to_string(),
+            status: output.status.to_string(),
+            output: String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        });
+    }
+    home::publish_directory(&data, &place)?;
+    Ok(place)
+}
+
+/// Creates the account that others use over TCP, with all privileges, without a trace in the binlog.
+///
+/// # Errors
+/// [`Error::Sql`].
+pub fn create_account(session: &mut Session, password: &str) -> Result<()> {
+    session.run("SET SESSION sql_log_bin = 0")?;
+    session.run(&format!("CREATE OR REPLACE USER '{ACCOUNT}'@'127.0.0.1' IDENTIFIED BY '{password}'"))?;
+    session.run(&format!("GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'127.0.0.1' WITH GRANT OPTION"))?;
+    session.run("DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost'")?;
+    session.run("FLUSH PRIVILEGES")?;
+    session.run("SET SESSION sql_log_bin = 1")
+}
+
+/// A password for a sandbox's account.
+///
+/// # Errors
+/// [`Error::File`] if the kernel's random source cannot be read.
+pub fn random_password() -> Result<String> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(Error::file("read", source))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn spawn(
+    binaries: &ServerBinaries,
+    directory: &Path,
+    socket: &Path,
+    port: u16,
+    options: &ServerOptions,
+    lifetime: Lifetime,
+) -> Result<Sandbox> {
+    let log_path = error_log(directory);
+    let log = File::create(&log_path).map_err(Error::file("create", &log_path))?;
+    let mut command = match lifetime {
+        Lifetime::Ours => dying_with_us(&binaries.daemon),
+        Lifetime::Detached => Command::new(&binaries.daemon),
+    };
+    command.arg("--no-defaults");
+    if let Some(base) = &binaries.base_directory {
+        command.arg(format!("--basedir={}", base.display()));
+    }
+    command.args(options.arguments());
+    command
+        .arg(format!("--datadir={}", data_directory(directory).display()))
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--port={port}"))
+        .arg("--bind-address=127.0.0.1")
+        .arg("--skip-slave-start")
+        .arg(format!("--pid-file={}", directory.join("pid").display()))
+        .arg(format!("--tmpdir={}", directory.join("tmp").display()))
+        .args(as_root())
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(Error::file("open", &log_path))?)
+        .stderr(log)
+        // Its own process group: Ctrl-C is for the laboratory, which then stops its servers itself.
+        .process_group(0);
+    let child = command.spawn().map_err(|source| Error::ProgramNotRun {
+        program: binaries.daemon.display().to_string(),
+        advice: "`./x setup` installs the server.",
+        source,
+    })?;
+    let process = ProcessIdentity::of(child.id()).unwrap_or(ProcessIdentity { id: child.id(), start_ticks: 0 });
+    Ok(Sandbox {
+        binaries: binaries.clone(),
+        directory: directory.to_owned(),
+        socket: socket.to_owned(),
+        port,
+        process,
+        child: Some(child),
+        lifetime,
+    })
+}
+
+/// A command whose process the kernel kills when this one ends, however it ends. (`setpriv` becomes the program itself,
+/// so the process id is the program's. The kernel looks at the *thread* that started it: start from long-lived ones.)
+pub fn dying_with_us(program: &Path) -> Command {
+    const SETPRIV: &str = "/usr/bin/setpriv";
+    if !Path::new(SETPRIV).exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(SETPRIV);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}
+
+/// Servers refuse to run as the machine's root unless told to.
+fn as_root() -> Option<&'static str> {
+    rustix::process::geteuid().is_root().then_some("--user=root")
+}
+
+fn data_directory(directory: &Path) -> PathBuf {
+    directory.join("data")
+}
+
+fn error_log(directory: &Path) -> PathBuf {
+    directory.join("error.log")
+}
+
+/// The socket is in the sandbox's directory, or in a private one under the system's temporary directory if that path would
+/// be longer than a socket address can be.
+fn socket_path(directory: &Path) -> Result<PathBuf> {
+    let usual = directory.join("server.sock");
+    if usual.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        return Ok(usual);
+    }
+    let marker = directory.join(SOCKET_MARKER);
+    if let Ok(elsewhere) = fs::read_to_string(&marker)
+        && create_private_directory(Path::new(&elsewhere)).is_ok()
+    {
+        return Ok(Path::new(&elsewhere).join("s"));
+    }
+    let elsewhere = tempfile::Builder::new().prefix("spate-").tempdir();
+    let elsewhere = elsewhere.map_err(Error::file("create a socket directory for", directory))?.keep();
+    fs::write(&marker, elsewhere.to_string_lossy().as_bytes()).map_err(Error::file("write", &marker))?;
+    Ok(elsewhere.join("s"))
+}
+
+/// Removes the directory that [`socket_path`] made elsewhere, if it did.
+pub fn remove_socket_directory(directory: &Path) {
+    if let Ok(elsewhere) = fs::read_to_string(directory.join(SOCKET_MARKER)) {
+        let _ = fs::remove_dir_all(elsewhere);
+    }
+}
+
+/// A port that the kernel says is free now.
+fn free_port(directory: &Path) -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(Error::file("find a free port on 127.0.0.1 for", directory))
+}
+
+/// The end of a log, for messages.
+pub fn tail_of(path: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_LOG_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_else(|error| format!("({} cannot be read: {error})", path.display()))
+}

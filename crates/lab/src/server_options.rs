@@ -1,0 +1,168 @@
+//! Options of a sandboxed server, as its command line takes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Server options in the order they are given; of two with the same name the later wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", try_from = "Vec<String>")]
+pub struct ServerOptions {
+    options: Vec<ServerOption>,
+}
+
+/// One option: `name=value`, or just `name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerOption {
+    name: String,
+    value: Option<String>,
+}
+
+/// What a server loses when the machine stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing: innodb_flush_log_at_trx_commit=1, sync_binlog=1.
+    Durable,
+    /// About a second: innodb_flush_log_at_trx_commit=2, sync_binlog=0.
+    Relaxed,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Durable => "durable",
+            Durability::Relaxed => "relaxed",
+        })
+    }
+}
+
+/// Options that would take a sandbox out of its directory or off the local machine.
+const RESERVED: [&str; 9] = [
+    "datadir",
+    "socket",
+    "port",
+    "bind-address",
+    "pid-file",
+    "log-error",
+    "tmpdir",
+    "defaults-file",
+    "defaults-extra-file",
+];
+
+impl ServerOptions {
+    /// What every server of the laboratory has: row format, strict GTIDs, no name look-ups, a cold start.
+    pub fn base(server_id: u32) -> ServerOptions {
+        ServerOptions::default()
+            .with("server-id", server_id)
+            .with("log-bin", "binlog")
+            .with("relay-log", "relay")
+            .with("binlog-format", "ROW")
+            .with("gtid-strict-mode", 1)
+            .with("character-set-server", "utf8mb4")
+            .with("skip-name-resolve", 1)
+            .with("performance-schema", 0)
+            .with("innodb-buffer-pool-load-at-startup", 0)
+            .with("innodb-buffer-pool-dump-at-shutdown", 0)
+    }
+
+    /// Adds an option.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl fmt::Display) -> ServerOptions {
+        self.set(ServerOption { name: name.to_owned(), value: Some(value.to_string()) });
+        self
+    }
+
+    /// Adds the options of a durability.
+    #[must_use]
+    pub fn with_durability(self, durability: Durability) -> ServerOptions {
+        let (flush_log, sync_binlog) = match durability {
+            Durability::Durable => (1, 1),
+            Durability::Relaxed => (2, 0),
+        };
+        self.with("innodb-flush-log-at-trx-commit", flush_log).with("sync-binlog", sync_binlog)
+    }
+
+    /// Adds options that a user gave.
+    #[must_use]
+    pub fn with_all(mut self, options: &[ServerOption]) -> ServerOptions {
+        options.iter().cloned().for_each(|option| self.set(option));
+        self
+    }
+
+    /// As arguments for the server's command line.
+    pub fn arguments(&self) -> impl Iterator<Item = String> + '_ {
+        self.options.iter().map(|option| match &option.value {
+            Some(value) => format!("--{}={value}", option.name),
+            None => format!("--{}", option.name),
+        })
+    }
+
+    fn set(&mut self, option: ServerOption) {
+        self.options.retain(|existing| existing.name != option.name);
+        self.options.push(option);
+    }
+}
+
+impl From<ServerOptions> for Vec<String> {
+    fn from(options: ServerOptions) -> Vec<String> {
+        options.arguments().collect()
+    }
+}
+
+impl TryFrom<Vec<String>> for ServerOptions {
+    type Error = Error;
+
+    fn try_from(arguments: Vec<String>) -> Result<ServerOptions> {
+        let options: Vec<ServerOption> = arguments.iter().map(|argument| argument.parse()).collect::<Result<_>>()?;
+        Ok(ServerOptions::default().with_all(&options))
+    }
+}
+
+impl FromStr for ServerOption {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ServerOption> {
+        let bad = |why: &str| Error::BadArgument { what: "server option", text: text.to_owned(), why: why.to_owned() };
+        let text_without_dashes = text.trim_start_matches('-');
+        let (name, value) = match text_without_dashes.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text_without_dashes, None),
+        };
+        let name = name.replace('_', "-").to_ascii_lowercase();
+        if name.is_empty() || !name.chars().all(|character| character.is_ascii_alphanumeric() || character == '-') {
+            return Err(bad("write name=value, such as innodb_buffer_pool_size=256M"));
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return Err(bad("the sandbox itself decides this one; its servers stay in their directory on 127.0.0.1"));
+        }
+        Ok(ServerOption { name, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn option(text: &str) -> ServerOption {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_later_of_two_wins_however_it_is_written() {
+        let options = ServerOptions::default()
+            .with("sync-binlog", 1)
+            .with_all(&[option("--Sync_Binlog=0"), option("skip-networking")]);
+        assert_eq!(options.arguments().collect::<Vec<_>>(), ["--sync-binlog=0", "--skip-networking"]);
+    }
+
+    #[test]
+    fn options_that_leave_the_sandbox_are_refused() {
+        for text in ["datadir=/var/lib/mysql", "--bind_address=0.0.0.0", "port=3306", "", "=x", "a b=c"] {
+            assert!(text.parse::<ServerOption>().is_err(), "{text}");
+        }
+    }
+}

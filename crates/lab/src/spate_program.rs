@@ -1,0 +1,265 @@
+//! The `spate` program, run as a user would: command line, environment, exit status.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use serde::Serialize;
+
+use crate::process::ProcessIdentity;
+use crate::sandbox::{ACCOUNT, Sandbox, dying_with_us, tail_of};
+use crate::{Error, Result};
+
+/// Names another program than the one that is running.
+const PROGRAM_VARIABLE: &str = "SPATE_BIN";
+/// The peak of its memory only ever grows, so this is how much of the last moment can be missed.
+const SAMPLE_EVERY: Duration = Duration::from_millis(5);
+
+/// Where the program is and what it connects to.
+#[derive(Debug, Clone)]
+pub struct SpateProgram {
+    path: PathBuf,
+    source: String,
+    source_password: String,
+    replica: String,
+    /// Where it keeps its archive and prints its output.
+    directory: PathBuf,
+}
+
+/// What a run of the program used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct SpateUsage {
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Processor time of all its threads.
+    pub cpu: Duration,
+    /// The most memory that it had resident.
+    pub peak_resident_bytes: u64,
+}
+
+/// A running `spate`; killed when dropped.
+#[derive(Debug)]
+pub struct RunningSpate {
+    child: Child,
+    process: ProcessIdentity,
+    begun: Instant,
+    shown: String,
+    output: PathBuf,
+    sampler: Option<Sampler>,
+}
+
+#[derive(Debug)]
+struct Sampler {
+    stop: Arc<AtomicBool>,
+    peak_resident_bytes: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl SpateProgram {
+    /// The program for this source and replica; its files go to `directory`. It reaches the source over TCP with a
+    /// password, as over a network, and the replica through its socket, as beside it.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`] if the program that is running cannot be found again.
+    pub fn new(source: &Sandbox, source_password: &str, replica: &Sandbox, directory: &Path) -> Result<SpateProgram> {
+        let path = match std::env::var_os(PROGRAM_VARIABLE) {
+            Some(path) => PathBuf::from(path),
+            None => std::env::current_exe().map_err(|source| Error::ProgramNotRun {
+                program: "spate".into(),
+                advice: "Name it in SPATE_BIN.",
+                source,
+            })?,
+        };
+        Ok(SpateProgram {
+            path,
+            source: format!("{ACCOUNT}@127.0.0.1:{}", source.port()),
+            source_password: source_password.to_owned(),
+            replica: format!("root@{}", replica.socket().display()),
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Fills the archive from `start` on, until nothing is left to fetch.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::TimedOut`].
+    pub fn fetch(&self, start: &str, limit: Duration) -> Result<SpateUsage> {
+        let mut command = self.command(&["archive", "fetch"]);
+        command.args(["--source", &self.source]);
+        command.arg("--archive").arg(self.archive());
+        command.args(["--start", &format!("gtid:{start}"), "--until", "caught-up"]);
+        self.run(command, "fetch")?.wait(limit)
+    }
+
+    /// Starts `spate replicate`. Without `until` it goes on until it is stopped.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`].
+    pub fn replicate(&self, start: Option<&str>, until: Option<&str>, arguments: &[String]) -> Result<RunningSpate> {
+        let mut command = self.command(&["replicate"]);
+        command.args(["--source", &self.source, "--replica", &self.replica]);
+        command.arg("--archive").arg(self.archive());
+        if let Some(start) = start {
+            command.args(["--start", &format!("gtid:{start}")]);
+        }
+        if let Some(until) = until {
+            command.args(["--until", &format!("gtid:{until}")]);
+        }
+        command.args(arguments);
+        self.run(command, "replicate")
+    }
+
+    /// Runs `spate verify`; its own report goes to the log in the directory.
+    ///
+    /// # Errors
+    /// [`Error::ProgramFailed`] if it found a difference or failed, [`Error::ProgramNotRun`], [`Error::TimedOut`].
+    pub fn verify(&self, limit: Duration) -> Result<SpateUsage> {
+        let mut command = self.command(&["verify"]);
+        command.args(["--source", &self.source, "--replica", &self.replica]);
+        self.run(command, "verify")?.wait(limit)
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.directory.join("archive")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = dying_with_us(&self.path);
+        command.args(words);
+        command.env("SPATE_SOURCE_PASSWORD", &self.source_password).env("SPATE_REPLICA_PASSWORD", "");
+        command
+    }
+
+    fn run(&self, mut command: Command, name: &str) -> Result<RunningSpate> {
+        let output = self.directory.join(format!("spate-{name}.log"));
+        let file = File::create(&output).map_err(Error::file("create", &output))?;
+        let errors = file.try_clone().map_err(Error::file("open", &output))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        let begun = Instant::now();
+        let child = command.spawn().map_err(|source| Error::ProgramNotRun {
+            program: self.path.display().to_string(),
+            advice: "It is the spate program itself; SPATE_BIN can name another.",
+            source,
+        })?;
+        let process = ProcessIdentity::of(child.id()).unwrap_or(ProcessIdentity { id: child.id(), start_ticks: 0 });
+        let shown = format!("spate {}", name.replace("fetch", "archive fetch"));
+        Ok(RunningSpate { child, process, begun, shown, output, sampler: Some(Sampler::start(process)) })
+    }
+}
+
+impl RunningSpate {
+    /// The program's process.
+    pub fn process(&self) -> ProcessIdentity {
+        self.process
+    }
+
+    /// The most memory seen so far.
+    pub fn peak_resident_bytes(&self) -> u64 {
+        self.sampler.as_ref().map_or(0, |sampler| sampler.peak_resident_bytes.load(Ordering::Relaxed))
+    }
+
+    /// An error if it has ended although nobody stopped it.
+    ///
+    /// # Errors
+    /// [`Error::ProgramFailed`].
+    pub fn check_running(&mut self) -> Result<()> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(self.failed(&status.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for its end, which must be a success.
+    ///
+    /// # Errors
+    /// [`Error::ProgramFailed`] with the end of what it printed; [`Error::TimedOut`].
+    pub fn wait(mut self, limit: Duration) -> Result<SpateUsage> {
+        let ended = self.ended_within(limit);
+        let wall = self.begun.elapsed();
+        if !ended {
+            let advice = format!("its last words:\n{}", tail_of(&self.output));
+            return Err(Error::TimedOut { what: self.shown.clone(), limit, advice });
+        }
+        // It has ended, but until it is waited for the kernel still knows what it used.
+        let cpu = self.process.cpu_time().unwrap_or_default();
+        let peak_resident_bytes = self.sampler.take().map_or(0, Sampler::finish);
+        let status = self.reap()?;
+        if !status.success() {
+            return Err(self.failed(&status.to_string()));
+        }
+        Ok(SpateUsage { wall, cpu, peak_resident_bytes })
+    }
+
+    /// Asks it to stop, and waits for its clean end.
+    ///
+    /// # Errors
+    /// Those of [`RunningSpate::wait`].
+    pub fn stop(self) -> Result<SpateUsage> {
+        const LIMIT: Duration = Duration::from_secs(60);
+        self.process.signal(Signal::TERM);
+        self.wait(LIMIT)
+    }
+
+    /// Waits without reaping: a look each millisecond at most costs nothing and is exact enough.
+    fn ended_within(&self, limit: Duration) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        let Some(id) = i32::try_from(self.process.id).ok().and_then(Pid::from_raw) else { return true };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while matches!(waitid(WaitId::Pid(id), options), Ok(None)) {
+            if self.begun.elapsed() > limit {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
+    fn reap(&mut self) -> Result<ExitStatus> {
+        self.child.wait().map_err(|source| Error::ProgramNotRun {
+            program: self.shown.clone(),
+            advice: "It was started, but its end cannot be seen.",
+            source,
+        })
+    }
+
+    fn failed(&self, status: &str) -> Error {
+        Error::ProgramFailed { program: self.shown.clone(), status: status.to_owned(), output: tail_of(&self.output) }
+    }
+}
+
+impl Drop for RunningSpate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(sampler) = self.sampler.take() {
+            sampler.finish();
+        }
+    }
+}
+
+impl Sampler {
+    fn start(process: ProcessIdentity) -> Sampler {
+        let (stop, peak_resident_bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, peak) = (Arc::clone(&stop), Arc::clone(&peak_resident_bytes));
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if let Some(bytes) = process.peak_resident_bytes() {
+                    peak.fetch_max(bytes, Ordering::Relaxed);
+                }
+                std::thread::sleep(SAMPLE_EVERY);
+            }
+        });
+        Sampler { stop, peak_resident_bytes, thread }
+    }
+
+    fn finish(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.join();
+        self.peak_resident_bytes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,253 @@
+//! The write loads, made by the real sysbench: what data they change, how, and how fast.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::process::ProcessIdentity;
+use crate::sandbox::{Sandbox, dying_with_us};
+use crate::{Error, Result};
+
+/// Which of the known loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Everything fits into the buffer pool: 4 schemas × 2 tables × 50,000 rows, 2 GiB of buffer pool, sysbench's own choice of keys.
+    Cached,
+    /// Nothing stays in it: 4 schemas × 2 tables × 1,000,000 rows, 256 MiB of buffer pool, uniform keys, O_DIRECT.
+    Io,
+}
+
+/// The tables that a load writes to, and the memory that a replica has for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Which keys are written how often follows from this.
+    pub workload: Workload,
+    /// One sysbench process writes to each schema.
+    pub schemas: usize,
+    /// Tables in each schema.
+    pub tables: usize,
+    /// Rows in each table.
+    pub rows: u64,
+    /// The replica's buffer pool in MiB.
+    pub buffer_pool_mib: u64,
+}
+
+/// Threads of each sysbench process.
+const THREADS_PER_SCHEMA: usize = 4;
+/// After its time is up, sysbench finishes the statements that it is in.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+impl Shape {
+    /// A workload as it is defined, or with other numbers where they are given.
+    pub fn new(workload: Workload, tables: Option<usize>, rows: Option<u64>, buffer_pool_mib: Option<u64>) -> Shape {
+        let (usual_rows, usual_buffer_pool_mib) = match workload {
+            Workload::Cached => (50_000, 2048),
+            Workload::Io => (1_000_000, 256),
+        };
+        Shape {
+            workload,
+            schemas: 4,
+            tables: tables.unwrap_or(2),
+            rows: rows.unwrap_or(usual_rows),
+            buffer_pool_mib: buffer_pool_mib.unwrap_or(usual_buffer_pool_mib),
+        }
+    }
+
+    /// The schemas' names.
+    pub fn schema_names(&self) -> Vec<String> {
+        (1..=self.schemas).map(|ordinal| format!("bench{ordinal}")).collect()
+    }
+
+    /// Redo log of the servers in MiB: large enough that a catch-up does not wait for checkpoints, small for small tests.
+    pub fn redo_log_mib(&self) -> u64 {
+        if self.rows < 10_000 { 32 } else { 512 }
+    }
+
+    /// The source's buffer pool in MiB: it must produce quickly, so it gets room for the data, up to half of the machine.
+    pub fn source_buffer_pool_mib(&self) -> u64 {
+        let wanted = match self.workload {
+            Workload::Cached => self.buffer_pool_mib,
+            Workload::Io => self.buffer_pool_mib.max((self.rows * (self.schemas * self.tables) as u64 * 400) >> 20),
+        };
+        wanted.min(machine_memory_mib() / 2).max(64)
+    }
+
+    /// Distinguishes data sets in names of cache directories.
+    pub fn cache_key(&self) -> String {
+        format!("{}x{}x{}-redo{}", self.schemas, self.tables, self.rows, self.redo_log_mib())
+    }
+
+    /// Creates the tables and fills them, a sysbench per schema at a time.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::Sql`].
+    pub fn prepare(&self, source: &Sandbox) -> Result<()> {
+        let mut session = source.connect()?;
+        let mut runs = Vec::new();
+        for schema in self.schema_names() {
+            session.run(&format!("CREATE DATABASE {schema}"))?;
+            runs.push(SysbenchRun::start(self.sysbench(source, &schema).arg("prepare"))?);
+        }
+        runs.into_iter().try_for_each(SysbenchRun::finish)
+    }
+
+    /// Starts the load: it ends by itself after `duration`, or when the [`Load`] is stopped. With a rate, that many
+    /// transactions per second in all; without, as many as the source takes.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`].
+    pub fn start_load(&self, source: &Sandbox, duration: Duration, rate: Option<u64>) -> Result<Load> {
+        let mut load = Load { runs: Vec::new() };
+        for (ordinal, schema) in self.schema_names().iter().enumerate() {
+            let mut command = self.sysbench(source, schema);
+            command.arg(format!("--time={}", duration.as_secs())).arg("--events=0");
+            if let Some(rate) = rate {
+                // What does not divide evenly goes to the first ones.
+                let share = rate / self.schemas as u64 + u64::from((ordinal as u64) < rate % self.schemas as u64);
+                command.arg(format!("--rate={}", share.max(1)));
+            }
+            load.runs.push(SysbenchRun::start(command.arg("run"))?);
+        }
+        Ok(load)
+    }
+
+    fn sysbench(&self, source: &Sandbox, schema: &str) -> Command {
+        let mut command = dying_with_us(Path::new("sysbench"));
+        let keys = match self.workload {
+            Workload::Cached => "special",
+            Workload::Io => "uniform",
+        };
+        command
+            .arg("oltp_write_only")
+            .arg("--db-driver=mysql")
+            .arg(format!("--mysql-socket={}", source.socket().display()))
+            .arg("--mysql-user=root")
+            .arg(format!("--mysql-db={schema}"))
+            .arg(format!("--tables={}", self.tables))
+            .arg(format!("--table-size={}", self.rows))
+            .arg(format!("--threads={THREADS_PER_SCHEMA}"))
+            .arg(format!("--rand-type={keys}"));
+        command
+    }
+}
+
+/// A running load; killed when dropped.
+#[derive(Debug)]
+pub struct Load {
+    runs: Vec<SysbenchRun>,
+}
+
+impl Load {
+    /// True while any of its processes runs.
+    pub fn is_running(&self) -> bool {
+        self.runs.iter().any(|run| run.process.is_some_and(ProcessIdentity::is_running))
+    }
+
+    /// Waits for the load's own end.
+    ///
+    /// # Errors
+    /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end.
+    pub fn finish(self) -> Result<()> {
+        self.runs.into_iter().try_for_each(SysbenchRun::finish)
+    }
+
+    /// Ends the load now.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+#[derive(Debug)]
+struct SysbenchRun {
+    shown: String,
+    child: Child,
+    process: Option<ProcessIdentity>,
+    /// Collects what it prints, so that a full pipe never stops it.
+    output: Option<std::thread::JoinHandle<String>>,
+}
+
+impl SysbenchRun {
+    fn start(command: &mut Command) -> Result<SysbenchRun> {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|source| {
+                Error::ProgramNotRun {
+                    program: "sysbench".into(),
+                    advice: "`./x setup` installs it; on Debian it is the package sysbench.",
+                    source,
+                }
+            })?;
+        let output = child.stdout.take().map(|stdout| {
+            std::thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_else(|error| error.to_string()))
+        });
+        let process = ProcessIdentity::of(child.id());
+        Ok(SysbenchRun { shown: format!("{command:?}").replace('"', ""), child, process, output })
+    }
+
+    fn finish(mut self) -> Result<()> {
+        /// Filling eight tables of a million rows takes minutes on a slow disk.
+        const LIMIT: Duration = Duration::from_secs(3600);
+        if let Some(process) = self.process
+            && !process.wait_for_end(LIMIT)
+        {
+            let advice = "is the source's disk full, or the machine overloaded?".into();
+            return Err(Error::TimedOut { what: self.shown.clone(), limit: LIMIT, advice });
+        }
+        let output = self.output.take().and_then(|output| output.join().ok()).unwrap_or_default();
+        let status = self.child.wait().map_err(|source| Error::ProgramNotRun {
+            program: "sysbench".into(),
+            advice: "It was started, but its end cannot be seen.",
+            source,
+        })?;
+        if status.success() {
+            return Ok(());
+        }
+        let errors: Vec<&str> = output.lines().filter(|line| line.contains("FATAL")).collect();
+        let output = if errors.is_empty() { output } else { errors.join("\n") };
+        Err(Error::ProgramFailed { program: self.shown.clone(), status: status.to_string(), output })
+    }
+}
+
+impl Drop for SysbenchRun {
+    fn drop(&mut self) {
+        if let Some(process) = self.process {
+            process.signal(Signal::TERM);
+            process.wait_for_end(END_LIMIT);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The machine's memory in MiB; 1 GiB if it cannot be told.
+fn machine_memory_mib() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    parse_memory_total_mib(&text).unwrap_or(1024)
+}
+
+fn parse_memory_total_mib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_as_defined_unless_overridden() {
+        let cached = Shape::new(Workload::Cached, None, None, None);
+        assert_eq!((cached.schemas, cached.tables, cached.rows, cached.buffer_pool_mib), (4, 2, 50_000, 2048));
+        let io = Shape::new(Workload::Io, Some(1), Some(10), Some(64));
+        assert_eq!((io.tables, io.rows, io.buffer_pool_mib, io.redo_log_mib()), (1, 10, 64, 32));
+    }
+
+    #[test]
+    fn memory_is_read_from_the_kernel() {
+        assert_eq!(parse_memory_total_mib("MemTotal:       2097152 kB\nMemFree: 1 kB"), Some(2048));
+        assert!(machine_memory_mib() > 0);
+    }
+}
