@@ -1,1 +1,68 @@
-//! spate-archive
+//! The archive: the durable local copy of a source's binlog.
+//!
+//! Its files *are* binlog files, byte for byte as the source sent them, so that the servers' own tools read them; beside each
+//! lies an index that can always be rebuilt. A file received from its beginning is identical to the source's.
+//!
+//! The tour, in the order data meets it:
+//! - [`ArchiveWriter`], owned by the thread that talks to the source: `open` (locks, recovers), then for each file of the
+//!   source `begin_file(name, format description event)`, `append(event)` for each event, `flush()` whenever the source pauses
+//!   (and after `sync_due_in()`), `discard_partial_transaction()` after a lost connection. `end()` says where the source is to
+//!   go on: [`LogEnd::gtid_position`], or file and position. `purge()` removes what nobody needs.
+//! - [`Archive`], from [`ArchiveWriter::archive`], or from [`Archive::open`] for a directory that somebody else writes: a
+//!   cheap handle for everyone who reads. Its [`Tail`] publishes how far the archive reaches, as [`Received`] and [`Durable`],
+//!   and wakes those who wait.
+//! - [`ArchiveReader`], from [`Archive::reader`] with a [`Seek`]: `next_event()` lends one [`ArchivedEvent`] after the other,
+//!   verified, across files, only of transactions that are wholly there; `None` at the end, then `wait(timeout)`.
+//!
+//! ```no_run
+//! # fn main() -> spate_archive::Result<()> {
+//! use std::{path::Path, sync::Arc, time::Duration};
+//! use spate_archive::{ArchiveWriter, ReadOptions, RealFileSystem, Seek, WriterOptions};
+//!
+//! let mut writer = ArchiveWriter::open(Arc::new(RealFileSystem), Path::new("archive"), WriterOptions::default())?;
+//! let archive = writer.archive().clone();
+//! # let (format_event, event) = (vec![], vec![]);
+//! writer.begin_file("mariadb-bin.000001", &format_event)?;
+//! writer.append(&event)?;
+//! writer.flush()?;
+//!
+//! let mut reader = archive.reader(&Seek::Earliest, ReadOptions::default())?;
+//! loop {
+//!     while let Some(event) = reader.next_event()? {
+//!         let _ = (event.seqno, event.boundary, event.body);
+//!     }
+//!     reader.wait(Duration::from_secs(1));
+//! }
+//! # }
+//! ```
+//!
+//! Inside: [`fs`](FileSystem) is what the archive asks of a file system; `follower` counts transactions in a stream of events,
+//! the same way for everyone; `blocks` reads whole events in large blocks; `scan` and `recovery` find the end after a crash;
+//! `incoming` decides which local file a source's events go to; `list` and `index` are the two small files beside the binlog.
+
+mod archive;
+mod blocks;
+mod error;
+mod follower;
+mod fs;
+mod incoming;
+mod index;
+mod list;
+mod position;
+mod reader;
+mod recovery;
+mod scan;
+mod seek;
+mod tail;
+mod writer;
+
+pub use archive::Archive;
+pub use blocks::ReadOptions;
+pub use error::{Error, Result};
+pub use fs::{FileHandle, FileSystem, RealFileSystem};
+pub use index::TransactionRecord;
+pub use position::{Applied, Durable, LogEnd, Received};
+pub use reader::{ArchiveReader, ArchivedEvent};
+pub use seek::Seek;
+pub use tail::{ArchiveFile, Tail, Waited};
+pub use writer::{Appended, ArchiveWriter, SyncPolicy, WriterOptions};

@@ -1,0 +1,120 @@
+//! A handle on an archive: its files, its tail, and readers that begin anywhere in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::fs::FileSystem;
+use crate::index::{TransactionRecord, load_index};
+use crate::tail::{ArchiveFile, Tail};
+use crate::{Error, Result};
+
+/// A cheap, cloneable handle for everyone who reads.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    tail: Tail,
+}
+
+impl Archive {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: &Path) -> Archive {
+        Archive { inner: Arc::new(Inner { fs, dir: dir.to_path_buf(), tail: Tail::default() }) }
+    }
+
+    /// How far the archive reaches, and how to wait for more.
+    pub fn tail(&self) -> &Tail {
+        &self.inner.tail
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Its files, oldest first.
+    pub fn files(&self) -> Vec<Arc<ArchiveFile>> {
+        self.tail().lock().files.iter().cloned().collect()
+    }
+
+    /// Where a local file is.
+    pub fn path_of(&self, file: &ArchiveFile) -> PathBuf {
+        self.inner.dir.join(&**file.name())
+    }
+
+    /// Reads bytes of a local file, as an event's `file` and `offset` name them. They are not verified again.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Corrupt`] if the file ends before.
+    pub fn read_at(&self, file: &ArchiveFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let path = self.path_of(file);
+        let handle = self.fs().open_read(&path).map_err(Error::io("open", &path))?;
+        let filled = handle.read_at(offset, buffer).map_err(Error::io("read", &path))?;
+        if filled < buffer.len() {
+            return Err(Error::malformed(
+                &path,
+                offset + filled as u64,
+                "binlog file",
+                "the file is shorter than it was",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The index of a file as far as it is written and visible; the live file's may lag behind its end.
+    pub fn indexed_transactions(&self, file: &ArchiveFile) -> Vec<TransactionRecord> {
+        let visible = self.visible_length(file);
+        let mut records = load_index(self.fs(), &self.path_of(file), file.first_seqno()).records;
+        records.truncate(records.partition_point(|record| record.end() <= visible));
+        records
+    }
+
+    /// Bytes of all files together, without their indexes.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn total_bytes(&self) -> Result<u64> {
+        self.files().iter().map(|file| self.length_of(file)).sum()
+    }
+
+    pub(crate) fn length_of(&self, file: &ArchiveFile) -> Result<u64> {
+        if let Some(length) = file.sealed_length() {
+            return Ok(length);
+        }
+        let path = self.path_of(file);
+        let handle = self.fs().open_read(&path).map_err(Error::io("open", &path))?;
+        handle.length().map_err(Error::io("read", &path))
+    }
+
+    pub(crate) fn fs(&self) -> &dyn FileSystem {
+        &*self.inner.fs
+    }
+
+    /// How much of a file readers may see.
+    pub(crate) fn visible_length(&self, file: &ArchiveFile) -> u64 {
+        if let Some(length) = file.sealed_length() {
+            return length;
+        }
+        let state = self.tail().lock();
+        if state.received.file_ordinal == file.ordinal {
+            state.received.offset
+        } else {
+            file.sealed_length().unwrap_or(0)
+        }
+    }
+
+    /// The file that follows a sealed one.
+    pub(crate) fn file_after(&self, file: &ArchiveFile) -> Option<Arc<ArchiveFile>> {
+        let state = self.tail().lock();
+        let next = state.files.partition_point(|other| other.ordinal <= file.ordinal);
+        state.files.get(next).cloned()
+    }
+
+    pub(crate) fn no_such_place(&self, wanted: String, why: String) -> Error {
+        Error::NoSuchPlace { dir: self.dir().to_path_buf(), wanted, why }
+    }
+}

@@ -1,0 +1,242 @@
+//! What a stream of events means so far: format, transactions, seqnos, source and GTID positions.
+//!
+//! Writer, recovery and readers all walk events with a [`Follower`], so all of them count transactions alike.
+
+use std::sync::Arc;
+
+use spate_binlog::gtid::parse_gtid_list;
+use spate_binlog::header::FLAG_RELAY_LOG;
+use spate_binlog::{
+    Boundary, BoundaryTracker, ChecksumAlgorithm, EventHeader, EventType, FormatDescription, GtidPosition,
+};
+
+use crate::index::TransactionRecord;
+
+/// Offset of a binlog file's first event.
+pub(crate) const FIRST_EVENT_OFFSET: u64 = spate_binlog::FILE_MAGIC.len() as u64;
+
+/// The state between two events.
+#[derive(Debug, Clone)]
+pub(crate) struct Follower {
+    /// The last format description met; `None` before the first.
+    pub(crate) format: Option<Arc<FormatDescription>>,
+    checksum: ChecksumAlgorithm,
+    pub(crate) tracker: BoundaryTracker,
+    /// The transaction last begun; 0 before the first.
+    pub(crate) seqno: u64,
+    pub(crate) source_file: Arc<str>,
+    /// The end of the last event in the source's file.
+    pub(crate) source_position: u64,
+    /// After every transaction that has ended.
+    pub(crate) gtid_position: GtidPosition,
+    /// True if `gtid_position` covers everything before this place, not only what was seen.
+    pub(crate) position_known: bool,
+    /// The file is a relay log: its own format description said so.
+    is_relay_log: bool,
+    /// Where the transaction last begun begins in the local file.
+    pub(crate) begin_offset: u64,
+}
+
+impl Follower {
+    /// Before the first event of an archive whose first file comes from `source_file`.
+    pub(crate) fn new(source_file: Arc<str>, seqno: u64, start: Option<GtidPosition>) -> Follower {
+        Follower {
+            format: None,
+            checksum: ChecksumAlgorithm::None,
+            tracker: BoundaryTracker::default(),
+            seqno,
+            source_file,
+            source_position: FIRST_EVENT_OFFSET,
+            position_known: start.is_some(),
+            gtid_position: start.unwrap_or_default(),
+            is_relay_log: false,
+            begin_offset: 0,
+        }
+    }
+
+    /// Goes on at the beginning of another local file. A relay log goes on in the same source's file, and in the same
+    /// transaction; a binlog file ends what was before it.
+    pub(crate) fn enter_file(&mut self, source_file: &Arc<str>) {
+        self.format = None;
+        if !self.is_relay_log {
+            self.source_file = Arc::clone(source_file);
+            self.source_position = FIRST_EVENT_OFFSET;
+            self.abandon_transaction();
+        }
+    }
+
+    /// Drops a transaction that has no end in this stream. Returns true if there was one.
+    pub(crate) fn abandon_transaction(&mut self) -> bool {
+        let had = self.tracker.in_transaction();
+        if had {
+            self.tracker.reset();
+            self.seqno -= 1;
+        }
+        had
+    }
+
+    /// Takes the next whole event; `verify` its checksum unless that was done before.
+    ///
+    /// A relay log can hold the beginning of a transaction whose source crashed, or that was sent again from its
+    /// beginning: the new beginning drops the old.
+    pub(crate) fn take(
+        &mut self,
+        header: &EventHeader,
+        event: &[u8],
+        offset: u64,
+        verify: bool,
+    ) -> spate_binlog::Result<Boundary> {
+        if header.event_type == EventType::FORMAT_DESCRIPTION {
+            return self.take_format(header, event);
+        }
+        if self.format.is_none() {
+            let why = format!("the file begins with {}, not with a format description", header.event_type);
+            return Err(spate_binlog::Error::Malformed { what: "binlog file", why });
+        }
+        let body = if verify { self.checksum.verified_body(event)? } else { self.checksum.body(event)? };
+        match header.event_type {
+            EventType::ROTATE => {
+                self.advance_source(header);
+                self.take_rotate(header, body)?;
+                return Ok(if self.tracker.in_transaction() { Boundary::Inside } else { Boundary::Outside });
+            }
+            EventType::GTID_LIST => self.take_gtid_list(header, body)?,
+            EventType::GTID_MARIADB if self.is_relay_log => drop(self.abandon_transaction()),
+            _ => {}
+        }
+        let boundary = self.tracker.observe(header, body)?;
+        self.advance_source(header);
+        match boundary {
+            Boundary::Begin | Boundary::Whole => {
+                self.seqno += 1;
+                self.begin_offset = offset;
+            }
+            Boundary::End => {
+                if let Some(event) = self.tracker.gtid() {
+                    self.gtid_position.advance(event.gtid);
+                }
+            }
+            Boundary::Inside | Boundary::Outside => {}
+        }
+        Ok(boundary)
+    }
+
+    /// The body of an event that [`Follower::take`] has accepted.
+    pub(crate) fn body<'a>(&self, event: &'a [u8]) -> spate_binlog::Result<&'a [u8]> {
+        // A format description always has room for a checksum, whatever it announces.
+        let is_format = event.get(4) == Some(&EventType::FORMAT_DESCRIPTION.0);
+        let checksum = if is_format { ChecksumAlgorithm::Crc32 } else { self.checksum };
+        checksum.body(event)
+    }
+
+    /// True if the file's own format description said that it is a relay log.
+    pub(crate) fn is_relay_log(&self) -> bool {
+        self.is_relay_log
+    }
+
+    /// How the events from here on are protected.
+    pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
+        self.checksum
+    }
+
+    /// The index record of the transaction that has just ended at `end` in the local file.
+    pub(crate) fn record(&self, header: &EventHeader, end: u64) -> TransactionRecord {
+        TransactionRecord {
+            seqno: self.seqno,
+            offset: self.begin_offset,
+            length: end.saturating_sub(self.begin_offset),
+            source_end_position: self.source_position,
+            gtid: self.tracker.gtid().map(|event| event.gtid),
+            commit_seconds: header.timestamp_seconds,
+        }
+    }
+
+    /// Where the event that was just taken begins in its source's file.
+    pub(crate) fn source_begin(&self, header: &EventHeader) -> u64 {
+        self.source_position.saturating_sub(u64::from(header.event_length))
+    }
+
+    fn take_format(&mut self, header: &EventHeader, event: &[u8]) -> spate_binlog::Result<Boundary> {
+        let format = FormatDescription::parse(event)?;
+        let is_own = header.flags & FLAG_RELAY_LOG != 0;
+        self.is_relay_log |= is_own;
+        if !is_own && format.created_seconds != 0 {
+            // The source was started anew: what it had not finished it never will.
+            self.abandon_transaction();
+        }
+        self.checksum = format.checksum;
+        self.format = Some(Arc::new(format));
+        if !is_own && !header.is_artificial() {
+            self.advance_source(header);
+        }
+        Ok(if self.tracker.in_transaction() { Boundary::Inside } else { Boundary::Outside })
+    }
+
+    /// In a relay log, the source's rotate events say which of its files comes next; the relay log's own do not.
+    fn take_rotate(&mut self, header: &EventHeader, body: &[u8]) -> spate_binlog::Result<()> {
+        let is_own = header.flags & FLAG_RELAY_LOG != 0;
+        if !self.is_relay_log || is_own {
+            return Ok(());
+        }
+        let (position, name) = parse_rotate(body)?;
+        if *self.source_file != *name {
+            self.source_file = Arc::from(name);
+        }
+        self.source_position = position;
+        Ok(())
+    }
+
+    /// The list tells the position at the beginning of a source's file, which may be before the archive's own beginning.
+    fn take_gtid_list(&mut self, header: &EventHeader, body: &[u8]) -> spate_binlog::Result<()> {
+        let list = parse_gtid_list(body)?;
+        if header.is_artificial() || self.tracker.in_transaction() {
+            return Ok(());
+        }
+        for gtid in list.iter() {
+            if !self.gtid_position.covers(gtid) {
+                self.gtid_position.advance(gtid);
+            }
+        }
+        self.position_known = true;
+        Ok(())
+    }
+
+    fn advance_source(&mut self, header: &EventHeader) {
+        let is_own = self.is_relay_log && header.flags & FLAG_RELAY_LOG != 0;
+        if header.next_position != 0 && !header.is_artificial() && !is_own {
+            self.source_position = extend_position(self.source_position, header.next_position);
+        }
+    }
+}
+
+/// The 64-bit position whose lower half is `next`, after `previous`: headers hold positions modulo 2³².
+pub(crate) fn extend_position(previous: u64, next: u32) -> u64 {
+    const HALF: u64 = 1 << 31;
+    let same_era = (previous & !u64::from(u32::MAX)) | u64::from(next);
+    if same_era < previous && previous - same_era > HALF { same_era + (1 << 32) } else { same_era }
+}
+
+/// Position and name of the next file.
+pub(crate) fn parse_rotate(body: &[u8]) -> spate_binlog::Result<(u64, &str)> {
+    let what = "Rotate event";
+    let Some((position, name)) = body.split_first_chunk::<8>() else {
+        return Err(spate_binlog::Error::Truncated { what, needed: 8, available: body.len() });
+    };
+    let name = std::str::from_utf8(name)
+        .map_err(|_| spate_binlog::Error::Malformed { what, why: "the file's name is not text".into() })?;
+    Ok((u64::from_le_bytes(*position), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_go_on_beyond_four_gigabytes() {
+        assert_eq!(extend_position(4, 256), 256);
+        assert_eq!(extend_position(0xffff_fff0, 0x10), 0x1_0000_0010);
+        assert_eq!(extend_position(0x1_0000_0010, 0x20), 0x1_0000_0020);
+        // Backwards by little is not a wrap: a relay log may repeat what it had.
+        assert_eq!(extend_position(1000, 900), 900);
+    }
+}

@@ -1,0 +1,137 @@
+//! The few things that the archive asks of a file system, so that tests can make each of them fail.
+//!
+//! Invariant that the archive relies on: bytes written to a file and the file's name each survive a crash only after
+//! [`FileHandle::sync`] and [`FileSystem::sync_dir`] have returned without error, and then always.
+
+use std::any::Any;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Directories and names.
+pub trait FileSystem: fmt::Debug + Send + Sync {
+    /// Creates a directory and its parents; it may exist.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// The names in a directory, in no order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Opens a file for reading.
+    fn open_read(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
+    /// Opens a file for reading and writing.
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
+    /// Creates an empty file for reading and writing; one that exists is emptied.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file another name, replacing what had it, at once.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes an exclusive lock on a file (created if missing) until the returned value is dropped; `None` if another has it.
+    fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
+}
+
+/// One open file.
+pub trait FileHandle: fmt::Debug + Send + Sync {
+    /// Its length in bytes.
+    fn length(&self) -> io::Result<u64>;
+    /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes all of `bytes`. After an error, any part of them may have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to `length` bytes.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Makes the file's bytes and length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealFileSystem;
+
+impl FileSystem for RealFileSystem {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            // Names that are not UTF-8 and things that are not files cannot be the archive's.
+            if let (Ok(name), true) = (entry.file_name().into_string(), entry.path().is_file()) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Box<dyn FileHandle>> {
+        Ok(Box::new(RealFile(File::open(path)?)))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileHandle>> {
+        Ok(Box::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileHandle>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl FileHandle for RealFile {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.0.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}

@@ -1,0 +1,177 @@
+//! The ordered list of the archive's files: a small text file that is replaced as a whole.
+//!
+//! ```text
+//! spate-archive 1
+//! file <tab> local name <tab> source's name <tab> first seqno <tab> GTID position before it, or ? if unknown
+//! purge <tab> local name
+//! end <tab> CRC32 of everything above, in hexadecimal
+//! ```
+//! A file is listed before it is created and unlisted (`purge`) before it is removed, so a crash leaves no file in the
+//! directory that the list does not explain.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use spate_binlog::GtidPosition;
+
+use crate::fs::FileSystem;
+use crate::{Error, Result};
+
+/// Name of the list in the archive's directory.
+pub(crate) const LIST_NAME: &str = "archive.list";
+/// Name of the file whose lock means "I write here".
+pub(crate) const LOCK_NAME: &str = "archive.lock";
+const NEW_LIST_NAME: &str = "archive.list.new";
+const FIRST_LINE: &str = "spate-archive 1";
+
+/// One binlog file of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedFile {
+    pub(crate) name: String,
+    pub(crate) source_name: String,
+    pub(crate) first_seqno: u64,
+    /// The GTID position before the file's first transaction; `None` if it was not known when the file was begun.
+    pub(crate) start: Option<GtidPosition>,
+}
+
+/// The list as it stands on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FileList {
+    pub(crate) files: Vec<ListedFile>,
+    /// Files whose removal has begun.
+    pub(crate) purging: Vec<String>,
+}
+
+impl FileList {
+    /// Reads the list; `None` if there is none.
+    pub(crate) fn load(fs: &dyn FileSystem, dir: &Path) -> Result<Option<FileList>> {
+        let path = dir.join(LIST_NAME);
+        let file = match fs.open_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", &path)(error)),
+        };
+        let length = file.length().map_err(Error::io("read", &path))?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let filled = file.read_at(0, &mut bytes).map_err(Error::io("read", &path))?;
+        bytes.truncate(filled);
+        FileList::parse(&bytes).map(Some).map_err(|why| Error::Inconsistent { path, why })
+    }
+
+    /// Replaces the list on disk, durably. Until this returns, a crash leaves the old or the new one.
+    pub(crate) fn store(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+        let new = dir.join(NEW_LIST_NAME);
+        let path = dir.join(LIST_NAME);
+        let file = fs.create(&new).map_err(Error::write(&new, 0))?;
+        file.write_at(0, self.text().as_bytes()).map_err(Error::write(&new, 0))?;
+        file.sync().map_err(Error::sync(&new))?;
+        fs.rename(&new, &path).map_err(Error::write(&path, 0))?;
+        fs.sync_dir(dir).map_err(Error::sync(dir))
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{FIRST_LINE}\n");
+        for file in &self.files {
+            let start = file.start.as_ref().map_or_else(|| "?".to_owned(), GtidPosition::to_string);
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "file\t{}\t{}\t{}\t{start}", file.name, file.source_name, file.first_seqno);
+        }
+        for name in &self.purging {
+            let _ = writeln!(text, "purge\t{name}");
+        }
+        let crc = crc32fast::hash(text.as_bytes());
+        let _ = writeln!(text, "end\t{crc:08x}");
+        text
+    }
+
+    fn parse(bytes: &[u8]) -> std::result::Result<FileList, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "the list is not text".to_owned())?;
+        let end = text.rfind("end\t").ok_or("the list has no end")?;
+        let (above, last) = text.split_at(end);
+        let crc = last.strip_prefix("end\t").map(str::trim_end).and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        if crc != Some(crc32fast::hash(above.as_bytes())) {
+            return Err("the list's checksum does not match".into());
+        }
+        let mut lines = above.lines();
+        if lines.next() != Some(FIRST_LINE) {
+            return Err(format!("the list does not begin with '{FIRST_LINE}'"));
+        }
+        let mut list = FileList::default();
+        for line in lines {
+            list.parse_line(line).ok_or_else(|| format!("cannot understand the line '{line}'"))?;
+        }
+        Ok(list)
+    }
+
+    fn parse_line(&mut self, line: &str) -> Option<()> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        match fields.as_slice() {
+            ["file", name, source_name, first_seqno, start] => self.files.push(ListedFile {
+                name: (*name).to_owned(),
+                source_name: (*source_name).to_owned(),
+                first_seqno: first_seqno.parse().ok()?,
+                start: if *start == "?" { None } else { Some(start.parse().ok()?) },
+            }),
+            ["purge", name] => self.purging.push((*name).to_owned()),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// True if a source's file name can be the name of a local file and stand in the list.
+pub(crate) fn is_usable_name(name: &str) -> bool {
+    let is_reserved = name.starts_with("archive.l") || name.ends_with(".index");
+    !name.is_empty()
+        && name.len() <= 200
+        && !name.starts_with('.')
+        && !is_reserved
+        && !name.contains(|c: char| c == '/' || c.is_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> FileList {
+        let file = |name: &str, start: Option<&str>| ListedFile {
+            name: name.into(),
+            source_name: "bin.000001".into(),
+            first_seqno: 7,
+            start: start.map(|text| text.parse().unwrap()),
+        };
+        FileList {
+            files: vec![file("bin.000001", None), file("bin.000001.part2", Some("0-1-5,1-2-9")), file("x", Some(""))],
+            purging: vec!["bin.000000".into()],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let list = sample();
+        assert_eq!(FileList::parse(list.text().as_bytes()), Ok(list));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let text = sample().text().into_bytes();
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // The case of a hexadecimal digit and the final line feed carry nothing.
+            let result = FileList::parse(&flipped);
+            assert!(result.is_err() || result == Ok(sample()), "bit {bit}");
+        }
+        for length in 0..text.len() - 1 {
+            assert!(FileList::parse(&text[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn names_that_would_leave_the_directory_or_clash_are_refused() {
+        for name in ["", "../x", "a/b", ".hidden", "archive.list", "archive.lock", "bin.index", "a\tb", "a\nb"] {
+            assert!(!is_usable_name(name), "{name:?}");
+        }
+        assert!(is_usable_name("mariadb-bin.000001"));
+    }
+}

@@ -1,0 +1,372 @@
+//! Reads an archive: events in order, across files, only of transactions that are wholly there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spate_binlog::{Boundary, EventHeader, FormatDescription, GtidEvent, GtidPosition};
+
+use crate::archive::Archive;
+use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
+use crate::follower::{FIRST_EVENT_OFFSET, Follower};
+use crate::index::TransactionRecord;
+use crate::tail::{ArchiveFile, Waited};
+use crate::{Error, Result};
+
+/// One event, borrowed from the reader's buffer until the next call.
+#[derive(Debug, Clone, Copy)]
+pub struct ArchivedEvent<'a> {
+    /// Its header.
+    pub header: EventHeader,
+    /// All of it: header, body and checksum, as it came from the source. The checksum was verified.
+    pub bytes: &'a [u8],
+    /// What is between header and checksum.
+    pub body: &'a [u8],
+    /// What it is to the transaction that it stands in.
+    pub boundary: Boundary,
+    /// The transaction that it belongs to; for [`Boundary::Outside`], the last one before it (0 if none).
+    pub seqno: u64,
+    /// The local file.
+    pub file: &'a Arc<ArchiveFile>,
+    /// Where it begins in the local file.
+    pub offset: u64,
+    /// The source's file; empty in a relay log that does not say.
+    pub source_file: &'a Arc<str>,
+    /// Where it ends in the source's file; artificial events do not move this.
+    pub source_end_position: u64,
+    /// How it is laid out.
+    pub format: &'a Arc<FormatDescription>,
+    /// The GTID position after every transaction that has ended up to this event, itself included.
+    pub gtid_position: &'a GtidPosition,
+    follower: &'a Follower,
+}
+
+impl ArchivedEvent<'_> {
+    /// True if `gtid_position` covers everything before the event, not only what the archive saw.
+    pub fn is_position_known(&self) -> bool {
+        self.follower.position_known
+    }
+
+    /// The GTID event of the transaction last begun; `None` if it has none.
+    pub fn gtid(&self) -> Option<GtidEvent> {
+        self.follower.tracker.gtid()
+    }
+}
+
+/// From where on events are shown.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    /// From the current event on.
+    Everything,
+    /// From the first event of this transaction on.
+    FromSeqno(u64),
+    /// From the event that begins there in the source's file.
+    FromSource { file: String, position: u64 },
+    /// All transactions that this position does not cover.
+    NotCovered(GtidPosition),
+}
+
+/// A forward reader. It never sees more than [`crate::Tail::received`] says, so it may run beside the writer.
+#[derive(Debug)]
+pub struct ArchiveReader {
+    archive: Archive,
+    options: ReadOptions,
+    file: Option<Arc<ArchiveFile>>,
+    blocks: Option<EventBlocks>,
+    follower: Follower,
+    shown: Shown,
+    /// The transaction that is being walked over is not shown.
+    is_hidden: bool,
+    /// What comes now lies in an abandoned range.
+    is_abandoned: bool,
+}
+
+impl ArchiveReader {
+    /// Stands at the beginning of `file`, or of the first file to come.
+    pub(crate) fn at_file(
+        archive: Archive,
+        options: ReadOptions,
+        file: Option<Arc<ArchiveFile>>,
+        shown: Shown,
+    ) -> ArchiveReader {
+        let follower = file.as_ref().map_or_else(|| Follower::new(Arc::from(""), 0, None), |file| file.start.clone());
+        let is_hidden = matches!(shown, Shown::FromSeqno(_) | Shown::FromSource { .. });
+        ArchiveReader { archive, options, file, blocks: None, follower, shown, is_hidden, is_abandoned: false }
+    }
+
+    /// The next event, or `None` if everything received so far was read: [`ArchiveReader::wait`] for more.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names file and offset of the first byte that is not what was written; [`Error::EventTooLarge`];
+    /// [`Error::Purged`] if the reader fell behind the purge; [`Error::Io`].
+    pub fn next_event(&mut self) -> Result<Option<ArchivedEvent<'_>>> {
+        loop {
+            let Some((raw, boundary)) = self.step()? else { return Ok(None) };
+            if !self.show(&raw, boundary)? {
+                continue;
+            }
+            return self.lend(raw, boundary).map(Some);
+        }
+    }
+
+    /// Waits until there is more to read.
+    pub fn wait(&self, timeout: Duration) -> Waited {
+        let ordinal = self.file.as_ref().map_or(0, |file| file.ordinal);
+        self.archive.tail().wait_beyond(ordinal, self.offset(), timeout)
+    }
+
+    /// The GTID position after every transaction that has ended so far.
+    pub fn gtid_position(&self) -> &GtidPosition {
+        &self.follower.gtid_position
+    }
+
+    /// The transaction last begun; 0 before the first.
+    pub fn seqno(&self) -> u64 {
+        self.follower.seqno
+    }
+
+    /// The local file that is being read; `None` while the archive has none.
+    pub fn file(&self) -> Option<&Arc<ArchiveFile>> {
+        self.file.as_ref()
+    }
+
+    /// Offset of the next event in the local file.
+    pub fn offset(&self) -> u64 {
+        self.blocks.as_ref().map_or(0, EventBlocks::offset)
+    }
+
+    /// The source's file and the end of the last event in it.
+    pub fn source_position(&self) -> (&Arc<str>, u64) {
+        (&self.follower.source_file, self.follower.source_position)
+    }
+
+    /// Takes the next event of the file or of the next one, shown or not.
+    #[inline]
+    fn step(&mut self) -> Result<Option<(RawEvent, Boundary)>> {
+        loop {
+            let Some(blocks) = &mut self.blocks else {
+                if self.enter_file()? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            match blocks.next()? {
+                Next::Event(raw) => {
+                    let event = blocks.bytes(raw.range.clone());
+                    let taken = self.follower.take(&raw.header, event, raw.offset, !self.is_hidden);
+                    let boundary = taken.map_err(Error::corrupt(blocks.path(), raw.offset))?;
+                    return Ok(Some((raw, boundary)));
+                }
+                Next::Limit => {
+                    if !self.pass_limit()? {
+                        return Ok(None);
+                    }
+                }
+                Next::Torn(error) => {
+                    let (path, offset) = (blocks.path().to_path_buf(), blocks.offset());
+                    if !self.pass_limit()? {
+                        return Err(Error::Corrupt { path, offset, source: error });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides whether the event that was just taken is to be seen.
+    #[inline]
+    fn show(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
+        if self.is_abandoned {
+            return Ok(false);
+        }
+        if let Shown::Everything = self.shown {
+            return Ok(true);
+        }
+        self.decide(raw, boundary)
+    }
+
+    #[cold]
+    fn decide(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
+        let begins = matches!(boundary, Boundary::Begin | Boundary::Whole);
+        match &self.shown {
+            Shown::Everything => return Ok(true),
+            Shown::FromSeqno(seqno) if begins && self.follower.seqno >= *seqno => {}
+            Shown::FromSeqno(_) => return Ok(false),
+            Shown::FromSource { file, position } => {
+                if !self.reaches(raw, boundary, file, *position)? {
+                    return Ok(false);
+                }
+            }
+            Shown::NotCovered(position) => {
+                if begins {
+                    let gtid = self.follower.tracker.gtid().map(|event| event.gtid);
+                    self.is_hidden = gtid.is_some_and(|gtid| position.covers(gtid));
+                }
+                let is_hidden = self.is_hidden;
+                if matches!(boundary, Boundary::End | Boundary::Whole) {
+                    self.is_hidden = false;
+                }
+                return Ok(!is_hidden);
+            }
+        }
+        self.shown = Shown::Everything;
+        self.is_hidden = false;
+        self.verify(raw)?;
+        Ok(true)
+    }
+
+    /// True if the event begins at `position` of the source's `file`, between two transactions.
+    fn reaches(&self, raw: &RawEvent, boundary: Boundary, file: &str, position: u64) -> Result<bool> {
+        let is_inside = matches!(boundary, Boundary::Inside | Boundary::End);
+        if raw.header.next_position == 0 || raw.header.is_artificial() || *self.follower.source_file != *file {
+            return Ok(false);
+        }
+        let begin = self.follower.source_begin(&raw.header);
+        if begin < position || (begin == position && is_inside) {
+            return Ok(false);
+        }
+        if begin > position {
+            let why =
+                format!("the next transaction that it has begins at {file}:{begin}, and none at the place itself");
+            return Err(self.archive.no_such_place(format!("transaction at {file}:{position}"), why));
+        }
+        Ok(true)
+    }
+
+    /// Verifies the checksum of an event that was hidden until just now.
+    fn verify(&self, raw: &RawEvent) -> Result<()> {
+        let Some(blocks) = &self.blocks else { return Ok(()) };
+        let checked = self.follower.checksum().verified_body(blocks.bytes(raw.range.clone()));
+        checked.map(drop).map_err(Error::corrupt(blocks.path(), raw.offset))
+    }
+
+    fn lend(&self, raw: RawEvent, boundary: Boundary) -> Result<ArchivedEvent<'_>> {
+        let (Some(blocks), Some(file), Some(format)) = (&self.blocks, &self.file, &self.follower.format) else {
+            // `step` has just read an event from that file, with that format.
+            let why = "an event without a file or a format";
+            return Err(Error::malformed(self.archive.dir(), raw.offset, "reader", why));
+        };
+        let bytes = blocks.bytes(raw.range);
+        let body = self.follower.body(bytes).map_err(Error::corrupt(blocks.path(), raw.offset))?;
+        Ok(ArchivedEvent {
+            header: raw.header,
+            bytes,
+            body,
+            boundary,
+            seqno: self.follower.seqno,
+            file,
+            offset: raw.offset,
+            source_file: &self.follower.source_file,
+            source_end_position: self.follower.source_position,
+            format,
+            gtid_position: &self.follower.gtid_position,
+            follower: &self.follower,
+        })
+    }
+
+    /// Opens the current file, or the archive's first. False if there is none, or nothing in it yet.
+    fn enter_file(&mut self) -> Result<bool> {
+        if self.file.is_none() {
+            let first = self.archive.tail().lock().files.front().cloned();
+            let Some(first) = first else { return Ok(false) };
+            self.follower = first.start.clone();
+            self.file = Some(first);
+        }
+        let Some(file) = self.file.clone() else { return Ok(false) };
+        let limit = self.archive.visible_length(&file);
+        if limit <= FIRST_EVENT_OFFSET {
+            return Ok(false);
+        }
+        let path = self.archive.path_of(&file);
+        let mut blocks = EventBlocks::open(self.archive.fs(), &path, self.options, FIRST_EVENT_OFFSET)?;
+        let (limit, is_abandoned) = next_limit(&file, FIRST_EVENT_OFFSET, limit);
+        blocks.raise_limit(limit);
+        self.is_abandoned = is_abandoned;
+        self.blocks = Some(blocks);
+        Ok(true)
+    }
+
+    /// At the limit: there may be more in this file, or another file. False if there is nothing more yet.
+    #[cold]
+    fn pass_limit(&mut self) -> Result<bool> {
+        let (Some(file), Some(blocks)) = (&self.file, &mut self.blocks) else { return Ok(false) };
+        // Asked before the length: what is sealed by now has its final length.
+        let is_sealed = file.sealed_length().is_some();
+        let visible = self.archive.visible_length(file);
+        if visible > blocks.limit() {
+            let (limit, is_abandoned) = next_limit(file, blocks.limit(), visible);
+            self.is_abandoned = is_abandoned;
+            blocks.raise_limit(limit);
+            return Ok(true);
+        }
+        if !is_sealed || blocks.offset() < blocks.limit() {
+            return Ok(false);
+        }
+        let Some(next) = self.archive.file_after(file) else { return Ok(false) };
+        self.follower.enter_file(&next.source_name);
+        if next.start.seqno != self.follower.seqno {
+            let (wanted, first) = (self.follower.seqno + 1, next.first_seqno());
+            return Err(Error::Purged { dir: self.archive.dir().to_path_buf(), wanted, first });
+        }
+        self.file = Some(next);
+        self.blocks = None;
+        self.is_abandoned = false;
+        Ok(true)
+    }
+
+    /// Steps over the first `count` of the current file's transactions, as far as its index tells the truth. They must be such
+    /// that would not be shown.
+    pub(crate) fn skip_indexed(&mut self, records: &[TransactionRecord], count: usize) -> Result<()> {
+        // The last one is walked over, as a proof that the index belongs to this file.
+        let [first, .., last] = &records[..count] else { return Ok(()) };
+        while self.blocks.is_none() || self.offset() < first.offset {
+            let is_there = if self.blocks.is_none() { self.enter_file()? } else { self.step()?.is_some() };
+            if !is_there {
+                return Ok(());
+            }
+        }
+        let (offset, follower) = (self.offset(), self.follower.clone());
+        for record in &records[..count - 1] {
+            self.follower.seqno = record.seqno;
+            self.follower.source_position = record.source_end_position;
+            if let Some(gtid) = record.gtid {
+                self.follower.gtid_position.advance(gtid);
+            }
+        }
+        let is_true = offset == first.offset && self.begins_transaction(last)?;
+        if !is_true {
+            self.follower = follower;
+        }
+        if let Some(blocks) = &mut self.blocks {
+            blocks.jump(if is_true { last.offset } else { offset });
+        }
+        Ok(())
+    }
+
+    /// True if the transaction of `record` begins where it says.
+    fn begins_transaction(&mut self, record: &TransactionRecord) -> Result<bool> {
+        let Some(blocks) = &mut self.blocks else { return Ok(false) };
+        blocks.jump(record.offset);
+        let raw = match blocks.next() {
+            Ok(Next::Event(raw)) => raw,
+            Ok(_) | Err(Error::Corrupt { .. } | Error::EventTooLarge { .. }) => return Ok(false),
+            Err(other) => return Err(other),
+        };
+        let mut follower = self.follower.clone();
+        let taken = follower.take(&raw.header, blocks.bytes(raw.range), raw.offset, true);
+        let gtid = follower.tracker.gtid().map(|event| event.gtid);
+        Ok(matches!(taken, Ok(Boundary::Begin | Boundary::Whole)) && gtid == record.gtid)
+    }
+}
+
+/// The next place at or before `visible` where showing changes, seen from `offset`; and whether what lies before that place
+/// was abandoned.
+fn next_limit(file: &ArchiveFile, offset: u64, visible: u64) -> (u64, bool) {
+    for range in &file.abandoned {
+        if offset < range.start {
+            return (range.start.min(visible), false);
+        }
+        if offset < range.end {
+            return (range.end.min(visible), true);
+        }
+    }
+    (visible, false)
+}

@@ -1,0 +1,237 @@
+//! Opens an archive after whatever happened to its last writer.
+//!
+//! The last file is read and verified whole; files before it were synced when the next one was begun. What a crash can have
+//! torn, a last transaction that was never synced, is cut off. What a crash cannot explain is an error: a bad event with
+//! whole transactions behind it, or one that was on disk already.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use spate_binlog::GtidPosition;
+
+use crate::follower::{FIRST_EVENT_OFFSET, Follower};
+use crate::fs::{FileHandle, FileSystem};
+use crate::index::{IndexWriter, LoadedIndex, TransactionRecord, index_path, load_index};
+use crate::list::{FileList, ListedFile};
+use crate::scan::{Scanned, is_whole_after, scan_file, start_of};
+use crate::tail::ArchiveFile;
+use crate::{Error, Result};
+
+/// The archive as recovery leaves it.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) list: FileList,
+    pub(crate) files: VecDeque<Arc<ArchiveFile>>,
+    /// The state behind the last event.
+    pub(crate) follower: Follower,
+    pub(crate) last: Option<TransactionRecord>,
+    pub(crate) current: Option<RecoveredFile>,
+}
+
+/// The last file, ready to be appended to.
+#[derive(Debug)]
+pub(crate) struct RecoveredFile {
+    pub(crate) file: Arc<ArchiveFile>,
+    pub(crate) handle: Box<dyn FileHandle>,
+    pub(crate) index: IndexWriter,
+    pub(crate) length: u64,
+    pub(crate) is_aligned: bool,
+    pub(crate) has_transactions: bool,
+}
+
+/// Recovers the archive in `dir`, whose lock the caller holds. `start` is the GTID position at which an archive without
+/// files begins.
+pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path, start: Option<GtidPosition>) -> Result<Recovered> {
+    let list = match FileList::load(fs, dir)? {
+        Some(list) => list,
+        None => {
+            refuse_foreign_files(fs, dir)?;
+            FileList::default()
+        }
+    };
+    let list = finish_purges(fs, dir, list)?;
+    let list = drop_unborn_file(fs, dir, list)?;
+    let mut files = VecDeque::new();
+    for (index, listed) in list.files.iter().enumerate() {
+        let start = start_of(&listed.source_name, listed.first_seqno, listed.start.clone());
+        files.push_back(Arc::new(ArchiveFile::new(index as u64 + 1, &listed.name, start)));
+    }
+    for (pair, file) in list.files.windows(2).zip(&files) {
+        seal_earlier_file(fs, dir, file, &pair[1])?;
+    }
+    let Some(file) = files.back().cloned() else {
+        let follower = Follower::new(Arc::from(""), 0, start);
+        return Ok(Recovered { list, files, follower, last: None, current: None });
+    };
+    let (current, scanned) = recover_last_file(fs, dir, file)?;
+    fs.sync_dir(dir).map_err(Error::sync(dir))?;
+    let last = scanned.records.last().copied();
+    Ok(Recovered { list, files, follower: scanned.follower, last, current: Some(current) })
+}
+
+/// A directory with binlog files but no list belongs to somebody else.
+fn refuse_foreign_files(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    for name in fs.list(dir).map_err(Error::io("list", dir))? {
+        let path = dir.join(&name);
+        let file = fs.open_read(&path).map_err(Error::io("open", &path))?;
+        let mut magic = [0; spate_binlog::FILE_MAGIC.len()];
+        let filled = file.read_at(0, &mut magic).map_err(Error::io("read", &path))?;
+        if filled == magic.len() && magic == spate_binlog::FILE_MAGIC {
+            let why = format!("it holds a binlog file, {name}, but is no archive; choose an empty directory");
+            return Err(Error::NotAnArchive { dir: dir.to_path_buf(), why });
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files whose purge a crash interrupted.
+pub(crate) fn finish_purges(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Result<FileList> {
+    if list.purging.is_empty() {
+        return Ok(list);
+    }
+    for name in &list.purging {
+        let path = dir.join(name);
+        remove_if_there(fs, &index_path(&path))?;
+        remove_if_there(fs, &path)?;
+    }
+    fs.sync_dir(dir).map_err(Error::sync(dir))?;
+    list.purging.clear();
+    list.store(fs, dir)?;
+    Ok(list)
+}
+
+fn remove_if_there(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.remove(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// A file is listed before it is created: after a crash in between, or before its format description was written, the last
+/// one listed may hold nothing.
+fn drop_unborn_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Result<FileList> {
+    let Some(listed) = list.files.last() else { return Ok(list) };
+    let path = dir.join(&listed.name);
+    let length = match fs.open_read(&path) {
+        Ok(file) => file.length().map_err(Error::io("read", &path))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(Error::io("open", &path)(error)),
+    };
+    let durable_end = load_index(fs, &path, listed.first_seqno).durable_end;
+    if durable_end > length {
+        let why = format!("the file has {length} bytes, but {durable_end} were synced to it");
+        return Err(Error::Inconsistent { path, why });
+    }
+    if durable_end > 0 || has_format(fs, &path, listed, length)? {
+        return Ok(list);
+    }
+    list.files.pop();
+    list.store(fs, dir)?;
+    remove_if_there(fs, &index_path(&path))?;
+    remove_if_there(fs, &path)?;
+    Ok(list)
+}
+
+fn has_format(fs: &dyn FileSystem, path: &Path, listed: &ListedFile, length: u64) -> Result<bool> {
+    if length <= FIRST_EVENT_OFFSET {
+        return Ok(false);
+    }
+    let start = start_of(&listed.source_name, listed.first_seqno, None);
+    match scan_head(fs, path, start, length) {
+        Ok(has_format) => Ok(has_format),
+        // Kept, to be reported as damage, unless it is what a file system leaves of a file that was never synced.
+        Err(Error::Corrupt { .. }) => Ok(!is_blank(fs, path)?),
+        Err(other) => Err(other),
+    }
+}
+
+fn is_blank(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
+    let file = fs.open_read(path).map_err(Error::io("open", path))?;
+    let mut head = [0; 4096];
+    let filled = file.read_at(0, &mut head).map_err(Error::io("read", path))?;
+    Ok(head[..filled].iter().all(|&byte| byte == 0))
+}
+
+fn scan_head(fs: &dyn FileSystem, path: &Path, mut start: Follower, length: u64) -> Result<bool> {
+    let mut scan = crate::scan::Scan::open(fs, path, FIRST_EVENT_OFFSET, length, true)?;
+    match scan.step(&mut start)? {
+        Ok(taken) => Ok(taken.is_some()),
+        Err(stop) if stop.is_torn => Ok(false),
+        Err(stop) => Err(Error::corrupt(path, stop.offset)(stop.source)),
+    }
+}
+
+/// Checks a file that another one follows, and mends its index if needed.
+fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: &ListedFile) -> Result<()> {
+    let path = dir.join(&**file.name());
+    let handle = fs.open_read(&path).map_err(Error::io("open", &path))?;
+    let length = handle.length().map_err(Error::io("read", &path))?;
+    file.seal(length);
+    let expected = next.first_seqno.saturating_sub(file.first_seqno());
+    let index = load_index(fs, &path, file.first_seqno());
+    let is_short = index.records.last().is_some_and(|record| record.end() > length);
+    if index.is_clean && index.records.len() as u64 == expected && !is_short {
+        return Ok(());
+    }
+    let scanned = scan_file(fs, &path, &file.start, length)?;
+    if let Some(stop) = scanned.stop {
+        return Err(Error::corrupt(&path, stop.offset)(stop.source));
+    }
+    if scanned.records.len() as u64 != expected {
+        let found = scanned.records.len();
+        let why = format!("it holds {found} transactions, but the list says {expected}");
+        return Err(Error::Inconsistent { path, why });
+    }
+    IndexWriter::create(fs, &path, file.first_seqno())?.append(&scanned.records, true)
+}
+
+fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) -> Result<(RecoveredFile, Scanned)> {
+    let path = dir.join(&**file.name());
+    let handle = fs.open_write(&path).map_err(Error::io("open", &path))?;
+    let length = handle.length().map_err(Error::io("read", &path))?;
+    let index = load_index(fs, &path, file.first_seqno());
+    if index.durable_end > length {
+        let why = format!("the file has {length} bytes, but {} were synced to it", index.durable_end);
+        return Err(Error::Inconsistent { path, why });
+    }
+    let mut scanned = scan_file(fs, &path, &file.start, length)?;
+    if let Some(stop) = scanned.stop.take() {
+        let hints = index.records.iter().map(|record| record.offset);
+        let was_durable = stop.offset < index.durable_end;
+        if was_durable || is_whole_after(fs, &path, &scanned.follower, stop.offset, length, hints)? {
+            return Err(Error::corrupt(&path, stop.offset)(stop.source));
+        }
+    }
+    if scanned.whole_end < length {
+        handle.truncate(scanned.whole_end).map_err(Error::io("truncate", &path))?;
+    }
+    handle.sync().map_err(Error::sync(&path))?;
+    let index = mend_index(fs, &path, file.first_seqno(), &index, &scanned.records)?;
+    let current = RecoveredFile {
+        file,
+        handle,
+        index,
+        length: scanned.whole_end,
+        is_aligned: scanned.is_aligned,
+        has_transactions: !scanned.records.is_empty(),
+    };
+    Ok((current, scanned))
+}
+
+/// Makes the index say what the file holds, all of which is durable now.
+fn mend_index(
+    fs: &dyn FileSystem,
+    path: &Path,
+    first_seqno: u64,
+    loaded: &LoadedIndex,
+    records: &[TransactionRecord],
+) -> Result<IndexWriter> {
+    let is_durable = records.last().is_none_or(|last| last.end() == loaded.durable_end);
+    if loaded.is_clean && loaded.records == records && is_durable {
+        return IndexWriter::resume(fs, path, records.len());
+    }
+    let mut index = IndexWriter::create(fs, path, first_seqno)?;
+    index.append(records, true)?;
+    Ok(index)
+}

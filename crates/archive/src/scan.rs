@@ -1,0 +1,186 @@
+//! Walks one binlog file from an event on, up to the first byte that is not a whole, sane event.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use spate_binlog::header::{EventType, HEADER_LENGTH};
+use spate_binlog::{Boundary, EventHeader};
+
+use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
+use crate::follower::{FIRST_EVENT_OFFSET, Follower};
+use crate::fs::FileSystem;
+use crate::index::TransactionRecord;
+use crate::{Error, Result};
+
+/// Why a walk ended before the end of the file.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    pub(crate) offset: u64,
+    pub(crate) source: spate_binlog::Error,
+    /// The event's header promises more bytes than the file has: so ends a file whose writer was killed.
+    pub(crate) is_torn: bool,
+}
+
+/// Walks events of one file.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    blocks: EventBlocks,
+    /// Verify checksums, at the price of reading every byte once more.
+    pub(crate) verify: bool,
+}
+
+impl Scan {
+    /// Stands at `offset` of the file at `path`, which ends at `length`.
+    pub(crate) fn open(fs: &dyn FileSystem, path: &Path, offset: u64, length: u64, verify: bool) -> Result<Scan> {
+        let mut blocks = EventBlocks::open(fs, path, ReadOptions::default(), length)?;
+        blocks.jump(offset);
+        Ok(Scan { blocks, verify })
+    }
+
+    /// Offset of the next event.
+    pub(crate) fn offset(&self) -> u64 {
+        self.blocks.offset()
+    }
+
+    /// Takes the next event. `Ok(Ok(None))` at the end of the file.
+    pub(crate) fn step(
+        &mut self,
+        follower: &mut Follower,
+    ) -> Result<std::result::Result<Option<(RawEvent, Boundary)>, Stop>> {
+        let raw = match self.blocks.next() {
+            Ok(Next::Event(raw)) => raw,
+            Ok(Next::Limit) => return Ok(Ok(None)),
+            Ok(Next::Torn(source)) => return Ok(Err(Stop { offset: self.offset(), source, is_torn: true })),
+            Err(Error::Corrupt { offset, source, .. }) => return Ok(Err(Stop { offset, source, is_torn: false })),
+            Err(other) => return Err(other),
+        };
+        let event = self.blocks.bytes(raw.range.clone());
+        match follower.take(&raw.header, event, raw.offset, self.verify) {
+            Ok(boundary) => Ok(Ok(Some((raw, boundary)))),
+            Err(source) => Ok(Err(Stop { offset: raw.offset, source, is_torn: false })),
+        }
+    }
+}
+
+/// What recovery finds in a file.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    /// The state at `whole_end`.
+    pub(crate) follower: Follower,
+    /// The end of the last event that is in no unfinished transaction.
+    pub(crate) whole_end: u64,
+    pub(crate) records: Vec<TransactionRecord>,
+    /// Every event stands where it stood in the source's file.
+    pub(crate) is_aligned: bool,
+    pub(crate) stop: Option<Stop>,
+}
+
+/// Walks a whole file, verifying everything.
+pub(crate) fn scan_file(fs: &dyn FileSystem, path: &Path, start: &Follower, length: u64) -> Result<Scanned> {
+    let mut scan = Scan::open(fs, path, FIRST_EVENT_OFFSET, length, true)?;
+    let mut follower = start.clone();
+    let mut records = Vec::new();
+    let mut is_aligned = true;
+    let mut whole_end = FIRST_EVENT_OFFSET;
+    let mut source_position = follower.source_position;
+    let stop = loop {
+        let (raw, boundary) = match scan.step(&mut follower)? {
+            Ok(Some(taken)) => taken,
+            Ok(None) => break None,
+            Err(stop) => break Some(stop),
+        };
+        let end = scan.offset();
+        is_aligned &= raw.header.next_position == end as u32;
+        if matches!(boundary, Boundary::End | Boundary::Whole) {
+            records.push(follower.record(&raw.header, end));
+        }
+        if !follower.tracker.in_transaction() {
+            whole_end = end;
+            source_position = follower.source_position;
+        }
+    };
+    follower.abandon_transaction();
+    follower.source_position = source_position;
+    Ok(Scanned { follower, whole_end, records, is_aligned, stop })
+}
+
+/// True if a whole transaction, with right checksums, stands anywhere behind the bad event at `offset`: then the file was not
+/// torn there by a crash, it was damaged.
+///
+/// `hints` are offsets where transactions are said to begin. Beyond them every byte is tried as the beginning of a GTID event.
+pub(crate) fn is_whole_after(
+    fs: &dyn FileSystem,
+    path: &Path,
+    follower: &Follower,
+    offset: u64,
+    length: u64,
+    hints: impl Iterator<Item = u64>,
+) -> Result<bool> {
+    for hint in hints {
+        if hint > offset && is_transaction_at(fs, path, follower, hint, length)? {
+            return Ok(true);
+        }
+    }
+    if follower.checksum() == spate_binlog::ChecksumAlgorithm::None {
+        return follow_length(fs, path, follower, offset, length);
+    }
+    let file = fs.open_read(path).map_err(Error::io("open", path))?;
+    let mut window = vec![0; 1 << 20];
+    let mut at = offset + 1;
+    while at + (HEADER_LENGTH as u64) < length {
+        let filled = file.read_at(at, &mut window).map_err(Error::io("read", path))?;
+        let bytes = &window[..filled];
+        for start in 0..filled.saturating_sub(HEADER_LENGTH) {
+            if is_gtid_event(&bytes[start..]) && is_transaction_at(fs, path, follower, at + start as u64, length)? {
+                return Ok(true);
+            }
+        }
+        // The last bytes of a window begin the next one, so no event falls between two.
+        at += filled.saturating_sub(GTID_EVENT_LENGTH_MAX).max(1) as u64;
+    }
+    Ok(false)
+}
+
+/// Header, sequence, domain, flags, XA id or commit id, extra fields, checksum: no GTID event is longer.
+const GTID_EVENT_LENGTH_MAX: usize = 512;
+
+fn is_gtid_event(bytes: &[u8]) -> bool {
+    if bytes[4] != EventType::GTID_MARIADB.0 {
+        return false;
+    }
+    let Ok(header) = EventHeader::parse(bytes) else { return false };
+    let length = header.event_length as usize;
+    length <= GTID_EVENT_LENGTH_MAX
+        && bytes.get(..length).is_some_and(|event| spate_binlog::checksum::verify_crc32(event).is_ok())
+}
+
+/// Without checksums only the bad event's own length can say where the next one begins.
+fn follow_length(fs: &dyn FileSystem, path: &Path, follower: &Follower, offset: u64, length: u64) -> Result<bool> {
+    let file = fs.open_read(path).map_err(Error::io("open", path))?;
+    let mut header = [0; HEADER_LENGTH];
+    let filled = file.read_at(offset, &mut header).map_err(Error::io("read", path))?;
+    match EventHeader::parse(&header[..filled]) {
+        Ok(header) => is_transaction_at(fs, path, follower, offset + u64::from(header.event_length), length),
+        Err(_) => Ok(false),
+    }
+}
+
+fn is_transaction_at(fs: &dyn FileSystem, path: &Path, follower: &Follower, offset: u64, length: u64) -> Result<bool> {
+    if offset >= length {
+        return Ok(false);
+    }
+    let mut follower = follower.clone();
+    follower.abandon_transaction();
+    let mut scan = Scan::open(fs, path, offset, length, true)?;
+    while let Ok(Some((_, boundary))) = scan.step(&mut follower)? {
+        if matches!(boundary, Boundary::End | Boundary::Whole) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The state before the first event of a file.
+pub(crate) fn start_of(source_name: &str, first_seqno: u64, start: Option<spate_binlog::GtidPosition>) -> Follower {
+    Follower::new(Arc::from(source_name), first_seqno.saturating_sub(1), start)
+}

@@ -1,0 +1,182 @@
+//! Readers that begin somewhere.
+
+use std::sync::Arc;
+
+use spate_binlog::{Boundary, GtidPosition};
+
+use crate::archive::Archive;
+use crate::blocks::ReadOptions;
+use crate::reader::{ArchiveReader, Shown};
+use crate::tail::ArchiveFile;
+use crate::{Error, Result};
+
+/// Where a reader begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seek {
+    /// At the archive's first event.
+    Earliest,
+    /// At the first transaction that this position does not cover. Covered ones behind it, of other domains, are left out too.
+    AfterGtid(GtidPosition),
+    /// At this transaction; one beyond the last waits for the next to come.
+    Seqno(u64),
+    /// At the event that begins there in the source's file, between two transactions.
+    Source {
+        /// The source's file.
+        file: String,
+        /// The offset in it.
+        position: u64,
+    },
+}
+
+impl Archive {
+    /// A reader that begins at `seek`.
+    ///
+    /// # Errors
+    /// [`Error::BeginsAfter`], [`Error::NoSuchPlace`] or [`Error::Purged`] if the archive does not have the place; errors of
+    /// reading. A place in the source's file that turns out to be inside a transaction is found out while reading.
+    pub fn reader(&self, seek: &Seek, options: ReadOptions) -> Result<ArchiveReader> {
+        let files = self.files();
+        match seek {
+            Seek::Earliest => Ok(self.reader_at(files.first(), Shown::Everything, options)),
+            Seek::AfterGtid(position) => self.after_gtid(&files, position, options),
+            Seek::Seqno(seqno) => self.at_seqno(&files, *seqno, options),
+            Seek::Source { file, position } => self.at_source(&files, file, *position, options),
+        }
+    }
+
+    fn reader_at(&self, file: Option<&Arc<ArchiveFile>>, shown: Shown, options: ReadOptions) -> ArchiveReader {
+        ArchiveReader::at_file(self.clone(), options, file.cloned(), shown)
+    }
+
+    fn after_gtid(
+        &self,
+        files: &[Arc<ArchiveFile>],
+        position: &GtidPosition,
+        options: ReadOptions,
+    ) -> Result<ArchiveReader> {
+        let shown = Shown::NotCovered(position.clone());
+        let Some(first) = files.first() else { return Ok(self.reader_at(None, shown, options)) };
+        self.check_begins_before(first, position)?;
+        let is_behind =
+            |file: &&Arc<ArchiveFile>| file.start.position_known && position.covers_all(&file.start.gtid_position);
+        let file = files.iter().rev().find(is_behind).unwrap_or(first);
+        let mut reader = self.reader_at(Some(file), shown, options);
+        let records = self.indexed_transactions(file);
+        let covered = records.iter().take_while(|record| record.gtid.is_some_and(|gtid| position.covers(gtid))).count();
+        reader.skip_indexed(&records, covered)?;
+        Ok(reader)
+    }
+
+    /// Fails if the archive may lack transactions that `position` does not cover.
+    fn check_begins_before(&self, first: &Arc<ArchiveFile>, position: &GtidPosition) -> Result<()> {
+        let begins_after = |begins: GtidPosition| {
+            let dir = self.dir().to_path_buf();
+            Error::BeginsAfter { dir, wanted: position.clone(), begins }
+        };
+        let head = self.state_before_first_transaction(first)?;
+        let Some((begins, is_known)) = head else { return Ok(()) };
+        if is_known {
+            return if position.covers_all(&begins) { Ok(()) } else { Err(begins_after(begins)) };
+        }
+        // Nobody said where the archive begins: each domain's first transaction must be the next one, or an earlier one.
+        let mut seen = GtidPosition::default();
+        let mut reader = self.reader_at(Some(first), Shown::Everything, ReadOptions::default());
+        while let Some(event) = reader.next_event()? {
+            let Some(gtid) = event.gtid().map(|event| event.gtid).filter(|_| event.boundary == Boundary::Begin) else {
+                continue;
+            };
+            if seen.get(gtid.domain_id).is_none() {
+                seen.advance(gtid);
+                let reached = position.get(gtid.domain_id).map_or(0, |reached| reached.sequence);
+                if gtid.sequence > reached + 1 {
+                    return Err(begins_after(seen));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The GTID position before a file's first transaction, and whether it is complete; `None` while there is none.
+    fn state_before_first_transaction(&self, file: &Arc<ArchiveFile>) -> Result<Option<(GtidPosition, bool)>> {
+        if file.start.position_known {
+            return Ok(Some((file.start.gtid_position.clone(), true)));
+        }
+        let mut reader = self.reader_at(Some(file), Shown::Everything, ReadOptions::default());
+        let mut head = (GtidPosition::default(), false);
+        while let Some(event) = reader.next_event()? {
+            if event.boundary != Boundary::Outside {
+                return Ok(Some(head));
+            }
+            head = (event.gtid_position.clone(), event.is_position_known());
+        }
+        Ok(None)
+    }
+
+    fn at_seqno(&self, files: &[Arc<ArchiveFile>], seqno: u64, options: ReadOptions) -> Result<ArchiveReader> {
+        let end = self.tail().received().seqno;
+        if seqno == 0 || seqno > end + 1 {
+            let why = format!("its transactions end at {end}");
+            return Err(self.no_such_place(format!("transaction {seqno}"), why));
+        }
+        let shown = Shown::FromSeqno(seqno);
+        let Some(first) = files.first() else { return Ok(self.reader_at(None, shown, options)) };
+        if seqno < first.first_seqno() {
+            let dir = self.dir().to_path_buf();
+            return Err(Error::Purged { dir, wanted: seqno, first: first.first_seqno() });
+        }
+        let file = files.iter().rev().find(|file| file.start.seqno < seqno).unwrap_or(first);
+        let mut reader = self.reader_at(Some(file), shown, options);
+        let records = self.indexed_transactions(file);
+        let before = records.partition_point(|record| record.seqno < seqno);
+        reader.skip_indexed(&records, before)?;
+        Ok(reader)
+    }
+
+    fn at_source(
+        &self,
+        files: &[Arc<ArchiveFile>],
+        source_file: &str,
+        position: u64,
+        options: ReadOptions,
+    ) -> Result<ArchiveReader> {
+        let wanted = || format!("place {source_file}:{position}");
+        let end = self.tail().received();
+        if *end.source_file == *source_file && position > end.source_position {
+            return Err(self.no_such_place(wanted(), format!("it ends at {source_file}:{}", end.source_position)));
+        }
+        // A relay log's source files begin anywhere inside it, so it is walked from its beginning.
+        let mut parts = files.iter().filter(|file| file.start.is_relay_log() || **file.source_name() == *source_file);
+        let mut chosen = parts.next();
+        for part in parts {
+            if !part.start.is_relay_log() && self.begins_at_or_before(part, position)? {
+                chosen = Some(part);
+            }
+        }
+        let Some(file) = chosen else {
+            let names = match (files.first(), files.last()) {
+                (Some(first), Some(last)) => {
+                    format!("it reaches from {} to {}", first.source_name(), last.source_name())
+                }
+                _ => "it is empty".to_owned(),
+            };
+            return Err(self.no_such_place(wanted(), names));
+        };
+        let shown = Shown::FromSource { file: source_file.to_owned(), position };
+        Ok(self.reader_at(Some(file), shown, options))
+    }
+
+    /// True if the first event behind the head of a part of a source's file stands at or before `position` there.
+    fn begins_at_or_before(&self, part: &Arc<ArchiveFile>, position: u64) -> Result<bool> {
+        let mut reader = self.reader_at(Some(part), Shown::Everything, ReadOptions::default());
+        while let Some(event) = reader.next_event()? {
+            if event.file.ordinal != part.ordinal {
+                break;
+            }
+            if event.boundary != Boundary::Outside {
+                let begin = event.source_end_position.saturating_sub(u64::from(event.header.event_length));
+                return Ok(begin <= position);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,140 @@
+//! The live end of an archive, shared by its writer and its readers.
+//!
+//! Invariant: `received` only moves from one transaction's end to a later one's, and everything before it is in the files.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::follower::Follower;
+use crate::position::{Durable, Received};
+
+/// One local binlog file. Shared, so that an event can name its file without a copy.
+#[derive(Debug)]
+pub struct ArchiveFile {
+    pub(crate) ordinal: u64,
+    pub(crate) name: Arc<str>,
+    pub(crate) source_name: Arc<str>,
+    /// The state before the file's first event.
+    pub(crate) start: Follower,
+    /// Length of the file once nothing is appended to it any more; [`OPEN`] before.
+    sealed_length: AtomicU64,
+    /// Ranges of transactions without an end, which readers walk over without showing them.
+    pub(crate) abandoned: Vec<std::ops::Range<u64>>,
+}
+
+const OPEN: u64 = u64::MAX;
+
+impl ArchiveFile {
+    pub(crate) fn new(ordinal: u64, name: &str, start: Follower) -> ArchiveFile {
+        let source_name = Arc::clone(&start.source_file);
+        let sealed_length = AtomicU64::new(OPEN);
+        ArchiveFile { ordinal, name: Arc::from(name), source_name, start, sealed_length, abandoned: Vec::new() }
+    }
+
+    /// Its name in the archive's directory.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The name of the source's file that it is a copy of, or of a part of it.
+    pub fn source_name(&self) -> &Arc<str> {
+        &self.source_name
+    }
+
+    /// The seqno of the first transaction that begins in it (or would, if there is none yet).
+    pub fn first_seqno(&self) -> u64 {
+        self.start.seqno + 1
+    }
+
+    pub(crate) fn seal(&self, length: u64) {
+        self.sealed_length.store(length, Ordering::Release);
+    }
+
+    pub(crate) fn sealed_length(&self) -> Option<u64> {
+        let length = self.sealed_length.load(Ordering::Acquire);
+        (length != OPEN).then_some(length)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct TailState {
+    pub(crate) files: VecDeque<Arc<ArchiveFile>>,
+    pub(crate) received: Received,
+    pub(crate) durable: Durable,
+    pub(crate) is_closed: bool,
+}
+
+/// What a wait ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// What was waited for is there.
+    Ready,
+    /// The time is over.
+    TimedOut,
+    /// The writer is gone: there will not be more.
+    Closed,
+}
+
+/// Publishes how far the archive reaches, and wakes those who wait for more.
+#[derive(Debug, Default)]
+pub struct Tail {
+    state: Mutex<TailState>,
+    changed: Condvar,
+}
+
+impl Tail {
+    /// The end of what was received.
+    pub fn received(&self) -> Received {
+        self.lock().received.clone()
+    }
+
+    /// The end of what is safe on disk.
+    pub fn durable(&self) -> Durable {
+        self.lock().durable.clone()
+    }
+
+    /// Waits until more than `seqno` transactions were received.
+    pub fn wait_received_beyond(&self, seqno: u64, timeout: Duration) -> Waited {
+        self.wait_until(timeout, |state| state.received.seqno > seqno)
+    }
+
+    /// Waits until transaction `seqno` is durable.
+    pub fn wait_durable(&self, seqno: u64, timeout: Duration) -> Waited {
+        self.wait_until(timeout, |state| state.durable.seqno >= seqno)
+    }
+
+    /// Waits until something was received behind `offset` of the file with that ordinal.
+    pub(crate) fn wait_beyond(&self, file_ordinal: u64, offset: u64, timeout: Duration) -> Waited {
+        self.wait_until(timeout, |state| (state.received.file_ordinal, state.received.offset) > (file_ordinal, offset))
+    }
+
+    fn wait_until(&self, timeout: Duration, mut is_there: impl FnMut(&TailState) -> bool) -> Waited {
+        let end = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if is_there(&state) {
+                return Waited::Ready;
+            }
+            if state.is_closed {
+                return Waited::Closed;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Waited::TimedOut;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// No invariant spans a panic of another thread: every update below is a single assignment.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, TailState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut TailState)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}

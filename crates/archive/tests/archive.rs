@@ -1,0 +1,168 @@
+//! The archive on a healthy disk: what is written is what is read, from wherever a reader begins.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spate_archive::{Archive, Error, FileSystem, ReadOptions, Seek, SyncPolicy, Waited};
+use spate_binlog::GtidPosition;
+use support::faulty::FaultyFileSystem;
+use support::source::SourceFile;
+use support::{DIR, open, seqnos, transactions};
+
+/// Two files: 1–4 in the first, 5–7 in the second; domain 1 is active in 3 and 6.
+fn two_files() -> [SourceFile; 2] {
+    let mut first = SourceFile::new("bin.000001", &GtidPosition::default());
+    first.transaction("0-1-1", 100);
+    first.statement("0-1-2", "CREATE TABLE t (a INT PRIMARY KEY)");
+    first.transaction("1-1-1", 10);
+    first.transaction("0-1-3", 5000);
+    first.rotate("bin.000002");
+    let mut second = SourceFile::new("bin.000002", &first.position);
+    second.timestamp = first.timestamp;
+    second.transaction("0-1-4", 100);
+    second.transaction("1-1-2", 100);
+    second.transaction("0-1-5", 100);
+    [first, second]
+}
+
+fn archive_of(files: &[SourceFile]) -> (FaultyFileSystem, spate_archive::ArchiveWriter) {
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    for file in files {
+        file.send(&mut writer).unwrap();
+    }
+    writer.flush().unwrap();
+    (fs, writer)
+}
+
+#[test]
+fn a_file_received_from_its_beginning_is_the_sources_byte_for_byte() {
+    let files = two_files();
+    let (fs, writer) = archive_of(&files);
+    for file in &files {
+        assert_eq!(fs.read(&Path::new(DIR).join(&file.name)).unwrap(), file.bytes);
+    }
+    let end = writer.end();
+    assert_eq!((end.seqno, &*end.source_file, end.source_position), (7, "bin.000002", files[1].bytes.len() as u64));
+    assert_eq!(end.gtid_position.to_string(), "0-1-5,1-1-2");
+    assert!(end.gtid_position_known);
+    assert_eq!(end.last_gtid.unwrap().to_string(), "0-1-5");
+    assert_eq!(writer.archive().tail().durable().seqno, 7);
+}
+
+#[test]
+fn a_reader_begins_anywhere() {
+    let files = two_files();
+    let (_, writer) = archive_of(&files);
+    let archive = writer.archive();
+    assert_eq!(seqnos(archive, &Seek::Earliest), [1, 2, 3, 4, 5, 6, 7]);
+    for seqno in 1..=8 {
+        assert_eq!(seqnos(archive, &Seek::Seqno(seqno)), (seqno..=7).collect::<Vec<_>>());
+    }
+    let after = |text: &str| seqnos(archive, &Seek::AfterGtid(text.parse().unwrap()));
+    assert_eq!(after(""), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(after("0-1-2"), [3, 4, 5, 6, 7]);
+    assert_eq!(after("0-1-2,1-1-1"), [4, 5, 6, 7]);
+    assert_eq!(after("0-1-4"), [3, 6, 7]);
+    assert_eq!(after("0-1-3,1-1-1"), [5, 6, 7]);
+    assert_eq!(after("0-1-5,1-1-1"), [6]);
+    assert_eq!(after("0-1-9,1-1-9"), [0; 0]);
+    let mut seqno = 0;
+    for file in &files {
+        for &(offset, _) in &file.transactions {
+            seqno += 1;
+            let seek = Seek::Source { file: file.name.clone(), position: offset as u64 };
+            assert_eq!(seqnos(archive, &seek), (seqno..=7).collect::<Vec<_>>(), "{seek:?}");
+        }
+        let seek = Seek::Source { file: file.name.clone(), position: 4 };
+        assert_eq!(seqnos(archive, &seek).len(), if file.name == "bin.000001" { 7 } else { 3 });
+    }
+}
+
+#[test]
+fn a_place_that_is_not_there_is_an_error_that_says_so() {
+    let files = two_files();
+    let (_, writer) = archive_of(&files);
+    let archive = writer.archive();
+    let source = |file: &str, position| Seek::Source { file: file.into(), position };
+    for (seek, text) in [
+        (Seek::Seqno(0), "its transactions end at 7"),
+        (Seek::Seqno(9), "its transactions end at 7"),
+        (source("bin.000009", 4), "it reaches from bin.000001 to bin.000002"),
+        (source("bin.000002", 1 << 30), "it ends at bin.000002:"),
+        (source("bin.000001", files[0].transactions[1].0 as u64 + 1), "none at the place itself"),
+    ] {
+        let error = transactions(archive, &seek).unwrap_err();
+        assert!(matches!(error, Error::NoSuchPlace { .. }), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn small_blocks_read_the_same_and_an_event_beyond_the_bound_is_refused() {
+    let files = two_files();
+    let (_, writer) = archive_of(&files);
+    let expected = transactions(writer.archive(), &Seek::Earliest).unwrap();
+    for block_bytes in [1, 19, 20, 100, 4096] {
+        let options = ReadOptions { block_bytes, event_bytes_max: 1 << 20 };
+        assert_eq!(support::transactions_with(writer.archive(), &Seek::Earliest, options).unwrap(), expected);
+    }
+    let options = ReadOptions { block_bytes: 100, event_bytes_max: 1000 };
+    let error = support::transactions_with(writer.archive(), &Seek::Earliest, options).unwrap_err();
+    assert!(matches!(error, Error::EventTooLarge { length: 5023, maximum: 1000, .. }), "{error}");
+    assert!(error.to_string().contains("bin.000001 at offset"), "{error}");
+}
+
+#[test]
+fn a_second_writer_is_refused() {
+    let (fs, writer) = archive_of(&two_files());
+    let error = open(&fs.shared(), SyncPolicy::Os).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    drop(writer);
+    open(&fs.shared(), SyncPolicy::Os).unwrap();
+}
+
+#[test]
+fn a_second_writer_is_refused_on_the_real_file_system_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs: Arc<dyn FileSystem> = Arc::new(spate_archive::RealFileSystem);
+    let options = || support::options(SyncPolicy::Always);
+    let mut writer = spate_archive::ArchiveWriter::open(Arc::clone(&fs), dir.path(), options()).unwrap();
+    two_files()[0].send(&mut writer).unwrap();
+    writer.flush().unwrap();
+    let second = spate_archive::ArchiveWriter::open(Arc::clone(&fs), dir.path(), options());
+    assert!(matches!(second, Err(Error::Locked { .. })));
+    drop(writer);
+    let writer = spate_archive::ArchiveWriter::open(fs, dir.path(), options()).unwrap();
+    assert_eq!(seqnos(writer.archive(), &Seek::Earliest), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_transaction_is_seen_when_it_is_whole_and_flushed() {
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    let file = &two_files()[0];
+    let archive: Archive = writer.archive().clone();
+    let mut reader = archive.reader(&Seek::Earliest, ReadOptions::default()).unwrap();
+    writer.begin_file(&file.name, file.format_event()).unwrap();
+    let mut seen = 0;
+    for event in file.events_from(0) {
+        writer.append(event).unwrap();
+        assert!(reader.next_event().unwrap().is_none());
+        writer.flush().unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            seen = event.seqno;
+        }
+        assert_eq!(seen, writer.end().seqno);
+        assert_eq!(archive.tail().received().seqno, seen);
+        assert_eq!(archive.tail().durable().seqno, 0);
+    }
+    assert_eq!(reader.wait(Duration::from_millis(1)), Waited::TimedOut);
+    writer.sync().unwrap();
+    assert_eq!(archive.tail().durable().seqno, 4);
+    drop(writer);
+    assert_eq!(reader.wait(Duration::from_secs(60)), Waited::Closed);
+}
