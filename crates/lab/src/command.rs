@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::backlog::BacklogPlan;
 use crate::contender::Contender;
+use crate::follower::LivePlan;
 use crate::home::LabHome;
 use crate::race::{BacklogPlace, Race, RacePlan};
 use crate::sandbox_registry::{self, ServerRecord};
@@ -15,7 +16,7 @@ use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
-use crate::{Result, results};
+use crate::{Result, demo, results, steady};
 
 const RACE_EXAMPLES: &str = "\
 Examples:
@@ -40,6 +41,19 @@ Examples:
   spate lab sandbox stop big
   spate lab sandbox stop --all";
 
+const STEADY_EXAMPLES: &str = "\
+Examples:
+  spate lab steady --rate 2000 --seconds 60 --json steady.json
+  spate lab steady --rate 500 --seconds 20 --follower native:16:optimistic
+
+The lag is the time from the commit on the source to the first look at the replica that shows the row; 50 rows per
+second are watched. The exit status is 0 only if all tables are identical afterwards.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  spate lab demo
+  spate lab demo --json demo.json";
+
 /// Sandboxes of real servers, catch-up races, lag under a live load.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
@@ -52,6 +66,12 @@ pub enum LabCommand {
     /// Let contenders catch up with the same backlog from the same replica, one after the other
     #[command(after_help = RACE_EXAMPLES)]
     Race(RaceOptions),
+    /// Measure the lag under a live load
+    #[command(after_help = STEADY_EXAMPLES)]
+    Steady(SteadyOptions),
+    /// Show it all: a replica a minute behind, the race to catch up, the lag under a live load
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoOptions),
 }
 
 /// What can be done with sandboxes.
@@ -154,6 +174,46 @@ pub struct RaceOptions {
     limit_seconds: u64,
 }
 
+/// Options of `lab steady`.
+#[derive(Debug, Args)]
+pub struct SteadyOptions {
+    /// Server version; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// Transactions per second on the source
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(4..))]
+    rate: u64,
+    /// How long the lag is measured
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// How long the load runs before that
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    warm_up_seconds: u64,
+    /// Who follows: spate[:option=value,option=value…] or native:THREADS[:MODE]
+    #[arg(long, default_value = "spate", value_name = "CONTENDER")]
+    follower: Contender,
+    /// Tables in each of the 4 schemas
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    tables: Option<u16>,
+    /// Rows in each table
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    rows: Option<u64>,
+    /// Write the result to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Options of `lab demo`.
+#[derive(Debug, Args)]
+pub struct DemoOptions {
+    /// Server version; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// Write the results to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 /// Runs a command of the laboratory.
 ///
 /// # Errors
@@ -163,6 +223,8 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
     match command {
         LabCommand::Sandbox { command } => sandbox(command),
         LabCommand::Race(options) => race(options),
+        LabCommand::Steady(options) => steady(options),
+        LabCommand::Demo(options) => demo(options),
     }
 }
 
@@ -250,4 +312,27 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
         results::write_json(&result, &path)?;
     }
     Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn steady(options: SteadyOptions) -> Result<ExitCode> {
+    /// Enough for the tables; the load is about commits, not about memory.
+    const BUFFER_POOL_MIB: u64 = 512;
+    let shape = Shape::new(Workload::Cached, options.tables.map(usize::from), options.rows, Some(BUFFER_POOL_MIB));
+    let plan =
+        LivePlan { shape, rate: options.rate, warm_up_seconds: options.warm_up_seconds, seconds: options.seconds };
+    let binaries = ServerBinaries::choose(options.server)?;
+    let home = LabHome::open()?;
+    let work = home.work()?;
+    let result = steady::measure(&home, &binaries, &options.follower, &plan, work.path(), &Screen::default())?;
+    screen::print(&steady::to_table(&[&result]).to_string());
+    if let Some(path) = options.json {
+        results::write_json(&result, &path)?;
+    }
+    Ok(if result.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn demo(options: DemoOptions) -> Result<ExitCode> {
+    let binaries = ServerBinaries::choose(options.server)?;
+    let result = demo::run(&LabHome::open()?, &binaries, options.json.as_deref())?;
+    Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

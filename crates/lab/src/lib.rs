@@ -8,17 +8,21 @@
 //! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: what a source has written while its replica was away;
 //! - [`contender`], [`native`], [`spate_program`]: who catches up;
 //! - [`race`], [`comparison`], [`results`]: the race, its proof and its outcome;
+//! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: all of it as a story;
 //! - [`command`], [`screen`]: the command line, and what people see.
 //!
 //! Measuring and drawing are separate: every command can write its result as JSON.
 
 pub mod backlog;
+pub mod beat;
 pub mod binlog_count;
 pub mod command;
 pub mod comparison;
 pub mod contender;
 pub mod dataset;
+pub mod demo;
 mod error;
+pub mod follower;
 pub mod home;
 pub mod native;
 pub mod process;
@@ -30,6 +34,7 @@ pub mod screen;
 pub mod server_options;
 pub mod spate_program;
 pub mod sql;
+pub mod steady;
 pub mod version;
 pub mod workload;
 

@@ -80,7 +80,27 @@ impl<'a> NativeReplication<'a> {
         Ok(begun.elapsed())
     }
 
-    fn check_errors(&mut self) -> Result<()> {
+    /// Fetches and applies from now on.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn follow(&mut self) -> Result<()> {
+        self.session.run("START SLAVE")
+    }
+
+    /// Stops fetching and applying.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn stop(&mut self) -> Result<()> {
+        self.session.run("STOP SLAVE")
+    }
+
+    /// An error if replication has stopped with one.
+    ///
+    /// # Errors
+    /// [`Error::ReplicationStopped`], [`Error::Sql`].
+    pub fn check_errors(&mut self) -> Result<()> {
         for column in ["Last_SQL_Error", "Last_IO_Error"] {
             if let Some(why) = self.status_text(column)?.filter(|why| !why.is_empty()) {
                 return Err(Error::ReplicationStopped { contender: self.name.to_owned(), why });

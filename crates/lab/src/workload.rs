@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -155,9 +155,28 @@ impl Load {
         self.runs.into_iter().try_for_each(SysbenchRun::finish)
     }
 
-    /// Ends the load now.
-    pub fn stop(self) {
+    /// Ends the load now, and waits until the source has finished what was under way.
+    ///
+    /// # Errors
+    /// [`Error::Sql`], [`Error::TimedOut`].
+    pub fn stop(self, source: &Sandbox) -> Result<()> {
+        const LOOK_EVERY: Duration = Duration::from_millis(10);
         drop(self);
+        let mut session = source.connect()?;
+        let connections = "SELECT COUNT(*) FROM information_schema.processlist WHERE db LIKE 'bench%'";
+        let begun = Instant::now();
+        while session.value::<u64>(connections)? > 0 {
+            if begun.elapsed() > END_LIMIT {
+                let advice = "SHOW PROCESSLIST on it says what it does".into();
+                return Err(Error::TimedOut {
+                    what: "the end of the load on the source".into(),
+                    limit: END_LIMIT,
+                    advice,
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 }
 

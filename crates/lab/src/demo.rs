@@ -1,0 +1,127 @@
+//! The demonstration: a replica that is a minute behind, caught up by the server itself and by Spate from the same frozen
+//! copy; then Spate follows a live load.
+
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::backlog::BacklogPlan;
+use crate::contender::{Contender, NativeMode};
+use crate::follower::{Follower, LivePlan, LiveResult};
+use crate::home::LabHome;
+use crate::race::{BacklogPlace, Race, RacePlan};
+use crate::results::{RaceResult, write_json};
+use crate::screen::{self, Screen};
+use crate::server_options::Durability;
+use crate::spate_program::SpateProgram;
+use crate::steady;
+use crate::version::ServerBinaries;
+use crate::workload::{Shape, Workload};
+
+/// The replica is away for this long.
+const BEHIND_SECONDS: u64 = 60;
+/// What the source writes meanwhile. Unbounded, a fast source would make more than native replication can apply in the
+/// time that a demonstration has.
+const BACKLOG_RATE: u64 = 5_000;
+/// Native replication is given this long; the demonstration then says that it was not done.
+const PATIENCE: Duration = Duration::from_secs(75);
+const LIVE_SECONDS: u64 = 20;
+const LIVE_RATE: u64 = 1_000;
+/// Enough for the tables, on machines with little memory too.
+const BUFFER_POOL_MIB: u64 = 512;
+const VERIFY_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the demonstration has shown.
+#[derive(Debug, serde::Serialize)]
+pub struct DemoResult {
+    /// The race.
+    pub race: RaceResult,
+    /// The live load.
+    pub live: LiveResult,
+    /// Did `spate verify` find source and replica equal?
+    pub verified: bool,
+}
+
+impl DemoResult {
+    /// True if everything ended equal.
+    pub fn is_sound(&self) -> bool {
+        let spate = self.race.contenders.iter().filter(|contender| !contender.native);
+        self.verified && self.live.identical && spate.into_iter().all(|contender| contender.identical)
+    }
+}
+
+/// Runs it, and tells the story on the way.
+///
+/// # Errors
+/// Those of the servers, the load and the contenders.
+pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&std::path::Path>) -> Result<DemoResult> {
+    let (begun, screen, work) = (Instant::now(), Screen::default(), home.work()?);
+    let shape = Shape::new(Workload::Cached, None, None, Some(BUFFER_POOL_MIB));
+    let plan = RacePlan {
+        backlog: BacklogPlan { shape, seconds: BEHIND_SECONDS, rate: Some(BACKLOG_RATE), reuse: false },
+        place: BacklogPlace::Received,
+        durability: Durability::Durable,
+        replica_binlog: false,
+        replica_options: Vec::new(),
+        limit: PATIENCE,
+    };
+    screen.note(&format!(
+        "A source and a replica, {} {}. The replica is away while sysbench writes to the source for {BEHIND_SECONDS} s.",
+        binaries.version, binaries.full_version
+    ));
+    let race = Race::prepare(home, binaries, &plan, work.path(), screen)?;
+    screen.note(
+        "Now the replica is back. Both contenders have received the backlog; they apply it with full durability.",
+    );
+    let native = Contender::Native { threads: 16, mode: NativeMode::Optimistic };
+    let spate = Contender::Spate { text: None, arguments: Vec::new() };
+    let mut result = race.result();
+    let (outcome, replica) = race.run_one(&native, &native.to_string(), &work.path().join("native"))?;
+    drop(replica);
+    result.contenders.push(outcome);
+    let directory = work.path().join("spate");
+    let (outcome, replica) = race.run_one(&spate, "spate", &directory)?;
+    let failure = outcome.error.clone();
+    result.contenders.push(outcome);
+    result.rank();
+    screen::print(&format!("\n{}\n{}", result.summary(), result.to_table()));
+    if let Some(why) = failure {
+        return Err(crate::Error::ReplicationStopped { contender: "spate".into(), why });
+    }
+
+    screen.note(&format!(
+        "\nThe source writes {LIVE_RATE} transactions per second, and Spate follows on the same replica."
+    ));
+    let source = &race.backlog.source;
+    let password = race.backlog.facts.password.as_str();
+    let follower = Follower::start(&spate, "spate", (source, password), &replica, None, &directory)?;
+    let live = LivePlan { shape, rate: LIVE_RATE, warm_up_seconds: 2, seconds: LIVE_SECONDS };
+    let live = live.run("spate", follower, source, &replica, &screen)?;
+    screen::print(&steady::to_table(&[&live]).to_string());
+
+    let step = screen.spinner("spate verify");
+    let verified = SpateProgram::new(source, password, &replica, &directory)?.verify(VERIFY_LIMIT);
+    step.finish_and_clear();
+    if let Err(error) = &verified {
+        screen.note(&error.to_string());
+    }
+    let demo = DemoResult { race: result, live, verified: verified.is_ok() };
+    screen::print(&demo.closing_words(begun.elapsed()));
+    if let Some(path) = json {
+        write_json(&demo, path)?;
+    }
+    Ok(demo)
+}
+
+impl DemoResult {
+    fn closing_words(&self, elapsed: Duration) -> String {
+        let ratio = self.race.ratio_vs_best_native.get("spate");
+        let native_stopped = self.race.contenders.iter().any(|contender| contender.gave_up_after_seconds.is_some());
+        let at_least = if native_stopped { "at least " } else { "" };
+        let faster = ratio.map_or_else(
+            || "There is no comparison with native replication.".to_owned(),
+            |ratio| format!("Spate caught up {at_least}{ratio:.1} times as fast as the server's own replication."),
+        );
+        let equal = if self.is_sound() { "Source and replica are equal." } else { "Source and replica DIFFER." };
+        format!("{faster} {equal} ({} s in all)", elapsed.as_secs())
+    }
+}

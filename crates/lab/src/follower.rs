@@ -1,0 +1,232 @@
+//! Whoever keeps a replica current under a live load: Spate, or the server itself for comparison.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::beat::{BEAT_EVERY, Beats, Lag};
+use crate::comparison::{checksums, different_tables};
+use crate::contender::Contender;
+use crate::native::{NativeReplication, sequence};
+use crate::sandbox::Sandbox;
+use crate::screen::Screen;
+use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
+use crate::workload::Shape;
+use crate::{Error, Result};
+
+/// A replication that runs until it is stopped.
+pub enum Follower<'a> {
+    /// The server's own.
+    Native(Box<NativeReplication<'a>>),
+    /// The `spate` program.
+    Spate(Box<RunningSpate>),
+}
+
+/// How live a live load is.
+#[derive(Debug, Clone, Copy)]
+pub struct LivePlan {
+    /// The tables.
+    pub shape: Shape,
+    /// Transactions per second in all.
+    pub rate: u64,
+    /// Before anything is measured, in seconds.
+    pub warm_up_seconds: u64,
+    /// What is measured, in seconds.
+    pub seconds: u64,
+}
+
+/// What a follower has shown under a live load.
+#[derive(Debug, Clone, Serialize)]
+pub struct LiveResult {
+    /// Who followed.
+    pub follower: String,
+    /// Transactions per second that were asked for.
+    pub rate: u64,
+    /// Transactions per second that the source committed.
+    pub achieved_rate: f64,
+    /// How long it was measured.
+    pub seconds: f64,
+    /// The lag.
+    #[serde(flatten)]
+    pub lag: Lag,
+    /// Processors that `spate` kept busy; `None` for the server's own replication.
+    pub spate_cpu_cores: Option<f64>,
+    /// The most memory that `spate` had resident.
+    pub spate_peak_rss_bytes: Option<u64>,
+    /// Processors that the replica's server kept busy, the watching of the beats included.
+    pub server_cpu_cores: f64,
+    /// Processors that the source's server kept busy.
+    pub source_cpu_cores: f64,
+    /// Are all tables equal after the load?
+    pub identical: bool,
+    /// Tables that are not.
+    pub different_tables: Vec<String>,
+}
+
+impl<'a> Follower<'a> {
+    /// Starts to follow. With `start`, from that GTID position; without, from where the replica stands.
+    ///
+    /// # Errors
+    /// [`Error::Sql`], [`Error::ProgramNotRun`].
+    pub fn start(
+        contender: &Contender,
+        name: &'a str,
+        (source, password): (&Sandbox, &str),
+        replica: &Sandbox,
+        start: Option<&str>,
+        directory: &Path,
+    ) -> Result<Follower<'a>> {
+        match contender {
+            Contender::Native { threads, mode } => {
+                let appliers = (*threads, *mode);
+                let mut native =
+                    NativeReplication::prepare(name, appliers, source, password, replica, "", Duration::MAX)?;
+                native.follow()?;
+                Ok(Follower::Native(Box::new(native)))
+            }
+            Contender::Spate { arguments, .. } => {
+                let program = SpateProgram::new(source, password, replica, directory)?;
+                let mut arguments = arguments.clone();
+                arguments.push("--no-replica-binlog".into());
+                Ok(Follower::Spate(Box::new(program.replicate(start, None, &arguments)?)))
+            }
+        }
+    }
+
+    /// An error if it no longer follows.
+    ///
+    /// # Errors
+    /// [`Error::ReplicationStopped`], [`Error::ProgramFailed`].
+    pub fn check(&mut self) -> Result<()> {
+        match self {
+            Follower::Native(native) => native.check_errors(),
+            Follower::Spate(spate) => spate.check_running(),
+        }
+    }
+
+    /// Stops it cleanly.
+    ///
+    /// # Errors
+    /// [`Error::Sql`]; [`Error::ProgramFailed`] if `spate` did not end with success.
+    pub fn stop(self) -> Result<Option<SpateUsage>> {
+        match self {
+            Follower::Native(mut native) => native.stop().map(|()| None),
+            Follower::Spate(spate) => spate.stop().map(Some),
+        }
+    }
+
+    fn cpu_time(&self) -> Option<Duration> {
+        match self {
+            Follower::Native(_) => None,
+            Follower::Spate(spate) => spate.process().cpu_time(),
+        }
+    }
+}
+
+impl LivePlan {
+    /// Puts the load on the source while `follower` follows, measures the lag, waits until the replica has everything,
+    /// stops the follower, and compares all tables.
+    ///
+    /// # Errors
+    /// Those of the load, the servers and the follower. Tables that differ are part of the result.
+    pub fn run(
+        &self,
+        name: &str,
+        mut follower: Follower<'_>,
+        source: &Sandbox,
+        replica: &Sandbox,
+        screen: &Screen,
+    ) -> Result<LiveResult> {
+        /// The load outlives the measurement by this much, and is then stopped.
+        const MARGIN_SECONDS: u64 = 60;
+        let duration = Duration::from_secs(self.warm_up_seconds + self.seconds + MARGIN_SECONDS);
+        let load = self.shape.start_load(source, duration, Some(self.rate))?;
+        self.pass(name, "warms up", self.warm_up_seconds, &mut follower, screen, String::new)?;
+        let before = Reading::take(&follower, source, replica)?;
+        let beats = Beats::start(source, replica)?;
+        self.pass(name, "follows", self.seconds, &mut follower, screen, || {
+            format!("lag {:.1} ms", beats.latest_lag().as_secs_f64() * 1e3)
+        })?;
+        let after = Reading::take(&follower, source, replica)?;
+        let still_writing = load.is_running();
+        load.stop(source)?;
+        let step = screen.spinner(&format!("{name}: the last transactions"));
+        // Beats go on after the load: when the last of them is seen, everything before it is there too.
+        std::thread::sleep(3 * BEAT_EVERY);
+        let lag = beats.finish()?;
+        step.finish_and_clear();
+        if !still_writing {
+            return Err(Error::ProgramFailed {
+                program: "sysbench".into(),
+                status: "an early end".into(),
+                output: "the load ended before the measurement did".into(),
+            });
+        }
+        let step = screen.spinner("all tables identical?");
+        let expected = checksums(source)?;
+        let different_tables = different_tables(&expected, &checksums(replica)?);
+        let usage = follower.stop()?;
+        step.finish_and_clear();
+        let wall = (after.at - before.at).as_secs_f64();
+        let cores = |before: Duration, after: Duration| after.saturating_sub(before).as_secs_f64() / wall;
+        Ok(LiveResult {
+            follower: name.to_owned(),
+            rate: self.rate,
+            achieved_rate: (after.sequence - before.sequence) as f64 / wall,
+            seconds: wall,
+            lag,
+            spate_cpu_cores: before.spate.zip(after.spate).map(|(before, after)| cores(before, after)),
+            spate_peak_rss_bytes: usage.map(|usage| usage.peak_resident_bytes),
+            server_cpu_cores: cores(before.replica, after.replica),
+            source_cpu_cores: cores(before.source, after.source),
+            identical: different_tables.is_empty(),
+            different_tables,
+        })
+    }
+
+    /// Lets time pass while the follower is watched.
+    fn pass(
+        &self,
+        name: &str,
+        what: &str,
+        seconds: u64,
+        follower: &mut Follower<'_>,
+        screen: &Screen,
+        show: impl Fn() -> String,
+    ) -> Result<()> {
+        const LOOK_EVERY: Duration = Duration::from_millis(250);
+        let bar = screen.seconds_bar(&format!("{name} {what}"), seconds);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(seconds) {
+            std::thread::sleep(LOOK_EVERY);
+            follower.check()?;
+            bar.set_position(begun.elapsed().as_secs());
+            bar.set_message(format!("{name} {what} {}", show()));
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// What was used up to a moment.
+struct Reading {
+    at: Instant,
+    sequence: u64,
+    spate: Option<Duration>,
+    source: Duration,
+    replica: Duration,
+}
+
+impl Reading {
+    fn take(follower: &Follower<'_>, source: &Sandbox, replica: &Sandbox) -> Result<Reading> {
+        let position: String = source.connect()?.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
+        Ok(Reading {
+            at: Instant::now(),
+            sequence: sequence(&position),
+            spate: follower.cpu_time(),
+            source: source.cpu_time(),
+            replica: replica.cpu_time(),
+        })
+    }
+}
