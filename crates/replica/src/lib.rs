@@ -1,4 +1,31 @@
-//! spate-replica
+//! Everything that talks to servers.
+//!
+//! The tour, in the order data meets it:
+//! - [`endpoint`], [`wire`]: where a server is, and the connection to it;
+//! - `source`, [`intake`]: the source's binlog, into the archive;
+//! - `pipeline`: from the archive to the replica: gather and fold, prepare, apply;
+//! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
+//! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
+//! - [`status`]: what a running Spate says of itself;
+//! - [`verify`]: comparison of source and replica.
+
+mod backoff;
+pub mod catalog;
+pub mod checkpoint;
+pub mod dialect;
 pub mod endpoint;
+mod error;
+mod hold;
+pub mod intake;
+pub mod limits;
+mod pipeline;
+mod progress;
+pub mod replicate;
+mod source;
+pub mod status;
+pub mod until;
 pub mod verify;
 pub mod wire;
+
+pub use error::{Error, Result, TransactionPlace};
+pub use replicate::{FetchOptions, InterruptedStatement, ReplicateOptions, fetch, replicate};

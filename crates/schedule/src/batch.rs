@@ -374,6 +374,35 @@ impl Segment {
     }
 }
 
+impl OrderedRows {
+    /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
+    pub fn describe(&self) -> Vec<String> {
+        let plan = &self.plan;
+        let walk = |columns: &[u8]| spate_binlog::ImagePlan::new(&plan.map, columns, &[]);
+        let (Ok(first), Ok(second)) = (walk(&self.columns), walk(&self.columns_after)) else { return vec![] };
+        let mut described = Vec::new();
+        let mut rest = self.images.as_slice();
+        while let Ok(mut length) = first.measure(rest, &mut []) {
+            let key = plan.describe_key(&self.columns, &rest[..length]);
+            if self.kind == RowsKind::Update {
+                let Ok(after) = second.measure(&rest[length..], &mut []) else { break };
+                length += after;
+            }
+            let what = match self.kind {
+                RowsKind::Insert => "insert into",
+                RowsKind::Update => "update of",
+                RowsKind::Delete => "delete from",
+            };
+            described.push(format!("{what} {}, the row with {key}", plan.definition.name));
+            rest = &rest[length..];
+            if rest.is_empty() || length == 0 {
+                break;
+            }
+        }
+        described
+    }
+}
+
 impl Item {
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {

@@ -48,6 +48,8 @@ pub struct TableDefinition {
     pub has_hidden_unique_key: bool,
     /// The engine's name.
     pub engine: String,
+    /// Does the server keep its history (WITH SYSTEM VERSIONING)?
+    pub is_system_versioned: bool,
     /// Can the engine roll back?
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.
@@ -70,6 +72,8 @@ pub enum OrderedReason {
     NoKey,
     /// Foreign keys with CASCADE or SET NULL: the engine must see each change, in order, with checks on.
     EngineActions,
+    /// The server keeps the table's history: every change counts, not only the last.
+    SystemVersioned,
     /// The key is on a column that the source's table does not have.
     KeyNotOnSource,
 }
@@ -79,6 +83,7 @@ impl fmt::Display for OrderedReason {
         f.write_str(match self {
             OrderedReason::NoKey => "it has no primary key and no unique key whose columns are all NOT NULL",
             OrderedReason::EngineActions => "foreign keys with CASCADE or SET NULL connect it",
+            OrderedReason::SystemVersioned => "it is system-versioned",
             OrderedReason::KeyNotOnSource => "its key is on a column that the source's table does not have",
         })
     }
@@ -92,6 +97,9 @@ impl TableDefinition {
         }
         if self.has_engine_actions {
             return FoldPolicy::Ordered(OrderedReason::EngineActions);
+        }
+        if self.is_system_versioned {
+            return FoldPolicy::Ordered(OrderedReason::SystemVersioned);
         }
         if self.row_key.iter().any(|&column| column >= map.columns.len()) {
             return FoldPolicy::Ordered(OrderedReason::KeyNotOnSource);

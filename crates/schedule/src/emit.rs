@@ -124,7 +124,9 @@ where
         while !rest.is_empty() {
             let table_id = self.map(plan)?;
             let event = self.open(ordered.kind, table_id, flags, &columns, &columns_after);
-            while !rest.is_empty() && !self.is_full() {
+            let mut is_first = true;
+            while !rest.is_empty() && (is_first || !self.is_full()) {
+                is_first = false;
                 let mut length = 0;
                 for walk in &walks {
                     length += walk.measure(&rest[length..], &mut []).map_err(|error| E::from(error.into()))?;

@@ -1,0 +1,215 @@
+//! The applied position, kept on the replica and moved in the same transaction as the data.
+
+use spate_binlog::GtidPosition;
+
+use crate::error::{Error, Result};
+use crate::verify::hold::{self, APPLIER_LOCK};
+use crate::wire::{Connection, quote};
+
+const GRANT_OWN_SCHEMA: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
+
+/// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
+pub const APPLIER: u32 = 0;
+
+/// How long to wait for the lock: after a crash the server may still be ending the old session, and its last commit.
+const LOCK_WAIT_SECONDS: u32 = 10;
+
+const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
+
+const CREATE_TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
+     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
+     gtid_position TEXT CHARACTER SET ascii NOT NULL, \
+     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     source_position BIGINT UNSIGNED NOT NULL, \
+     seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
+     source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB",
+    "CREATE TABLE IF NOT EXISTS spate.intent (\
+     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
+     gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
+     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     source_position BIGINT UNSIGNED NOT NULL, \
+     statement LONGBLOB NOT NULL) ENGINE=InnoDB \
+     COMMENT='a statement that commits by itself and may or may not have been executed'",
+];
+
+/// How far the replica has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The last GTID of each domain that was applied.
+    pub gtid_position: GtidPosition,
+    /// The source's binlog file of the last transaction; empty before the first.
+    pub source_file: String,
+    /// Offset after the last transaction in that file.
+    pub source_position: u64,
+    /// Ordinal of the last transaction applied.
+    pub seqno: u64,
+    /// When it was committed on the source, in seconds since 1970.
+    pub source_seconds: u64,
+}
+
+/// A statement that was begun and not seen to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// Its GTID.
+    pub gtid: String,
+    /// `file:position` on the source.
+    pub place: String,
+    /// Its text.
+    pub statement: String,
+}
+
+impl Checkpoint {
+    /// The statement that moves the row to this checkpoint.
+    pub fn update_sql(&self) -> String {
+        format!(
+            "UPDATE spate.checkpoint SET gtid_position='{}',source_file={},source_position={},seqno={},source_seconds={} \
+             WHERE applier={APPLIER}",
+            self.gtid_position,
+            quote::text(&self.source_file),
+            self.source_position,
+            self.seqno,
+            self.source_seconds,
+        )
+    }
+}
+
+/// Takes the lock that keeps two Spates from applying to one replica; it ends with the connection.
+///
+/// # Errors
+/// [`Error::Locked`] if another session holds it.
+pub fn lock(connection: &mut Connection) -> Result<()> {
+    let answer = connection.query(&format!("SELECT GET_LOCK('{APPLIER_LOCK}', {LOCK_WAIT_SECONDS})"))?;
+    if answer.single_text().as_deref() == Some("1") {
+        return Ok(());
+    }
+    let holder = connection.query(&format!("SELECT IS_USED_LOCK('{APPLIER_LOCK}')"))?.single_text();
+    Err(Error::Locked { replica: connection.peer().to_string(), holder: holder.unwrap_or_else(|| "unknown".into()) })
+}
+
+/// Creates Spate's schema and tables where they are missing.
+///
+/// # Errors
+/// Any error of the connection; a missing privilege names the GRANT.
+pub fn create_tables(connection: &mut Connection) -> Result<()> {
+    let present = connection.query(
+        "SELECT COUNT(*) FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('checkpoint', 'intent', 'hold')",
+    )?;
+    if present.single_text().as_deref() == Some("3") {
+        return Ok(());
+    }
+    let mut create = |sql: &str| {
+        let created = connection.execute(sql.as_bytes());
+        created.map_err(|error| Error::from(error).or_privilege("create Spate's own schema", GRANT_OWN_SCHEMA))
+    };
+    create(CREATE_SCHEMA)?;
+    for sql in CREATE_TABLES {
+        create(sql)?;
+    }
+    create(hold::CREATE_TABLE)?;
+    Ok(())
+}
+
+/// Reads the checkpoint; `None` if nothing was ever applied here.
+///
+/// # Errors
+/// Any error of the connection; [`Error::Checkpoint`] if the row cannot be read.
+pub fn read(connection: &mut Connection) -> Result<Option<Checkpoint>> {
+    let rows = connection.query(&format!(
+        "SELECT gtid_position, source_file, source_position, seqno, source_seconds \
+         FROM spate.checkpoint WHERE applier = {APPLIER}"
+    ))?;
+    if rows.rows.is_empty() {
+        return Ok(None);
+    }
+    let text = |column| rows.text_at(0, column).unwrap_or_default();
+    let number = |column| text(column).parse::<u64>().unwrap_or(0);
+    let gtid_position = text(0).parse().map_err(|error: spate_binlog::Error| Error::Checkpoint {
+        replica: connection.peer().to_string(),
+        why: error.to_string(),
+    })?;
+    Ok(Some(Checkpoint {
+        gtid_position,
+        source_file: text(1),
+        source_position: number(2),
+        seqno: number(3),
+        source_seconds: number(4),
+    }))
+}
+
+/// Writes the first checkpoint, or replaces it.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()> {
+    let sql = format!(
+        "REPLACE INTO spate.checkpoint (applier, gtid_position, source_file, source_position, seqno, source_seconds) \
+         VALUES ({APPLIER}, '{}', {}, {}, {}, {})",
+        checkpoint.gtid_position,
+        quote::text(&checkpoint.source_file),
+        checkpoint.source_position,
+        checkpoint.seqno,
+        checkpoint.source_seconds
+    );
+    connection.execute(sql.as_bytes())?;
+    Ok(())
+}
+
+/// Notes that a statement which commits by itself is about to be executed.
+pub(crate) fn intent_sql(gtid: &str, checkpoint: &Checkpoint, statement: &[u8]) -> String {
+    format!(
+        "REPLACE INTO spate.intent (applier, gtid, source_file, source_position, statement) VALUES ({APPLIER}, {}, {}, {}, {})",
+        quote::text(gtid),
+        quote::text(&checkpoint.source_file),
+        checkpoint.source_position,
+        quote::bytes(statement)
+    )
+}
+
+/// The statements that end an intent and move the checkpoint past it, in one transaction.
+pub(crate) fn fulfil_sql(checkpoint: &Checkpoint) -> String {
+    format!("BEGIN;DELETE FROM spate.intent WHERE applier={APPLIER};{};COMMIT", checkpoint.update_sql())
+}
+
+/// Removes the intent without moving the checkpoint: the statement will be executed again.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn drop_intent(connection: &mut Connection) -> Result<()> {
+    connection.execute(format!("DELETE FROM spate.intent WHERE applier={APPLIER}").as_bytes())?;
+    Ok(())
+}
+
+/// The intent that an earlier run left, if any.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn read_intent(connection: &mut Connection) -> Result<Option<Intent>> {
+    let rows = connection.query(&format!(
+        "SELECT gtid, source_file, source_position, statement FROM spate.intent WHERE applier = {APPLIER}"
+    ))?;
+    if rows.rows.is_empty() {
+        return Ok(None);
+    }
+    let text = |column| rows.text_at(0, column).unwrap_or_default();
+    Ok(Some(Intent { gtid: text(0), place: format!("{}:{}", text(1), text(2)), statement: text(3) }))
+}
+
+/// Moves the checkpoint past a statement of which a person knows that it took effect.
+///
+/// # Errors
+/// Any error of the connection; [`Error::Checkpoint`] if the intent's GTID cannot be read.
+pub fn accept_intent(connection: &mut Connection, mut checkpoint: Checkpoint, intent: &Intent) -> Result<Checkpoint> {
+    let gtid = intent.gtid.parse().map_err(|error: spate_binlog::Error| Error::Checkpoint {
+        replica: connection.peer().to_string(),
+        why: error.to_string(),
+    })?;
+    checkpoint.gtid_position.advance(gtid);
+    if let Some((file, position)) = intent.place.rsplit_once(':') {
+        checkpoint.source_file = file.to_owned();
+        checkpoint.source_position = position.parse().unwrap_or(checkpoint.source_position);
+    }
+    connection.execute(fulfil_sql(&checkpoint).as_bytes())?;
+    Ok(checkpoint)
+}

@@ -1,0 +1,137 @@
+//! SQL text for the applier: replay of row events, and statements with the context that the source gave them.
+
+use std::collections::HashMap;
+
+use spate_binlog::query::StatusVariables;
+use spate_binlog::session::IntvarEvent;
+use spate_schedule::batch::{OwnedUserValue, Statement, StatementContext};
+
+use crate::error::Result;
+use crate::wire::{Connection, quote};
+
+/// What every applier session sets: what replay needs, and nothing more.
+///
+/// READ COMMITTED: no gap locks, so that readers and other sessions are disturbed as little as possible. The rest undoes
+/// what the server's global settings could do to a replayed change.
+pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
+    wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
+
+/// What a statement may have left behind is undone before rows are replayed again.
+const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
+    check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
+    sql_auto_is_null=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
+    collation_server=DEFAULT, collation_database=DEFAULT";
+
+/// Bits of the status variable `flags2`, as the servers number them.
+mod flags2 {
+    pub(super) const AUTO_IS_NULL: u32 = 1 << 14;
+    pub(super) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
+    pub(super) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
+}
+
+/// Appends `BINLOG '…'` with these events.
+pub fn append_binlog(sql: &mut Vec<u8>, events: &[u8]) {
+    sql.extend_from_slice(b"BINLOG '");
+    base64_simd::STANDARD.encode_append(events, sql);
+    sql.push(b'\'');
+}
+
+/// Names of collations and character sets by the ids that events carry.
+#[derive(Debug, Default)]
+pub struct Collations {
+    names: HashMap<u32, (String, String)>,
+}
+
+impl Collations {
+    /// Reads the server's collations.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn read(connection: &mut Connection) -> Result<Collations> {
+        let rows = connection.query("SHOW COLLATION")?;
+        let mut names = HashMap::new();
+        for row in 0..rows.rows.len() {
+            let (Some(name), Some(charset)) = (rows.text_at(row, 0), rows.text_at(row, 1)) else { continue };
+            if let Some(id) = rows.text_at(row, 2).and_then(|id| id.parse().ok()) {
+                names.insert(id, (charset, name));
+            }
+        }
+        Ok(Collations { names })
+    }
+}
+
+/// The statements to execute for `statement`, in order: its context, itself, and what undoes the context.
+pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>; 3] {
+    let mut before = String::new();
+    if !statement.database.is_empty() {
+        before += &format!("USE {};", quote::identifier(&String::from_utf8_lossy(&statement.database)));
+    }
+    for context in &statement.context {
+        before += &context_sql(context, collations);
+    }
+    // Last, because they change how what comes after is understood.
+    before += &status_sql(&statement.status, statement.timestamp_seconds);
+    [before.into_bytes(), statement.sql.clone(), AFTER_STATEMENT.as_bytes().to_vec()]
+}
+
+fn context_sql(context: &StatementContext, collations: &Collations) -> String {
+    match context {
+        StatementContext::Intvar(IntvarEvent::LastInsertId(id)) => format!("SET LAST_INSERT_ID={id};"),
+        StatementContext::Intvar(IntvarEvent::InsertId(id)) => format!("SET INSERT_ID={id};"),
+        StatementContext::Rand(seeds) => format!("SET RAND_SEED1={}, RAND_SEED2={};", seeds.seed1, seeds.seed2),
+        StatementContext::UserVariable(name, value) => {
+            let name = quote::identifier(&String::from_utf8_lossy(name));
+            format!("SET @{name}:={};", user_value_sql(value, collations))
+        }
+    }
+}
+
+fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
+    match value {
+        OwnedUserValue::Null => "NULL".to_owned(),
+        OwnedUserValue::Signed(value) => value.to_string(),
+        OwnedUserValue::Unsigned(value) => value.to_string(),
+        // Seventeen digits make the same double again; the exponent makes it a double and not a decimal.
+        OwnedUserValue::Real(value) => format!("{value:.17e}"),
+        OwnedUserValue::Decimal(text) => text.clone(),
+        OwnedUserValue::String(bytes, collation) => match collations.names.get(collation) {
+            Some((charset, name)) => format!("_{charset} {} COLLATE {name}", quote::bytes(bytes)),
+            None => quote::bytes(bytes),
+        },
+    }
+}
+
+fn status_sql(status: &StatusVariables, timestamp_seconds: u32) -> String {
+    let mut settings = vec![match status.microseconds {
+        Some(microseconds) => format!("timestamp={timestamp_seconds}.{microseconds:06}"),
+        None => format!("timestamp={timestamp_seconds}"),
+    }];
+    if let Some(flags) = status.flags2 {
+        let is_set = |bit| u8::from(flags & bit != 0);
+        settings.push(format!("foreign_key_checks={}", 1 - is_set(flags2::NO_FOREIGN_KEY_CHECKS)));
+        settings.push(format!("unique_checks={}", 1 - is_set(flags2::RELAXED_UNIQUE_CHECKS)));
+        settings.push(format!("sql_auto_is_null={}", is_set(flags2::AUTO_IS_NULL)));
+    }
+    if let Some(mode) = status.sql_mode {
+        settings.push(format!("sql_mode={mode}"));
+    }
+    if let Some((increment, offset)) = status.auto_increment {
+        settings.push(format!("auto_increment_increment={increment}, auto_increment_offset={offset}"));
+    }
+    if let Some(zone) = &status.time_zone {
+        settings.push(format!("time_zone={}", quote::text(&String::from_utf8_lossy(zone))));
+    }
+    if let Some(number) = status.lc_time_names {
+        settings.push(format!("lc_time_names={number}"));
+    }
+    if let Some(collation) = status.charset_database {
+        settings.push(format!("collation_database={collation}"));
+    }
+    if let Some((client, connection, server)) = status.charset {
+        settings.push(format!(
+            "character_set_client={client}, collation_connection={connection}, collation_server={server}"
+        ));
+    }
+    format!("SET SESSION {}", settings.join(", "))
+}

@@ -1,0 +1,224 @@
+//! What can stop replication, and whether trying again can help.
+
+use std::fmt;
+
+use spate_binlog::GtidPosition;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where a transaction stands: its GTID and its place in the source's binlog.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransactionPlace {
+    /// Its GTID; empty if it has none.
+    pub gtid: String,
+    /// The source's binlog file.
+    pub file: String,
+    /// Offset in that file: of the transaction's end, or of the event that is at fault.
+    pub position: u64,
+}
+
+impl fmt::Display for TransactionPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.gtid.is_empty() {
+            write!(f, "transaction {} ", self.gtid)?;
+        }
+        write!(f, "at {}:{}", self.file, self.position)
+    }
+}
+
+/// Everything that can go wrong while replicating.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A connection failed, or a server refused something.
+    #[error(transparent)]
+    Wire(#[from] crate::wire::Error),
+    /// The archive failed.
+    #[error(transparent)]
+    Archive(#[from] spate_archive::Error),
+    /// The request of a comparison to wait could not be understood.
+    #[error(transparent)]
+    Hold(#[from] crate::verify::Error),
+    /// A transaction holds something that is damaged or that Spate does not apply.
+    #[error("{place}: {error}. Nothing of it was applied")]
+    Transaction {
+        /// Which one.
+        place: TransactionPlace,
+        /// What is wrong with it.
+        error: spate_schedule::Error,
+    },
+    /// The replica lacks a table that a transaction changes.
+    #[error("{place}: the replica has no table {table} (or shows it to nobody but its owner: {hint})")]
+    NoTable {
+        /// Which transaction.
+        place: TransactionPlace,
+        /// The table.
+        table: String,
+        /// The GRANT that would show it.
+        hint: String,
+    },
+    /// The replica refused a batch; which transaction of it, is still to be found out.
+    #[error("the replica refused a batch: {source}")]
+    Batch {
+        /// What the replica said.
+        source: crate::wire::Error,
+    },
+    /// A transaction cannot be applied, but those before it can, and were not yet.
+    #[error("{error}")]
+    Behind {
+        /// The last transaction that can be applied.
+        seqno: u64,
+        /// Why the one after it cannot.
+        error: Box<Error>,
+    },
+    /// A statement does not fit into the replica's largest packet.
+    #[error(
+        "a row change needs a statement of {bytes} bytes, and the replica takes {max_allowed_packet}: \
+         raise max_allowed_packet there"
+    )]
+    PacketTooLarge {
+        /// Bytes of the statement.
+        bytes: usize,
+        /// The replica's limit in bytes.
+        max_allowed_packet: usize,
+    },
+    /// The replica refused one change of one transaction.
+    #[error("{place}: {change}: {source}. Nothing of this transaction was applied. {advice}")]
+    Change {
+        /// Which transaction.
+        place: TransactionPlace,
+        /// The change, its table and key.
+        change: String,
+        /// What the replica said.
+        source: crate::wire::Error,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// The checkpoint on the replica cannot be used.
+    #[error("the checkpoint on the {replica} cannot be read: {why}")]
+    Checkpoint {
+        /// Which replica.
+        replica: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another Spate applies to this replica.
+    #[error(
+        "another Spate applies to the {replica} (its connection id is {holder}): stop it first, or wait until it ends"
+    )]
+    Locked {
+        /// Which replica.
+        replica: String,
+        /// The other's connection id.
+        holder: String,
+    },
+    /// Nobody said where to begin.
+    #[error(
+        "the {replica} has no checkpoint, so say where to begin: --start gtid:<set> (for a replica restored from a backup: \
+         the backup's GTID position), --start file:<name>:<offset>, --start earliest, or --start current"
+    )]
+    NoStart {
+        /// Which replica.
+        replica: String,
+    },
+    /// A statement was interrupted, and only a person can know whether it took effect.
+    #[error(
+        "an earlier run was interrupted while executing the statement of transaction {gtid} at {place}: `{statement}`. \
+         Look whether it took effect on the replica, then start with --interrupted-statement done (it did) or \
+         --interrupted-statement repeat (it did not)"
+    )]
+    Interrupted {
+        /// GTID of the statement.
+        gtid: String,
+        /// `file:position` on the source.
+        place: String,
+        /// The statement.
+        statement: String,
+    },
+    /// The source no longer has what is needed.
+    #[error(
+        "the {source_server} no longer has the binlog that follows GTID position '{wanted}': {message}. The oldest it has is \
+         {oldest}. Rebuild the replica from a newer backup, or copy the missing binlog files into an archive"
+    )]
+    Purged {
+        /// Which source.
+        source_server: String,
+        /// From where on it was asked.
+        wanted: GtidPosition,
+        /// What the source said.
+        message: String,
+        /// The oldest binlog file and its GTID position.
+        oldest: String,
+    },
+    /// A server cannot be what it should be.
+    #[error("the {peer} cannot be used: {why}")]
+    Unsuitable {
+        /// Which server.
+        peer: String,
+        /// Why not, and what to do.
+        why: String,
+    },
+    /// A user lacks a privilege.
+    #[error("the {peer} refuses to {action}: {message}. Give the privilege with: {grant}")]
+    Privilege {
+        /// Which server.
+        peer: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the server said.
+        message: String,
+        /// The statement that gives it.
+        grant: String,
+    },
+    /// The source's stream breaks the protocol.
+    #[error("the {peer} sent {what}: {error}")]
+    Stream {
+        /// Which source.
+        peer: String,
+        /// Which event, and where.
+        what: String,
+        /// What is wrong with it.
+        error: spate_binlog::Error,
+    },
+    /// The operating system refused something.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Another stage of the pipeline ended, and says why itself.
+    #[error("another stage ended")]
+    StageEnded,
+}
+
+impl Error {
+    /// True if trying again later can help, without anybody doing anything.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Wire(error) | Error::Batch { source: error } | Error::Change { source: error, .. } => {
+                error.is_transient()
+            }
+            Error::Archive(error) => error.is_transient(),
+            _ => false,
+        }
+    }
+
+    /// Turns "access denied" of any kind into an error that names the GRANT.
+    pub(crate) fn or_privilege(self, action: &'static str, grant: &str) -> Error {
+        /// Access denied: to a database, for a user's command, to a table, to a column, missing SUPER or its parts.
+        const DENIED: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
+        match &self {
+            Error::Wire(crate::wire::Error::Server { peer, error }) if DENIED.contains(&error.code) => {
+                Error::Privilege {
+                    peer: peer.to_string(),
+                    action,
+                    message: error.message.clone(),
+                    grant: grant.to_owned(),
+                }
+            }
+            _ => self,
+        }
+    }
+}

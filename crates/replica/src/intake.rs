@@ -1,0 +1,298 @@
+//! The connection to the source: asks for its binlog as a replica does, and puts every event into the archive.
+//!
+//! After any break it goes on where the archive ends, so nothing is lost and nothing comes twice. What the source is asked
+//! for is described in the MariaDB knowledge base: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use spate_archive::{ArchiveWriter, LogEnd};
+use spate_binlog::header::{EventHeader, EventType};
+use spate_binlog::session::RotateEvent;
+use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
+
+use crate::backoff::Backoff;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::source::{check_source, oldest_binlog};
+use crate::status::Status;
+use crate::wire::{self, ConnectOptions, Connection, quote};
+
+const COM_BINLOG_DUMP: u8 = 0x12;
+const COM_REGISTER_SLAVE: u8 = 0x15;
+
+/// In the dump request: send the statements behind rows events too. (Without it the archive would not be byte for byte.)
+const DUMP_FLAG_ANNOTATE_ROWS: u16 = 2;
+
+/// What this replica understands, in MariaDB's numbering: GTIDs, and everything before them.
+const CAPABILITY_GTID: u8 = 4;
+
+/// Before each event of a semi-synchronous stream: this byte, then whether an acknowledgement is wanted.
+const SEMI_SYNC_MAGIC: u8 = 0xef;
+
+/// A source with nothing to say sends a heartbeat this often.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// A source silent for this long is taken to be gone.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How often to look whether to stop, and whether a sync is due.
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// How long to wait for space on a full disk before trying again.
+const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// The server's error for everything that it cannot serve from its binlog.
+const CODE_CANNOT_SERVE: u16 = 1236;
+
+/// How to receive.
+#[derive(Debug, Clone)]
+pub struct IntakeOptions {
+    /// The source.
+    pub source: Endpoint,
+    /// Our id among the source's replicas; each needs its own.
+    pub server_id: u32,
+    /// Acknowledge transactions semi-synchronously once they are durable.
+    pub semi_sync: bool,
+}
+
+/// Receives until stopped.
+pub(crate) struct Intake<'a> {
+    pub(crate) options: &'a IntakeOptions,
+    pub(crate) writer: ArchiveWriter,
+    pub(crate) status: &'a Status,
+    pub(crate) stop: &'a AtomicBool,
+    /// Stop by itself once the archive reaches this position.
+    pub(crate) until: Option<GtidPosition>,
+}
+
+/// What an open stream needs to remember.
+struct Stream {
+    connection: Connection,
+    is_semi_sync: bool,
+    checksum: ChecksumAlgorithm,
+    /// The source's file whose format description is still to come.
+    next_file: String,
+    last_heard: Instant,
+}
+
+/// A packet, taken apart.
+struct Packet<'a> {
+    event: &'a [u8],
+    wants_acknowledgement: bool,
+}
+
+impl Intake<'_> {
+    /// Receives until stopped; breaks are mended, and told once.
+    ///
+    /// # Errors
+    /// A definite error: of the login, of the source's binlog, of the archive.
+    pub(crate) fn run(mut self) -> Result<()> {
+        let mut backoff = Backoff::default();
+        while !self.stop.load(Ordering::Acquire) {
+            self.status.intake("connecting");
+            let began = Instant::now();
+            let Err(error) = self.receive() else { break };
+            self.writer.discard_partial_transaction()?;
+            if !error.is_transient() {
+                self.status.intake("stopped");
+                self.status.error("intake", error.to_string());
+                return Err(error);
+            }
+            backoff.note_success_after(began.elapsed());
+            let delay = backoff.next_delay();
+            self.status.intake(format!("waiting: {error}"));
+            self.status.error("intake", format!("{error}; trying again until it answers"));
+            backoff.wait(delay, self.stop);
+        }
+        self.writer.sync()?;
+        self.status.intake("stopped");
+        Ok(())
+    }
+
+    /// One connection, from its first to its last packet.
+    fn receive(&mut self) -> Result<()> {
+        let end = self.writer.end();
+        let mut stream = self.open(&end)?;
+        self.status.intake("receiving");
+        while !self.stop.load(Ordering::Acquire) {
+            if self.until.as_ref().is_some_and(|until| self.writer.end().gtid_position.covers_all(until)) {
+                self.flush()?;
+                return Ok(());
+            }
+            if !stream.connection.has_buffered_packet() {
+                self.flush()?;
+            }
+            self.packet(&mut stream)?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, stream: &mut Stream) -> Result<()> {
+        let peer = stream.connection.peer().clone();
+        let packet = match stream.connection.next_packet() {
+            Ok(Some(payload)) => {
+                split(payload, stream.is_semi_sync).map_err(|error| bad_stream(&peer, "a packet", error))?
+            }
+            Ok(None) => return Err(wire::Error::Lost { peer, error: std::io::ErrorKind::UnexpectedEof.into() }.into()),
+            Err(error) if error.is_timeout() => {
+                if stream.last_heard.elapsed() > SILENCE_MAX {
+                    return Err(error.into());
+                }
+                return self.flush();
+            }
+            Err(error) => return Err(self.stream_error(error)),
+        };
+        stream.last_heard = Instant::now();
+        self.status.received_bytes(packet.event.len() as u64);
+        let header = EventHeader::parse(packet.event).map_err(|error| bad_stream(&peer, "an event", error))?;
+        let place = || format!("{} at {}:{}", header.event_type, stream.next_file, header.next_position);
+        let bad = |error| bad_stream(&peer, &place(), error);
+        match header.event_type {
+            EventType::HEARTBEAT => return Ok(()),
+            EventType::ROTATE if header.is_artificial() => {
+                let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
+                stream.next_file = RotateEvent::parse(body).map_err(bad)?.file.to_owned();
+                return Ok(());
+            }
+            EventType::FORMAT_DESCRIPTION => {
+                stream.checksum = FormatDescription::parse(packet.event).map_err(bad)?.checksum;
+                let file = stream.next_file.clone();
+                return self.with_space(|writer| writer.begin_file(&file, packet.event));
+            }
+            _ => {}
+        }
+        self.with_space(|writer| writer.append(packet.event).map(drop))?;
+        if packet.wants_acknowledgement {
+            self.with_space(ArchiveWriter::sync)?;
+            let mut acknowledgement = vec![SEMI_SYNC_MAGIC];
+            acknowledgement.extend_from_slice(&u64::from(header.next_position).to_le_bytes());
+            acknowledgement.extend_from_slice(stream.next_file.as_bytes());
+            stream.connection.write_packet_raw(&acknowledgement)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let is_due = self.writer.sync_due_in().is_some_and(|due| due.is_zero());
+        if self.writer.pending_bytes() == 0 && !is_due {
+            return Ok(());
+        }
+        self.with_space(ArchiveWriter::flush)
+    }
+
+    /// Tries again for as long as the disk is full: intake stops, applying goes on.
+    fn with_space(&mut self, mut act: impl FnMut(&mut ArchiveWriter) -> spate_archive::Result<()>) -> Result<()> {
+        let mut was_full = false;
+        loop {
+            match act(&mut self.writer) {
+                Ok(()) => break,
+                Err(error) if error.is_fatal() => crash(&error),
+                Err(error @ spate_archive::Error::DiskFull { .. }) if !self.stop.load(Ordering::Acquire) => {
+                    was_full = true;
+                    self.status.intake(format!("waiting: {error}"));
+                    self.status.error("intake", error.to_string());
+                    Backoff::default().wait(DISK_FULL_RETRY, self.stop);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if was_full {
+            self.status.intake("receiving");
+            self.status.note("intake", "there is space on the archive's disk again: receiving");
+        }
+        Ok(())
+    }
+
+    /// Connects, asks for the binlog after `end`.
+    fn open(&self, end: &LogEnd) -> Result<Stream> {
+        let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
+        let mut connection = Connection::connect(&self.options.source, &options)?;
+        let facts = check_source(&mut connection)?;
+        self.status.clock_offset(clock_offset_seconds(&mut connection)?);
+        let is_semi_sync = self.options.semi_sync && facts.has_semi_sync;
+        if self.options.semi_sync && !facts.has_semi_sync {
+            let hint = "semi-synchronous replication is off on the source: nothing is acknowledged \
+                        (SET GLOBAL rpl_semi_sync_master_enabled=ON)";
+            self.status.error("intake", hint);
+        }
+        let checksum = if facts.has_checksums { ChecksumAlgorithm::Crc32 } else { ChecksumAlgorithm::None };
+        let position = end.gtid_position.to_string();
+        let mut settings = vec![
+            format!("@master_heartbeat_period={}", HEARTBEAT.as_nanos()),
+            "@master_binlog_checksum=@@global.binlog_checksum".to_owned(),
+            format!("@mariadb_slave_capability={CAPABILITY_GTID}"),
+            format!("@slave_connect_state={}", quote::text(&position)),
+            "@slave_gtid_strict_mode=1".to_owned(),
+            "@slave_gtid_ignore_duplicates=0".to_owned(),
+        ];
+        if is_semi_sync {
+            settings.push("@rpl_semi_sync_slave=1".to_owned());
+        }
+        connection.execute(format!("SET {}", settings.join(", ")).as_bytes())?;
+        self.register(&mut connection)?;
+        let mut request = Vec::new();
+        request.extend_from_slice(&4u32.to_le_bytes());
+        request.extend_from_slice(&DUMP_FLAG_ANNOTATE_ROWS.to_le_bytes());
+        request.extend_from_slice(&self.options.server_id.to_le_bytes());
+        connection.send_command(COM_BINLOG_DUMP, &request)?;
+        connection.set_read_timeout(Some(READ_TIMEOUT))?;
+        Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
+    }
+
+    fn register(&self, connection: &mut Connection) -> Result<()> {
+        let mut request = self.options.server_id.to_le_bytes().to_vec();
+        // Host, user and password, which a source shows in SHOW SLAVE HOSTS: none of its business. Port, rank, source id.
+        request.extend_from_slice(&[5]);
+        request.extend_from_slice(b"spate");
+        request.extend_from_slice(&[0, 0]);
+        request.extend_from_slice(&[0; 2 + 4 + 4]);
+        connection.send_command(COM_REGISTER_SLAVE, &request)?;
+        let grant = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
+        connection.next_packet().map(drop).map_err(|error| Error::from(error).or_privilege("register a replica", grant))
+    }
+
+    /// What the source says instead of events.
+    fn stream_error(&self, error: wire::Error) -> Error {
+        let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
+            let grant = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
+            return Error::from(error).or_privilege("send its binlog", grant);
+        };
+        let message = server_error.message.clone();
+        let asked = Connection::connect(&self.options.source, &ConnectOptions::new("source"));
+        let oldest = asked.map_err(Error::from).and_then(|mut connection| oldest_binlog(&mut connection));
+        Error::Purged {
+            source_server: format!("source ({})", self.options.source),
+            wanted: (*self.writer.end().gtid_position).clone(),
+            message,
+            oldest: oldest.map_or_else(|_| "unknown".to_owned(), |oldest| oldest.to_string()),
+        }
+    }
+}
+
+fn split(payload: &[u8], is_semi_sync: bool) -> spate_binlog::Result<Packet<'_>> {
+    let truncated = || spate_binlog::Error::Truncated { what: "packet", needed: 3, available: payload.len() };
+    match (is_semi_sync, payload) {
+        (true, [0, SEMI_SYNC_MAGIC, flag, event @ ..]) => Ok(Packet { event, wants_acknowledgement: *flag & 1 != 0 }),
+        (false, [0, event @ ..]) => Ok(Packet { event, wants_acknowledgement: false }),
+        _ => Err(truncated()),
+    }
+}
+
+fn bad_stream(peer: &wire::Peer, what: &str, error: spate_binlog::Error) -> Error {
+    Error::Stream { peer: peer.to_string(), what: what.to_owned(), error }
+}
+
+/// The source's clock minus ours.
+fn clock_offset_seconds(connection: &mut Connection) -> Result<f64> {
+    let theirs = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();
+    let ours = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64());
+    Ok(theirs.and_then(|text| text.parse::<f64>().ok()).map_or(0.0, |theirs| theirs - ours))
+}
+
+/// Nobody knows what is on the disk: only a restart, which reads it again, can go on.
+fn crash(error: &spate_archive::Error) -> ! {
+    use std::io::Write;
+    let _unheard = writeln!(std::io::stderr(), "spate: {error}. Ending at once; a restart recovers");
+    std::process::abort();
+}

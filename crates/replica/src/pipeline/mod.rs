@@ -1,0 +1,51 @@
+//! Replication as stages that only know their neighbours.
+//!
+//! ```text
+//! archive ─▶ gather (read, fold) ─part─▶ prepare (sort, encode) ─commands─▶ apply (execute, commit)
+//!                ▲                          │     ▲                            │
+//!                └────────── hunger ────────┘     └───────── tickets ──────────┘
+//! ```
+//! *Hunger*: the preparing stage asks for the next part when it has nothing to do; whatever was gathered until then is the
+//! batch. That is the self-clocking: no timer and no tuning. *Tickets*: it may be one batch ahead of the applier, no more.
+//!
+//! A session is one run of these stages over one set of connections. Whatever goes wrong ends the session; the supervisor
+//! ([`crate::replicate`]) begins another at the checkpoint. So there is one way back from every failure, and it is the same
+//! as after a crash.
+
+pub(crate) mod apply;
+pub(crate) mod gather;
+pub(crate) mod prepare;
+pub(crate) mod session;
+
+use std::sync::Arc;
+
+use spate_binlog::FormatDescription;
+use spate_schedule::Batch;
+
+use crate::checkpoint::Checkpoint;
+use crate::error::TransactionPlace;
+
+/// Consecutive transactions on their way to the replica, or a piece of one that is too large for memory.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) batch: Batch,
+    /// How the source lays out its events; the applier's session is told so once.
+    pub(crate) format: Arc<FormatDescription>,
+    /// Written into replayed events.
+    pub(crate) server_id: u32,
+    /// Commit time of the first transaction, in seconds since 1970.
+    pub(crate) oldest_seconds: u32,
+    /// The last transaction in it.
+    pub(crate) place: TransactionPlace,
+    /// `None`: the transaction goes on in the next part.
+    pub(crate) end: Option<PartEnd>,
+}
+
+/// How a batch ends.
+#[derive(Debug, Clone)]
+pub(crate) struct PartEnd {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) transactions: u64,
+    /// The batch is one statement that commits by itself.
+    pub(crate) is_barrier: bool,
+}

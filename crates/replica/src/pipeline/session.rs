@@ -1,0 +1,196 @@
+//! One run of the pipeline over one set of connections, from the checkpoint to the first failure or the end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crossbeam_channel::bounded;
+use spate_archive::{Archive, ReadOptions, Seek};
+use spate_schedule::BatchBuilder;
+
+use super::apply::Applier;
+use super::gather::{GatherEnd, Gatherer, Open};
+use super::prepare::Preparer;
+use crate::catalog::Catalog;
+use crate::checkpoint::{self, Checkpoint};
+use crate::dialect::{Collations, SESSION_SETTINGS};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::hold::{self, HoldState};
+use crate::limits::BatchLimits;
+use crate::progress::Progress;
+use crate::status::Status;
+use crate::until::Until;
+use crate::wire::{ConnectOptions, Connection};
+
+/// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
+const COMMANDS_AHEAD_MAX: usize = 8;
+
+/// Batches that were taken from the gathering stage and are not committed: one that executes, one that is prepared.
+const BATCHES_AHEAD_MAX: usize = 2;
+
+/// How one session differs from another.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionPlan {
+    pub(crate) limits: BatchLimits,
+    pub(crate) until: Until,
+    /// Take batches apart to find the change that fails: one transaction a batch, one row a statement, unfolded.
+    pub(crate) one_by_one: bool,
+    /// Go no further than this transaction.
+    pub(crate) last_seqno: Option<u64>,
+}
+
+/// How a session went.
+pub(crate) struct SessionReport {
+    pub(crate) result: Result<GatherEnd>,
+    /// The last transaction that it had on its way.
+    pub(crate) last_handed: u64,
+}
+
+/// The connection that applies, logged in, set up and holding the lock.
+pub(crate) struct Prepared {
+    pub(crate) connection: Connection,
+    pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// Connects the applier, takes the lock, and reads where the replica is.
+///
+/// # Errors
+/// [`Error::Locked`], a missing privilege, or any error of the connection.
+pub(crate) fn prepare_replica(replica: &Endpoint, without_binlog: bool) -> Result<Prepared> {
+    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    crate::source::check_version(&connection)?;
+    checkpoint::lock(&mut connection)?;
+    connection.execute(SESSION_SETTINGS.as_bytes())?;
+    if without_binlog {
+        let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
+        let switched = connection.execute(b"SET SESSION sql_log_bin=0");
+        switched.map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))?;
+    }
+    checkpoint::create_tables(&mut connection)?;
+    let checkpoint = checkpoint::read(&mut connection)?;
+    Ok(Prepared { connection, checkpoint })
+}
+
+/// Runs the stages until the first of them ends, and waits for all.
+pub(crate) fn run(
+    replica: &Endpoint,
+    prepared: Prepared,
+    archive: &Archive,
+    plan: &SessionPlan,
+    status: &Status,
+    stop: &AtomicBool,
+) -> SessionReport {
+    let progress = Progress::default();
+    let result = run_stages(replica, prepared, archive, plan, status, stop, &progress);
+    SessionReport { result, last_handed: progress.last_handed() }
+}
+
+fn run_stages(
+    replica: &Endpoint,
+    prepared: Prepared,
+    archive: &Archive,
+    plan: &SessionPlan,
+    status: &Status,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<GatherEnd> {
+    let Prepared { mut connection, checkpoint } = prepared;
+    let checkpoint = checkpoint.unwrap_or_default();
+    let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
+    let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
+    let collations = Collations::read(&mut connection)?;
+    let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
+    let catalog = Catalog::new(Connection::connect(replica, &ConnectOptions::new("replica"))?);
+    let mut watching = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let mut builder = BatchBuilder::new();
+    if plan.one_by_one {
+        builder.never_fold();
+    }
+    let (parts_in, parts_out) = bounded(1);
+    let (hunger_in, hunger_out) = bounded(1);
+    let (commands_in, commands_out) = bounded(COMMANDS_AHEAD_MAX);
+    let (tickets_in, tickets_out) = bounded(BATCHES_AHEAD_MAX);
+    for _ in 0..BATCHES_AHEAD_MAX {
+        let _has_room = tickets_in.try_send(());
+    }
+    let hold = HoldState::default();
+    let over = AtomicBool::new(false);
+    let gatherer = Gatherer {
+        builder,
+        catalog,
+        output: parts_in,
+        hunger: hunger_out,
+        limits: plan.limits,
+        until: plan.until.clone(),
+        hold: &hold,
+        stop: &over,
+        progress,
+        last_seqno: plan.last_seqno,
+        open: Open::after(checkpoint),
+    };
+    let preparer = Preparer {
+        input: parts_out,
+        hunger: hunger_in,
+        tickets: tickets_out,
+        output: commands_in,
+        collations,
+        max_allowed_packet,
+        one_by_one: plan.one_by_one,
+    };
+    let applier = Applier::new(connection, commands_out, tickets_in, status, progress);
+    thread::scope(|scope| {
+        let gathering = spawn(scope, "gather", move || gatherer.run(reader));
+        let preparing = spawn(scope, "prepare", move || preparer.run());
+        let holding = spawn(scope, "hold", || hold::watch(&mut watching, &hold, progress, status, &over));
+        let forwarding = spawn(scope, "stop", || forward_stop(stop, &over));
+        let applied = applier.run();
+        over.store(true, Ordering::Release);
+        holding.thread().unpark();
+        forwarding.thread().unpark();
+        let gathered = join(gathering);
+        let prepared = join(preparing);
+        let held = join(holding);
+        let _told = join(forwarding);
+        // The applier's own error first: the others only noticed that it was gone.
+        applied?;
+        told(prepared)?;
+        let end = match gathered {
+            Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
+            other => other?,
+        };
+        held?;
+        Ok(end)
+    })
+}
+
+/// Makes the session end when the process is told to.
+fn forward_stop(stop: &AtomicBool, over: &AtomicBool) {
+    const STOP_CHECK: std::time::Duration = std::time::Duration::from_millis(50);
+    while !over.load(Ordering::Acquire) {
+        if stop.load(Ordering::Acquire) {
+            over.store(true, Ordering::Release);
+        }
+        thread::park_timeout(STOP_CHECK);
+    }
+}
+
+fn told(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::StageEnded) => Ok(()),
+        other => other,
+    }
+}
+
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> thread::ScopedJoinHandle<'scope, T> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
+    // Without threads there is nothing that could be done, or even undone.
+    spawned.unwrap_or_else(|error| panic!("cannot start the thread '{name}': {error}"))
+}
+
+fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

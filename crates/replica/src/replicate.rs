@@ -1,0 +1,306 @@
+//! The whole: intake and pipeline side by side, and the supervisor that begins the pipeline again after a failure.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions};
+use spate_binlog::GtidPosition;
+
+use crate::backoff::Backoff;
+use crate::checkpoint::{self, Checkpoint};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::intake::{Intake, IntakeOptions};
+use crate::limits::BatchLimits;
+use crate::pipeline::gather::GatherEnd;
+use crate::pipeline::session::{self, Prepared, SessionPlan};
+use crate::source::{current_position, resolve_start};
+use crate::status::Status;
+use crate::until::{Start, Until};
+use crate::wire::{ConnectOptions, Connection};
+
+/// How to replicate.
+#[derive(Debug, Clone)]
+pub struct ReplicateOptions {
+    /// How to receive.
+    pub intake: IntakeOptions,
+    /// The replica.
+    pub replica: Endpoint,
+    /// The archive's directory.
+    pub archive_dir: PathBuf,
+    /// When the archive is made durable.
+    pub sync: SyncPolicy,
+    /// Where to begin on a replica without a checkpoint.
+    pub start: Option<Start>,
+    /// Where to end.
+    pub until: Until,
+    /// Bounds of a batch.
+    pub limits: BatchLimits,
+    /// Keep what is applied out of the replica's own binlog.
+    pub without_replica_binlog: bool,
+    /// What became of a statement during which an earlier run was interrupted.
+    pub interrupted: Option<InterruptedStatement>,
+}
+
+/// What a person found out about an interrupted statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptedStatement {
+    /// It took effect.
+    Done,
+    /// It did not, and is to be executed again.
+    Repeat,
+}
+
+/// Replicates until stopped or until [`ReplicateOptions::until`].
+///
+/// # Errors
+/// A definite error, which says what to do.
+pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
+    let Prepared { mut connection, checkpoint } =
+        session::prepare_replica(&options.replica, options.without_replica_binlog)?;
+    warn_if_writable(&mut connection, status)?;
+    let until = resolve_until(options, status, stop)?;
+    let checkpoint = match checkpoint {
+        Some(checkpoint) => begin_again(&mut connection, checkpoint, options, status)?,
+        None => begin_first(&mut connection, options)?,
+    };
+    status.applied(&checkpoint, None);
+    let writer = ArchiveWriter::open(
+        Arc::new(RealFileSystem),
+        &options.archive_dir,
+        WriterOptions {
+            sync: options.sync,
+            start_position: Some(checkpoint.gtid_position.clone()),
+            ..WriterOptions::default()
+        },
+    )?;
+    let archive = writer.archive().clone();
+    status.archive(archive.clone());
+    let over = AtomicBool::new(false);
+    let intake = Intake { options: &options.intake, writer, status, stop: &over, until: None };
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let result = intake.run();
+            result.inspect_err(|error| status.intake(format!("stopped: {error}")))
+        });
+        let prepared = Prepared { connection, checkpoint: Some(checkpoint) };
+        let applied = supervise(
+            options,
+            prepared,
+            &archive,
+            &until,
+            status,
+            &|| stop.load(Ordering::Acquire) || receiving.is_finished() && receiving_failed_for_good(status),
+            stop,
+        );
+        over.store(true, Ordering::Release);
+        let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        applied?;
+        if status.has_reached_end() { Ok(()) } else { received }
+    })
+}
+
+/// With an intake that ended for good, what is in the archive is still applied; then that is the end.
+fn receiving_failed_for_good(status: &Status) -> bool {
+    let report = status.report();
+    report.lag_transactions == 0
+}
+
+/// Fills an archive, without a replica.
+///
+/// # Errors
+/// A definite error, which says what to do.
+pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
+    let mut connection = connect_patiently(&options.intake.source, status, stop)?;
+    let until = match &options.until {
+        Until::CaughtUp => Some(current_position(&mut connection)?),
+        Until::Gtid(position) => Some(position.clone()),
+        Until::Forever => None,
+        Until::File { .. } => {
+            let why =
+                "an archive is fetched until a GTID position or until it is caught up, not until a place in a file";
+            return Err(Error::Unsuitable { peer: "archive".to_owned(), why: why.to_owned() });
+        }
+    };
+    let start = options.start.as_ref().map(|start| resolve_start(&mut connection, start)).transpose()?;
+    drop(connection);
+    let writer_options = WriterOptions { sync: options.sync, start_position: start, ..WriterOptions::default() };
+    let writer = ArchiveWriter::open(Arc::new(RealFileSystem), &options.archive_dir, writer_options)?;
+    if writer.archive().files().is_empty() && options.start.is_none() {
+        return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
+    }
+    status.archive(writer.archive().clone());
+    Intake { options: &options.intake, writer, status, stop, until }.run()?;
+    status.reached_end();
+    Ok(())
+}
+
+/// How to fill an archive.
+#[derive(Debug, Clone)]
+pub struct FetchOptions {
+    /// How to receive.
+    pub intake: IntakeOptions,
+    /// The archive's directory.
+    pub archive_dir: PathBuf,
+    /// When the archive is made durable.
+    pub sync: SyncPolicy,
+    /// Where an empty archive begins.
+    pub start: Option<Start>,
+    /// Where to end.
+    pub until: Until,
+}
+
+/// A replica that others may write to will sooner or later differ from the source.
+fn warn_if_writable(connection: &mut Connection, status: &Status) -> Result<()> {
+    if connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("0") {
+        let warning = "the replica is writable by others: SET GLOBAL read_only=ON there (and give the user of Spate \
+                       READ_ONLY ADMIN), or a change made there will stop replication one day";
+        status.error("applier", warning);
+    }
+    let threads = connection.query("SHOW ALL SLAVES STATUS");
+    let is_running = threads.is_ok_and(|rows| {
+        (0..rows.rows.len()).any(|row| rows.text(row, "Slave_SQL_Running").as_deref() == Some("Yes"))
+    });
+    if is_running {
+        let warning =
+            "the replica's own replication is running too: STOP ALL SLAVES there, unless it serves another source";
+        status.error("applier", warning);
+    }
+    Ok(())
+}
+
+/// "Caught up" means: everything that the source has now.
+fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Until> {
+    if options.until != Until::CaughtUp {
+        return Ok(options.until.clone());
+    }
+    let mut connection = connect_patiently(&options.intake.source, status, stop)?;
+    Ok(Until::Gtid(current_position(&mut connection)?))
+}
+
+fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
+    let mut backoff = Backoff::default();
+    loop {
+        match Connection::connect(source, &ConnectOptions::new("source")) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
+                status.error("intake", format!("{error}; trying again until it answers"));
+                let delay = backoff.next_delay();
+                backoff.wait(delay, stop);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn begin_first(connection: &mut Connection, options: &ReplicateOptions) -> Result<Checkpoint> {
+    let Some(start) = &options.start else { return Err(Error::NoStart { replica: options.replica.to_string() }) };
+    let gtid_position = match start {
+        Start::Gtid(position) => position.clone(),
+        _ => {
+            let mut source = Connection::connect(&options.intake.source, &ConnectOptions::new("source"))?;
+            crate::source::check_source(&mut source)?;
+            resolve_start(&mut source, start)?
+        }
+    };
+    let checkpoint = Checkpoint { gtid_position, ..Checkpoint::default() };
+    checkpoint::begin(connection, &checkpoint)?;
+    Ok(checkpoint)
+}
+
+fn begin_again(
+    connection: &mut Connection,
+    checkpoint: Checkpoint,
+    options: &ReplicateOptions,
+    status: &Status,
+) -> Result<Checkpoint> {
+    if let Some(intent) = checkpoint::read_intent(connection)? {
+        match options.interrupted {
+            None => {
+                let (gtid, place, statement) = (intent.gtid, intent.place, intent.statement);
+                return Err(Error::Interrupted { gtid, place, statement });
+            }
+            Some(InterruptedStatement::Repeat) => checkpoint::drop_intent(connection)?,
+            Some(InterruptedStatement::Done) => return checkpoint::accept_intent(connection, checkpoint, &intent),
+        }
+    }
+    let position: &GtidPosition = &checkpoint.gtid_position;
+    if options.start.is_some() {
+        status.note(
+            "applier",
+            &format!("the replica has a checkpoint, GTID position '{position}': going on there, not at --start"),
+        );
+    }
+    Ok(checkpoint)
+}
+
+/// Runs session after session until the end, a stop, or a definite error.
+fn supervise(
+    options: &ReplicateOptions,
+    first: Prepared,
+    archive: &Archive,
+    until: &Until,
+    status: &Status,
+    is_over: &dyn Fn() -> bool,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let normal = SessionPlan { limits: options.limits, until: until.clone(), one_by_one: false, last_seqno: None };
+    let mut plan = normal.clone();
+    let mut known_error: Option<Error> = None;
+    let mut backoff = Backoff::default();
+    let mut prepared = Some(first);
+    while !is_over() {
+        let ready = match prepared.take() {
+            Some(prepared) => Ok(prepared),
+            None => session::prepare_replica(&options.replica, options.without_replica_binlog),
+        };
+        let began = Instant::now();
+        let report = match ready {
+            Ok(prepared) => {
+                status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
+                session::run(&options.replica, prepared, archive, &plan, status, stop)
+            }
+            Err(error) => session::SessionReport { result: Err(error), last_handed: 0 },
+        };
+        match report.result {
+            Ok(GatherEnd::Stopped) => break,
+            Ok(GatherEnd::Reached) => match known_error.take() {
+                Some(error) => return Err(stopped(status, error)),
+                None if plan.last_seqno.is_some() => plan = normal.clone(),
+                None => {
+                    status.reached_end();
+                    break;
+                }
+            },
+            Err(Error::Batch { source }) => {
+                status.error("applier", format!("a batch failed ({source}): applying its transactions one by one"));
+                let limits = BatchLimits { transactions_max: 1, ..options.limits };
+                let last_seqno = Some(report.last_handed);
+                plan = SessionPlan { limits, until: until.clone(), one_by_one: true, last_seqno };
+            }
+            Err(Error::Behind { seqno, error }) => {
+                known_error = Some(*error);
+                plan = SessionPlan { last_seqno: Some(seqno), ..normal.clone() };
+            }
+            Err(error) if error.is_transient() => {
+                status.applier(format!("waiting: {error}"));
+                status.error("applier", format!("{error}; trying again until it works"));
+                backoff.note_success_after(began.elapsed());
+                let delay = backoff.next_delay();
+                backoff.wait(delay, stop);
+            }
+            Err(error) => return Err(stopped(status, error)),
+        }
+    }
+    status.applier("stopped");
+    Ok(())
+}
+
+fn stopped(status: &Status, error: Error) -> Error {
+    status.applier(format!("stopped: {error}"));
+    status.error("applier", error.to_string());
+    error
+}

@@ -1,0 +1,304 @@
+//! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use spate_archive::{Archive, LogEnd};
+
+use crate::checkpoint::Checkpoint;
+
+/// Rates are averages over about this long.
+const RATE_WINDOW: Duration = Duration::from_secs(5);
+
+/// Errors kept for the status page: the latest; older ones are in the log.
+const ERRORS_MAX: usize = 20;
+
+/// A place in the source's history.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PositionStatus {
+    /// The GTID position.
+    pub gtid: String,
+    /// The source's binlog file.
+    pub file: String,
+    /// Offset in it, in bytes.
+    pub position: u64,
+    /// Ordinal of the last transaction.
+    pub seqno: u64,
+}
+
+/// What the last batch was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchStatus {
+    /// Source transactions in it.
+    pub transactions: u64,
+    /// Row changes in the source's events.
+    pub row_changes: u64,
+    /// Row changes left after folding.
+    pub net_row_changes: u64,
+    /// From its first statement to its commit.
+    pub milliseconds: f64,
+}
+
+/// Something that went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorStatus {
+    /// Seconds since 1970.
+    pub at_seconds: u64,
+    /// Which stage: `intake` or `applier`.
+    pub stage: String,
+    /// What happened, where, and what to do.
+    pub message: String,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Version of Spate.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: f64,
+    /// `user@host:port` of the source.
+    pub source: String,
+    /// `user@host:port` of the replica.
+    pub replica: String,
+    /// What the intake is doing: `connecting`, `receiving`, `waiting: …`, `stopped`.
+    pub intake: String,
+    /// What the applier is doing, likewise.
+    pub applier: String,
+    /// Received from the source and written to the archive.
+    pub received: PositionStatus,
+    /// Safe on the archive's disk.
+    pub durable: PositionStatus,
+    /// Committed on the replica.
+    pub applied: PositionStatus,
+    /// Age of the oldest transaction that was received and not applied, in seconds; 0 if there is none.
+    pub lag_seconds: f64,
+    /// How many transactions were received and not applied.
+    pub lag_transactions: u64,
+    /// Transactions applied a second, over the last seconds.
+    pub transactions_per_second: f64,
+    /// Source row changes applied a second.
+    pub row_changes_per_second: f64,
+    /// Bytes received from the source a second.
+    pub received_bytes_per_second: f64,
+    /// Transactions applied since the start.
+    pub transactions: u64,
+    /// Source row changes applied since the start.
+    pub row_changes: u64,
+    /// Net row changes applied since the start.
+    pub net_row_changes: u64,
+    /// Batches committed since the start.
+    pub batches: u64,
+    /// Bytes received since the start.
+    pub received_bytes: u64,
+    /// The last batch.
+    pub last_batch: BatchStatus,
+    /// The latest errors and warnings, oldest first.
+    pub errors: Vec<ErrorStatus>,
+}
+
+/// Told once of everything worth a line in a log: the stage, and the message.
+pub type Notify = Box<dyn Fn(&str, &str) + Send + Sync>;
+
+/// Where stages report to.
+pub struct Status {
+    started: Instant,
+    state: Mutex<State>,
+    received_bytes: AtomicU64,
+    has_reached_end: AtomicBool,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    report: StatusReport,
+    /// How far the archive reaches.
+    archive: Option<Archive>,
+    applied: Checkpoint,
+    /// Commit time on the source of the oldest transaction that is being applied, 0 if none.
+    oldest_unapplied_seconds: u32,
+    /// The source's clock minus ours, in seconds.
+    clock_offset_seconds: f64,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    at: Instant,
+    transactions: u64,
+    row_changes: u64,
+    received_bytes: u64,
+}
+
+impl Status {
+    /// A status of a Spate that has just started.
+    pub fn new(source: String, replica: String, notify: Notify) -> Status {
+        let report = StatusReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            source,
+            replica,
+            intake: "starting".to_owned(),
+            applier: "starting".to_owned(),
+            ..StatusReport::default()
+        };
+        let state = State { report, ..State::default() };
+        Status {
+            started: Instant::now(),
+            state: Mutex::new(state),
+            received_bytes: AtomicU64::new(0),
+            has_reached_end: AtomicBool::new(false),
+            notify,
+        }
+    }
+
+    /// Everything, now.
+    pub fn report(&self) -> StatusReport {
+        let mut state = self.lock();
+        state.report.received_bytes = self.received_bytes.load(Ordering::Relaxed);
+        state.sample();
+        let mut report = state.report.clone();
+        report.uptime_seconds = self.started.elapsed().as_secs_f64();
+        if let Some(archive) = &state.archive {
+            report.received = position(&archive.tail().received());
+            report.durable = position(&archive.tail().durable());
+        }
+        report.applied = PositionStatus {
+            gtid: state.applied.gtid_position.to_string(),
+            file: state.applied.source_file.clone(),
+            position: state.applied.source_position,
+            seqno: state.applied.seqno,
+        };
+        report.lag_transactions = report.received.seqno.saturating_sub(report.applied.seqno);
+        if report.lag_transactions > 0 && state.oldest_unapplied_seconds > 0 {
+            let source_now = unix_seconds() + state.clock_offset_seconds;
+            report.lag_seconds = (source_now - f64::from(state.oldest_unapplied_seconds)).max(0.0);
+        }
+        report
+    }
+
+    pub(crate) fn intake(&self, what: impl Into<String>) {
+        self.lock().report.intake = what.into();
+    }
+
+    pub(crate) fn applier(&self, what: impl Into<String>) {
+        self.lock().report.applier = what.into();
+    }
+
+    pub(crate) fn clock_offset(&self, seconds: f64) {
+        self.lock().clock_offset_seconds = seconds;
+    }
+
+    pub(crate) fn archive(&self, archive: Archive) {
+        self.lock().archive = Some(archive);
+    }
+
+    pub(crate) fn received_bytes(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn applying(&self, oldest_seconds: u32) {
+        self.lock().oldest_unapplied_seconds = oldest_seconds;
+    }
+
+    pub(crate) fn applied(&self, checkpoint: &Checkpoint, batch: Option<&BatchStatus>) {
+        let mut state = self.lock();
+        state.applied.clone_from(checkpoint);
+        let report = &mut state.report;
+        if let Some(batch) = batch {
+            report.transactions += batch.transactions;
+            report.row_changes += batch.row_changes;
+            report.net_row_changes += batch.net_row_changes;
+            report.batches += 1;
+            report.last_batch = batch.clone();
+        }
+    }
+
+    /// Notes an error, once: a repetition of the latest only moves its time.
+    pub(crate) fn error(&self, stage: &str, message: impl Into<String>) {
+        let (message, at_seconds) = (message.into(), unix_seconds() as u64);
+        if self.remember(stage, &message, at_seconds) {
+            (self.notify)(stage, &message);
+        }
+    }
+
+    /// Tells of something that is no error.
+    pub(crate) fn note(&self, stage: &str, message: &str) {
+        (self.notify)(stage, message);
+    }
+
+    fn remember(&self, stage: &str, message: &str, at_seconds: u64) -> bool {
+        let mut state = self.lock();
+        let errors = &mut state.report.errors;
+        if let Some(last) = errors.last_mut().filter(|last| last.message == message && last.stage == stage) {
+            last.at_seconds = at_seconds;
+            return false;
+        }
+        if errors.len() == ERRORS_MAX {
+            errors.remove(0);
+        }
+        errors.push(ErrorStatus { at_seconds, stage: stage.to_owned(), message: message.to_owned() });
+        true
+    }
+
+    /// Notes that `--until` was reached.
+    pub(crate) fn reached_end(&self) {
+        self.has_reached_end.store(true, Ordering::Release);
+    }
+
+    /// True once `--until` was reached.
+    pub fn has_reached_end(&self) -> bool {
+        self.has_reached_end.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Status").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Keeps the samples of the last seconds, and works out the rates between the oldest and now.
+    fn sample(&mut self) {
+        let now = Sample {
+            at: Instant::now(),
+            transactions: self.report.transactions,
+            row_changes: self.report.row_changes,
+            received_bytes: self.report.received_bytes,
+        };
+        self.samples.retain(|sample| now.at.duration_since(sample.at) <= RATE_WINDOW);
+        if self.samples.last().is_none_or(|last| now.at.duration_since(last.at) >= RATE_WINDOW / 20) {
+            self.samples.push(now);
+        }
+        let Some(oldest) = self.samples.first() else { return };
+        let seconds = now.at.duration_since(oldest.at).as_secs_f64();
+        if seconds > 0.0 {
+            let rate = |now: u64, then: u64| (now - then) as f64 / seconds;
+            self.report.transactions_per_second = rate(now.transactions, oldest.transactions);
+            self.report.row_changes_per_second = rate(now.row_changes, oldest.row_changes);
+            self.report.received_bytes_per_second = rate(now.received_bytes, oldest.received_bytes);
+        }
+    }
+}
+
+fn position(end: &LogEnd) -> PositionStatus {
+    PositionStatus {
+        gtid: end.gtid_position.to_string(),
+        file: end.source_file.to_string(),
+        position: end.source_position,
+        seqno: end.seqno,
+    }
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
+}
