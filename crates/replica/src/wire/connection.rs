@@ -152,6 +152,11 @@ impl Connection {
             return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
         }
         self.send_query(sql)?;
+        self.receive_into(sink)
+    }
+
+    /// Receives an answer into a sink that does not outlive the attempt.
+    fn receive_into(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
         let outcome = self.receive(sink);
         if outcome.as_ref().is_err_and(|error| error.is_timeout()) {
             // The sink is gone, so the rest of the answer has nowhere to go.
@@ -189,6 +194,16 @@ impl Connection {
     /// [`Error::Timeout`]: nothing is lost, call again.
     pub fn receive_result(&mut self) -> Result<Outcome> {
         self.receive(&mut Discard)
+    }
+
+    /// Waits for the answer to the oldest statement in flight and keeps its rows, as [`Connection::query`] does.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub fn receive_rows(&mut self) -> Result<ResultSet> {
+        let mut set: Option<ResultSet> = None;
+        self.receive_into(&mut set)?;
+        Ok(set.unwrap_or_default())
     }
 
     /// How many statements have been sent whose answer has not been received.

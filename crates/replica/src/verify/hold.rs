@@ -1,0 +1,230 @@
+//! How a comparison and an applier meet at one position while the source is live.
+//!
+//! A source cannot be read at an old position, and a replica that is being applied to does not stand still. So the
+//! comparison asks the applier to wait for it, through the one row of the table `spate.hold` on the replica:
+//!
+//! | | verify | applier |
+//! | --- | --- | --- |
+//! | 1 | writes "stop now" | |
+//! | 2 | | finishes the batch in flight, starts none, acknowledges |
+//! | 3 | takes its snapshots of the source, at P; P cannot be behind the applier, which stands still | |
+//! | 4 | writes "until P" | applies up to P and nothing beyond |
+//! | 5 | sees P in the checkpoint, takes its snapshots of the replica: each must hold P | |
+//! | 6 | deletes the row, and compares at leisure | goes on |
+//!
+//! Archiving goes on all the time; only applying waits, for as long as the way to P takes. A verify that dies cannot hold
+//! anybody: it renews a heartbeat in the row, and a request without one for [`EXPIRY_SECONDS`] by the replica's own clock
+//! counts for nothing. Nothing depends on the applier's good conduct either: step 5 proves the position inside the very
+//! snapshots that are compared.
+//!
+//! What the applier does: it creates the table once ([`CREATE_TABLE`]), and between two batches, at most
+//! about a second apart, whether it has something to apply or not, it asks [`HOLD_QUERY`], reads the answer with
+//! [`HoldRequest::parse`], obeys [`HoldRequest::limit`], and acknowledges with [`HoldRequest::acknowledgement`] when it is
+//! told to stop and has no batch in flight. It must hold the lock [`APPLIER_LOCK`] for as long as it applies: that is how
+//! verify knows whether anybody is there to ask.
+
+use spate_binlog::{Gtid, GtidPosition};
+
+use super::error::{Error, Result};
+use crate::wire::{Connection, ResultSet, quote};
+
+/// The named lock on the replica that an applier holds for as long as it applies (`GET_LOCK`).
+pub const APPLIER_LOCK: &str = "spate.applier";
+
+/// The named lock of a verify, so that there is one at a time.
+const VERIFY_LOCK: &str = "spate.verify";
+
+/// A request whose holder has not renewed it for this long counts for nothing.
+pub const EXPIRY_SECONDS: u64 = 30;
+
+/// Creates the table of the request. Not to be logged in the replica's own binlog, if that can be helped.
+pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.hold (\
+    id INT NOT NULL PRIMARY KEY COMMENT 'always 1', \
+    token BIGINT UNSIGNED NOT NULL COMMENT 'names this request', \
+    until_position TEXT CHARACTER SET ascii NULL COMMENT 'apply up to here; NULL: stop now', \
+    heartbeat DATETIME(6) NOT NULL COMMENT 'UTC; an old one makes the request void', \
+    acknowledged_token BIGINT UNSIGNED NULL COMMENT 'the applier has stopped for this request'\
+    ) ENGINE=InnoDB COMMENT='spate verify asks the applier to wait'";
+
+/// Reads the request, or no row. Cheap enough for every second and every round trip.
+pub const HOLD_QUERY: &str = "SELECT token, until_position, COALESCE(acknowledged_token = token, 0) AS is_acknowledged \
+    FROM spate.hold WHERE id = 1 AND heartbeat > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND";
+
+/// How far an applier may go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum HoldLimit {
+    /// As far as it likes.
+    #[default]
+    None,
+    /// Start no further transaction.
+    NowStop,
+    /// Apply the transactions up to and including this position, and none beyond.
+    Until(GtidPosition),
+}
+
+impl HoldLimit {
+    /// True if this transaction may be applied. In the source's order: after the first that may not, none may.
+    pub fn allows(&self, gtid: Gtid) -> bool {
+        match self {
+            HoldLimit::None => true,
+            HoldLimit::NowStop => false,
+            HoldLimit::Until(position) => position.covers(gtid),
+        }
+    }
+}
+
+/// The applier's view of the request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HoldRequest {
+    /// How far to go.
+    pub limit: HoldLimit,
+    /// Names the request.
+    token: u64,
+    is_acknowledged: bool,
+}
+
+impl HoldRequest {
+    /// Reads the answer to [`HOLD_QUERY`].
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] and [`Error::Position`] if the row makes no sense.
+    pub fn parse(answer: &ResultSet) -> Result<HoldRequest> {
+        if answer.rows.is_empty() {
+            return Ok(HoldRequest::default());
+        }
+        let token = answer.text(0, "token").and_then(|token| token.parse().ok());
+        let limit = match answer.text(0, "until_position") {
+            None => HoldLimit::NowStop,
+            Some(position) => HoldLimit::Until(parse_position(&position)?),
+        };
+        Ok(HoldRequest {
+            limit,
+            token: token.ok_or_else(|| Error::unexpected("spate.hold has a token that is no number"))?,
+            is_acknowledged: answer.text(0, "is_acknowledged").as_deref() == Some("1"),
+        })
+    }
+
+    /// The statement with which an applier that has stopped says so; `None` if nobody waits to hear it. To be executed
+    /// with autocommit, outside a batch.
+    pub fn acknowledgement(&self) -> Option<String> {
+        let is_due = self.limit == HoldLimit::NowStop && !self.is_acknowledged;
+        is_due.then(|| {
+            format!("UPDATE spate.hold SET acknowledged_token = token WHERE id = 1 AND token = {}", self.token)
+        })
+    }
+}
+
+pub(super) fn parse_position(text: &str) -> Result<GtidPosition> {
+    text.parse().map_err(|error| Error::Position { text: text.to_owned(), error })
+}
+
+/// Verify's side: a request on the replica. Dropped without [`Hold::release`] it is taken back all the same, as far as the
+/// connection still carries, and otherwise by its age.
+pub(super) struct Hold<'a> {
+    replica: &'a mut Connection,
+    is_held: bool,
+}
+
+impl<'a> Hold<'a> {
+    /// True if an applier is at work on the replica.
+    pub(super) fn is_applier_present(replica: &mut Connection) -> Result<bool> {
+        let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", quote::text(APPLIER_LOCK)))?;
+        Ok(holder.single_text().is_some())
+    }
+
+    /// Asks the applier to stop now. The session should not log, as the request is no part of the source's history; if it
+    /// may not refrain, the request lands in the replica's own binlog, which is untidy and no more.
+    pub(super) fn stop_now(replica: &'a mut Connection) -> Result<Hold<'a>> {
+        let lock = replica.query(&format!("SELECT GET_LOCK({}, 0)", quote::text(VERIFY_LOCK)))?;
+        if lock.single_text().as_deref() != Some("1") {
+            return Err(Error::Busy);
+        }
+        let mut hold = Hold { replica, is_held: false };
+        hold.replica.execute(
+            b"REPLACE INTO spate.hold (id, token, until_position, heartbeat) VALUES (1, UUID_SHORT(), NULL, UTC_TIMESTAMP(6))",
+        )?;
+        hold.is_held = true;
+        Ok(hold)
+    }
+
+    /// True if the applier has stopped.
+    pub(super) fn is_acknowledged(&mut self) -> Result<bool> {
+        let answer = self.replica.query("SELECT acknowledged_token = token FROM spate.hold WHERE id = 1")?;
+        Ok(answer.single_text().as_deref() == Some("1"))
+    }
+
+    /// Lets the applier go on to a position.
+    pub(super) fn run_until(&mut self, position: &GtidPosition) -> Result<()> {
+        let sql = format!(
+            "UPDATE spate.hold SET until_position = {}, token = UUID_SHORT(), heartbeat = UTC_TIMESTAMP(6) WHERE id = 1",
+            quote::text(&position.to_string())
+        );
+        self.replica.execute(sql.as_bytes())?;
+        Ok(())
+    }
+
+    /// Says that we are still here.
+    pub(super) fn renew(&mut self) -> Result<()> {
+        self.replica.execute(b"UPDATE spate.hold SET heartbeat = UTC_TIMESTAMP(6) WHERE id = 1")?;
+        Ok(())
+    }
+
+    /// The connection, for the questions that have to be asked meanwhile.
+    pub(super) fn replica(&mut self) -> &mut Connection {
+        self.replica
+    }
+
+    /// Lets the applier go on.
+    pub(super) fn release(mut self) -> Result<()> {
+        self.is_held = false;
+        let sql = format!("DELETE FROM spate.hold WHERE id = 1; DO RELEASE_LOCK({})", quote::text(VERIFY_LOCK));
+        self.replica.execute(sql.as_bytes())?;
+        Ok(())
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if self.is_held {
+            // On the way out with an error; if this fails too, the request expires.
+            let _expires = self.replica.execute(b"DELETE FROM spate.hold WHERE id = 1");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_and_the_constant_agree() {
+        assert!(HOLD_QUERY.contains(&format!("INTERVAL {EXPIRY_SECONDS} SECOND")));
+    }
+
+    #[test]
+    fn limits() {
+        let gtid = |text: &str| text.parse::<Gtid>().unwrap();
+        assert!(HoldLimit::None.allows(gtid("0-1-5")));
+        assert!(!HoldLimit::NowStop.allows(gtid("0-1-5")));
+        let until = HoldLimit::Until(parse_position("0-1-5,2-1-9").unwrap());
+        assert!(until.allows(gtid("0-3-5")) && until.allows(gtid("2-1-1")));
+        assert!(!until.allows(gtid("0-1-6")) && !until.allows(gtid("1-1-1")));
+    }
+
+    #[test]
+    fn answers() {
+        let answer = |until: Option<&str>, acknowledged: &str| ResultSet {
+            columns: ["token", "until_position", "is_acknowledged"].map(String::from).to_vec(),
+            rows: vec![vec![Some(b"77".to_vec()), until.map(|text| text.into()), Some(acknowledged.into())]],
+        };
+        assert_eq!(HoldRequest::parse(&ResultSet::default()).unwrap(), HoldRequest::default());
+        let stop = HoldRequest::parse(&answer(None, "0")).unwrap();
+        assert_eq!(stop.limit, HoldLimit::NowStop);
+        assert!(stop.acknowledgement().unwrap().contains("token = 77"));
+        assert_eq!(HoldRequest::parse(&answer(None, "1")).unwrap().acknowledgement(), None);
+        let until = HoldRequest::parse(&answer(Some("0-1-5"), "0")).unwrap();
+        assert_eq!(until.limit, HoldLimit::Until(parse_position("0-1-5").unwrap()));
+        assert_eq!(until.acknowledgement(), None);
+        assert!(HoldRequest::parse(&answer(Some("nonsense"), "0")).is_err());
+    }
+}

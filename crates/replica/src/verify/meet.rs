@@ -1,0 +1,298 @@
+//! Brings source and replica together at one position and leaves snapshots of both, in pairs.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::catalog::{self, Catalog, Filter};
+use super::error::{Error, Result};
+use super::hold::{Hold, parse_position};
+use super::report::Position;
+use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start, start_on_source};
+use super::{Progress, ProgressSink, VerifyOptions};
+use crate::wire::{ConnectOptions, Connection};
+
+/// Between two looks at the replica's position.
+const POLL: Duration = Duration::from_millis(20);
+/// Between two signs of life; much less than [`super::hold::EXPIRY_SECONDS`].
+const RENEWAL: Duration = Duration::from_secs(2);
+/// How often the source's tables may change under a snapshot before it is given up.
+const CATALOG_ATTEMPTS_MAX: usize = 5;
+const NO_SUCH_TABLE: u16 = 1146;
+const NO_SUCH_SCHEMA: u16 = 1049;
+
+/// Snapshots of both servers, and what is in them.
+pub(super) struct Meeting {
+    pub(super) source: Vec<Connection>,
+    pub(super) replica: Vec<Connection>,
+    /// A session on the source without a snapshot.
+    pub(super) source_control: Connection,
+    pub(super) source_catalog: Catalog,
+    pub(super) replica_catalog: Catalog,
+    pub(super) position: Position,
+    pub(super) hold_seconds: f64,
+}
+
+/// The sessions before they meet.
+struct Parties<'a> {
+    options: &'a VerifyOptions,
+    filter: &'a Filter,
+    source_options: ConnectOptions,
+    replica_options: ConnectOptions,
+    source_control: Connection,
+}
+
+/// The source's side: snapshots, where they are, what is in them.
+struct SourceSide {
+    sessions: Vec<Connection>,
+    position: Option<SourcePosition>,
+    catalog: Catalog,
+}
+
+/// The replica's side.
+struct ReplicaSide {
+    sessions: Vec<Connection>,
+    applied: Vec<Applied>,
+    catalog: Catalog,
+}
+
+/// A position that the replica says it has: one row of the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Applied {
+    gtid: String,
+    file: String,
+    offset: u64,
+}
+
+impl Applied {
+    fn is_at(&self, position: &SourcePosition) -> Result<bool> {
+        let is_same_place = !self.file.is_empty() && self.file == position.file && self.offset == position.offset;
+        Ok(is_same_place || parse_position(&self.gtid)? == position.gtid)
+    }
+}
+
+pub(super) fn meet(options: &VerifyOptions, filter: &Filter, progress: ProgressSink<'_>) -> Result<Meeting> {
+    let mut source_options = ConnectOptions::new("source");
+    let mut replica_options = ConnectOptions::new("replica");
+    for connect in [&mut source_options, &mut replica_options] {
+        connect.request_public_key = options.request_public_key;
+    }
+    let source_control = open_session(&options.source, &source_options)?;
+    let mut replica_control = open_session(&options.replica, &replica_options)?;
+    let parties = Parties { options, filter, source_options, replica_options, source_control };
+    if options.without_position {
+        return parties.meet_anywhere(&mut replica_control);
+    }
+    if Hold::is_applier_present(&mut replica_control)? {
+        return parties.meet_by_holding(&mut replica_control, progress);
+    }
+    parties.meet_at_rest(&mut replica_control)
+}
+
+impl Parties<'_> {
+    fn count(&self) -> usize {
+        self.options.connections.max(1)
+    }
+
+    /// The applier is alive: see [`super::hold`] for the steps.
+    fn meet_by_holding(mut self, replica_control: &mut Connection, progress: ProgressSink<'_>) -> Result<Meeting> {
+        // Everything slow that can be done before the hold is.
+        let source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
+        let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
+        progress(&Progress::Holding);
+        let begun = Instant::now();
+        let mut hold = Hold::stop_now(replica_control)?;
+        self.wait_for_acknowledgement(&mut hold)?;
+        let source = self.source_side(source_sessions)?;
+        let Some(position) = source.position.clone() else {
+            return Err(Error::unexpected("a source without a position"));
+        };
+        hold.renew()?;
+        hold.run_until(&position.gtid)?;
+        progress(&Progress::CatchingUp { position: position.gtid.to_string() });
+        self.wait_for_position(&mut hold, &position)?;
+        let replica = self.replica_side(hold.replica(), replica_sessions, source.sessions.len())?;
+        hold.release()?;
+        let hold_seconds = begun.elapsed().as_secs_f64();
+        for applied in &replica.applied {
+            if !applied.is_at(&position)? {
+                return Err(Error::ReplicaMoved { wanted: position.gtid.to_string(), found: applied.gtid.clone() });
+            }
+        }
+        Ok(self.meeting(source, replica, true, hold_seconds))
+    }
+
+    fn wait_for_acknowledgement(&self, hold: &mut Hold<'_>) -> Result<()> {
+        let begun = Instant::now();
+        let mut renewed = begun;
+        while !hold.is_acknowledged()? {
+            if begun.elapsed() > self.options.catch_up_timeout {
+                return Err(Error::HoldIgnored { seconds: begun.elapsed().as_secs() });
+            }
+            renew_when_due(hold, &mut renewed)?;
+            sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn wait_for_position(&self, hold: &mut Hold<'_>, position: &SourcePosition) -> Result<()> {
+        let begun = Instant::now();
+        let mut renewed = begun;
+        loop {
+            let applied = read_applied(hold.replica())?;
+            let mut is_there = !applied.is_empty();
+            for row in &applied {
+                is_there = is_there && row.is_at(position)?;
+            }
+            if is_there {
+                return Ok(());
+            }
+            if begun.elapsed() > self.options.catch_up_timeout {
+                return Err(Error::CatchUpTooSlow {
+                    source_position: position.gtid.to_string(),
+                    replica_position: show_applied(&applied),
+                    seconds: begun.elapsed().as_secs(),
+                });
+            }
+            renew_when_due(hold, &mut renewed)?;
+            sleep(POLL);
+        }
+    }
+
+    /// Nobody applies: the positions are equal now, or they will not be.
+    fn meet_at_rest(mut self, replica_control: &mut Connection) -> Result<Meeting> {
+        let source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
+        let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
+        let source = self.source_side(source_sessions)?;
+        let replica = self.replica_side(replica_control, replica_sessions, source.sessions.len())?;
+        if replica.applied.is_empty() {
+            return Err(Error::ReplicaPositionUnknown);
+        }
+        let Some(position) = &source.position else {
+            return Err(Error::unexpected("a source without a position"));
+        };
+        for applied in &replica.applied {
+            if !applied.is_at(position)? {
+                return Err(Error::PositionsDiffer {
+                    source_position: position.gtid.to_string(),
+                    replica_position: applied.gtid.clone(),
+                });
+            }
+        }
+        Ok(self.meeting(source, replica, true, 0.0))
+    }
+
+    /// The caller wants a comparison whatever the positions are.
+    fn meet_anywhere(mut self, replica_control: &mut Connection) -> Result<Meeting> {
+        let mut source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
+        let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
+        start(&mut source_sessions)?;
+        set_savepoints(&mut source_sessions)?;
+        let catalog = catalog::read(&mut self.source_control, self.filter)?;
+        let source = SourceSide { sessions: source_sessions, position: None, catalog };
+        let replica = self.replica_side(replica_control, replica_sessions, self.count())?;
+        Ok(self.meeting(source, replica, false, 0.0))
+    }
+
+    /// Takes the source's snapshots. The information schema is not part of a snapshot, so it is read before and after: if
+    /// it is the same, it is the snapshot's.
+    fn source_side(&mut self, mut sessions: Vec<Connection>) -> Result<SourceSide> {
+        let mut before = catalog::read(&mut self.source_control, self.filter)?;
+        for _ in 0..CATALOG_ATTEMPTS_MAX {
+            let position = start_on_source(&mut self.source_control, &mut sessions)?;
+            set_savepoints(&mut sessions)?;
+            let after = catalog::read(&mut self.source_control, self.filter)?;
+            if before == after {
+                return Ok(SourceSide { sessions, position: Some(position), catalog: after });
+            }
+            before = after;
+        }
+        Err(Error::TableAltered { table: "(tables are created, altered or dropped all the time)".to_owned() })
+    }
+
+    /// Takes the replica's snapshots, and in each reads the position that it has.
+    fn replica_side(
+        &self,
+        control: &mut Connection,
+        mut sessions: Vec<Connection>,
+        count: usize,
+    ) -> Result<ReplicaSide> {
+        sessions.truncate(count);
+        start(&mut sessions)?;
+        let mut applied = Vec::new();
+        for session in &mut sessions {
+            applied.extend(read_checkpoint(session)?);
+        }
+        let catalog = catalog::read(control, self.filter)?;
+        if applied.is_empty() {
+            // The server's own replication: its position is no part of a snapshot, so it must be the same before and after.
+            applied.extend(read_native(control)?);
+            for session in &mut sessions {
+                session.execute(b"ROLLBACK")?;
+            }
+            start(&mut sessions)?;
+            applied.extend(read_native(control)?);
+        }
+        set_savepoints(&mut sessions)?;
+        Ok(ReplicaSide { sessions, applied, catalog })
+    }
+
+    fn meeting(self, source: SourceSide, replica: ReplicaSide, is_exact: bool, hold_seconds: f64) -> Meeting {
+        let position = Position {
+            is_exact,
+            source_gtid: source.position.as_ref().map(|position| position.gtid.to_string()),
+            source_file: source.position.as_ref().map(|position| position.file.clone()),
+            source_offset: source.position.as_ref().map(|position| position.offset),
+            replica_gtid: replica.applied.first().map(|applied| applied.gtid.clone()),
+        };
+        Meeting {
+            source: source.sessions,
+            replica: replica.sessions,
+            source_control: self.source_control,
+            source_catalog: source.catalog,
+            replica_catalog: replica.catalog,
+            position,
+            hold_seconds,
+        }
+    }
+}
+
+fn renew_when_due(hold: &mut Hold<'_>, renewed: &mut Instant) -> Result<()> {
+    if renewed.elapsed() > RENEWAL {
+        hold.renew()?;
+        *renewed = Instant::now();
+    }
+    Ok(())
+}
+
+fn show_applied(applied: &[Applied]) -> String {
+    let shown: Vec<&str> = applied.iter().map(|row| row.gtid.as_str()).collect();
+    match shown.is_empty() {
+        true => "no position".to_owned(),
+        false => shown.join(" / "),
+    }
+}
+
+fn read_applied(replica: &mut Connection) -> Result<Vec<Applied>> {
+    let applied = read_checkpoint(replica)?;
+    if applied.is_empty() { read_native(replica) } else { Ok(applied) }
+}
+
+/// Spate's checkpoint, one row per applier; none if Spate was never here.
+fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
+    let answer = match replica.query("SELECT gtid_position, source_file, source_position FROM spate.checkpoint") {
+        Err(error) if matches!(error.code(), Some(NO_SUCH_TABLE | NO_SUCH_SCHEMA)) => return Ok(Vec::new()),
+        answer => answer?,
+    };
+    let row = |row| {
+        let text = |column| answer.text_at(row, column).unwrap_or_default();
+        Applied { gtid: text(0), file: text(1), offset: text(2).parse().unwrap_or(0) }
+    };
+    Ok((0..answer.rows.len()).map(row).collect())
+}
+
+/// The position of the server's own replication, if it ever replicated.
+fn read_native(replica: &mut Connection) -> Result<Vec<Applied>> {
+    let answer = replica.query("SHOW GLOBAL VARIABLES LIKE 'gtid_slave_pos'")?;
+    let gtid = answer.text_at(0, 1).filter(|text| !text.is_empty());
+    Ok(gtid.map(|gtid| Applied { gtid, file: String::new(), offset: 0 }).into_iter().collect())
+}

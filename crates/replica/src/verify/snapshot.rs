@@ -1,0 +1,146 @@
+//! Sessions that read one consistent state of a server, and the position of that state.
+//!
+//! On a live source several sessions must see the *same* state. Nothing that locks the source is needed for that as a rule:
+//! the snapshots are opened in one burst, each says which binlog position it has, and if they differ the burst is
+//! repeated. That takes no privilege beyond SELECT. Only on a source too busy for it commits are held up for the moment of
+//! one burst (`BACKUP STAGE BLOCK_COMMIT`, which needs RELOAD and, unlike `FLUSH TABLES WITH READ LOCK`, neither waits for
+//! long queries nor closes tables). Without that privilege the largest group of sessions with one position is used.
+
+use std::collections::HashMap;
+
+use spate_binlog::GtidPosition;
+
+use super::error::{Error, Result};
+use super::hold::parse_position;
+use crate::endpoint::Endpoint;
+use crate::wire::{ConnectOptions, Connection, Vendor, quote};
+
+/// Bursts without a lock before commits are held up.
+const FREE_BURSTS_MAX: usize = 20;
+
+/// What every session of a comparison sets, so that values have one textual form. A long sort or a wait for a slow reader must
+/// not end it; a wait behind somebody's DDL should.
+const SESSION: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 60, \
+    wait_timeout = 28800, net_write_timeout = 3600, sql_big_selects = 1, sql_select_limit = DEFAULT, autocommit = 1; \
+    SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+const SESSION_MARIADB: &str = "SET SESSION max_statement_time = 0";
+
+const START: &[u8] = b"START TRANSACTION WITH CONSISTENT SNAPSHOT";
+
+/// A comparison writes nothing that belongs into a binlog. And where a binlog is open, MariaDB lets go of metadata locks at a
+/// rollback to a savepoint only if the session does not log. Needs BINLOG ADMIN.
+const NO_BINLOG: &[u8] = b"SET SESSION sql_log_bin = 0";
+
+/// Statements of a snapshot end with this, so that they keep no metadata lock and nobody's DDL waits for the comparison.
+/// (Without the privilege for [`NO_BINLOG`] it does wait, for tables already read.)
+pub(super) const LET_GO: &str = "; ROLLBACK TO SAVEPOINT spate_verify";
+const SAVEPOINT: &[u8] = b"SAVEPOINT spate_verify";
+
+/// Where a snapshot of the source lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SourcePosition {
+    pub(super) gtid: GtidPosition,
+    pub(super) file: String,
+    pub(super) offset: u64,
+}
+
+/// Opens a session for comparing.
+pub(super) fn open_session(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
+    let mut connection = Connection::connect(endpoint, options)?;
+    connection.execute(SESSION.as_bytes())?;
+    if connection.server_version().vendor == Vendor::MariaDb {
+        connection.execute(SESSION_MARIADB.as_bytes())?;
+    }
+    match connection.execute(NO_BINLOG) {
+        Err(error) if error.server_error().is_none() => Err(error.into()),
+        _ => Ok(connection),
+    }
+}
+
+/// Opens `count` sessions for comparing.
+pub(super) fn open_sessions(endpoint: &Endpoint, options: &ConnectOptions, count: usize) -> Result<Vec<Connection>> {
+    (0..count).map(|_| open_session(endpoint, options)).collect()
+}
+
+/// Starts a snapshot in each session at the same instant, as near as that goes.
+pub(super) fn start(sessions: &mut [Connection]) -> Result<()> {
+    for session in sessions.iter_mut() {
+        session.send_query(START)?;
+    }
+    for session in sessions.iter_mut() {
+        session.receive_result()?;
+    }
+    Ok(())
+}
+
+/// From here on [`LET_GO`] works in these snapshots.
+pub(super) fn set_savepoints(sessions: &mut [Connection]) -> Result<()> {
+    for session in sessions {
+        session.execute(SAVEPOINT)?;
+    }
+    Ok(())
+}
+
+/// Starts snapshots of the source that all have one position; drops the sessions for which that did not succeed.
+/// `control` is a further session.
+pub(super) fn start_on_source(control: &mut Connection, sessions: &mut Vec<Connection>) -> Result<SourcePosition> {
+    for _ in 0..FREE_BURSTS_MAX {
+        start(sessions)?;
+        let coordinates = coordinates_of(sessions)?;
+        if coordinates.windows(2).all(|pair| pair[0] == pair[1]) {
+            return locate(control, &coordinates);
+        }
+    }
+    if control.execute(b"BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT").is_ok() {
+        let started = start(sessions);
+        control.execute(b"BACKUP STAGE END")?;
+        started?;
+    }
+    let coordinates = coordinates_of(sessions)?;
+    let mut counts: HashMap<&(String, u64), usize> = HashMap::new();
+    for place in &coordinates {
+        *counts.entry(place).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(place, _)| place.clone());
+    let mut places = coordinates.iter();
+    sessions.retain(|_| places.next() == most.as_ref());
+    locate(control, &most.into_iter().collect::<Vec<_>>())
+}
+
+/// The binlog coordinates of each session's snapshot.
+fn coordinates_of(sessions: &mut [Connection]) -> Result<Vec<(String, u64)>> {
+    for session in sessions.iter_mut() {
+        session.send_query(b"SHOW STATUS LIKE 'binlog_snapshot_%'")?;
+    }
+    let mut all = Vec::new();
+    for session in sessions.iter_mut() {
+        let answer = session.receive_rows()?;
+        let value = |name: &str| {
+            let row = (0..answer.rows.len())
+                .find(|row| answer.text_at(*row, 0).is_some_and(|found| found.eq_ignore_ascii_case(name)))?;
+            answer.text_at(row, 1)
+        };
+        let file = value("binlog_snapshot_file").unwrap_or_default();
+        let offset = value("binlog_snapshot_position").and_then(|text| text.parse().ok());
+        match offset {
+            Some(offset) if !file.is_empty() => all.push((file, offset)),
+            _ => {
+                let why = "it has no binlog, or is not a MariaDB with binlog_snapshot_file".to_owned();
+                return Err(Error::SourcePositionUnknown { why });
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn locate(control: &mut Connection, coordinates: &[(String, u64)]) -> Result<SourcePosition> {
+    let Some((file, offset)) = coordinates.first() else {
+        return Err(Error::unexpected("no snapshot was taken"));
+    };
+    let answer = control.query(&format!("SELECT BINLOG_GTID_POS({}, {offset})", quote::text(file)))?;
+    let Some(text) = answer.single_text() else {
+        let why = format!("BINLOG_GTID_POS('{file}', {offset}) gave NULL");
+        return Err(Error::SourcePositionUnknown { why });
+    };
+    Ok(SourcePosition { gtid: parse_position(&text)?, file: file.clone(), offset: *offset })
+}
