@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::directory::Walked;
 use crate::fs::FileSystem;
 use crate::index::{TransactionRecord, load_index};
 use crate::tail::{ArchiveFile, Tail};
@@ -19,11 +20,22 @@ struct Inner {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     tail: Tail,
+    /// Where the last walk through a directory that somebody else writes ended; `None` with a writer in this process.
+    walked: Option<Walked>,
 }
 
 impl Archive {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: &Path) -> Archive {
-        Archive { inner: Arc::new(Inner { fs, dir: dir.to_path_buf(), tail: Tail::default() }) }
+        Archive { inner: Arc::new(Inner { fs, dir: dir.to_path_buf(), tail: Tail::default(), walked: None }) }
+    }
+
+    pub(crate) fn with_walk(fs: Arc<dyn FileSystem>, dir: &Path, walked: Walked) -> Archive {
+        let walked = Some(walked);
+        Archive { inner: Arc::new(Inner { fs, dir: dir.to_path_buf(), tail: Tail::default(), walked }) }
+    }
+
+    pub(crate) fn walked(&self) -> Option<&Walked> {
+        self.inner.walked.as_ref()
     }
 
     /// How far the archive reaches, and how to wait for more.
@@ -112,6 +124,18 @@ impl Archive {
         let state = self.tail().lock();
         let next = state.files.partition_point(|other| other.ordinal <= file.ordinal);
         state.files.get(next).cloned()
+    }
+
+    /// A file that cannot be opened because it was purged gets an error that says so.
+    pub(crate) fn purged_or(&self, error: Error, file: &ArchiveFile) -> Error {
+        let state = self.tail().lock();
+        match state.files.front() {
+            Some(first) if first.ordinal > file.ordinal => {
+                let dir = self.dir().to_path_buf();
+                Error::Purged { dir, wanted: file.first_seqno(), first: first.first_seqno() }
+            }
+            _ => error,
+        }
     }
 
     pub(crate) fn no_such_place(&self, wanted: String, why: String) -> Error {

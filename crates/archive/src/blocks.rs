@@ -154,15 +154,16 @@ impl EventBlocks {
         self.filled -= self.start;
         self.start = 0;
         self.buffer_offset = offset;
-        let size = needed.max(self.options.block_bytes);
-        if self.buffer.len() > size.max(self.filled) {
+        let left = usize::try_from(self.limit - offset).unwrap_or(usize::MAX);
+        let size = needed.max(self.options.block_bytes.min(left)).max(self.filled);
+        if self.buffer.len() < size {
+            self.buffer.resize(size, 0);
+        } else if self.buffer.len() > size.max(self.options.block_bytes) {
             // A single large event made it grow.
-            self.buffer.truncate(size.max(self.filled));
+            self.buffer.truncate(size.max(self.options.block_bytes));
             self.buffer.shrink_to_fit();
-        } else {
-            self.buffer.resize(size.max(self.filled), 0);
         }
-        let end = self.buffer.len().min(usize::try_from(self.limit - offset).unwrap_or(usize::MAX));
+        let end = self.buffer.len().min(left);
         let target = &mut self.buffer[self.filled..end];
         let wanted = target.len();
         let count = self.file.read_at(offset + self.filled as u64, target).map_err(Error::io("read", &self.path))?;

@@ -134,6 +134,12 @@ impl Follower {
         self.is_relay_log
     }
 
+    /// Goes back to an earlier format of the same file.
+    pub(crate) fn restore_format(&mut self, format: Option<Arc<FormatDescription>>) {
+        self.checksum = format.as_ref().map_or(ChecksumAlgorithm::None, |format| format.checksum);
+        self.format = format;
+    }
+
     /// How the events from here on are protected.
     pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
         self.checksum

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use spate_binlog::{EventHeader, EventType, FILE_MAGIC, FormatDescription};
 
-use crate::index::IndexWriter;
+use crate::index::{IndexWriter, index_path};
 use crate::list::{ListedFile, is_usable_name};
 use crate::tail::ArchiveFile;
 use crate::writer::{ArchiveWriter, CurrentFile, WholeEnd};
@@ -136,8 +136,12 @@ impl ArchiveWriter {
         let created = self.create_listed_file(Arc::clone(&file), incoming);
         let created = self.poison_if_fatal(created);
         if created.is_err() {
-            // The list on disk may name a file that is not there; recovery knows that case, the next store mends it.
+            // The list on disk may name a file that is not there; recovery knows that case, the next store mends it. What was
+            // created only takes the name that the next attempt wants; if it cannot go, that one finds another.
             self.list.files.pop();
+            let path = self.archive.path_of(&file);
+            let _ = self.archive.fs().remove(&index_path(&path));
+            let _ = self.archive.fs().remove(&path);
         }
         let current = created?;
         if let Some(finished) = self.current.replace(current) {

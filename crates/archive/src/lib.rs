@@ -7,7 +7,7 @@
 //! - [`ArchiveWriter`], owned by the thread that talks to the source: `open` (locks, recovers), then for each file of the
 //!   source `begin_file(name, format description event)`, `append(event)` for each event, `flush()` whenever the source pauses
 //!   (and after `sync_due_in()`), `discard_partial_transaction()` after a lost connection. `end()` says where the source is to
-//!   go on: [`LogEnd::gtid_position`], or file and position. `purge()` removes what nobody needs.
+//!   go on: [`LogEnd::gtid_position`], or file and position. [`ArchiveWriter::purge`] removes what nobody needs.
 //! - [`Archive`], from [`ArchiveWriter::archive`], or from [`Archive::open`] for a directory that somebody else writes: a
 //!   cheap handle for everyone who reads. Its [`Tail`] publishes how far the archive reaches, as [`Received`] and [`Durable`],
 //!   and wakes those who wait.
@@ -42,6 +42,7 @@
 
 mod archive;
 mod blocks;
+mod directory;
 mod error;
 mod follower;
 mod fs;
@@ -49,6 +50,7 @@ mod incoming;
 mod index;
 mod list;
 mod position;
+mod purge;
 mod reader;
 mod recovery;
 mod scan;
@@ -58,10 +60,12 @@ mod writer;
 
 pub use archive::Archive;
 pub use blocks::ReadOptions;
+pub use directory::DirectoryOptions;
 pub use error::{Error, Result};
 pub use fs::{FileHandle, FileSystem, RealFileSystem};
 pub use index::TransactionRecord;
 pub use position::{Applied, Durable, LogEnd, Received};
+pub use purge::{Purged, Retention};
 pub use reader::{ArchiveReader, ArchivedEvent};
 pub use seek::Seek;
 pub use tail::{ArchiveFile, Tail, Waited};

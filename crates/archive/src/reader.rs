@@ -60,7 +60,12 @@ pub(crate) enum Shown {
     /// From the first event of this transaction on.
     FromSeqno(u64),
     /// From the event that begins there in the source's file.
-    FromSource { file: String, position: u64 },
+    FromSource {
+        file: String,
+        position: u64,
+        /// The end of the last event of that file that was walked over; 0 before the first.
+        walked: u64,
+    },
     /// All transactions that this position does not cover.
     NotCovered(GtidPosition),
 }
@@ -190,8 +195,8 @@ impl ArchiveReader {
             Shown::Everything => return Ok(true),
             Shown::FromSeqno(seqno) if begins && self.follower.seqno >= *seqno => {}
             Shown::FromSeqno(_) => return Ok(false),
-            Shown::FromSource { file, position } => {
-                if !self.reaches(raw, boundary, file, *position)? {
+            Shown::FromSource { .. } => {
+                if !self.reaches_source(raw, boundary)? {
                     return Ok(false);
                 }
             }
@@ -213,22 +218,28 @@ impl ArchiveReader {
         Ok(true)
     }
 
-    /// True if the event begins at `position` of the source's `file`, between two transactions.
-    fn reaches(&self, raw: &RawEvent, boundary: Boundary, file: &str, position: u64) -> Result<bool> {
+    /// True if the event stands, between two transactions, where the wanted place in the source's file is: at it, or behind
+    /// the whole file if the place is the file's end.
+    fn reaches_source(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
         let is_inside = matches!(boundary, Boundary::Inside | Boundary::End);
-        if raw.header.next_position == 0 || raw.header.is_artificial() || *self.follower.source_file != *file {
-            return Ok(false);
-        }
+        let (here, end) = (Arc::clone(&self.follower.source_file), self.follower.source_position);
         let begin = self.follower.source_begin(&raw.header);
-        if begin < position || (begin == position && is_inside) {
+        let Shown::FromSource { file, position, walked } = &mut self.shown else { return Ok(true) };
+        if *here != **file {
+            let is_past = *walked > 0 && !is_inside;
+            if !is_past || *walked == *position {
+                return Ok(is_past);
+            }
+        } else if raw.header.next_position == 0 || raw.header.is_artificial() || begin < *position {
+            *walked = end;
             return Ok(false);
+        } else if begin == *position && !is_inside {
+            return Ok(true);
         }
-        if begin > position {
-            let why =
-                format!("the next transaction that it has begins at {file}:{begin}, and none at the place itself");
-            return Err(self.archive.no_such_place(format!("transaction at {file}:{position}"), why));
-        }
-        Ok(true)
+        let why =
+            format!("it has no transaction or event between two of them that begins there, the next is {here}:{begin}");
+        let wanted = format!("place {file}:{position}");
+        Err(self.archive.no_such_place(wanted, why))
     }
 
     /// Verifies the checksum of an event that was hidden until just now.
@@ -276,8 +287,9 @@ impl ArchiveReader {
             return Ok(false);
         }
         let path = self.archive.path_of(&file);
-        let mut blocks = EventBlocks::open(self.archive.fs(), &path, self.options, FIRST_EVENT_OFFSET)?;
-        let (limit, is_abandoned) = next_limit(&file, FIRST_EVENT_OFFSET, limit);
+        let opened = EventBlocks::open(self.archive.fs(), &path, self.options, FIRST_EVENT_OFFSET);
+        let mut blocks = opened.map_err(|error| self.archive.purged_or(error, &file))?;
+        let (limit, is_abandoned) = file.next_limit(FIRST_EVENT_OFFSET, limit);
         blocks.raise_limit(limit);
         self.is_abandoned = is_abandoned;
         self.blocks = Some(blocks);
@@ -292,7 +304,7 @@ impl ArchiveReader {
         let is_sealed = file.sealed_length().is_some();
         let visible = self.archive.visible_length(file);
         if visible > blocks.limit() {
-            let (limit, is_abandoned) = next_limit(file, blocks.limit(), visible);
+            let (limit, is_abandoned) = file.next_limit(blocks.limit(), visible);
             self.is_abandoned = is_abandoned;
             blocks.raise_limit(limit);
             return Ok(true);
@@ -355,18 +367,4 @@ impl ArchiveReader {
         let gtid = follower.tracker.gtid().map(|event| event.gtid);
         Ok(matches!(taken, Ok(Boundary::Begin | Boundary::Whole)) && gtid == record.gtid)
     }
-}
-
-/// The next place at or before `visible` where showing changes, seen from `offset`; and whether what lies before that place
-/// was abandoned.
-fn next_limit(file: &ArchiveFile, offset: u64, visible: u64) -> (u64, bool) {
-    for range in &file.abandoned {
-        if offset < range.start {
-            return (range.start.min(visible), false);
-        }
-        if offset < range.end {
-            return (range.end.min(visible), true);
-        }
-    }
-    (visible, false)
 }

@@ -157,7 +157,7 @@ fn scan_head(fs: &dyn FileSystem, path: &Path, mut start: Follower, length: u64)
     let mut scan = crate::scan::Scan::open(fs, path, FIRST_EVENT_OFFSET, length, true)?;
     match scan.step(&mut start)? {
         Ok(taken) => Ok(taken.is_some()),
-        Err(stop) if stop.is_torn => Ok(false),
+        Err(stop) if stop.is_torn => is_whole_after(fs, path, &start, stop.offset, length, std::iter::empty()),
         Err(stop) => Err(Error::corrupt(path, stop.offset)(stop.source)),
     }
 }
@@ -198,7 +198,8 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
     let mut scanned = scan_file(fs, &path, &file.start, length)?;
     if let Some(stop) = scanned.stop.take() {
         let hints = index.records.iter().map(|record| record.offset);
-        let was_durable = stop.offset < index.durable_end;
+        // A file without a head was never begun, and is gone by now.
+        let was_durable = stop.offset < index.durable_end || stop.offset == FIRST_EVENT_OFFSET;
         if was_durable || is_whole_after(fs, &path, &scanned.follower, stop.offset, length, hints)? {
             return Err(Error::corrupt(&path, stop.offset)(stop.source));
         }

@@ -121,19 +121,25 @@ pub(crate) fn is_whole_after(
             return Ok(true);
         }
     }
-    if follower.checksum() == spate_binlog::ChecksumAlgorithm::None {
+    let has_format = follower.format.is_some();
+    if has_format && follower.checksum() == spate_binlog::ChecksumAlgorithm::None {
         return follow_length(fs, path, follower, offset, length);
     }
     let file = fs.open_read(path).map_err(Error::io("open", path))?;
-    let mut window = vec![0; 1 << 20];
+    let mut window = vec![0; usize::try_from(length - offset).unwrap_or(usize::MAX).min(1 << 20)];
     let mut at = offset + 1;
     while at + (HEADER_LENGTH as u64) < length {
         let filled = file.read_at(at, &mut window).map_err(Error::io("read", path))?;
         let bytes = &window[..filled];
         for start in 0..filled.saturating_sub(HEADER_LENGTH) {
-            if is_gtid_event(&bytes[start..]) && is_transaction_at(fs, path, follower, at + start as u64, length)? {
+            // Without a format, the beginning of a transaction must do.
+            let begins = is_gtid_event(&bytes[start..]);
+            if begins && (!has_format || is_transaction_at(fs, path, follower, at + start as u64, length)?) {
                 return Ok(true);
             }
+        }
+        if at + filled as u64 >= length {
+            break;
         }
         // The last bytes of a window begin the next one, so no event falls between two.
         at += filled.saturating_sub(GTID_EVENT_LENGTH_MAX).max(1) as u64;

@@ -6,6 +6,7 @@ use spate_binlog::{Boundary, GtidPosition};
 
 use crate::archive::Archive;
 use crate::blocks::ReadOptions;
+use crate::follower::FIRST_EVENT_OFFSET;
 use crate::reader::{ArchiveReader, Shown};
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
@@ -139,6 +140,7 @@ impl Archive {
         position: u64,
         options: ReadOptions,
     ) -> Result<ArchiveReader> {
+        let position = position.max(FIRST_EVENT_OFFSET);
         let wanted = || format!("place {source_file}:{position}");
         let end = self.tail().received();
         if *end.source_file == *source_file && position > end.source_position {
@@ -161,7 +163,7 @@ impl Archive {
             };
             return Err(self.no_such_place(wanted(), names));
         };
-        let shown = Shown::FromSource { file: source_file.to_owned(), position };
+        let shown = Shown::FromSource { file: source_file.to_owned(), position, walked: 0 };
         Ok(self.reader_at(Some(file), shown, options))
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: `received` only moves from one transaction's end to a later one's, and everything before it is in the files.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub struct ArchiveFile {
     /// Length of the file once nothing is appended to it any more; [`OPEN`] before.
     sealed_length: AtomicU64,
     /// Ranges of transactions without an end, which readers walk over without showing them.
-    pub(crate) abandoned: Vec<std::ops::Range<u64>>,
+    abandoned: Mutex<Vec<Range<u64>>>,
 }
 
 const OPEN: u64 = u64::MAX;
@@ -30,7 +31,7 @@ impl ArchiveFile {
     pub(crate) fn new(ordinal: u64, name: &str, start: Follower) -> ArchiveFile {
         let source_name = Arc::clone(&start.source_file);
         let sealed_length = AtomicU64::new(OPEN);
-        ArchiveFile { ordinal, name: Arc::from(name), source_name, start, sealed_length, abandoned: Vec::new() }
+        ArchiveFile { ordinal, name: Arc::from(name), source_name, start, sealed_length, abandoned: Mutex::default() }
     }
 
     /// Its name in the archive's directory.
@@ -46,6 +47,24 @@ impl ArchiveFile {
     /// The seqno of the first transaction that begins in it (or would, if there is none yet).
     pub fn first_seqno(&self) -> u64 {
         self.start.seqno + 1
+    }
+
+    pub(crate) fn abandon(&self, range: Range<u64>) {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+    }
+
+    /// The next place at or before `visible` where abandoned events begin or end, seen from `offset`; and whether those up to
+    /// that place are abandoned.
+    pub(crate) fn next_limit(&self, offset: u64, visible: u64) -> (u64, bool) {
+        for range in self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if offset < range.start {
+                return (range.start.min(visible), false);
+            }
+            if offset < range.end {
+                return (range.end.min(visible), true);
+            }
+        }
+        (visible, false)
     }
 
     pub(crate) fn seal(&self, length: u64) {

@@ -79,6 +79,8 @@ fn a_reader_begins_anywhere() {
         }
         let seek = Seek::Source { file: file.name.clone(), position: 4 };
         assert_eq!(seqnos(archive, &seek).len(), if file.name == "bin.000001" { 7 } else { 3 });
+        let seek = Seek::Source { file: file.name.clone(), position: file.bytes.len() as u64 };
+        assert_eq!(seqnos(archive, &seek).len(), if file.name == "bin.000001" { 3 } else { 0 });
     }
 }
 
@@ -93,7 +95,10 @@ fn a_place_that_is_not_there_is_an_error_that_says_so() {
         (Seek::Seqno(9), "its transactions end at 7"),
         (source("bin.000009", 4), "it reaches from bin.000001 to bin.000002"),
         (source("bin.000002", 1 << 30), "it ends at bin.000002:"),
-        (source("bin.000001", files[0].transactions[1].0 as u64 + 1), "none at the place itself"),
+        (
+            source("bin.000001", files[0].transactions[1].0 as u64 + 1),
+            "no transaction or event between two of them that begins there",
+        ),
     ] {
         let error = transactions(archive, &seek).unwrap_err();
         assert!(matches!(error, Error::NoSuchPlace { .. }), "{error}");

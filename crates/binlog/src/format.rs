@@ -8,6 +8,9 @@ use crate::{Error, Result};
 const SERVER_VERSION_LENGTH: usize = 50;
 const WHAT: &str = "format description event";
 
+/// Bytes of the body before the list of event types: versions, time, header length.
+const FIXED_LENGTH: usize = 2 + SERVER_VERSION_LENGTH + 4 + 1;
+
 /// How the events after it are laid out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatDescription {
@@ -61,8 +64,16 @@ impl FormatDescription {
             1 => ChecksumAlgorithm::Crc32,
             other => return Err(Error::unsupported("checksum algorithm", other.to_string())),
         };
-        if checksum == ChecksumAlgorithm::Crc32 {
-            verify_crc32(event)?;
+        if let Err(mismatch) = verify_crc32(event) {
+            // The event always has a checksum. But a source that announces none zeroes these fields for a replica that connects
+            // in the middle of a file, without mending the checksum. (A flipped announcement must not pass for that.)
+            // Its own entry in the list of types says how long it is.
+            let is_patched = header.next_position == 0 || created_seconds == 0;
+            let own_entry = tail[..types].get(usize::from(EventType::FORMAT_DESCRIPTION.0) - 1);
+            let is_complete = own_entry == Some(&((FIXED_LENGTH + types) as u8));
+            if checksum == ChecksumAlgorithm::Crc32 || !is_patched || !is_complete || verifies_as_crc32(event) {
+                return Err(mismatch);
+            }
         }
         Ok(FormatDescription { server_version, created_seconds, post_header_lengths: tail[..types].to_vec(), checksum })
     }
@@ -118,6 +129,14 @@ fn knows_checksums(server_version: &str) -> bool {
     major > 5 || (major == 5 && minor >= minor_min)
 }
 
+/// True if the checksum of `event` is right once its algorithm says CRC32.
+fn verifies_as_crc32(event: &[u8]) -> bool {
+    let mut event = event.to_vec();
+    let algorithm = event.len() - CHECKSUM_LENGTH - 1;
+    event[algorithm] = 1;
+    verify_crc32(&event).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +166,37 @@ mod tests {
         for version in ["5.6.10-log", "5.5.68-MariaDB", "8.0.40", "9.7.0", "11.8.2-MariaDB"] {
             let event = description(version).encode(7, ChecksumAlgorithm::Crc32);
             assert!(FormatDescription::parse(&event).is_ok(), "{version}");
+        }
+    }
+
+    fn event(checksum: ChecksumAlgorithm, created_seconds: u32) -> Vec<u8> {
+        let mut post_header_lengths = vec![0; 171];
+        post_header_lengths[14] = 57 + 171;
+        let server_version = "10.11.19-MariaDB-log".into();
+        FormatDescription { server_version, created_seconds, post_header_lengths, checksum }.encode(1, checksum)
+    }
+
+    #[test]
+    fn an_announcement_of_no_checksums_is_believed_only_if_nothing_else_explains_it() {
+        let none = event(ChecksumAlgorithm::None, 7);
+        assert_eq!(FormatDescription::parse(&none).unwrap().checksum, ChecksumAlgorithm::None);
+        // A source zeroes the time without mending the checksum that it does not announce.
+        let mut patched = none.clone();
+        patched[71..75].fill(0);
+        assert_eq!(FormatDescription::parse(&patched).unwrap().checksum, ChecksumAlgorithm::None);
+        let mut flipped = event(ChecksumAlgorithm::Crc32, 0);
+        let algorithm = flipped.len() - 5;
+        flipped[algorithm] = 0;
+        assert!(FormatDescription::parse(&flipped).is_err());
+    }
+
+    #[test]
+    fn a_length_that_does_not_fit_the_list_of_types_is_refused() {
+        let event = event(ChecksumAlgorithm::Crc32, 0);
+        for length in 19..event.len() {
+            let mut shorter = event[..length].to_vec();
+            shorter[9..13].copy_from_slice(&(length as u32).to_le_bytes());
+            assert!(FormatDescription::parse(&shorter).is_err(), "{length}");
         }
     }
 }

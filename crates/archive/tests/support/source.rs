@@ -43,10 +43,12 @@ impl SourceFile {
     }
 
     pub fn format(&mut self, created_seconds: u32) {
+        let mut post_header_lengths = vec![0; 171];
+        post_header_lengths[14] = 57 + 171;
         let format = FormatDescription {
             server_version: "10.11.19-MariaDB-log".into(),
             created_seconds,
-            post_header_lengths: vec![0; 171],
+            post_header_lengths,
             checksum: self.checksum,
         };
         let mut event = format.encode(self.server_id, self.checksum);

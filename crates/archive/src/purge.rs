@@ -1,0 +1,105 @@
+//! Removes files that nobody needs any more.
+//!
+//! The list forgets a file, durably, before the file is removed, and remembers until then that it is to go: a crash in
+//! between leaves nothing that the next start would not finish.
+
+use spate_binlog::header::HEADER_LENGTH;
+use spate_binlog::{EventHeader, FILE_MAGIC};
+
+use crate::index::index_path;
+use crate::position::Applied;
+use crate::recovery::finish_purges;
+use crate::tail::ArchiveFile;
+use crate::writer::ArchiveWriter;
+use crate::{Error, Result};
+
+/// How much to keep of what everyone has applied. With neither bound, nothing of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Keep files as long as all together have at most so many bytes.
+    pub bytes_max: Option<u64>,
+    /// Keep files whose last transaction committed at most so many seconds ago.
+    pub age_seconds_max: Option<u64>,
+}
+
+/// What a purge removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Number of files.
+    pub files: usize,
+    /// Their length in bytes, without indexes.
+    pub bytes: u64,
+}
+
+impl ArchiveWriter {
+    /// Removes the oldest files that `retention` does not want (each bound alone is reason enough to remove), as long as they
+    /// hold nothing beyond `applied`. The last file always stays. `now_seconds` is the time since 1970.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: files that are left over are removed by the next purge or start. [`Error::SyncFailed`]: crash.
+    pub fn purge(&mut self, retention: &Retention, applied: Applied, now_seconds: u64) -> Result<Purged> {
+        self.check_usable()?;
+        let purged = self.find_purgeable(retention, applied, now_seconds)?;
+        if purged.files > 0 {
+            self.unlist(purged.files)?;
+        }
+        let finished = finish_purges(self.archive.fs(), self.archive.dir(), self.list.clone());
+        self.list = self.poison_if_fatal(finished)?;
+        Ok(purged)
+    }
+
+    fn find_purgeable(&self, retention: &Retention, applied: Applied, now_seconds: u64) -> Result<Purged> {
+        let files = self.archive.files();
+        let mut bytes_left = self.archive.total_bytes()?;
+        let mut purged = Purged::default();
+        for pair in files.windows(2) {
+            let (file, next) = (&pair[0], &pair[1]);
+            let length = self.archive.length_of(file)?;
+            let is_applied = next.start.seqno <= applied.0;
+            let is_too_much = retention.bytes_max.is_some_and(|maximum| bytes_left > maximum);
+            let is_too_old = match retention.age_seconds_max {
+                Some(maximum) => self.last_seconds(file)?.saturating_add(maximum) < now_seconds,
+                None => false,
+            };
+            let is_unwanted = *retention == Retention::default() || is_too_much || is_too_old;
+            if !is_applied || !is_unwanted {
+                break;
+            }
+            bytes_left -= length;
+            purged.files += 1;
+            purged.bytes += length;
+        }
+        Ok(purged)
+    }
+
+    /// When the last transaction of a file committed, or the file was begun if it has none.
+    fn last_seconds(&self, file: &ArchiveFile) -> Result<u64> {
+        if let Some(last) = self.archive.indexed_transactions(file).last() {
+            return Ok(u64::from(last.commit_seconds));
+        }
+        let mut header = [0; HEADER_LENGTH];
+        let offset = FILE_MAGIC.len() as u64;
+        self.archive.read_at(file, offset, &mut header)?;
+        let header = EventHeader::parse(&header).map_err(Error::corrupt(&self.archive.path_of(file), offset))?;
+        Ok(u64::from(header.timestamp_seconds))
+    }
+
+    /// Takes the first `count` files from the list. On a full disk their indexes, which can be rebuilt, make room for it.
+    fn unlist(&mut self, count: usize) -> Result<()> {
+        let mut list = self.list.clone();
+        list.purging.extend(list.files.drain(..count).map(|file| file.name));
+        let mut stored = list.store(self.archive.fs(), self.archive.dir());
+        if matches!(stored, Err(Error::DiskFull { .. })) {
+            for name in &list.purging {
+                let path = index_path(&self.archive.dir().join(name));
+                // What cannot be removed makes no room; the second attempt will say so.
+                let _ = self.archive.fs().remove(&path);
+            }
+            stored = list.store(self.archive.fs(), self.archive.dir());
+        }
+        self.poison_if_fatal(stored)?;
+        self.list = list;
+        self.archive.tail().update(|state| drop(state.files.drain(..count)));
+        Ok(())
+    }
+}

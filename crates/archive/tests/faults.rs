@@ -1,0 +1,464 @@
+//! The archive on a disk that fails: after any crash it is a prefix of what was sent, in whole transactions, with everything
+//! that was called durable; a full disk loses nothing; a flipped bit is never passed on.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use spate_archive::{ArchiveWriter, Error, Result, Seek, SyncPolicy};
+use spate_binlog::{ChecksumAlgorithm, GtidPosition};
+use support::faulty::{Fault, FaultyFileSystem};
+use support::source::SourceFile;
+use support::{DIR, Seen, open, transactions};
+
+/// Three files of transactions of various sizes, the last of which is being written.
+fn history(checksum: ChecksumAlgorithm) -> Vec<SourceFile> {
+    let mut position = GtidPosition::default();
+    let mut sequence = 0;
+    let mut files = Vec::new();
+    for number in 1..=3 {
+        let mut file = SourceFile::with_checksum(&format!("bin.00000{number}"), &position, checksum);
+        file.timestamp += number * 100;
+        for size in [10, 700, 40, 3000, 90] {
+            sequence += 1;
+            match size {
+                40 => file.statement(&format!("0-1-{sequence}"), "CREATE TABLE t (a INT)"),
+                _ => file.transaction(&format!("0-1-{sequence}"), size),
+            }
+        }
+        position = file.position.clone();
+        if number < 3 {
+            file.rotate(&format!("bin.00000{}", number + 1));
+        }
+        files.push(file);
+    }
+    files
+}
+
+/// What a reader sees of a history that was received without trouble.
+fn expected(files: &[SourceFile]) -> Vec<Seen> {
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    for file in files {
+        file.send(&mut writer).unwrap();
+    }
+    writer.flush().unwrap();
+    transactions(writer.archive(), &Seek::Earliest).unwrap()
+}
+
+/// Sends what the archive does not have yet, as a source would on a connection with the archive's GTID position, flushing
+/// every few events.
+fn send_rest(files: &[SourceFile], writer: &mut ArchiveWriter, flush_every: usize) -> Result<()> {
+    let reached = writer.end().gtid_position;
+    let mut count = 0;
+    let first = files.iter().rposition(|file| file.transactions.first().is_some_and(|&(_, gtid)| reached.covers(gtid)));
+    for file in &files[first.unwrap_or(0)..] {
+        writer.begin_file(&file.name, file.format_event())?;
+        let head = file.transactions[0].0;
+        let next = file.transactions.iter().find(|&&(_, gtid)| !reached.covers(gtid));
+        let from = next.map_or(file.bytes.len(), |&(offset, _)| offset);
+        let rotate = if next.is_none() { file.events.last().copied() } else { None };
+        for &offset in &file.events[1..] {
+            if offset >= head && offset < from && Some(offset) != rotate {
+                continue;
+            }
+            let number = file.events.binary_search(&offset).unwrap();
+            writer.append(file.event_at(number))?;
+            count += 1;
+            if count % flush_every == 0 {
+                writer.flush()?;
+            }
+        }
+        writer.flush()?;
+    }
+    writer.sync()
+}
+
+fn local(name: &str) -> PathBuf {
+    Path::new(DIR).join(name)
+}
+
+/// Opens the archive as after a restart and checks it against what was sent.
+fn check_prefix(fs: &FaultyFileSystem, all: &[Seen], durable: u64, context: &str) -> ArchiveWriter {
+    let writer = open(&fs.shared(), SyncPolicy::Always).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let seen = transactions(writer.archive(), &Seek::Earliest).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(seen, all[..seen.len()], "{context}");
+    assert!(seen.len() as u64 >= durable, "{context}: {durable} were durable, {} are left", seen.len());
+    assert_eq!(writer.end().seqno, seen.len() as u64, "{context}");
+    writer
+}
+
+#[test]
+fn a_crash_at_any_change_leaves_a_prefix_with_everything_durable_and_the_archive_goes_on() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let all = expected(&files);
+    for policy in [SyncPolicy::Always, SyncPolicy::Os] {
+        for at in 0.. {
+            let fs = FaultyFileSystem::default();
+            fs.fault_in(at, Fault::Crash);
+            let mut writer = match open(&fs.shared(), policy) {
+                Ok(writer) => writer,
+                Err(error) => panic!("an empty archive opens without a change: {error}"),
+            };
+            let sent = send_rest(&files, &mut writer, 3);
+            let durable = writer.archive().tail().durable().seqno;
+            for seed in 0..6u64 {
+                let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64;
+                let after = fs.after_crash(|bound| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    match seed {
+                        0 => 0,
+                        1 => bound - 1,
+                        _ => (random >> 33) as usize % bound,
+                    }
+                });
+                let context = format!("{policy:?}, crash at change {at}, seed {seed}");
+                let mut writer = check_prefix(&after, &all, durable, &context);
+                send_rest(&files, &mut writer, 3).unwrap_or_else(|error| panic!("{context}: {error}"));
+                assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all, "{context}");
+                for file in &files {
+                    assert!(after.read(&local(&file.name)).unwrap() == file.bytes, "{context}");
+                }
+            }
+            if sent.is_ok() {
+                assert_eq!(durable, all.len() as u64);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_during_recovery_is_recovered_from() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let all = expected(&files);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    send_rest(&files, &mut writer, 1000).unwrap();
+    drop(writer);
+    let last = local("bin.000003");
+    let torn = fs.read(&last).unwrap();
+    for at in 0.. {
+        // The last transaction is torn and no index says that it was durable.
+        let fs = fs.after_crash(|bound| bound - 1);
+        fs.overwrite(&last, torn[..torn.len() - 5].to_vec());
+        fs.delete(&local("bin.000003.index"));
+        fs.delete(&local("bin.000001.index"));
+        fs.fault_in(at, Fault::Crash);
+        let opened = open(&fs.shared(), SyncPolicy::Os);
+        let is_done = opened.is_ok();
+        drop(opened);
+        for choice in [0, usize::MAX] {
+            let after = fs.after_crash(|bound| choice.min(bound - 1));
+            check_prefix(&after, &all, 14, &format!("crash at change {at} of recovery, {choice}"));
+        }
+        if is_done {
+            assert!(at > 3, "recovery makes changes");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_the_same_call_succeeds_when_there_is_room() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let all = expected(&files);
+    for room in [0, 1, 63, 64, 1000, 5000] {
+        for at in 0..40 {
+            let fs = FaultyFileSystem::default();
+            let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+            fs.fault_in(at, Fault::DiskFull(room));
+            let retry = |writer: &mut ArchiveWriter, call: &mut dyn FnMut(&mut ArchiveWriter) -> Result<()>| {
+                if let Err(error) = call(writer) {
+                    assert!(matches!(error, Error::DiskFull { .. }) && error.is_transient(), "{error}");
+                    let received = writer.archive().tail().received().seqno;
+                    let seen = transactions(writer.archive(), &Seek::Earliest).unwrap();
+                    assert_eq!(seen, all[..received as usize]);
+                    fs.heal();
+                    call(writer).unwrap();
+                }
+            };
+            for file in &files {
+                retry(&mut writer, &mut |writer| writer.begin_file(&file.name, file.format_event()));
+                for event in file.events_from(0) {
+                    retry(&mut writer, &mut |writer| writer.append(event).map(drop));
+                }
+                retry(&mut writer, &mut ArchiveWriter::flush);
+            }
+            assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all);
+            for file in &files {
+                assert!(fs.read(&local(&file.name)).unwrap() == file.bytes, "room {room}, at {at}");
+            }
+            drop(writer);
+            check_prefix(&fs, &all, all.len() as u64, "after a full disk");
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_is_fatal_and_nothing_more_is_taken() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let mut failures = 0;
+    for at in 0..60 {
+        let fs = FaultyFileSystem::default();
+        let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+        fs.fault_in(at, Fault::SyncFails);
+        let Err(error) = send_rest(&files, &mut writer, 3) else { continue };
+        failures += 1;
+        assert!(matches!(error, Error::SyncFailed { .. }) && error.is_fatal() && !error.is_transient(), "{error}");
+        let durable = writer.archive().tail().durable();
+        let again = [writer.flush(), writer.sync(), writer.append(files[0].event_at(1)).map(drop)];
+        for error in again.into_iter().chain([writer.begin_file("bin.000009", files[0].format_event())]) {
+            assert!(matches!(error, Err(Error::Poisoned { .. })), "{error:?}");
+        }
+        assert_eq!(writer.archive().tail().durable(), durable);
+    }
+    assert!(failures > 30, "{failures}");
+}
+
+#[test]
+fn every_flipped_bit_is_found_by_readers_at_its_event() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let all = expected(&files);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    send_rest(&files, &mut writer, 1000).unwrap();
+    let file = &files[1];
+    for bit in (0..file.bytes.len() * 8).step_by(5) {
+        let mut flipped = file.bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs.overwrite(&local(&file.name), flipped);
+        let number = file.events.iter().rposition(|&begin| begin <= bit / 8);
+        let offset = number.map_or(0, |number| file.events[number]);
+        // A format description that says "in use" is none the worse for it.
+        if bit == (file.events[0] + 17) * 8 {
+            assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all);
+            continue;
+        }
+        let error = transactions(writer.archive(), &Seek::Earliest).unwrap_err();
+        let Error::Corrupt { path, offset: found, .. } = &error else { panic!("bit {bit}: {error}") };
+        assert_eq!((path.as_path(), *found), (local(&file.name).as_path(), offset as u64), "bit {bit}: {error}");
+    }
+}
+
+#[test]
+fn damage_that_no_crash_explains_stops_the_start_and_names_the_place() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    send_rest(&files, &mut writer, 1000).unwrap();
+    drop(writer);
+    let file = &files[2];
+    let last_transaction = file.transactions.last().unwrap().0;
+    for has_index in [true, false] {
+        for bit in (0..file.bytes.len() * 8).step_by(3) {
+            let fs = fs.after_crash(|bound| bound - 1);
+            let mut flipped = file.bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            fs.overwrite(&local(&file.name), flipped);
+            if !has_index {
+                fs.delete(&local(&format!("{}.index", file.name)));
+            }
+            let number = file.events.iter().rposition(|&begin| begin <= bit / 8);
+            let offset = number.map_or(0, |number| file.events[number]);
+            let opened = open(&fs.shared(), SyncPolicy::Os);
+            match opened {
+                Err(Error::Corrupt { path, offset: found, .. }) => {
+                    assert_eq!((path, found), (local(&file.name), offset as u64), "bit {bit}");
+                }
+                Err(error) => panic!("bit {bit}: {error}"),
+                // Without a witness, a bad last transaction cannot be told from one that a crash tore.
+                Ok(_) if !has_index && offset >= last_transaction => {}
+                Ok(_) if bit == (file.events[0] + 17) * 8 => {}
+                Ok(_) => panic!("bit {bit} at offset {offset} went unnoticed, index: {has_index}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_lost_what_was_durable_stops_the_start() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    drop(writer);
+    for length in 0..files[2].bytes.len() {
+        let fs = fs.after_crash(|bound| bound - 1);
+        fs.overwrite(&local("bin.000003"), files[2].bytes[..length].to_vec());
+        let error = open(&fs.shared(), SyncPolicy::Always).unwrap_err();
+        assert!(matches!(error, Error::Inconsistent { .. }), "{length}: {error}");
+        assert!(error.to_string().contains("bin.000003"), "{error}");
+    }
+}
+
+#[test]
+fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    drop(writer);
+    for file in &files {
+        let path = local(&format!("{}.index", file.name));
+        let live = fs.read(&path).unwrap();
+        assert_eq!(live.len(), 64 * 6, "a header and five records");
+        let mut damages = vec![None, Some(Vec::new()), Some(vec![7; 1000])];
+        damages.extend((1..live.len()).step_by(29).map(|length| Some(live[..length].to_vec())));
+        damages.extend((0..live.len()).map(|at| {
+            let mut flipped = live.clone();
+            flipped[at] ^= 0x10;
+            Some(flipped)
+        }));
+        let mut longer = live.clone();
+        longer.extend_from_slice(&live[64..128]);
+        damages.push(Some(longer));
+        for damage in damages {
+            match &damage {
+                None => fs.delete(&path),
+                Some(bytes) => fs.overwrite(&path, bytes.clone()),
+            }
+            drop(open(&fs.shared(), SyncPolicy::Always).unwrap());
+            assert_eq!(fs.read(&path).unwrap(), live, "{damage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stale_index_leads_no_reader_astray() {
+    let files = history(ChecksumAlgorithm::Crc32);
+    let all = expected(&files);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    // An index of another file with as many transactions, its first seqno made to fit by the same way of writing.
+    let mut other = SourceFile::new("bin.000001", &GtidPosition::default());
+    for sequence in 1..=5 {
+        other.transaction(&format!("0-1-{sequence}"), 123);
+    }
+    let other_fs = FaultyFileSystem::default();
+    let mut other_writer = open(&other_fs.shared(), SyncPolicy::Always).unwrap();
+    other.send(&mut other_writer).unwrap();
+    other_writer.sync().unwrap();
+    fs.overwrite(&local("bin.000001.index"), other_fs.read(&local("bin.000001.index")).unwrap());
+    for seqno in 1..=15 {
+        let seen = transactions(writer.archive(), &Seek::Seqno(seqno)).unwrap();
+        assert_eq!(seen, all[seqno as usize - 1..], "from {seqno}");
+    }
+}
+
+#[test]
+fn files_without_checksums_recover_too() {
+    let files = history(ChecksumAlgorithm::None);
+    let all = expected(&files);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    drop(writer);
+    fs.delete(&local("bin.000003.index"));
+    for length in (0..files[2].bytes.len()).rev().step_by(7) {
+        let fs = fs.after_crash(|bound| bound - 1);
+        fs.overwrite(&local("bin.000003"), files[2].bytes[..length].to_vec());
+        check_prefix(&fs, &all, 10, &format!("{length} bytes"));
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send(usize),
+    Flush,
+    Sync,
+    Disconnect,
+    Crash(Vec<usize>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (1usize..12).prop_map(Step::Send),
+        4 => Just(Step::Flush),
+        2 => Just(Step::Sync),
+        2 => Just(Step::Disconnect),
+        1 => prop::collection::vec(0usize..10_000, 40).prop_map(Step::Crash),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// A source that is disconnected and a machine that stops at random moments: nothing durable is lost, nothing is doubled,
+    /// and in the end the archive is the source's history.
+    #[test]
+    fn whatever_happens_the_archive_is_a_prefix_and_ends_complete(steps in steps(), buffer in 1usize..4000) {
+        let files = history(ChecksumAlgorithm::Crc32);
+        let all = expected(&files);
+        let mut fs = FaultyFileSystem::default();
+        let open_small = |fs: &FaultyFileSystem| {
+            let options = spate_archive::WriterOptions { buffer_bytes_max: buffer, ..support::options(SyncPolicy::Os) };
+            ArchiveWriter::open(fs.shared(), Path::new(DIR), options).unwrap()
+        };
+        let mut writer = open_small(&fs);
+        let mut stream = stream_from(&files, &writer);
+        for step in steps {
+            match step {
+                Step::Send(count) => for _ in 0..count {
+                    match stream.pop() {
+                        Some(Sent::Begin(file)) => writer.begin_file(&files[file].name, files[file].format_event()).unwrap(),
+                        Some(Sent::Event(file, number)) => drop(writer.append(files[file].event_at(number)).unwrap()),
+                        None => {}
+                    }
+                },
+                Step::Flush => writer.flush().unwrap(),
+                Step::Sync => writer.sync().unwrap(),
+                Step::Disconnect => {
+                    writer.discard_partial_transaction().unwrap();
+                    stream = stream_from(&files, &writer);
+                }
+                Step::Crash(choices) => {
+                    let durable = writer.archive().tail().durable().seqno;
+                    drop(writer);
+                    let mut choices = choices.into_iter().cycle();
+                    fs = fs.after_crash(|bound| choices.next().unwrap_or(0) % bound);
+                    drop(check_prefix(&fs, &all, durable, "crash"));
+                    writer = open_small(&fs);
+                    stream = stream_from(&files, &writer);
+                }
+            }
+        }
+        writer.discard_partial_transaction().unwrap();
+        send_rest(&files, &mut writer, 5).unwrap();
+        prop_assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all);
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Sent {
+    Begin(usize),
+    Event(usize, usize),
+}
+
+/// What a source sends to a replica at the writer's end, last thing first.
+fn stream_from(files: &[SourceFile], writer: &ArchiveWriter) -> Vec<Sent> {
+    let reached = writer.end().gtid_position;
+    let mut stream = Vec::new();
+    let covers_first = |file: &SourceFile| reached.covers(file.transactions[0].1);
+    let first = files.iter().rposition(covers_first).unwrap_or(0);
+    for (index, file) in files.iter().enumerate().skip(first) {
+        stream.push(Sent::Begin(index));
+        let mut is_wanted = true;
+        for number in 1..file.events.len() {
+            let offset = file.events[number];
+            if let Ok(at) = file.transactions.binary_search_by_key(&offset, |&(begin, _)| begin) {
+                is_wanted = !reached.covers(file.transactions[at].1);
+            } else if number + 1 == file.events.len() && index + 1 < files.len() {
+                is_wanted = true;
+            }
+            if is_wanted {
+                stream.push(Sent::Event(index, number));
+            }
+        }
+    }
+    stream.reverse();
+    stream
+}
