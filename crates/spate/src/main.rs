@@ -1,2 +1,64 @@
-//! The `spate` command.
-fn main() {}
+//! The `spate` command: replication, its status, comparison, the archive, and the laboratory.
+
+mod archive;
+mod arguments;
+mod progress_line;
+mod replicate;
+mod signals;
+mod status;
+mod status_socket;
+mod verify;
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{ArchiveCommand, Arguments, Command};
+
+/// What a command ends with when it did not do what it should.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Command::Replicate(options) => replicate::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Verify(options) => verify::run(&options),
+        Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
+        Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
+        Command::Lab { command } => spate_lab::run(command).map_err(Failure::from),
+    };
+    done.unwrap_or_else(|failure| {
+        say(&format!("spate: {}", describe(failure.as_ref())));
+        ExitCode::FAILURE
+    })
+}
+
+/// The error and its causes, each said once.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            let _always_fits = write!(text, ": {message}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// A line for people, on standard error. Nobody there to read it is no reason to fail.
+fn say(line: &str) {
+    let _unheard = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A line of the result, on standard output.
+///
+/// # Errors
+/// The reader is gone.
+fn print(text: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{text}")
+}

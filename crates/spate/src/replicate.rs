@@ -1,0 +1,72 @@
+//! `spate replicate`.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use spate_replica::intake::IntakeOptions;
+use spate_replica::status::Status;
+use spate_replica::{InterruptedStatement, ReplicateOptions};
+
+use crate::arguments::{Outcome, ReplicateArguments};
+use crate::status_socket::StatusSocket;
+use crate::{Failure, print, progress_line, say, signals};
+
+pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
+    let archiving = &arguments.archiving;
+    let options = ReplicateOptions {
+        intake: IntakeOptions {
+            source: arguments.source.endpoint()?,
+            server_id: archiving.server_id(),
+            semi_sync: archiving.semi_sync,
+        },
+        replica: arguments.replica.endpoint()?,
+        archive_dir: archiving.archive.clone(),
+        sync: archiving.archive_sync,
+        start: archiving.start.clone(),
+        until: archiving.until.clone().unwrap_or_default(),
+        limits: arguments.limits(),
+        without_replica_binlog: arguments.no_replica_binlog,
+        interrupted: arguments.interrupted_statement.map(|outcome| match outcome {
+            Outcome::Done => InterruptedStatement::Done,
+            Outcome::Repeat => InterruptedStatement::Repeat,
+        }),
+    };
+    let stop = signals::stop_flag()?;
+    let line = progress_line::line();
+    let told = line.clone();
+    let notify = move |stage: &str, message: &str| told.suspend(|| say(&format!("spate {stage}: {message}")));
+    let status = Status::new(options.intake.source.to_string(), options.replica.to_string(), Box::new(notify));
+    std::fs::create_dir_all(&options.archive_dir)
+        .map_err(|error| format!("cannot make the archive's directory {}: {error}", options.archive_dir.display()))?;
+    let socket = StatusSocket::listen(&options.archive_dir)
+        .map_err(|error| format!("cannot offer the status in {}: {error}", options.archive_dir.display()))?;
+    let over = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let serving = scope.spawn(|| socket.serve(&status, &over));
+        let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
+        let done = spate_replica::replicate(&options, &status, &stop);
+        over.store(true, Ordering::Release);
+        serving.thread().unpark();
+        drawing.thread().unpark();
+        done
+    });
+    if archiving.json {
+        print(&serde_json::to_string(&status.report())?)?;
+    }
+    done?;
+    if !archiving.json && (status.has_reached_end() || stop.load(Ordering::Acquire)) {
+        let report = status.report();
+        say(&format!(
+            "applied {} transactions ({} row changes, {} net) in {} batches, up to GTID position {} ({}:{})",
+            report.transactions,
+            report.row_changes,
+            report.net_row_changes,
+            report.batches,
+            report.applied.gtid,
+            report.applied.file,
+            report.applied.position,
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}

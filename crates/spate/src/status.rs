@@ -1,0 +1,71 @@
+//! `spate status`.
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use spate_replica::status::{PositionStatus, StatusReport};
+
+use crate::arguments::StatusArguments;
+use crate::{Failure, print, status_socket};
+
+pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+    let report = status_socket::ask(&arguments.archive).map_err(|error| {
+        let dir = arguments.archive.display();
+        format!("no spate replicate answers for the archive in {dir} ({error}): is it running, with this --archive?")
+    })?;
+    if arguments.json {
+        print(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&text(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(report: &StatusReport) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    let mut row = |name: &str, value: String| {
+        table.add_row([name.to_owned(), value]);
+    };
+    row("source", report.source.clone());
+    row("replica", report.replica.clone());
+    row("intake", report.intake.clone());
+    row("applier", report.applier.clone());
+    row("received", place(&report.received));
+    row("durable", place(&report.durable));
+    row("applied", place(&report.applied));
+    row("lag", format!("{:.1} s, {} transactions", report.lag_seconds, report.lag_transactions));
+    row(
+        "rates",
+        format!(
+            "{:.0} transactions/s, {:.0} row changes/s, {:.1} MB/s received",
+            report.transactions_per_second,
+            report.row_changes_per_second,
+            report.received_bytes_per_second / 1e6
+        ),
+    );
+    let batch = &report.last_batch;
+    row(
+        "last batch",
+        format!(
+            "{} transactions, {} row changes, {} net, {:.1} ms",
+            batch.transactions, batch.row_changes, batch.net_row_changes, batch.milliseconds
+        ),
+    );
+    row(
+        "since start",
+        format!(
+            "{} transactions, {} row changes, {} net, {} batches in {:.0} s",
+            report.transactions, report.row_changes, report.net_row_changes, report.batches, report.uptime_seconds
+        ),
+    );
+    for error in &report.errors {
+        row(&format!("{} says", error.stage), error.message.clone());
+    }
+    table.to_string()
+}
+
+fn place(position: &PositionStatus) -> String {
+    let gtid = if position.gtid.is_empty() { "-" } else { &position.gtid };
+    if position.file.is_empty() { gtid.to_owned() } else { format!("{gtid}  {}:{}", position.file, position.position) }
+}
