@@ -1,9 +1,9 @@
 //! The demonstration: a replica that is a minute behind, caught up by the server itself and by Spate from the same frozen
 //! copy; then Spate follows a live load.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::contender::{Contender, NativeMode};
 use crate::follower::{Follower, LivePlan, LiveResult};
@@ -16,6 +16,7 @@ use crate::spate_program::SpateProgram;
 use crate::steady;
 use crate::version::ServerBinaries;
 use crate::workload::{Shape, Workload};
+use crate::{Error, Result};
 
 /// The replica is away for this long.
 const BEHIND_SECONDS: u64 = 60;
@@ -53,7 +54,7 @@ impl DemoResult {
 ///
 /// # Errors
 /// Those of the servers, the load and the contenders.
-pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&std::path::Path>) -> Result<DemoResult> {
+pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Result<DemoResult> {
     let (begun, screen, work) = (Instant::now(), Screen::default(), home.work()?);
     let shape = Shape::new(Workload::Cached, None, None, Some(BUFFER_POOL_MIB));
     let plan = RacePlan {
@@ -85,7 +86,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&std::path::P
     result.rank();
     screen::print(&format!("\n{}\n{}", result.summary(), result.to_table()));
     if let Some(why) = failure {
-        return Err(crate::Error::ReplicationStopped { contender: "spate".into(), why });
+        return Err(Error::ContenderFailed { contender: "spate".into(), why });
     }
 
     screen.note(&format!(

@@ -108,6 +108,14 @@ pub enum Error {
         /// The server's message.
         why: String,
     },
+    /// A contender did not do what was to be shown, and what comes next needs it.
+    #[error("{contender} did not catch up, so there is nothing more to show: {why}")]
+    ContenderFailed {
+        /// Which contender.
+        contender: String,
+        /// Its own error.
+        why: String,
+    },
     /// A named sandbox cannot be used as asked.
     #[error("sandbox '{name}': {why}")]
     Sandbox {

@@ -263,3 +263,95 @@ impl Sampler {
         self.peak_resident_bytes.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A program that is a shell script, in place of `spate`.
+    fn program(directory: &Path, script: &str) -> SpateProgram {
+        let path = directory.join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        SpateProgram {
+            path,
+            source: "spate@127.0.0.1:1".into(),
+            source_password: "hush".into(),
+            replica: "root@/socket".into(),
+            directory: directory.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_the_documented_one_and_the_password_is_not_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = program(directory.path(), "echo \"$@\"; test \"$SPATE_SOURCE_PASSWORD\" = hush");
+        program.replicate(Some("0-1-2"), Some("0-1-9"), &["--semi-sync".into()]).unwrap().wait(LIMIT).unwrap();
+        let archive = directory.path().join("archive");
+        assert_eq!(
+            std::fs::read_to_string(directory.path().join("spate-replicate.log")).unwrap().trim(),
+            format!(
+                "replicate --source spate@127.0.0.1:1 --replica root@/socket --archive {} --start gtid:0-1-2 \
+                 --until gtid:0-1-9 --semi-sync",
+                archive.display()
+            )
+        );
+        program.fetch("0-1-2", LIMIT).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(directory.path().join("spate-fetch.log")).unwrap().trim(),
+            format!(
+                "archive fetch --source spate@127.0.0.1:1 --archive {} --start gtid:0-1-2 --until caught-up",
+                archive.display()
+            )
+        );
+    }
+
+    #[test]
+    fn what_it_used_is_measured_up_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let usage = program(directory.path(), busy).verify(LIMIT).unwrap();
+        assert!(usage.cpu >= Duration::from_millis(20), "{usage:?}");
+        assert!(usage.wall >= usage.cpu / 2, "{usage:?}");
+        assert!(usage.peak_resident_bytes > 100_000, "{usage:?}");
+    }
+
+    #[test]
+    fn a_failure_shows_its_last_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = program(directory.path(), "echo 'duplicate key in 0-1-7' >&2; exit 3");
+        let message = program.verify(LIMIT).unwrap_err().to_string();
+        assert!(message.contains("`spate verify` failed") && message.contains("duplicate key in 0-1-7"), "{message}");
+        assert!(!message.contains("hush"), "{message}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_given_up_and_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let running = program(directory.path(), "exec sleep 600").replicate(None, None, &[]).unwrap();
+        let process = running.process();
+        assert!(matches!(running.wait(Duration::from_millis(50)), Err(Error::TimedOut { .. })));
+        assert!(!process.is_running());
+    }
+
+    #[test]
+    fn a_program_that_is_asked_to_stop_must_end_with_success() {
+        let directory = tempfile::tempdir().unwrap();
+        let waits = |answer| format!("trap '{answer}' TERM; echo ready; while :; do sleep 0.01; done");
+        for (answer, is_success) in [("exit 0", true), ("exit 1", false)] {
+            let program = program(directory.path(), &waits(answer));
+            let mut running = program.replicate(None, None, &[]).unwrap();
+            let log = directory.path().join("spate-replicate.log");
+            let deadline = Instant::now() + LIMIT;
+            while !tail_of(&log).contains("ready") && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            running.check_running().unwrap();
+            assert_eq!(running.stop().is_ok(), is_success, "{answer}");
+        }
+    }
+}

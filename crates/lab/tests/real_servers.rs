@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use spate_lab::backlog::BacklogPlan;
 use spate_lab::contender::Contender;
+use spate_lab::follower::LivePlan;
 use spate_lab::home::LabHome;
 use spate_lab::race::{BacklogPlace, Race, RacePlan};
 use spate_lab::sandbox::{Lifetime, Sandbox, create_account, pristine_data, random_password};
 use spate_lab::sandbox_registry;
 use spate_lab::screen::Screen;
 use spate_lab::server_options::{Durability, ServerOptions};
+use spate_lab::steady;
 use spate_lab::version::ServerVersion;
 use spate_lab::workload::{Shape, Workload};
 
@@ -151,4 +153,21 @@ fn native_contenders_race_and_differences_are_found() {
     let result = race.run(&contenders[..1], work.path()).unwrap();
     assert_eq!(result.contenders[0].different_tables, ["bench1.sbtest1"]);
     assert!(!result.all_identical());
+}
+
+#[test]
+fn the_lag_under_a_live_load_is_measured() {
+    let (home, binaries) = (home(), ServerVersion::installed().unwrap());
+    let work = home.work().unwrap();
+    let shape = Shape::new(Workload::Cached, Some(1), Some(500), Some(32));
+    let plan = LivePlan { shape, rate: 100, warm_up_seconds: 1, seconds: 2 };
+    let follower = "native:2:conservative".parse().unwrap();
+    let result = steady::measure(&home, &binaries, &follower, &plan, work.path(), &Screen::default()).unwrap();
+    assert!(result.identical, "{result:?}");
+    assert!(result.achieved_rate > 20.0, "{result:?}");
+    let lag = result.lag;
+    assert!(lag.commit_to_visible_ms.count > 10, "{result:?}");
+    assert!(lag.insert_to_visible_ms.p50 >= lag.commit_to_visible_ms.p50, "{result:?}");
+    assert!(lag.commit_to_visible_ms.p50 <= lag.commit_to_visible_ms.p99, "{result:?}");
+    assert_eq!(result.spate_cpu_cores, None);
 }
