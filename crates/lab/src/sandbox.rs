@@ -385,7 +385,7 @@ fn socket_path(directory: &Path) -> Result<PathBuf> {
     Ok(elsewhere.join("s"))
 }
 
-/// Removes the directory that [`socket_path`] made elsewhere, if it did.
+/// Removes the directory that the socket is in when it is not in the sandbox, if there is one.
 pub fn remove_socket_directory(directory: &Path) {
     if let Ok(elsewhere) = fs::read_to_string(directory.join(SOCKET_MARKER)) {
         let _ = fs::remove_dir_all(elsewhere);
