@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
+use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_SUPPRESS_USE, FLAG_THREAD_SPECIFIC};
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
 use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, compressed, table_map};
@@ -303,7 +303,8 @@ impl BatchBuilder {
         self.cut();
         let statement = Statement {
             timestamp_seconds: header.timestamp_seconds,
-            database: query.database.to_vec(),
+            // CREATE and DROP DATABASE name as default what need not exist.
+            database: if header.flags & FLAG_SUPPRESS_USE == 0 { query.database.to_vec() } else { vec![] },
             status: StatusVariables::parse(query.status)?,
             context: std::mem::take(&mut self.context),
             sql: query.statement.to_vec(),

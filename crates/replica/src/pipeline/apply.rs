@@ -51,14 +51,14 @@ impl<'a> Applier<'a> {
         self.connection.execute(b"SET SESSION autocommit=0")?;
         while let Ok(command) = self.input.recv() {
             match command {
-                Command::Execute { sql, change } => {
+                Command::Execute { sql, statements, change } => {
                     self.begin();
-                    self.send(&sql, change)?;
+                    self.send(&sql, statements, change)?;
                 }
-                Command::Commit { sql, end, oldest_seconds, row_changes, net_row_changes } => {
+                Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     let began = self.begin();
                     self.status.applying(oldest_seconds);
-                    self.commit(&sql)?;
+                    self.commit(&sql, statements)?;
                     let milliseconds = began.elapsed().as_secs_f64() * 1e3;
                     self.committed(end, row_changes, net_row_changes, milliseconds);
                 }
@@ -78,11 +78,11 @@ impl<'a> Applier<'a> {
         *self.began.get_or_insert_with(Instant::now)
     }
 
-    fn send(&mut self, sql: &[u8], change: Option<Change>) -> Result<()> {
+    fn send(&mut self, sql: &[u8], statements: usize, change: Option<Change>) -> Result<()> {
         while self.connection.in_flight() >= IN_FLIGHT_MAX {
             self.receive()?;
         }
-        self.connection.send_query(sql)?;
+        self.connection.send_statements(sql, statements)?;
         self.changes.push_back(change);
         Ok(())
     }
@@ -93,11 +93,12 @@ impl<'a> Applier<'a> {
         answer.map(drop).map_err(|error| refused(error, change))
     }
 
-    fn commit(&mut self, sql: &[u8]) -> Result<()> {
+    fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
         while self.connection.in_flight() > 0 {
             self.receive()?;
         }
-        self.connection.execute(sql).map(drop).map_err(|error| refused(error, None))
+        self.connection.send_statements(sql, statements)?;
+        self.connection.receive_result().map(drop).map_err(|error| refused(error, None))
     }
 
     fn barrier(&mut self, intent: &str, statement: &[Vec<u8>; 3], fulfil: &str, change: Change) -> Result<()> {

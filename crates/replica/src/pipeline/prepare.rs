@@ -28,11 +28,20 @@ pub(crate) enum Command {
     /// Execute this within the open transaction. Nothing of it commits.
     Execute {
         sql: Vec<u8>,
+        /// How many statements it holds.
+        statements: usize,
         /// What it does; only while a failed batch is being taken apart.
         change: Option<Change>,
     },
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
-    Commit { sql: Vec<u8>, end: PartEnd, oldest_seconds: u32, row_changes: u64, net_row_changes: u64 },
+    Commit {
+        sql: Vec<u8>,
+        statements: usize,
+        end: PartEnd,
+        oldest_seconds: u32,
+        row_changes: u64,
+        net_row_changes: u64,
+    },
     /// Execute a statement that commits by itself.
     Barrier { intent: String, statement: [Vec<u8>; 3], fulfil: String, end: PartEnd, change: Change },
 }
@@ -61,6 +70,8 @@ pub(crate) struct Preparer {
 #[derive(Default)]
 struct Pending {
     sql: Vec<u8>,
+    /// How many statements `sql` holds.
+    statements: usize,
     row_changes: u64,
     net_row_changes: u64,
     has_format: bool,
@@ -94,7 +105,7 @@ impl Preparer {
             let format = part.format.encode(part.server_id, ChecksumAlgorithm::None);
             let mut sql = Vec::new();
             append_binlog(&mut sql, &format);
-            self.send(Command::Execute { sql, change: None })?;
+            self.send(Command::Execute { sql, statements: 1, change: None })?;
         }
         if let Some(end) = part.end.as_ref().filter(|end| end.is_barrier) {
             return self.barrier(&part, end);
@@ -112,11 +123,20 @@ impl Preparer {
             self.flush(pending, None)?;
         }
         let mut sql = std::mem::take(&mut pending.sql);
+        // The update of the checkpoint, and COMMIT.
+        let statements = std::mem::take(&mut pending.statements) + 2;
         sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
         sql.extend_from_slice(b";COMMIT");
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
-        self.send(Command::Commit { sql, end, oldest_seconds: part.oldest_seconds, row_changes, net_row_changes })
+        self.send(Command::Commit {
+            sql,
+            statements,
+            end,
+            oldest_seconds: part.oldest_seconds,
+            row_changes,
+            net_row_changes,
+        })
     }
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
@@ -154,7 +174,7 @@ impl Preparer {
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
         for sql in statement_sql(statement, &self.collations) {
-            self.send(Command::Execute { sql, change: change.clone() })?;
+            self.send(Command::Execute { sql, statements: 0, change: change.clone() })?;
         }
         Ok(())
     }
@@ -199,7 +219,8 @@ impl Preparer {
         if sql.len() >= self.max_allowed_packet {
             return Err(Error::PacketTooLarge { bytes: sql.len(), max_allowed_packet: self.max_allowed_packet });
         }
-        self.send(Command::Execute { sql, change })
+        let statements = std::mem::take(&mut pending.statements);
+        self.send(Command::Execute { sql, statements, change })
     }
 
     fn send(&self, command: Command) -> Result<()> {

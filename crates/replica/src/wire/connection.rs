@@ -56,9 +56,17 @@ pub struct Connection {
     link: Link,
     greeting: Greeting,
     answer: Answer,
-    /// For each statement in flight, the sequence number that its answer begins with.
-    in_flight: VecDeque<u8>,
+    in_flight: VecDeque<InFlight>,
     unusable: bool,
+}
+
+/// What was sent and not answered.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    /// The sequence number that its answer begins with.
+    first: u8,
+    /// How many statements it is known to hold; 0 if the server's flags are to say.
+    statements: usize,
 }
 
 impl Connection {
@@ -179,11 +187,25 @@ impl Connection {
     /// # Errors
     /// As [`Connection::send_query`].
     pub fn send_query_parts(&mut self, parts: &[&[u8]]) -> Result<()> {
+        self.send_parts(parts, 0)
+    }
+
+    /// Sends so many statements, separated by semicolons. The number is needed when there is a `BINLOG` among them: MariaDB
+    /// forgets to say in its answer that more results follow.
+    ///
+    /// # Errors
+    /// As [`Connection::send_query`].
+    pub fn send_statements(&mut self, sql: &[u8], statements: usize) -> Result<()> {
+        self.send_parts(&[sql], statements)
+    }
+
+    fn send_parts(&mut self, parts: &[&[u8]], statements: usize) -> Result<()> {
         let first = self.send(COM_QUERY, parts)?;
         if self.in_flight.is_empty() {
             self.link.expect_sequence(Some(first));
+            self.answer.expect_statements(statements);
         }
-        self.in_flight.push_back(first);
+        self.in_flight.push_back(InFlight { first, statements });
         Ok(())
     }
 
@@ -239,8 +261,9 @@ impl Connection {
 
     fn end_answer(&mut self) {
         self.in_flight.pop_front();
-        if let Some(first) = self.in_flight.front() {
-            self.link.expect_sequence(Some(*first));
+        if let Some(next) = self.in_flight.front() {
+            self.link.expect_sequence(Some(next.first));
+            self.answer.expect_statements(next.statements);
         }
     }
 

@@ -138,6 +138,8 @@ pub(super) struct Answer {
     outcome: Outcome,
     columns: Vec<String>,
     fields: Vec<Option<(usize, usize)>>,
+    /// The answer has at least so many statements, whatever the status flags say.
+    statements_min: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +155,11 @@ enum Phase {
 }
 
 impl Answer {
+    /// Before the first payload: MariaDB forgets to say after a `BINLOG` statement that more results follow.
+    pub(super) fn expect_statements(&mut self, at_least: usize) {
+        self.statements_min = at_least;
+    }
+
     /// Takes the next payload. Returns the outcome when it was the answer's last.
     pub(super) fn step(
         &mut self,
@@ -255,7 +262,7 @@ impl Answer {
         self.outcome.affected_rows += end.affected_rows;
         self.outcome.warnings += u64::from(end.warnings);
         self.outcome.status = end.status;
-        if end.status & STATUS_MORE_RESULTS != 0 {
+        if end.status & STATUS_MORE_RESULTS != 0 || self.outcome.statements < self.statements_min {
             return None;
         }
         let outcome = std::mem::take(&mut self.outcome);

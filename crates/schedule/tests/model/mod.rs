@@ -1,0 +1,212 @@
+//! A table of three columns and a strict server for it: the oracle of the folding tests.
+//!
+//! The table: `id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, u INT NULL UNIQUE, v INT NOT NULL`.
+
+use std::collections::BTreeMap;
+
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
+use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
+use spate_binlog::{ImagePlan, RowsEvent, RowsKind, TableMap};
+use spate_schedule::definition::ColumnDefinition;
+use spate_schedule::emit::ChunkWriter;
+use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
+
+/// The columns besides the key.
+pub type Values = (Option<i32>, i32);
+
+/// A row change, as the source logs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Insert(i32, Values),
+    Update((i32, Values), (i32, Values)),
+    Delete(i32, Values),
+}
+
+/// A server that refuses whatever a real one would.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    pub rows: BTreeMap<i32, Values>,
+    /// The highest key ever inserted: what AUTO_INCREMENT counts on from.
+    pub counter: i32,
+}
+
+impl Server {
+    pub fn apply(&mut self, change: Change) -> Result<(), String> {
+        match change {
+            Change::Insert(id, values) => self.insert(id, values),
+            Change::Delete(id, _) => self.delete(id).map(drop),
+            Change::Update((id, _), (new_id, values)) => {
+                let old = self.delete(id)?;
+                let moved = self.place(new_id, values);
+                if moved.is_err() {
+                    self.rows.insert(id, old);
+                }
+                moved
+            }
+        }
+    }
+
+    fn insert(&mut self, id: i32, values: Values) -> Result<(), String> {
+        self.place(id, values)?;
+        self.counter = self.counter.max(id);
+        Ok(())
+    }
+
+    fn place(&mut self, id: i32, values: Values) -> Result<(), String> {
+        if self.rows.contains_key(&id) {
+            return Err(format!("duplicate entry {id} for key PRIMARY"));
+        }
+        if let Some(u) = values.0
+            && self.rows.values().any(|row| row.0 == Some(u))
+        {
+            return Err(format!("duplicate entry {u} for key u"));
+        }
+        self.rows.insert(id, values);
+        Ok(())
+    }
+
+    fn delete(&mut self, id: i32) -> Result<Values, String> {
+        self.rows.remove(&id).ok_or_else(|| format!("row {id} not found"))
+    }
+}
+
+pub fn name() -> TableName {
+    TableName { schema: "s".into(), table: "t".into() }
+}
+
+pub fn definition() -> TableDefinition {
+    let column = |name: &str, is_auto_increment| ColumnDefinition {
+        name: name.into(),
+        is_unsigned: false,
+        is_auto_increment,
+        is_generated: false,
+    };
+    TableDefinition {
+        name: name(),
+        columns: vec![column("id", true), column("u", false), column("v", false)],
+        row_key: vec![0],
+        unique_columns: vec![1],
+        has_hidden_unique_key: false,
+        engine: "InnoDB".into(),
+        is_system_versioned: false,
+        is_transactional: true,
+        has_engine_actions: false,
+    }
+}
+
+/// The body of the table's map.
+pub fn table_map_body() -> Vec<u8> {
+    let mut body = vec![9, 0, 0, 0, 0, 0, 1, 0];
+    for name in ["s", "t"] {
+        body.push(name.len() as u8);
+        body.extend_from_slice(name.as_bytes());
+        body.push(0);
+    }
+    body.extend_from_slice(&[3, 3, 3, 3, 0, 0b010]);
+    body
+}
+
+fn image(id: i32, (u, v): Values) -> Vec<u8> {
+    let mut image = vec![if u.is_none() { 0b010 } else { 0 }];
+    image.extend_from_slice(&id.to_le_bytes());
+    image.extend(u.iter().flat_map(|u| u.to_le_bytes()));
+    image.extend_from_slice(&v.to_le_bytes());
+    image
+}
+
+/// Gives the builder a rows event with one change.
+pub fn feed(builder: &mut BatchBuilder, change: Change) {
+    event(builder, EventType::TABLE_MAP, &table_map_body());
+    let (kind, images) = match change {
+        Change::Insert(id, values) => (RowsKind::Insert, image(id, values)),
+        Change::Delete(id, values) => (RowsKind::Delete, image(id, values)),
+        Change::Update(before, after) => {
+            (RowsKind::Update, [image(before.0, before.1), image(after.0, after.1)].concat())
+        }
+    };
+    let all = ColumnBitmap::all(3);
+    let mut bytes = Vec::new();
+    let encoder = RowsEventEncoder::begin(&mut bytes, kind, 9, 1, 0, &all, &all);
+    bytes.extend_from_slice(&images);
+    encoder.finish(&mut bytes);
+    let header = EventHeader::parse(&bytes).unwrap();
+    assert_eq!(builder.event(&header, &bytes[HEADER_LENGTH..]).unwrap(), Answer::Taken);
+}
+
+fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8]) {
+    let event_length = (HEADER_LENGTH + body.len()) as u32;
+    let header =
+        EventHeader { timestamp_seconds: 0, event_type, server_id: 1, event_length, next_position: 0, flags: 0 };
+    if let Answer::NeedsDefinition(wanted) = builder.event(&header, body).unwrap() {
+        assert_eq!(wanted, name());
+        builder.learn(definition());
+        assert_eq!(builder.event(&header, body).unwrap(), Answer::Taken);
+    }
+}
+
+/// What the batch would have a server do, decoded from the very events that would be replayed.
+pub fn emitted(batch: &Batch, chunk_bytes_max: usize) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut writer = ChunkWriter::new(chunk_bytes_max, 1, |events: &[u8]| -> Result<(), spate_schedule::Error> {
+        decode(events, &mut changes);
+        Ok(())
+    });
+    for item in &batch.items {
+        match item {
+            Item::Rows(segment) => writer.segment(segment).unwrap(),
+            Item::Statement(statement) => panic!("unexpected statement {statement:?}"),
+        }
+        // Segments are applied one after the other.
+    }
+    writer.finish().unwrap();
+    changes
+}
+
+fn decode(mut events: &[u8], changes: &mut Vec<Change>) {
+    let mut map = None;
+    let mut ends = Vec::new();
+    while !events.is_empty() {
+        let header = EventHeader::parse(events).unwrap();
+        let (event, rest) = events.split_at(header.event_length as usize);
+        let body = &event[HEADER_LENGTH..];
+        if header.event_type == EventType::TABLE_MAP {
+            map = Some(TableMap::parse(body).unwrap());
+        } else {
+            let rows = RowsEvent::parse(header.event_type, body).unwrap();
+            ends.push(rows.flags & 1 != 0);
+            decode_rows(map.as_ref().expect("a table map before the rows"), &rows, changes);
+        }
+        events = rest;
+    }
+    assert_eq!(ends.iter().filter(|end| **end).count(), 1, "a chunk ends one statement");
+    assert_eq!(ends.last(), Some(&true), "and that with its last event");
+}
+
+fn decode_rows(map: &TableMap, rows: &RowsEvent<'_>, changes: &mut Vec<Change>) {
+    let mut buffer = Vec::new();
+    let mut images = rows.images(&mut buffer).unwrap();
+    let first = ImagePlan::new(map, rows.columns, &[]).unwrap();
+    let second = ImagePlan::new(map, rows.columns_after, &[]).unwrap();
+    while !images.is_empty() {
+        let (before, rest) = read(&first, rows.columns, images);
+        images = rest;
+        changes.push(match rows.kind {
+            RowsKind::Insert => Change::Insert(before.0, before.1),
+            RowsKind::Delete => Change::Delete(before.0, before.1),
+            RowsKind::Update => {
+                let (after, rest) = read(&second, rows.columns_after, images);
+                images = rest;
+                Change::Update(before, after)
+            }
+        });
+    }
+}
+
+fn read<'a>(plan: &ImagePlan, columns: &[u8], bytes: &'a [u8]) -> ((i32, Values), &'a [u8]) {
+    let (length, spans) = plan.all_spans(bytes).unwrap();
+    let mut values =
+        spans.iter().map(|span| (!span.is_null).then(|| i32::from_le_bytes(span.value(bytes).try_into().unwrap())));
+    let mut column = |index: usize| if columns[0] & (1 << index) != 0 { values.next().flatten() } else { None };
+    let row = (column(0).expect("a key"), (column(1), column(2).unwrap_or_default()));
+    (row, &bytes[length..])
+}
