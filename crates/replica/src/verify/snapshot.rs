@@ -91,10 +91,23 @@ pub(super) fn start_on_source(control: &mut Connection, sessions: &mut Vec<Conne
             return locate(control, &coordinates);
         }
     }
-    if control.execute(b"BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT").is_ok() {
-        let started = start(sessions);
-        control.execute(b"BACKUP STAGE END")?;
-        started?;
+    start_on_busy_source(control, sessions)
+}
+
+/// Where bursts alone do not help; the sessions have snapshots already, of different positions.
+pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<Connection>) -> Result<SourcePosition> {
+    match control.execute(b"BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT") {
+        Ok(_) => {
+            let started = start(sessions);
+            control.execute(b"BACKUP STAGE END")?;
+            started?;
+        }
+        // The second stage may have waited in vain for somebody's lock after the first was reached.
+        Err(error) if error.server_error().is_some_and(|error| error.statement > 0) => {
+            control.execute(b"BACKUP STAGE END")?;
+        }
+        Err(error) if error.server_error().is_none() => return Err(error.into()),
+        Err(_no_privilege) => {}
     }
     let coordinates = coordinates_of(sessions)?;
     let mut counts: HashMap<&(String, u64), usize> = HashMap::new();

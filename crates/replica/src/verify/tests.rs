@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use spate_binlog::{Gtid, GtidPosition};
 
 use super::hold::{APPLIER_LOCK, CREATE_TABLE, HOLD_QUERY, HoldLimit, HoldRequest};
@@ -377,6 +377,15 @@ fn a_user_who_may_only_read_the_source() {
     assert!(run(&options, &|_| {}).unwrap().is_identical());
 }
 
+/// Ends the writer even if the test fails; the threads' scope would wait for it for ever.
+struct StopWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes to the source as fast as it goes and hands each transaction's GTID on, until told to stop.
 fn write(mut source: Connection, done: &AtomicBool, sender: &Sender<(Gtid, u64)>) {
     for id in 1.. {
@@ -419,9 +428,11 @@ fn a_live_source_and_a_live_replica_meet() {
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(50))");
     pair.align();
     let (done, stops) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (sender, receiver) = unbounded();
+    // A source that does not run away from its slow applier.
+    let (sender, receiver) = bounded(200);
     let (writing, applying) = (pair.source.connect(), pair.replica.connect());
     thread::scope(|scope| {
+        let stop = StopWhenDropped(&done);
         let applier = scope.spawn(|| apply(applying, &receiver, &stops));
         let is_done = &done;
         let writer = scope.spawn(move || write(writing, is_done, &sender));
@@ -448,7 +459,7 @@ fn a_live_source_and_a_live_replica_meet() {
         let mut held = pair.replica.connect();
         held.query("SELECT GET_LOCK('spate.verify', 0)").unwrap();
         assert!(matches!(run(&pair.options(), &|_| {}), Err(Error::Busy)));
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         writer.join().unwrap();
         applier.join().unwrap();
     });
@@ -490,10 +501,7 @@ fn nobody_waits_for_a_comparison_and_altered_tables_are_named() {
         if matches!(progress, Progress::Comparing { rows_compared: 50.., .. }) && !altering.1 {
             altering.1 = true;
             // The first table has been read in a snapshot that is still open: no metadata lock may be left of it.
-            altering
-                .0
-                .execute(b"SET lock_wait_timeout = 5; ALTER TABLE s.a ADD v INT; ALTER TABLE s.b ADD v INT")
-                .unwrap();
+            altering.0.execute(b"SET lock_wait_timeout = 5; ALTER TABLE s.a FORCE; ALTER TABLE s.b FORCE").unwrap();
         }
     };
     let options = VerifyOptions { connections: 1, ..pair.options() };
@@ -505,4 +513,46 @@ fn nobody_waits_for_a_comparison_and_altered_tables_are_named() {
     let outside: Vec<&str> =
         report.tables.iter().filter(|table| !table.is_in_snapshot).map(|table| table.table.as_str()).collect();
     assert_eq!(outside, ["old"]);
+}
+
+#[test]
+fn a_source_too_busy_for_equal_snapshots() {
+    let mut pair = Pair::start();
+    pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(50))");
+    pair.at_source.execute(b"CREATE USER reader@'%'; GRANT SELECT ON *.* TO reader@'%'").unwrap();
+    let done = AtomicBool::new(false);
+    let (sender, receiver) = unbounded();
+    let writing = pair.source.connect();
+    let reader = Endpoint::unix("reader", pair.source.socket());
+    thread::scope(|scope| {
+        let stop = StopWhenDropped(&done);
+        let is_done = &done;
+        scope.spawn(move || write(writing, is_done, &sender));
+        for (endpoint, may_hold_up_commits) in [(pair.source.root(), true), (reader, false)] {
+            let options = crate::wire::ConnectOptions::new("source");
+            let mut control = snapshot::open_session(&endpoint, &options).unwrap();
+            let mut sessions = snapshot::open_sessions(&endpoint, &options, 3).unwrap();
+            // Each at a position of its own.
+            for session in sessions.chunks_mut(1) {
+                snapshot::start(session).unwrap();
+                receiver.try_iter().count();
+                // The first may have been committed before the snapshot, and only its news came later.
+                receiver.recv().unwrap();
+                receiver.recv().unwrap();
+            }
+            let position = snapshot::start_on_busy_source(&mut control, &mut sessions).unwrap();
+            assert_eq!(sessions.len(), if may_hold_up_commits { 3 } else { 1 });
+            let counts: Vec<String> = sessions
+                .iter_mut()
+                .map(|session| session.query("SELECT COUNT(*) FROM s.t").unwrap().single_text().unwrap())
+                .collect();
+            // The source began with four transactions, and each of the others was one row.
+            let sequence = position.gtid.iter().next().unwrap().sequence;
+            assert!(counts.iter().all(|count| *count == (sequence - 4).to_string()), "{counts:?} at {sequence}");
+        }
+        // The commits go on.
+        receiver.try_iter().count();
+        receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+        drop(stop);
+    });
 }
