@@ -36,8 +36,17 @@ pub enum NativeMode {
 }
 
 /// Options of `spate replicate` that the race itself decides.
-const RESERVED: [&str; 8] =
-    ["source", "replica", "archive", "start", "until", "json", "source-defaults-file", "replica-defaults-file"];
+const RESERVED: [&str; 9] = [
+    "source",
+    "replica",
+    "archive",
+    "start",
+    "until",
+    "json",
+    "source-defaults-file",
+    "replica-defaults-file",
+    "no-replica-binlog",
+];
 
 impl fmt::Display for NativeMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
