@@ -9,7 +9,7 @@
 //! - [`format`](mod@format): the format description that says how a file is laid out;
 //! - [`gtid`]: global transaction ids and positions;
 //! - [`boundary`]: where transactions begin and end in a stream of events;
-//! - [`table_map`], [`column`]: the tables that rows events change;
+//! - [`table_map`], [`column`](mod@column): the tables that rows events change;
 //! - [`rows`], [`image`]: the rows, measured by a plan that is made once per table;
 //! - [`compressed`]: MariaDB's compressed events;
 //! - [`query`], [`session`]: statements, and the events that give them their context;
