@@ -4,6 +4,7 @@
 //! for is described in the MariaDB knowledge base: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use spate_archive::{ArchiveWriter, LogEnd};
@@ -64,6 +65,27 @@ pub(crate) struct Intake<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Stop by itself once the archive reaches this position.
     pub(crate) until: Option<GtidPosition>,
+    /// Where to leave the handle that ends the connection, so that a stop need not wait for the source to say something.
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+/// Ends the intake's connection from another thread.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt(Mutex<Option<wire::ShutdownHandle>>);
+
+impl Interrupt {
+    /// Ends the connection that is open now. To be called after the stop flag was raised.
+    pub(crate) fn now(&self) {
+        if let Some(handle) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            handle.shutdown();
+        }
+    }
+
+    fn arm(&self, connection: &Connection) -> Result<()> {
+        let handle = connection.shutdown_handle()?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        Ok(())
+    }
 }
 
 /// What an open stream needs to remember.
@@ -94,6 +116,9 @@ impl Intake<'_> {
             let began = Instant::now();
             let Err(error) = self.receive() else { break };
             self.writer.discard_partial_transaction()?;
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
             if !error.is_transient() {
                 self.status.intake("stopped");
                 self.status.error("intake", error.to_string());
@@ -237,6 +262,7 @@ impl Intake<'_> {
         request.extend_from_slice(&self.options.server_id.to_le_bytes());
         connection.send_command(COM_BINLOG_DUMP, &request)?;
         connection.set_read_timeout(Some(READ_TIMEOUT))?;
+        self.interrupt.arm(&connection)?;
         Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
     }
 

@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::checkpoint::{self, Checkpoint};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::intake::{Intake, IntakeOptions};
+use crate::intake::{Intake, IntakeOptions, Interrupt};
 use crate::limits::BatchLimits;
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::session::{self, Prepared, SessionPlan};
@@ -80,7 +80,8 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let archive = writer.archive().clone();
     status.archive(archive.clone());
     let over = AtomicBool::new(false);
-    let intake = Intake { options: &options.intake, writer, status, stop: &over, until: None };
+    let interrupt = Interrupt::default();
+    let intake = Intake { options: &options.intake, writer, status, stop: &over, until: None, interrupt: &interrupt };
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let result = intake.run();
@@ -97,6 +98,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             stop,
         );
         over.store(true, Ordering::Release);
+        interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         applied?;
         if status.has_reached_end() { Ok(()) } else { received }
@@ -133,7 +135,7 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
     status.archive(writer.archive().clone());
-    Intake { options: &options.intake, writer, status, stop, until }.run()?;
+    Intake { options: &options.intake, writer, status, stop, until, interrupt: &Interrupt::default() }.run()?;
     status.reached_end();
     Ok(())
 }

@@ -8,7 +8,7 @@ use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
 use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, compressed, table_map};
 
-use crate::definition::{FoldPolicy, TableDefinition, TableName};
+use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::{TableFold, Verdict};
 use crate::plan::TablePlan;
 use crate::statement::{self, StatementClass};
@@ -451,6 +451,9 @@ fn refused_event(event_type: EventType) -> Error {
 }
 
 fn count_rows(plan: &TablePlan, rows: &RowsEvent<'_>, images: &[u8]) -> Result<u64> {
+    if plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
+        return Ok(1);
+    }
     let first = spate_binlog::ImagePlan::new(&plan.map, rows.columns, &[])?;
     let second = spate_binlog::ImagePlan::new(&plan.map, rows.columns_after, &[])?;
     let mut rest = images;

@@ -74,6 +74,8 @@ pub enum OrderedReason {
     EngineActions,
     /// The server keeps the table's history: every change counts, not only the last.
     SystemVersioned,
+    /// The binlog does not tell how long its values are (temporal columns in the format before MySQL 5.6).
+    Unmeasurable,
     /// The key is on a column that the source's table does not have.
     KeyNotOnSource,
 }
@@ -84,6 +86,7 @@ impl fmt::Display for OrderedReason {
             OrderedReason::NoKey => "it has no primary key and no unique key whose columns are all NOT NULL",
             OrderedReason::EngineActions => "foreign keys with CASCADE or SET NULL connect it",
             OrderedReason::SystemVersioned => "it is system-versioned",
+            OrderedReason::Unmeasurable => "it has temporal columns in the format before MySQL 5.6",
             OrderedReason::KeyNotOnSource => "its key is on a column that the source's table does not have",
         })
     }
@@ -92,6 +95,9 @@ impl fmt::Display for OrderedReason {
 impl TableDefinition {
     /// How changes described by `map` are applied to this table.
     pub fn fold_policy(&self, map: &TableMap) -> FoldPolicy {
+        if map.unmeasurable_column().is_some() {
+            return FoldPolicy::Ordered(OrderedReason::Unmeasurable);
+        }
         if self.row_key.is_empty() {
             return FoldPolicy::Ordered(OrderedReason::NoKey);
         }

@@ -131,6 +131,8 @@ where
                 for walk in &walks {
                     length += walk.measure(&rest[length..], &mut []).map_err(|error| E::from(error.into()))?;
                 }
+                // Rows that cannot be told apart go together, as the source had them.
+                let length = if walks.is_empty() { rest.len() } else { length };
                 let (row, tail) = rest.split_at(length);
                 self.rows.extend_from_slice(row);
                 self.changes += 1;
@@ -186,8 +188,12 @@ where
     }
 }
 
+/// How to walk the images of a row: one walk, or two for updates; none if they cannot be measured.
 fn ordered_walks(ordered: &OrderedRows) -> Result<Vec<ImagePlan>> {
     let map = &ordered.plan.map;
+    if ordered.plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
+        return Ok(vec![]);
+    }
     let mut walks = vec![ImagePlan::new(map, &ordered.columns, &[])?];
     if ordered.kind == RowsKind::Update {
         walks.push(ImagePlan::new(map, &ordered.columns_after, &[])?);
