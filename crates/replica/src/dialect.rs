@@ -96,6 +96,8 @@ fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
         OwnedUserValue::Real(value) => format!("{value:.17e}"),
         OwnedUserValue::Decimal(text) => text.clone(),
         OwnedUserValue::String(bytes, collation) => match collations.names.get(collation) {
+            // Its only collation, and a word that the grammar does not take after COLLATE.
+            Some((charset, _)) if charset == "binary" => quote::bytes(bytes),
             Some((charset, name)) => format!("_{charset} {} COLLATE {name}", quote::bytes(bytes)),
             None => quote::bytes(bytes),
         },

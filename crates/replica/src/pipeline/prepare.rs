@@ -149,6 +149,7 @@ impl Preparer {
             ChunkWriter::new(chunk_bytes_max, part.server_id, |events: &[u8]| -> std::result::Result<(), EmitError> {
                 append_binlog(&mut pending.sql, events);
                 pending.sql.push(b';');
+                pending.statements += 1;
                 let what = changes.as_mut().and_then(Iterator::next);
                 let change = what.map(|what| Change { place: part.place.clone(), what });
                 if change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {

@@ -1,0 +1,75 @@
+//! `kill -9`, of the program and of the servers, at any moment: nothing is lost and nothing comes twice.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::support::writer::{TABLES, Writers};
+use crate::support::{Random, Site};
+
+/// Small batches, so that there are many commits to be killed at.
+const OPTIONS: [&str; 6] = ["--start", "earliest", "--memory", "64MiB", "--batch-transactions", "50"];
+
+fn assert_counters_equal(site: &Site) {
+    // A committed row is the last: counters that ran ahead in transactions rolled back are no part of the binlog.
+    let counters = "SELECT table_name, auto_increment FROM information_schema.tables WHERE table_schema='busy' \
+                    AND table_name='journal'";
+    assert_eq!(site.source.sql(counters), site.replica.sql(counters));
+    let counts = "SELECT COUNT(*), COUNT(DISTINCT writer, step) FROM busy.trail";
+    assert_eq!(site.source.sql(counts), site.replica.sql(counts));
+}
+
+#[test]
+fn the_program_killed_twenty_times() {
+    let site = Site::plain();
+    site.source.sql(TABLES);
+    let writers = Writers::start(&site.source, 3, 20_261_121);
+    let mut random = Random::new(7);
+    let mut checkpoints = BTreeSet::new();
+    for round in 0..20 {
+        let running = site.spawn(site.replicate(&OPTIONS));
+        // Random, and not a wait for a condition: the moment is the test.
+        std::thread::sleep(Duration::from_millis(100 + random.below(500)));
+        let said = running.said();
+        assert!(running.kill(), "round {round}: it ended by itself: {said}");
+        checkpoints.extend(site.replica.try_sql("SELECT gtid_position FROM spate.checkpoint"));
+    }
+    let sent = writers.stop();
+    assert!(sent > 1_000, "only {sent} transactions");
+    assert!(checkpoints.len() >= 8, "it hardly ever got anywhere: {checkpoints:?}");
+    site.source.sql("INSERT INTO busy.journal (writer, step) VALUES (99, 1)");
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    assert_counters_equal(&site);
+}
+
+#[test]
+fn both_servers_killed() {
+    let mut site = Site::plain();
+    site.source.sql(TABLES);
+    let running = site.spawn(site.replicate(&OPTIONS));
+    for round in 0..2 {
+        let writers = Writers::start(&site.source, 2, round);
+        site.wait_for_status("batches", |status| status["batches"].as_u64() > Some(10 * (round + 1)));
+        site.replica.kill();
+        site.wait_for_status("the applier to wait", |status| {
+            status["applier"].as_str().is_some_and(|text| text.starts_with("waiting: "))
+        });
+        let told = site.status()["errors"].to_string();
+        assert!(told.contains("trying again"), "{told}");
+        site.replica.begin();
+        site.wait_for_status("the applier to go on", |status| status["applier"] == "applying");
+        site.source.kill();
+        writers.stop();
+        site.wait_for_status("the intake to wait", |status| {
+            status["intake"].as_str().is_some_and(|text| text.starts_with("waiting: "))
+        });
+        site.source.begin();
+        site.wait_for_status("the intake to go on", |status| status["intake"] == "receiving");
+    }
+    site.source.sql("INSERT INTO busy.journal (writer, step) VALUES (99, 1)");
+    site.wait_applied();
+    let ended = running.terminate();
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
+    assert_counters_equal(&site);
+}

@@ -1,0 +1,62 @@
+//! A replica that is not what the source once was: the first change that does not fit is named, and nothing of it stays.
+
+use crate::support::Site;
+
+const TABLES: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); CREATE TABLE d.u (id INT PRIMARY KEY); \
+                      INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3);";
+
+/// A source and a replica with the same tables, and three transactions: the second is `bad`. Spoils the replica with
+/// `tamper`, replicates, and checks what stays.
+fn second_transaction_fails(tamper: &str, bad: &str, error: &[&str]) {
+    let site = Site::plain();
+    site.both(TABLES);
+    site.replica.sql(tamper);
+    site.source.sql("INSERT INTO d.t VALUES (10, 10)");
+    let before = site.source.sql("SELECT @@gtid_binlog_pos");
+    // Something that could be applied stands before and behind what cannot.
+    site.source.sql(&format!("BEGIN; INSERT INTO d.t VALUES (20, 20); {bad}; INSERT INTO d.t VALUES (21, 21); COMMIT"));
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    let end = site.source.sql("SHOW MASTER STATUS").split_whitespace().nth(1).unwrap().to_owned();
+    site.source.sql("INSERT INTO d.t VALUES (30, 30)");
+    for attempt in 0..2 {
+        let ended = site.run(site.replicate(&["--start", "gtid:"]));
+        ended.assert_failed_saying(&[error, &[gtid.as_str(), "source.000001:"]].concat());
+        let position = ended.output.split("source.000001:").last().unwrap();
+        let position = position.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+        assert!(position.parse::<u64>().unwrap() <= end.parse().unwrap(), "attempt {attempt}: {}", ended.output);
+        assert_eq!(site.checkpoint(), before, "attempt {attempt}: {}", ended.output);
+        assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t WHERE id >= 10"), "10");
+    }
+}
+
+#[test]
+fn a_row_to_update_is_missing() {
+    second_transaction_fails(
+        "DELETE FROM d.t WHERE id = 2",
+        "UPDATE d.t SET v = 5 WHERE id = 2",
+        &["d.t", "id=2", "missing on the replica"],
+    );
+}
+
+#[test]
+fn a_row_to_delete_is_missing() {
+    second_transaction_fails(
+        "DELETE FROM d.t WHERE id = 2",
+        "DELETE FROM d.t WHERE id = 2",
+        &["d.t", "id=2", "missing on the replica"],
+    );
+}
+
+#[test]
+fn a_row_to_insert_is_there() {
+    second_transaction_fails(
+        "INSERT INTO d.t VALUES (15, 0); DELETE FROM d.t WHERE id = 15; INSERT INTO d.u VALUES (7)",
+        "INSERT INTO d.u VALUES (7)",
+        &["d.u", "id=7", "on the replica already"],
+    );
+}
+
+#[test]
+fn a_table_is_missing() {
+    second_transaction_fails("DROP TABLE d.u", "INSERT INTO d.u VALUES (7)", &["has no table d.u"]);
+}

@@ -1,0 +1,28 @@
+//! What the tests share: real servers in directories of their own, the built program, and a busy source.
+
+pub mod program;
+pub mod random;
+pub mod server;
+pub mod writer;
+
+use std::time::{Duration, Instant};
+
+pub use program::{Ended, Site};
+pub use random::Random;
+pub use server::Server;
+
+/// Long enough for anything that a test waits for, also on a machine that does other things.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Looks again and again until `condition` holds.
+///
+/// # Panics
+/// If it does not within [`PATIENCE`].
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,185 @@
+//! One real server in a directory of its own, which ends with the test however that ends.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use super::wait_until;
+
+/// Account and password of the program under test. The password must never show anywhere.
+pub const ACCOUNT: &str = "spate";
+pub const PASSWORD: &str = "geheim-7391-nobody-sees";
+
+/// Few and small, since several servers run at the same time.
+const OPTIONS: [&str; 8] = [
+    "--innodb-buffer-pool-size=96M",
+    "--innodb-log-file-size=32M",
+    "--innodb-flush-log-at-trx-commit=1",
+    "--max-allowed-packet=64M",
+    "--skip-name-resolve",
+    "--skip-slave-start",
+    "--performance-schema=OFF",
+    "--bind-address=127.0.0.1",
+];
+
+#[derive(Debug)]
+pub struct Server {
+    directory: TempDir,
+    pub port: u16,
+    options: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// A source: it writes a binlog of whole rows.
+    pub fn source(options: &[&str]) -> Server {
+        let own = ["--server-id=1", "--log-bin=source", "--binlog-format=ROW", "--sync-binlog=1"];
+        Server::start(&[own.as_slice(), options].concat())
+    }
+
+    /// A replica, without a binlog unless `options` say otherwise.
+    pub fn replica(options: &[&str]) -> Server {
+        Server::start(&[["--server-id=2"].as_slice(), options].concat())
+    }
+
+    fn start(options: &[&str]) -> Server {
+        let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
+        let copied = Command::new("cp").arg("-a").arg(pristine()).arg(directory.path().join("data")).status().unwrap();
+        assert!(copied.success());
+        fs::create_dir(directory.path().join("tmp")).unwrap();
+        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Server { directory, port, options, child: None };
+        server.begin();
+        let sql = format!(
+            "SET sql_log_bin=0; CREATE USER {ACCOUNT}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; \
+             GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}@'127.0.0.1' WITH GRANT OPTION;"
+        );
+        server.sql(&sql);
+        server
+    }
+
+    /// Starts the server again after [`Server::kill`], at the same port, and waits until it answers.
+    pub fn begin(&mut self) {
+        let path = self.directory.path();
+        let log = fs::File::options().create(true).append(true).open(path.join("error.log")).unwrap();
+        // The kernel ends the server with the thread that runs the test.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "mariadbd", "--no-defaults", "--user=root"])
+            .args(OPTIONS)
+            .args(&self.options)
+            .arg(format!("--datadir={}", path.join("data").display()))
+            .arg(format!("--socket={}", self.socket().display()))
+            .arg(format!("--pid-file={}", path.join("pid").display()))
+            .arg(format!("--tmpdir={}", path.join("tmp").display()))
+            .arg(format!("--port={}", self.port))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+        wait_until("the server's first answer", || {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            let log = || fs::read_to_string(self.directory.path().join("error.log")).unwrap_or_default();
+            assert!(ended.is_none(), "the server ended: {}", log());
+            self.try_sql("SELECT 1").is_ok()
+        });
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _is_gone = child.kill();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Executes statements as root; what they answer, as lines of columns separated by tabs.
+    pub fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{error}, while executing: {:.300}", sql))
+    }
+
+    /// The same, for statements that may fail.
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let mut client = self.client().spawn().unwrap();
+        // A client that ended at an error reads no further.
+        let _told_below = client.stdin.take().unwrap().write_all(sql.as_bytes());
+        let Output { status, stdout, stderr } = client.wait_with_output().unwrap();
+        match status.success() {
+            true => Ok(String::from_utf8_lossy(&stdout).trim_end().to_owned()),
+            false => Err(String::from_utf8_lossy(&stderr).into_owned()),
+        }
+    }
+
+    /// The server's own client, which reads statements from its standard input.
+    pub fn client(&self) -> Command {
+        let mut command = Command::new("mariadb");
+        command
+            .args([
+                "--no-defaults",
+                "-uroot",
+                "-N",
+                "-B",
+                "--default-character-set=utf8mb4",
+                "--max-allowed-packet=64M",
+            ])
+            .arg(format!("--socket={}", self.socket().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
+    /// Every table of users with its checksum, one a line.
+    pub fn checksums(&self) -> String {
+        let tables = self.sql(
+            "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') FROM information_schema.tables \
+             WHERE table_type LIKE 'BASE%' AND table_schema NOT IN \
+             ('mysql', 'sys', 'performance_schema', 'information_schema', 'spate') ORDER BY 1",
+        );
+        assert!(!tables.is_empty(), "no table is there to compare");
+        self.sql(&format!("CHECKSUM TABLE {} EXTENDED", tables.replace('\n', ",")))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A data directory that was never used, made once.
+fn pristine() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let work = tempfile::Builder::new().prefix("pristine-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let version = Command::new("mariadbd").args(["--no-defaults", "--version"]).output().unwrap().stdout;
+        let version: String =
+            String::from_utf8_lossy(&version).chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pristine-{version:.60}"));
+        if place.is_dir() {
+            return place;
+        }
+        let made = work.path().join("data");
+        let output = Command::new("mariadb-install-db")
+            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--user=root"])
+            .args(["--innodb-log-file-size=32M", &format!("--datadir={}", made.display())])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Another process may have been faster; its directory is as good.
+        let _other_was_faster = fs::rename(&made, &place);
+        assert!(place.is_dir());
+        place
+    })
+}
