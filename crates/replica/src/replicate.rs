@@ -100,8 +100,12 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        applied?;
-        if status.has_reached_end() { Ok(()) } else { received }
+        match (applied, received) {
+            (Err(Error::StageEnded), Err(error)) => Err(error),
+            (Err(error), _) => Err(error),
+            (Ok(()), _) if status.has_reached_end() => Ok(()),
+            (Ok(()), received) => received,
+        }
     })
 }
 
@@ -277,6 +281,11 @@ fn supervise(
                     break;
                 }
             },
+            // Alone, too, it fails before any change of it: what is missing is not a row.
+            Err(Error::Batch { source }) if plan.one_by_one => {
+                let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
+                return Err(stopped(status, Error::from(source).or_privilege("replay row changes", grant)));
+            }
             Err(Error::Batch { source }) => {
                 status.error("applier", format!("a batch failed ({source}): applying its transactions one by one"));
                 let limits = BatchLimits { transactions_max: 1, ..options.limits };
@@ -294,6 +303,8 @@ fn supervise(
                 let delay = backoff.next_delay();
                 backoff.wait(delay, stop);
             }
+            // The intake ended for good, and says itself why.
+            Err(Error::StageEnded) => return Err(Error::StageEnded),
             Err(error) => return Err(stopped(status, error)),
         }
     }
