@@ -64,6 +64,12 @@ impl Archive {
         Ok(archive)
     }
 
+    /// True if the directory holds relay logs.
+    pub(crate) fn is_relay_log(&self) -> bool {
+        let end = |walked: &Walked| walked.end.lock().unwrap_or_else(PoisonError::into_inner).follower.is_relay_log();
+        self.walked().is_some_and(end)
+    }
+
     /// Looks for what was added to a directory that was opened for reading only. True if there is more than before.
     ///
     /// # Errors
@@ -228,12 +234,35 @@ impl<'a> Walk<'a> {
         }
         let fs = self.archive.fs();
         let follower = &self.follower;
+        let stop = self.first_bad_event(path, stop)?;
         if stop.is_torn && !is_whole_after(fs, path, follower, stop.offset, length, std::iter::empty())? {
             return Ok(());
         }
         // The walk did not verify: the first bad event may stand before the one that made it stumble.
-        let first = scan_file(fs, path, &file.start, length)?.stop.unwrap_or(stop);
+        let first = scan_file(fs, path, &file.start, length, drop)?.stop.unwrap_or(stop);
         Err(Error::corrupt(path, first.offset)(first.source))
+    }
+
+    /// A wrong length in the unfinished transaction can make the walk stumble behind the events that would prove the damage.
+    fn first_bad_event(&self, path: &Path, stop: Stop) -> Result<Stop> {
+        let mut follower = self.follower.clone();
+        follower.abandon_transaction();
+        let from = match &self.begin {
+            Some(begin) if begin.file + 1 == self.files.len() => {
+                follower.restore_format(begin.format.clone());
+                begin.offset
+            }
+            Some(_) => FIRST_EVENT_OFFSET,
+            None => return Ok(stop),
+        };
+        let mut scan = Scan::open(self.archive.fs(), path, from, stop.offset, true)?;
+        loop {
+            match scan.step(&mut follower)? {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(stop),
+                Err(earlier) => return Ok(earlier),
+            }
+        }
     }
 
     fn reach(&mut self, offset: u64) {

@@ -33,6 +33,10 @@ pub(crate) struct Follower {
     pub(crate) position_known: bool,
     /// The file is a relay log: its own format description said so.
     is_relay_log: bool,
+    /// Where the source goes on after the rotate event at the end of its file.
+    next_source: Option<(Arc<str>, u64)>,
+    /// A GTID event came by.
+    has_seen_gtid: bool,
     /// Where the transaction last begun begins in the local file.
     pub(crate) begin_offset: u64,
 }
@@ -50,6 +54,8 @@ impl Follower {
             position_known: start.is_some(),
             gtid_position: start.unwrap_or_default(),
             is_relay_log: false,
+            next_source: None,
+            has_seen_gtid: false,
             begin_offset: 0,
         }
     }
@@ -86,6 +92,9 @@ impl Follower {
         offset: u64,
         verify: bool,
     ) -> spate_binlog::Result<Boundary> {
+        if let Some((file, position)) = self.next_source.take() {
+            (self.source_file, self.source_position) = (file, position);
+        }
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             return self.take_format(header, event);
         }
@@ -96,12 +105,21 @@ impl Follower {
         let body = if verify { self.checksum.verified_body(event)? } else { self.checksum.body(event)? };
         match header.event_type {
             EventType::ROTATE => {
-                self.advance_source(header);
                 self.take_rotate(header, body)?;
+                self.advance_source(header);
                 return Ok(if self.tracker.in_transaction() { Boundary::Inside } else { Boundary::Outside });
             }
             EventType::GTID_LIST => self.take_gtid_list(header, body)?,
-            EventType::GTID_MARIADB if self.is_relay_log => drop(self.abandon_transaction()),
+            EventType::GTID_MARIADB => {
+                self.has_seen_gtid = true;
+                if self.is_relay_log {
+                    self.abandon_transaction();
+                }
+            }
+            _ if self.is_headless() => {
+                self.advance_source(header);
+                return Ok(Boundary::Outside);
+            }
             _ => {}
         }
         let boundary = self.tracker.observe(header, body)?;
@@ -165,7 +183,11 @@ impl Follower {
     fn take_format(&mut self, header: &EventHeader, event: &[u8]) -> spate_binlog::Result<Boundary> {
         let format = FormatDescription::parse(event)?;
         let is_own = header.flags & FLAG_RELAY_LOG != 0;
-        self.is_relay_log |= is_own;
+        if is_own && !self.is_relay_log {
+            // Whose file this is a part of, only a rotate event of the source can say.
+            self.is_relay_log = true;
+            self.source_file = Arc::from("");
+        }
         if !is_own && format.created_seconds != 0 {
             // The source was started anew: what it had not finished it never will.
             self.abandon_transaction();
@@ -185,10 +207,11 @@ impl Follower {
             return Ok(());
         }
         let (position, name) = parse_rotate(body)?;
-        if *self.source_file != *name {
-            self.source_file = Arc::from(name);
+        if header.is_artificial() {
+            (self.source_file, self.source_position) = (Arc::from(name), position);
+        } else {
+            self.next_source = Some((Arc::from(name), position));
         }
-        self.source_position = position;
         Ok(())
     }
 
@@ -205,6 +228,14 @@ impl Follower {
         }
         self.position_known = true;
         Ok(())
+    }
+
+    /// The relay logs before this one were purged, and what comes now is the rest of a transaction that began there: MariaDB
+    /// begins each with a GTID since version 10. The rest of a transaction is none.
+    fn is_headless(&self) -> bool {
+        let begins_with_gtid =
+            |format: &Arc<FormatDescription>| format.is_mariadb() && !format.server_version.starts_with("5.");
+        self.is_relay_log && !self.has_seen_gtid && self.format.as_ref().is_some_and(begins_with_gtid)
     }
 
     fn advance_source(&mut self, header: &EventHeader) {

@@ -95,10 +95,21 @@ impl FileSystem for RealFileSystem {
     fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(file))),
+            Ok(()) => Ok(Some(Box::new(RealLock(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+/// A locked file. Closing it would free the lock too, but only once no child process, between its fork and its exec, has a
+/// copy of the descriptor any more.
+struct RealLock(File);
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Nobody is left to tell, and closing follows.
+        let _ = self.0.unlock();
     }
 }
 

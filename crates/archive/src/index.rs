@@ -81,16 +81,6 @@ impl TransactionRecord {
     }
 }
 
-/// What could be read of an index: the records up to the first one that is damaged or out of order.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct LoadedIndex {
-    pub(crate) records: Vec<TransactionRecord>,
-    /// The end of the last transaction known to be on disk when its record was written; 0 if none is.
-    pub(crate) durable_end: u64,
-    /// False if the file is missing, or holds anything beyond `records`.
-    pub(crate) is_clean: bool,
-}
-
 /// Name of the index of the binlog file at `path`.
 pub(crate) fn index_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -98,33 +88,104 @@ pub(crate) fn index_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Reads the index of `binlog`. Whatever is wrong with it only makes the result shorter.
-pub(crate) fn load_index(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> LoadedIndex {
-    let mut loaded = LoadedIndex::default();
-    let Ok(file) = fs.open_read(&index_path(binlog)) else { return loaded };
-    let Ok(length) = file.length() else { return loaded };
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    let Ok(filled) = file.read_at(0, &mut bytes) else { return loaded };
-    bytes.truncate(filled);
-    let Some((head, tail)) = bytes.split_first_chunk::<RECORD_LENGTH>() else { return loaded };
-    if *head != header(first_seqno) {
-        return loaded;
+/// The last record of the index of `binlog`, if it is whole, and its place among the records.
+pub(crate) fn last_record(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Option<TransactionRecord> {
+    let file = fs.open_read(&index_path(binlog)).ok()?;
+    let records = (file.length().ok()? / RECORD_LENGTH as u64).checked_sub(1)?;
+    record_at(&*file, first_seqno, first_seqno + records.checked_sub(1)?)
+}
+
+/// The record of transaction `seqno` in the index of `binlog`.
+pub(crate) fn find_record(
+    fs: &dyn FileSystem,
+    binlog: &Path,
+    first_seqno: u64,
+    seqno: u64,
+) -> Option<TransactionRecord> {
+    record_at(&*fs.open_read(&index_path(binlog)).ok()?, first_seqno, seqno)
+}
+
+fn record_at(file: &dyn FileHandle, first_seqno: u64, seqno: u64) -> Option<TransactionRecord> {
+    let mut bytes = [0; RECORD_LENGTH];
+    let slot = seqno.checked_sub(first_seqno)?.checked_add(1)?;
+    let filled = file.read_at(slot.checked_mul(RECORD_LENGTH as u64)?, &mut bytes).ok()?;
+    let (record, _) = TransactionRecord::decode(&bytes).filter(|_| filled == RECORD_LENGTH)?;
+    (record.seqno == seqno).then_some(record)
+}
+
+/// True if the index of `binlog`, a file of `length` bytes with that many transactions, has the right length, beginning and end.
+/// What is wrong in between costs a reader that meets it some walking, no more.
+pub(crate) fn is_complete(
+    fs: &dyn FileSystem,
+    binlog: &Path,
+    first_seqno: u64,
+    transactions: u64,
+    length: u64,
+) -> bool {
+    let Some(mut reader) = IndexReader::open(fs, binlog, first_seqno) else { return false };
+    let has_length = reader.file.length().is_ok_and(|bytes| bytes == (transactions + 1) * RECORD_LENGTH as u64);
+    if !has_length || transactions == 0 {
+        return has_length;
     }
-    let (chunks, rest) = tail.as_chunks::<RECORD_LENGTH>();
-    let mut end = 0;
-    for chunk in chunks {
-        let Some((record, durable)) = TransactionRecord::decode(chunk) else { return loaded };
-        if record.seqno != first_seqno + loaded.records.len() as u64 || record.offset < end {
-            return loaded;
-        }
-        end = record.end();
-        if durable {
-            loaded.durable_end = end;
-        }
-        loaded.records.push(record);
+    let last = record_at(&*reader.file, first_seqno, first_seqno + transactions - 1);
+    reader.next().is_some() && last.is_some_and(|record| record.end() <= length)
+}
+
+/// The end of the last transaction that was on disk when its record was written; 0 if the index knows of none.
+pub(crate) fn durable_end(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> u64 {
+    let records = IndexReader::open(fs, binlog, first_seqno).into_iter().flatten();
+    records.filter(|(_, durable)| *durable).last().map_or(0, |(record, _)| record.end())
+}
+
+/// Reads an index from its beginning, up to the first record that is damaged or out of order: records and durable bits.
+#[derive(Debug)]
+pub(crate) struct IndexReader {
+    file: Box<dyn FileHandle>,
+    next_seqno: u64,
+    /// End of the last record's transaction.
+    end: u64,
+    offset: u64,
+    chunk: Vec<u8>,
+    /// Bytes of `chunk` that were given out.
+    used: usize,
+}
+
+/// Records read at a time: 64 KiB.
+const CHUNK_RECORDS: usize = 1024;
+
+impl IndexReader {
+    /// `None` if there is no such index.
+    pub(crate) fn open(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Option<IndexReader> {
+        let file = fs.open_read(&index_path(binlog)).ok()?;
+        let mut head = [0; RECORD_LENGTH];
+        let filled = file.read_at(0, &mut head).ok()?;
+        let is_index = filled == RECORD_LENGTH && head == header(first_seqno);
+        let offset = RECORD_LENGTH as u64;
+        is_index.then_some(IndexReader { file, next_seqno: first_seqno, end: 0, offset, chunk: Vec::new(), used: 0 })
     }
-    loaded.is_clean = rest.is_empty();
-    loaded
+}
+
+impl Iterator for IndexReader {
+    type Item = (TransactionRecord, bool);
+
+    fn next(&mut self) -> Option<(TransactionRecord, bool)> {
+        if self.used == self.chunk.len() {
+            self.chunk.resize(CHUNK_RECORDS * RECORD_LENGTH, 0);
+            let filled = self.file.read_at(self.offset, &mut self.chunk).unwrap_or(0);
+            self.chunk.truncate(filled - filled % RECORD_LENGTH);
+            self.offset += self.chunk.len() as u64;
+            self.used = 0;
+        }
+        let bytes = self.chunk[self.used..].first_chunk::<RECORD_LENGTH>()?;
+        let (record, durable) = TransactionRecord::decode(bytes)?;
+        if record.seqno != self.next_seqno || record.offset < self.end {
+            return None;
+        }
+        self.used += RECORD_LENGTH;
+        self.next_seqno += 1;
+        self.end = record.end();
+        Some((record, durable))
+    }
 }
 
 /// Writes the index of one binlog file, record after record.
@@ -144,11 +205,15 @@ impl IndexWriter {
         Ok(IndexWriter { file, path, length: RECORD_LENGTH as u64 })
     }
 
-    /// Goes on with an index that was loaded clean and holds `records` records.
-    pub(crate) fn resume(fs: &dyn FileSystem, binlog: &Path, records: usize) -> Result<IndexWriter> {
+    /// Goes on with an index whose first `records` records are right, and cuts off the others.
+    pub(crate) fn resume(fs: &dyn FileSystem, binlog: &Path, records: u64) -> Result<IndexWriter> {
         let path = index_path(binlog);
         let file = fs.open_write(&path).map_err(Error::io("open", &path))?;
-        Ok(IndexWriter { file, path, length: ((records + 1) * RECORD_LENGTH) as u64 })
+        let length = (records + 1) * RECORD_LENGTH as u64;
+        if file.length().map_err(Error::io("read", &path))? > length {
+            file.truncate(length).map_err(Error::io("truncate", &path))?;
+        }
+        Ok(IndexWriter { file, path, length })
     }
 
     /// Adds records. After an error nothing counts as added, and the same call may be repeated.

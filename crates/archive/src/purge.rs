@@ -6,7 +6,7 @@
 use spate_binlog::header::HEADER_LENGTH;
 use spate_binlog::{EventHeader, FILE_MAGIC};
 
-use crate::index::index_path;
+use crate::index::{index_path, last_record};
 use crate::position::Applied;
 use crate::recovery::finish_purges;
 use crate::tail::ArchiveFile;
@@ -74,13 +74,14 @@ impl ArchiveWriter {
 
     /// When the last transaction of a file committed, or the file was begun if it has none.
     fn last_seconds(&self, file: &ArchiveFile) -> Result<u64> {
-        if let Some(last) = self.archive.indexed_transactions(file).last() {
+        let path = self.archive.path_of(file);
+        if let Some(last) = last_record(self.archive.fs(), &path, file.first_seqno()) {
             return Ok(u64::from(last.commit_seconds));
         }
         let mut header = [0; HEADER_LENGTH];
         let offset = FILE_MAGIC.len() as u64;
         self.archive.read_at(file, offset, &mut header)?;
-        let header = EventHeader::parse(&header).map_err(Error::corrupt(&self.archive.path_of(file), offset))?;
+        let header = EventHeader::parse(&header).map_err(Error::corrupt(&path, offset))?;
         Ok(u64::from(header.timestamp_seconds))
     }
 

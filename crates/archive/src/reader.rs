@@ -8,7 +8,7 @@ use spate_binlog::{Boundary, EventHeader, FormatDescription, GtidEvent, GtidPosi
 use crate::archive::Archive;
 use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
-use crate::index::TransactionRecord;
+use crate::index::{IndexReader, TransactionRecord};
 use crate::tail::{ArchiveFile, Waited};
 use crate::{Error, Result};
 
@@ -94,7 +94,9 @@ impl ArchiveReader {
         shown: Shown,
     ) -> ArchiveReader {
         let follower = file.as_ref().map_or_else(|| Follower::new(Arc::from(""), 0, None), |file| file.start.clone());
-        let is_hidden = matches!(shown, Shown::FromSeqno(_) | Shown::FromSource { .. });
+        // A place in the middle of a transaction is only chosen if that one is not to be shown.
+        let is_hidden =
+            matches!(shown, Shown::FromSeqno(_) | Shown::FromSource { .. }) || follower.tracker.in_transaction();
         ArchiveReader { archive, options, file, blocks: None, follower, shown, is_hidden, is_abandoned: false }
     }
 
@@ -324,11 +326,26 @@ impl ArchiveReader {
         Ok(true)
     }
 
-    /// Steps over the first `count` of the current file's transactions, as far as its index tells the truth. They must be such
-    /// that would not be shown.
-    pub(crate) fn skip_indexed(&mut self, records: &[TransactionRecord], count: usize) -> Result<()> {
-        // The last one is walked over, as a proof that the index belongs to this file.
-        let [first, .., last] = &records[..count] else { return Ok(()) };
+    /// The record of the next transaction that ends.
+    pub(crate) fn next_record(&mut self) -> Result<Option<TransactionRecord>> {
+        while let Some(event) = self.next_event()? {
+            if matches!(event.boundary, Boundary::End | Boundary::Whole) {
+                let end = event.offset + u64::from(event.header.event_length);
+                return Ok(Some(event.follower.record(&event.header, end)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Steps over the current file's first transactions as long as `skip` says so, and as far as its index tells the truth. They
+    /// must be such that would not be shown.
+    pub(crate) fn skip_indexed(&mut self, skip: impl Fn(&TransactionRecord) -> bool) -> Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let visible = self.archive.visible_length(&file);
+        let index = IndexReader::open(self.archive.fs(), &self.archive.path_of(&file), file.first_seqno());
+        let records = index.into_iter().flatten().map(|(record, _)| record);
+        let mut records = records.take_while(|record| record.end() <= visible && skip(record));
+        let Some(first) = records.next() else { return Ok(()) };
         while self.blocks.is_none() || self.offset() < first.offset {
             let is_there = if self.blocks.is_none() { self.enter_file()? } else { self.step()?.is_some() };
             if !is_there {
@@ -336,14 +353,17 @@ impl ArchiveReader {
             }
         }
         let (offset, follower) = (self.offset(), self.follower.clone());
-        for record in &records[..count - 1] {
-            self.follower.seqno = record.seqno;
-            self.follower.source_position = record.source_end_position;
-            if let Some(gtid) = record.gtid {
+        // The last one is walked over, as a proof that the index belongs to this file.
+        let mut last = first;
+        for record in records {
+            self.follower.seqno = last.seqno;
+            self.follower.source_position = last.source_end_position;
+            if let Some(gtid) = last.gtid {
                 self.follower.gtid_position.advance(gtid);
             }
+            last = record;
         }
-        let is_true = offset == first.offset && self.begins_transaction(last)?;
+        let is_true = offset == first.offset && self.begins_transaction(&last)?;
         if !is_true {
             self.follower = follower;
         }

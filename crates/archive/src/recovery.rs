@@ -12,7 +12,7 @@ use spate_binlog::GtidPosition;
 
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::fs::{FileHandle, FileSystem};
-use crate::index::{IndexWriter, LoadedIndex, TransactionRecord, index_path, load_index};
+use crate::index::{IndexReader, IndexWriter, TransactionRecord, durable_end, index_path, is_complete};
 use crate::list::{FileList, ListedFile};
 use crate::scan::{Scanned, is_whole_after, scan_file, start_of};
 use crate::tail::ArchiveFile;
@@ -66,8 +66,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path, start: Option<GtidPositio
     };
     let (current, scanned) = recover_last_file(fs, dir, file)?;
     fs.sync_dir(dir).map_err(Error::sync(dir))?;
-    let last = scanned.records.last().copied();
-    Ok(Recovered { list, files, follower: scanned.follower, last, current: Some(current) })
+    Ok(Recovered { list, files, follower: scanned.follower, last: scanned.last, current: Some(current) })
 }
 
 /// A directory with binlog files but no list belongs to somebody else.
@@ -118,7 +117,7 @@ fn drop_unborn_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Resu
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Error::io("open", &path)(error)),
     };
-    let durable_end = load_index(fs, &path, listed.first_seqno).durable_end;
+    let durable_end = durable_end(fs, &path, listed.first_seqno);
     if durable_end > length {
         let why = format!("the file has {length} bytes, but {durable_end} were synced to it");
         return Err(Error::Inconsistent { path, why });
@@ -169,37 +168,37 @@ fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: 
     let length = handle.length().map_err(Error::io("read", &path))?;
     file.seal(length);
     let expected = next.first_seqno.saturating_sub(file.first_seqno());
-    let index = load_index(fs, &path, file.first_seqno());
-    let is_short = index.records.last().is_some_and(|record| record.end() > length);
-    if index.is_clean && index.records.len() as u64 == expected && !is_short {
+    if is_complete(fs, &path, file.first_seqno(), expected, length) {
         return Ok(());
     }
-    let scanned = scan_file(fs, &path, &file.start, length)?;
+    let mut records = Vec::new();
+    let scanned = scan_file(fs, &path, &file.start, length, |record| records.push(record))?;
     if let Some(stop) = scanned.stop {
         return Err(Error::corrupt(&path, stop.offset)(stop.source));
     }
-    if scanned.records.len() as u64 != expected {
-        let found = scanned.records.len();
-        let why = format!("it holds {found} transactions, but the list says {expected}");
+    if records.len() as u64 != expected {
+        let why = format!("it holds {} transactions, but the list says {expected}", records.len());
         return Err(Error::Inconsistent { path, why });
     }
-    IndexWriter::create(fs, &path, file.first_seqno())?.append(&scanned.records, true)
+    IndexWriter::create(fs, &path, file.first_seqno())?.append(&records, true)
 }
 
 fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) -> Result<(RecoveredFile, Scanned)> {
     let path = dir.join(&**file.name());
     let handle = fs.open_write(&path).map_err(Error::io("open", &path))?;
     let length = handle.length().map_err(Error::io("read", &path))?;
-    let index = load_index(fs, &path, file.first_seqno());
-    if index.durable_end > length {
-        let why = format!("the file has {length} bytes, but {} were synced to it", index.durable_end);
+    let durable_end = durable_end(fs, &path, file.first_seqno());
+    if durable_end > length {
+        let why = format!("the file has {length} bytes, but {durable_end} were synced to it");
         return Err(Error::Inconsistent { path, why });
     }
-    let mut scanned = scan_file(fs, &path, &file.start, length)?;
+    let mut comparison = Comparison::new(fs, &path, file.first_seqno());
+    let mut scanned = scan_file(fs, &path, &file.start, length, |record| comparison.note(record))?;
     if let Some(stop) = scanned.stop.take() {
-        let hints = index.records.iter().map(|record| record.offset);
+        let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
+        let hints = index.map(|(record, _)| record.offset);
         // A file without a head was never begun, and is gone by now.
-        let was_durable = stop.offset < index.durable_end || stop.offset == FIRST_EVENT_OFFSET;
+        let was_durable = stop.offset < durable_end || stop.offset == FIRST_EVENT_OFFSET;
         if was_durable || is_whole_after(fs, &path, &scanned.follower, stop.offset, length, hints)? {
             return Err(Error::corrupt(&path, stop.offset)(stop.source));
         }
@@ -208,31 +207,42 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
         handle.truncate(scanned.whole_end).map_err(Error::io("truncate", &path))?;
     }
     handle.sync().map_err(Error::sync(&path))?;
-    let index = mend_index(fs, &path, file.first_seqno(), &index, &scanned.records)?;
-    let current = RecoveredFile {
-        file,
-        handle,
-        index,
-        length: scanned.whole_end,
-        is_aligned: scanned.is_aligned,
-        has_transactions: !scanned.records.is_empty(),
-    };
-    Ok((current, scanned))
+    let index = comparison.mend(fs, &path, file.first_seqno())?;
+    let (length, is_aligned, has_transactions) = (scanned.whole_end, scanned.is_aligned, scanned.last.is_some());
+    Ok((RecoveredFile { file, handle, index, length, is_aligned, has_transactions }, scanned))
 }
 
-/// Makes the index say what the file holds, all of which is durable now.
-fn mend_index(
-    fs: &dyn FileSystem,
-    path: &Path,
-    first_seqno: u64,
-    loaded: &LoadedIndex,
-    records: &[TransactionRecord],
-) -> Result<IndexWriter> {
-    let is_durable = records.last().is_none_or(|last| last.end() == loaded.durable_end);
-    if loaded.is_clean && loaded.records == records && is_durable {
-        return IndexWriter::resume(fs, path, records.len());
+/// Compares the index with what the file holds.
+struct Comparison {
+    index: Option<IndexReader>,
+    /// Records of the index that are right and say that they are durable.
+    right: u64,
+    /// What is to stand behind them.
+    missing: Vec<TransactionRecord>,
+}
+
+impl Comparison {
+    fn new(fs: &dyn FileSystem, path: &Path, first_seqno: u64) -> Comparison {
+        Comparison { index: IndexReader::open(fs, path, first_seqno), right: 0, missing: Vec::new() }
     }
-    let mut index = IndexWriter::create(fs, path, first_seqno)?;
-    index.append(records, true)?;
-    Ok(index)
+
+    fn note(&mut self, record: TransactionRecord) {
+        if self.missing.is_empty() && self.index.as_mut().and_then(Iterator::next) == Some((record, true)) {
+            self.right += 1;
+        } else {
+            self.missing.push(record);
+        }
+    }
+
+    /// Makes the index say what the file holds, all of which is durable now.
+    fn mend(self, fs: &dyn FileSystem, path: &Path, first_seqno: u64) -> Result<IndexWriter> {
+        let mut index = match self.index {
+            Some(_) => IndexWriter::resume(fs, path, self.right)?,
+            None => IndexWriter::create(fs, path, first_seqno)?,
+        };
+        if !self.missing.is_empty() {
+            index.append(&self.missing, true)?;
+        }
+        Ok(index)
+    }
 }

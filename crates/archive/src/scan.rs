@@ -69,17 +69,23 @@ pub(crate) struct Scanned {
     pub(crate) follower: Follower,
     /// The end of the last event that is in no unfinished transaction.
     pub(crate) whole_end: u64,
-    pub(crate) records: Vec<TransactionRecord>,
+    pub(crate) last: Option<TransactionRecord>,
     /// Every event stands where it stood in the source's file.
     pub(crate) is_aligned: bool,
     pub(crate) stop: Option<Stop>,
 }
 
-/// Walks a whole file, verifying everything.
-pub(crate) fn scan_file(fs: &dyn FileSystem, path: &Path, start: &Follower, length: u64) -> Result<Scanned> {
+/// Walks a whole file, verifying everything, and tells each transaction to `note`.
+pub(crate) fn scan_file(
+    fs: &dyn FileSystem,
+    path: &Path,
+    start: &Follower,
+    length: u64,
+    mut note: impl FnMut(TransactionRecord),
+) -> Result<Scanned> {
     let mut scan = Scan::open(fs, path, FIRST_EVENT_OFFSET, length, true)?;
     let mut follower = start.clone();
-    let mut records = Vec::new();
+    let mut last = None;
     let mut is_aligned = true;
     let mut whole_end = FIRST_EVENT_OFFSET;
     let mut source_position = follower.source_position;
@@ -92,7 +98,9 @@ pub(crate) fn scan_file(fs: &dyn FileSystem, path: &Path, start: &Follower, leng
         let end = scan.offset();
         is_aligned &= raw.header.next_position == end as u32;
         if matches!(boundary, Boundary::End | Boundary::Whole) {
-            records.push(follower.record(&raw.header, end));
+            let record = follower.record(&raw.header, end);
+            last = Some(record);
+            note(record);
         }
         if !follower.tracker.in_transaction() {
             whole_end = end;
@@ -101,7 +109,7 @@ pub(crate) fn scan_file(fs: &dyn FileSystem, path: &Path, start: &Follower, leng
     };
     follower.abandon_transaction();
     follower.source_position = source_position;
-    Ok(Scanned { follower, whole_end, records, is_aligned, stop })
+    Ok(Scanned { follower, whole_end, last, is_aligned, stop })
 }
 
 /// True if a whole transaction, with right checksums, stands anywhere behind the bad event at `offset`: then the file was not

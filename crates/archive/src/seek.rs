@@ -58,13 +58,16 @@ impl Archive {
         let shown = Shown::NotCovered(position.clone());
         let Some(first) = files.first() else { return Ok(self.reader_at(None, shown, options)) };
         self.check_begins_before(first, position)?;
-        let is_behind =
-            |file: &&Arc<ArchiveFile>| file.start.position_known && position.covers_all(&file.start.gtid_position);
+        let is_behind = |file: &&Arc<ArchiveFile>| {
+            // A relay log may begin in the middle of a transaction.
+            let begun = file.start.tracker.gtid().filter(|_| file.start.tracker.in_transaction());
+            file.start.position_known
+                && position.covers_all(&file.start.gtid_position)
+                && begun.is_none_or(|event| position.covers(event.gtid))
+        };
         let file = files.iter().rev().find(is_behind).unwrap_or(first);
         let mut reader = self.reader_at(Some(file), shown, options);
-        let records = self.indexed_transactions(file);
-        let covered = records.iter().take_while(|record| record.gtid.is_some_and(|gtid| position.covers(gtid))).count();
-        reader.skip_indexed(&records, covered)?;
+        reader.skip_indexed(|record| record.gtid.is_some_and(|gtid| position.covers(gtid)))?;
         Ok(reader)
     }
 
@@ -127,9 +130,7 @@ impl Archive {
         }
         let file = files.iter().rev().find(|file| file.start.seqno < seqno).unwrap_or(first);
         let mut reader = self.reader_at(Some(file), shown, options);
-        let records = self.indexed_transactions(file);
-        let before = records.partition_point(|record| record.seqno < seqno);
-        reader.skip_indexed(&records, before)?;
+        reader.skip_indexed(|record| record.seqno < seqno)?;
         Ok(reader)
     }
 
@@ -147,10 +148,11 @@ impl Archive {
             return Err(self.no_such_place(wanted(), format!("it ends at {source_file}:{}", end.source_position)));
         }
         // A relay log's source files begin anywhere inside it, so it is walked from its beginning.
-        let mut parts = files.iter().filter(|file| file.start.is_relay_log() || **file.source_name() == *source_file);
+        let is_relay_log = self.is_relay_log();
+        let mut parts = files.iter().filter(|file| is_relay_log || **file.source_name() == *source_file);
         let mut chosen = parts.next();
         for part in parts {
-            if !part.start.is_relay_log() && self.begins_at_or_before(part, position)? {
+            if !is_relay_log && self.begins_at_or_before(part, position)? {
                 chosen = Some(part);
             }
         }

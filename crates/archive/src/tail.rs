@@ -39,7 +39,8 @@ impl ArchiveFile {
         &self.name
     }
 
-    /// The name of the source's file that it is a copy of, or of a part of it.
+    /// The name of the source's file that it is a copy of, or of a part of it. (A relay log may hold parts of several: see
+    /// [`crate::ArchivedEvent::source_file`].)
     pub fn source_name(&self) -> &Arc<str> {
         &self.source_name
     }

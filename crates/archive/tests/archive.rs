@@ -122,6 +122,28 @@ fn small_blocks_read_the_same_and_an_event_beyond_the_bound_is_refused() {
 }
 
 #[test]
+fn a_transaction_is_found_by_its_seqno_with_and_without_an_index() {
+    let files = two_files();
+    let (fs, mut writer) = archive_of(&files);
+    writer.sync().unwrap();
+    let find = |archive: &Archive| (1..=7).map(|seqno| archive.transaction(seqno).unwrap()).collect::<Vec<_>>();
+    let found = find(writer.archive());
+    let starts = files.iter().flat_map(|file| file.transactions.iter());
+    for (record, &(offset, gtid)) in found.iter().zip(starts) {
+        assert_eq!((record.offset, record.gtid), (offset as u64, Some(gtid)));
+        assert!(
+            record.length > 0 && record.source_end_position == record.end() && record.commit_seconds > 1_700_000_000
+        );
+    }
+    for name in ["bin.000001.index", "bin.000002.index"] {
+        fs.delete(&Path::new(DIR).join(name));
+    }
+    assert_eq!(find(writer.archive()), found);
+    assert!(writer.archive().transaction(8).is_err());
+    assert!(writer.archive().transaction(0).is_err());
+}
+
+#[test]
 fn a_second_writer_is_refused() {
     let (fs, writer) = archive_of(&two_files());
     let error = open(&fs.shared(), SyncPolicy::Os).unwrap_err();

@@ -306,11 +306,14 @@ fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
         assert_eq!(live.len(), 64 * 6, "a header and five records");
         let mut damages = vec![None, Some(Vec::new()), Some(vec![7; 1000])];
         damages.extend((1..live.len()).step_by(29).map(|length| Some(live[..length].to_vec())));
-        damages.extend((0..live.len()).map(|at| {
+        // Of a file that another one follows, only the index's length and ends are looked at.
+        let is_last = file.name == "bin.000003";
+        let middle = 128..live.len() - 64;
+        for at in (0..live.len()).filter(|at| is_last || !middle.contains(at)) {
             let mut flipped = live.clone();
             flipped[at] ^= 0x10;
-            Some(flipped)
-        }));
+            damages.push(Some(flipped));
+        }
         let mut longer = live.clone();
         longer.extend_from_slice(&live[64..128]);
         damages.push(Some(longer));
@@ -341,10 +344,22 @@ fn a_stale_index_leads_no_reader_astray() {
     let mut other_writer = open(&other_fs.shared(), SyncPolicy::Always).unwrap();
     other.send(&mut other_writer).unwrap();
     other_writer.sync().unwrap();
-    fs.overwrite(&local("bin.000001.index"), other_fs.read(&local("bin.000001.index")).unwrap());
-    for seqno in 1..=15 {
-        let seen = transactions(writer.archive(), &Seek::Seqno(seqno)).unwrap();
-        assert_eq!(seen, all[seqno as usize - 1..], "from {seqno}");
+    let live = fs.read(&local("bin.000001.index")).unwrap();
+    let mut damages = vec![other_fs.read(&local("bin.000001.index")).unwrap(), Vec::new(), vec![7; 1000]];
+    damages.extend((0..live.len()).step_by(7).map(|at| {
+        let mut flipped = live.clone();
+        flipped[at] ^= 0x10;
+        flipped
+    }));
+    for (damage, bytes) in damages.into_iter().enumerate() {
+        fs.overwrite(&local("bin.000001.index"), bytes);
+        for seqno in 1..=15 {
+            let seen = transactions(writer.archive(), &Seek::Seqno(seqno)).unwrap();
+            assert_eq!(seen, all[seqno as usize - 1..], "from {seqno}, damage {damage}");
+            let after = format!("0-1-{seqno}").parse().unwrap();
+            let seen = transactions(writer.archive(), &Seek::AfterGtid(after)).unwrap();
+            assert_eq!(seen, all[seqno as usize..], "after {seqno}, damage {damage}");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod faulty;
+pub mod server;
 pub mod source;
 
 use std::path::Path;
