@@ -64,6 +64,8 @@ where
             self.fold(fold)?;
         }
         for ordered in segment.ordered() {
+            // The server takes the flags of a statement's first event for the whole statement, and these differ.
+            self.flush()?;
             self.ordered(ordered)?;
         }
         Ok(())

@@ -2,6 +2,8 @@
 //!
 //! The table: `id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, u INT NULL UNIQUE, v INT NOT NULL`.
 
+#![expect(missing_docs, unreachable_pub, reason = "a module of tests")]
+
 use std::collections::BTreeMap;
 
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
@@ -26,7 +28,7 @@ pub enum Change {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
     pub rows: BTreeMap<i32, Values>,
-    /// The highest key ever inserted: what AUTO_INCREMENT counts on from.
+    /// The highest key ever written: what AUTO_INCREMENT counts on from.
     pub counter: i32,
 }
 
@@ -38,8 +40,10 @@ impl Server {
             Change::Update((id, _), (new_id, values)) => {
                 let old = self.delete(id)?;
                 let moved = self.place(new_id, values);
-                if moved.is_err() {
-                    self.rows.insert(id, old);
+                match moved {
+                    // InnoDB counts on from the keys of updates too.
+                    Ok(()) => self.counter = self.counter.max(new_id),
+                    Err(_) => drop(self.rows.insert(id, old)),
                 }
                 moved
             }
