@@ -4,6 +4,7 @@
 //! printed. `batch [chunk=BYTES]` ends the batch, prints what the replica executes, and applies it to a strict one.
 //! `never-fold` switches folding off. Set UPDATE_GOLDENFILES=1 to write the expected output anew.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
 mod model;
 
 use std::error::Error;

@@ -150,7 +150,7 @@ fn run_stages(
         let gathered = join(gathering);
         let prepared = join(preparing);
         let held = join(holding);
-        let _told = join(forwarding);
+        join(forwarding);
         // The applier's own error first: the others only noticed that it was gone.
         applied?;
         told(prepared)?;

@@ -2,7 +2,7 @@
 //!
 //! The table: `id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, u INT NULL UNIQUE, v INT NOT NULL`.
 
-#![expect(missing_docs, unreachable_pub, reason = "a module of tests")]
+#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, reason = "a module of several tests")]
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,8 @@
 //!
 //! Each test has servers of its own, in directories of its own, on ports that the kernel gave.
 
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+
 mod archive_faults;
 mod comparison;
 mod crashes;
