@@ -5,7 +5,7 @@
 //! remembered as abandoned; one that has no end yet is not visible.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spate_binlog::{Boundary, EventType, FILE_MAGIC, FormatDescription};
@@ -358,7 +358,7 @@ fn numbered_binlogs(fs: &dyn FileSystem, dir: &Path) -> Result<BTreeMap<String, 
     Ok(sets)
 }
 
-fn is_binlog(fs: &dyn FileSystem, path: &PathBuf) -> Result<bool> {
+fn is_binlog(fs: &dyn FileSystem, path: &Path) -> Result<bool> {
     let file = fs.open_read(path).map_err(Error::io("open", path))?;
     let mut magic = [0; FILE_MAGIC.len()];
     let filled = file.read_at(0, &mut magic).map_err(Error::io("read", path))?;

@@ -1,4 +1,6 @@
 //! The archive on a healthy disk: what is written is what is read, from wherever a reader begins.
+// A helper of a test may unwrap as the test itself may.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! The archive on a disk that fails: after any crash it is a prefix of what was sent, in whole transactions, with everything
 //! that was called durable; a full disk loses nothing; a flipped bit is never passed on.
+// A helper of a test may unwrap as the test itself may.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -400,7 +402,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// A source that is disconnected and a machine that stops at random moments: nothing durable is lost, nothing is doubled,
     /// and in the end the archive is the source's history.
@@ -444,6 +446,45 @@ proptest! {
         writer.discard_partial_transaction().unwrap();
         send_rest(&files, &mut writer, 5).unwrap();
         prop_assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Damage of any kind to any file: no panic, no endless loop, and nothing that was not sent is ever shown.
+    #[test]
+    fn any_damage_is_an_error_or_a_prefix(
+        name in prop::sample::select(vec!["bin.000001", "bin.000002", "bin.000003", "bin.000003.index", "archive.list"]),
+        begin in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 1..40),
+        is_cut in any::<bool>(),
+    ) {
+        let files = history(ChecksumAlgorithm::Crc32);
+        let all = expected(&files);
+        let fs = FaultyFileSystem::default();
+        let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+        send_rest(&files, &mut writer, 100).unwrap();
+        drop(writer);
+        let mut damaged = fs.read(&local(name)).unwrap();
+        let begin = begin.index(damaged.len());
+        let end = damaged.len().min(begin + bytes.len());
+        damaged[begin..end].copy_from_slice(&bytes[..end - begin]);
+        if is_cut {
+            damaged.truncate(end);
+        }
+        fs.overwrite(&local(name), damaged);
+        let is_shown_right = |archive: &spate_archive::Archive| match transactions(archive, &Seek::Earliest) {
+            Ok(seen) => all.starts_with(&seen),
+            Err(error) => matches!(error, Error::Corrupt { .. } | Error::Inconsistent { .. } | Error::Purged { .. }),
+        };
+        let options = spate_archive::DirectoryOptions::default();
+        if let Ok(archive) = spate_archive::Archive::open(fs.shared(), Path::new(DIR), options) {
+            prop_assert!(is_shown_right(&archive), "read-only");
+        }
+        if let Ok(writer) = open(&fs.shared(), SyncPolicy::Always) {
+            prop_assert!(is_shown_right(writer.archive()), "recovered");
+        }
     }
 }
 

@@ -1,4 +1,6 @@
 //! Directories of binlogs and relay logs that somebody else wrote, made up here to hold what is rare.
+// A helper of a test may unwrap as the test itself may.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! What sources do to a stream: connections in the middle, repeated heads, gaps, clashing names; and readers beside the writer,
 //! purges, and events that must be refused.
+// A helper of a test may unwrap as the test itself may.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -21,6 +21,8 @@ impl Server {
         let installed = Command::new("mariadb-install-db")
             .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"])
             .arg(format!("--datadir={}", data.display()))
+            // Two installations at once must not share their temporary tables.
+            .env("TMPDIR", dir.path())
             .output()
             .unwrap();
         assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
@@ -36,6 +38,7 @@ impl Server {
             .arg(format!("--port={port}"))
             .arg(format!("--server-id={server_id}"))
             .args(options)
+            .env("TMPDIR", dir.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
