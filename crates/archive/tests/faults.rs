@@ -227,7 +227,7 @@ fn every_flipped_bit_is_found_by_readers_at_its_event() {
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
     send_rest(&files, &mut writer, 1000).unwrap();
     let file = &files[1];
-    for bit in (0..file.bytes.len() * 8).step_by(7) {
+    for bit in (0..file.bytes.len() * 8).filter(|bit| *bit < 4096 || bit % 7 == 0) {
         let mut flipped = file.bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs.overwrite(&local(&file.name), flipped);
@@ -254,7 +254,7 @@ fn damage_that_no_crash_explains_stops_the_start_and_names_the_place() {
     let file = &files[2];
     let last_transaction = file.transactions.last().unwrap().0;
     for has_index in [true, false] {
-        for bit in (0..file.bytes.len() * 8).step_by(7) {
+        for bit in (0..file.bytes.len() * 8).filter(|bit| *bit < 4096 || bit % 7 == 0) {
             let fs = fs.after_crash(|bound| bound - 1);
             let mut flipped = file.bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

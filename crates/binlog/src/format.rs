@@ -70,7 +70,7 @@ impl FormatDescription {
             // Its own entry in the list of types says how long it is.
             let is_patched = header.next_position == 0 || created_seconds == 0;
             let own_entry = tail[..types].get(usize::from(EventType::FORMAT_DESCRIPTION.0) - 1);
-            let is_complete = own_entry == Some(&((FIXED_LENGTH + types) as u8));
+            let is_complete = own_entry.is_some_and(|&length| usize::from(length) == FIXED_LENGTH + types);
             if checksum == ChecksumAlgorithm::Crc32 || !is_patched || !is_complete || verifies_as_crc32(event) {
                 return Err(mismatch);
             }
@@ -193,10 +193,11 @@ mod tests {
     #[test]
     fn a_length_that_does_not_fit_the_list_of_types_is_refused() {
         let event = event(ChecksumAlgorithm::Crc32, 0);
-        for length in 19..event.len() {
-            let mut shorter = event[..length].to_vec();
-            shorter[9..13].copy_from_slice(&(length as u32).to_le_bytes());
-            assert!(FormatDescription::parse(&shorter).is_err(), "{length}");
+        for length in (19..event.len()).chain(event.len() + 1..event.len() + 600) {
+            let mut other = event.clone();
+            other.resize(length, 0);
+            other[9..13].copy_from_slice(&(length as u32).to_le_bytes());
+            assert!(FormatDescription::parse(&other).is_err(), "{length}");
         }
     }
 }
