@@ -24,6 +24,10 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 /// With transactions at hand and nobody hungry, new arrivals are looked for this often: they still fit into the batch.
 const ARRIVAL_CHECK: Duration = Duration::from_millis(1);
 
+/// With more to read, a batch is gathered at least for this long although the next stage is hungry: a replica that is behind
+/// gains more from folding than it loses by waiting. At the end of what was received, nothing waits.
+const BEHIND_GATHER_MIN: Duration = Duration::from_millis(300);
+
 /// Why gathering ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GatherEnd {
@@ -200,7 +204,9 @@ impl Gatherer<'_> {
         if !self.open.is_hungry {
             self.open.is_hungry = self.hunger.try_recv().is_ok();
         }
-        if reached || was_barrier || self.is_full() || self.open.is_hungry {
+        let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let is_worth_it = self.open.is_hungry && gathered >= BEHIND_GATHER_MIN;
+        if reached || was_barrier || is_worth_it || self.is_full(gathered) {
             self.hand_over_whole()?;
         }
         if was_barrier {
@@ -212,10 +218,10 @@ impl Gatherer<'_> {
         Ok(reached.then_some(GatherEnd::Reached))
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, gathered: Duration) -> bool {
         self.open.transactions >= self.limits.transactions_max
             || self.builder.memory_bytes() >= self.limits.memory_bytes_max
-            || self.open.began.is_some_and(|began| began.elapsed() >= self.limits.duration_max)
+            || gathered >= self.limits.duration_max
     }
 
     /// A transaction that outgrows memory goes on in pieces, all in one transaction of the replica.

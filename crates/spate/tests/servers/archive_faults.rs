@@ -74,7 +74,7 @@ fn a_full_disk_stops_receiving_and_nothing_else() {
     site.wait_for_status("what was received to be applied", |status| {
         status["lag_transactions"] == 0 && status["transactions"].as_u64() > Some(0)
     });
-    assert!(running.said().contains("full"), "{}", running.said());
+    assert!(running.said().contains("no space left"), "{}", running.said());
     let applied = site.replica.sql("SELECT COUNT(*) FROM d.t").parse::<u32>().unwrap();
     assert!((1..30).contains(&applied), "{applied}");
     fs::remove_file(&ballast).unwrap();

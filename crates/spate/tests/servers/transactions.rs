@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, Site, wait_until};
 fn compressed_events() {
     let site = Site::new(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"], &[]);
     site.source.sql(TABLES);
-    let sql = "INSERT INTO busy.account SELECT seq, CONCAT('c', seq), seq, REPEAT('y', 500) FROM seq_1_to_2000; \
+    let sql = "INSERT INTO busy.account SELECT seq, CONCAT('c', seq), seq, REPEAT('y', 500) FROM mysql.seq_1_to_2000; \
                UPDATE busy.account SET balance = balance + 1; DELETE FROM busy.account WHERE id % 7 = 0; \
                SET SESSION binlog_format=STATEMENT; UPDATE busy.account SET note = REPEAT('z', 100) WHERE id = 1;";
     site.source.sql(sql);
@@ -23,7 +23,7 @@ fn partial_row_images() {
     for image in ["MINIMAL", "NOBLOB", "FULL", "MINIMAL"] {
         site.source.sql(&format!(
             "USE busy; SET SESSION binlog_row_image={image}; \
-             INSERT INTO account (id, name, balance) SELECT seq, CONCAT('m', seq), 0 FROM seq_1_to_50; \
+             INSERT INTO account (id, name, balance) SELECT seq, CONCAT('m', seq), 0 FROM mysql.seq_1_to_50; \
              INSERT INTO slot (owner) VALUES (1), (2); UPDATE account SET note = 'seen' WHERE id < 10; \
              UPDATE account SET balance = 5, note = NULL WHERE id = 3; UPDATE account SET id = 900 WHERE id = 4; \
              UPDATE account SET name = 'swap' WHERE id = 5; UPDATE account SET name = 'm5' WHERE id = 6; \
@@ -53,7 +53,7 @@ fn tables_without_a_key() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.n (a INT, b VARCHAR(20)); CREATE TABLE d.u (a INT NULL UNIQUE, b INT); \
-         INSERT INTO d.n SELECT seq % 10, 'x' FROM seq_1_to_200; UPDATE d.n SET b = 'y' WHERE a < 3; \
+         INSERT INTO d.n SELECT seq % 10, 'x' FROM mysql.seq_1_to_200; UPDATE d.n SET b = 'y' WHERE a < 3; \
          DELETE FROM d.n WHERE a = 5 LIMIT 7; INSERT INTO d.n VALUES (NULL, NULL), (NULL, NULL), (NULL, 'x'); \
          DELETE FROM d.n WHERE a IS NULL LIMIT 1; INSERT INTO d.u VALUES (NULL, 1), (NULL, 1), (1, 1); \
          UPDATE d.u SET b = 2 WHERE a IS NULL LIMIT 1; UPDATE d.u SET a = 2 WHERE a = 1; INSERT INTO d.u VALUES (1, 9);",
@@ -72,9 +72,9 @@ fn foreign_keys() {
          CREATE TABLE n (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES c (id) ON DELETE SET NULL);",
     );
     site.source.sql(
-        "USE d; INSERT INTO p SELECT seq, 0 FROM seq_1_to_20; INSERT INTO r SELECT seq, seq FROM seq_1_to_10; \
-         INSERT INTO q SELECT seq, 0 FROM seq_1_to_20; INSERT INTO c SELECT seq, 1 + seq % 20 FROM seq_1_to_100; \
-         INSERT INTO n SELECT seq, seq FROM seq_1_to_100; DELETE FROM r WHERE id = 3; DELETE FROM p WHERE id IN (3, 15); \
+        "USE d; INSERT INTO p SELECT seq, 0 FROM mysql.seq_1_to_20; INSERT INTO r SELECT seq, seq FROM mysql.seq_1_to_10; \
+         INSERT INTO q SELECT seq, 0 FROM mysql.seq_1_to_20; INSERT INTO c SELECT seq, 1 + seq % 20 FROM mysql.seq_1_to_100; \
+         INSERT INTO n SELECT seq, seq FROM mysql.seq_1_to_100; DELETE FROM r WHERE id = 3; DELETE FROM p WHERE id IN (3, 15); \
          INSERT INTO p VALUES (3, 1); INSERT INTO r VALUES (3, 3); UPDATE q SET id = 500 WHERE id = 2; \
          DELETE FROM q WHERE id IN (5, 6); INSERT INTO q VALUES (5, 1); INSERT INTO c VALUES (1000, 5); \
          UPDATE q SET id = 501 WHERE id = 500; DELETE FROM q WHERE id = 501; UPDATE c SET q = 7 WHERE id = 1000;",
@@ -115,7 +115,7 @@ fn a_transaction_larger_than_memory_is_one() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(15000) CHARACTER SET latin1)");
     site.source.sql(
-        "BEGIN; INSERT INTO d.t SELECT seq, REPEAT(CHAR(65 + seq % 26), 15000) FROM seq_1_to_10000; \
+        "BEGIN; INSERT INTO d.t SELECT seq, REPEAT(CHAR(65 + seq % 26), 15000) FROM mysql.seq_1_to_10000; \
          UPDATE d.t SET v = 'short' WHERE id % 100 = 0; COMMIT",
     );
     let mut running = site.spawn(site.replicate(&["--start", "earliest", "--memory", "64MiB", "--until", "caught-up"]));
