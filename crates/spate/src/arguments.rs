@@ -1,5 +1,7 @@
 //! The command line.
 
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "these comments are the help's text")]
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -79,6 +79,10 @@ fn foreign_keys() {
          DELETE FROM q WHERE id IN (5, 6); INSERT INTO q VALUES (5, 1); INSERT INTO c VALUES (1000, 5); \
          UPDATE q SET id = 501 WHERE id = 500; DELETE FROM q WHERE id = 501; UPDATE c SET q = 7 WHERE id = 1000;",
     );
+    // In one transaction, so certainly in one batch: folded changes, for which checks are off, before a cascade.
+    site.source
+        .sql("USE d; BEGIN; INSERT INTO p VALUES (99, 1); DELETE FROM q WHERE id = 7; UPDATE p SET v = 2; COMMIT");
+    assert_eq!(site.source.sql("SELECT COUNT(*) FROM d.c WHERE q = 7"), "0", "the cascade on the source");
     site.catch_up_from_earliest();
 }
 
