@@ -1,8 +1,8 @@
 //! A real `mariadbd` in a directory of its own, for tests.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -15,25 +15,31 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server that dies with this value.
 pub(crate) struct TestServer {
     directory: TempDir,
+    /// Kept for the next server.
+    _template: Arc<TempDir>,
     child: Child,
     pub(crate) port: u16,
 }
 
-/// An empty data directory, made once and copied.
-fn template() -> &'static Path {
-    static TEMPLATE: OnceLock<TempDir> = OnceLock::new();
-    let directory = TEMPLATE.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let output = Command::new("mariadb-install-db")
-            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
-            .args(user_option())
-            .arg(format!("--datadir={}", directory.path().join("data").display()))
-            .output()
-            .expect("mariadb-install-db is installed");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        directory
-    });
-    directory.path()
+/// An empty data directory, made once and copied, and removed with the last server that was made from it.
+fn template() -> Arc<TempDir> {
+    static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(directory) = template.upgrade() {
+        return directory;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
+        .args(user_option())
+        .arg(format!("--datadir={}", directory.path().join("data").display()))
+        .env("TMPDIR", directory.path())
+        .output()
+        .expect("mariadb-install-db is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let directory = Arc::new(directory);
+    *template = Arc::downgrade(&directory);
+    directory
 }
 
 /// The server refuses to run as root unless told so.
@@ -49,10 +55,14 @@ fn free_port() -> u16 {
 impl TestServer {
     pub(crate) fn start(options: &[&str]) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
-        let copied = Command::new("cp").arg("-a").arg(template().join("data")).arg(directory.path()).status().unwrap();
+        let template = template();
+        let copied =
+            Command::new("cp").arg("-a").arg(template.path().join("data")).arg(directory.path()).status().unwrap();
         assert!(copied.success());
         let port = free_port();
         let child = Command::new("mariadbd")
+            // A starting server removes what looks like another's temporary tables.
+            .env("TMPDIR", directory.path())
             .arg("--no-defaults")
             .args(user_option())
             .arg(format!("--datadir={}", directory.path().join("data").display()))
@@ -65,7 +75,7 @@ impl TestServer {
             .stderr(std::fs::File::create(directory.path().join("server.log")).unwrap())
             .spawn()
             .expect("mariadbd is installed");
-        let mut server = TestServer { directory, child, port };
+        let mut server = TestServer { directory, _template: template, child, port };
         server.wait_until_it_answers();
         server
     }
