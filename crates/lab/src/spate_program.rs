@@ -208,10 +208,11 @@ impl RunningSpate {
     /// Waits without reaping: a look each millisecond at most costs nothing and is exact enough.
     fn ended_within(&self, limit: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(1);
+        let asked = Instant::now();
         let Some(id) = i32::try_from(self.process.id).ok().and_then(Pid::from_raw) else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         while matches!(waitid(WaitId::Pid(id), options), Ok(None)) {
-            if self.begun.elapsed() > limit {
+            if asked.elapsed() > limit {
                 return false;
             }
             std::thread::sleep(LOOK_EVERY);
