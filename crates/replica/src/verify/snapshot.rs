@@ -18,6 +18,11 @@ use crate::wire::{ConnectOptions, Connection, Vendor, quote};
 /// Bursts without a lock before commits are held up.
 const FREE_BURSTS_MAX: usize = 20;
 
+/// How many times in a row a session must report the same coordinates; see [`coordinates_of`].
+const REPORTS_ALIKE: usize = 5;
+/// How many reports to ask for until then.
+const REPORTS_MAX: usize = 1000;
+
 /// What every session of a comparison sets, so that values have one textual form. A long sort or a wait for a slow reader must
 /// not end it; a wait behind somebody's DDL should.
 const SESSION: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 60, \
@@ -121,29 +126,44 @@ pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<
 }
 
 /// The binlog coordinates of each session's snapshot.
-fn coordinates_of(sessions: &mut [Connection]) -> Result<Vec<(String, u64)>> {
-    for session in sessions.iter_mut() {
-        session.send_query(b"SHOW STATUS LIKE 'binlog_snapshot_%'")?;
+///
+/// MariaDB puts a session's coordinates into variables that all sessions share before it shows them, so when several
+/// sessions ask for their status at one moment, one may be shown the other's (measured with 10.11: one answer in a hundred while
+/// another session asks all the time). So the sessions are asked one after the other, and each until it has given the same
+/// answer several times in a row: against the monitoring that asks too.
+pub(super) fn coordinates_of(sessions: &mut [Connection]) -> Result<Vec<(String, u64)>> {
+    sessions.iter_mut().map(settled_coordinates).collect()
+}
+
+fn settled_coordinates(session: &mut Connection) -> Result<(String, u64)> {
+    let mut last = reported_coordinates(session)?;
+    let mut alike = 1;
+    for _ in 0..REPORTS_MAX {
+        let next = reported_coordinates(session)?;
+        alike = if next == last { alike + 1 } else { 1 };
+        if alike == REPORTS_ALIKE {
+            return Ok(next);
+        }
+        last = next;
     }
-    let mut all = Vec::new();
-    for session in sessions.iter_mut() {
-        let answer = session.receive_rows()?;
-        let value = |name: &str| {
-            let row = (0..answer.rows.len())
-                .find(|row| answer.text_at(*row, 0).is_some_and(|found| found.eq_ignore_ascii_case(name)))?;
-            answer.text_at(row, 1)
-        };
-        let file = value("binlog_snapshot_file").unwrap_or_default();
-        let offset = value("binlog_snapshot_position").and_then(|text| text.parse().ok());
-        match offset {
-            Some(offset) if !file.is_empty() => all.push((file, offset)),
-            _ => {
-                let why = "it has no binlog, or is not a MariaDB with binlog_snapshot_file".to_owned();
-                return Err(Error::SourcePositionUnknown { why });
-            }
+    Err(Error::SourcePositionUnknown { why: "it gives a different position each time it is asked".to_owned() })
+}
+
+fn reported_coordinates(session: &mut Connection) -> Result<(String, u64)> {
+    let answer = session.query("SHOW STATUS LIKE 'binlog_snapshot_%'")?;
+    let value = |name: &str| {
+        let row = (0..answer.rows.len())
+            .find(|row| answer.text_at(*row, 0).is_some_and(|found| found.eq_ignore_ascii_case(name)))?;
+        answer.text_at(row, 1)
+    };
+    let file = value("binlog_snapshot_file").unwrap_or_default();
+    match value("binlog_snapshot_position").and_then(|text| text.parse().ok()) {
+        Some(offset) if !file.is_empty() => Ok((file, offset)),
+        _ => {
+            let why = "it has no binlog, or is not a MariaDB with binlog_snapshot_file".to_owned();
+            Err(Error::SourcePositionUnknown { why })
         }
     }
-    Ok(all)
 }
 
 fn locate(control: &mut Connection, coordinates: &[(String, u64)]) -> Result<SourcePosition> {

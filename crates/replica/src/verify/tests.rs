@@ -556,3 +556,32 @@ fn a_source_too_busy_for_equal_snapshots() {
         drop(stop);
     });
 }
+
+#[test]
+fn a_snapshots_position_is_its_own_while_others_ask_for_theirs() {
+    let pair = Pair::start();
+    let (mut writing, mut asking) = (pair.source.connect(), pair.source.connect());
+    writing.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY AUTO_INCREMENT)").unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let stop = StopWhenDropped(&done);
+        let is_done = &done;
+        scope.spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                writing.execute(b"INSERT INTO s.t VALUES ()").unwrap();
+            }
+        });
+        scope.spawn(move || {
+            while !is_done.load(Ordering::Relaxed) {
+                asking.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_%'").unwrap();
+            }
+        });
+        let mut sessions = vec![pair.source.connect()];
+        snapshot::start(&mut sessions).unwrap();
+        let first = snapshot::coordinates_of(&mut sessions).unwrap();
+        for _ in 0..500 {
+            assert_eq!(snapshot::coordinates_of(&mut sessions).unwrap(), first);
+        }
+        drop(stop);
+    });
+}
