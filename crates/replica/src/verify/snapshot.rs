@@ -7,6 +7,8 @@
 //! long queries nor closes tables). Without that privilege the largest group of sessions with one position is used.
 
 use std::collections::HashMap;
+use std::thread::sleep;
+use std::time::Duration;
 
 use spate_binlog::GtidPosition;
 
@@ -18,10 +20,14 @@ use crate::wire::{ConnectOptions, Connection, Vendor, quote};
 /// Bursts without a lock before commits are held up.
 const FREE_BURSTS_MAX: usize = 20;
 
-/// How many times in a row a session must report the same coordinates; see [`coordinates_of`].
-const REPORTS_ALIKE: usize = 5;
-/// How many reports to ask for until then.
-const REPORTS_MAX: usize = 1000;
+/// How often each session is asked for its coordinates, how many of its answers must agree, and the pause in between; see
+/// [`coordinates_of`].
+const REPORTS: usize = 9;
+const REPORTS_ALIKE: usize = 7;
+const REPORT_PAUSE: Duration = Duration::from_millis(1);
+
+/// A binlog file and an offset in it.
+type Coordinates = (String, u64);
 
 /// What every session of a comparison sets, so that values have one textual form. A long sort or a wait for a slow reader must
 /// not end it; a wait behind somebody's DDL should.
@@ -91,9 +97,14 @@ pub(super) fn set_savepoints(sessions: &mut [Connection]) -> Result<()> {
 pub(super) fn start_on_source(control: &mut Connection, sessions: &mut Vec<Connection>) -> Result<SourcePosition> {
     for _ in 0..FREE_BURSTS_MAX {
         start(sessions)?;
+        if !look_alike(sessions)? {
+            continue;
+        }
         let coordinates = coordinates_of(sessions)?;
-        if coordinates.windows(2).all(|pair| pair[0] == pair[1]) {
-            return locate(control, &coordinates);
+        if let Some(Some(place)) = coordinates.first()
+            && coordinates.iter().all(|other| other.as_ref() == Some(place))
+        {
+            return locate(control, place);
         }
     }
     start_on_busy_source(control, sessions)
@@ -115,41 +126,50 @@ pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<
         Err(_no_privilege) => {}
     }
     let coordinates = coordinates_of(sessions)?;
-    let mut counts: HashMap<&(String, u64), usize> = HashMap::new();
-    for place in &coordinates {
+    let mut counts: HashMap<&Coordinates, usize> = HashMap::new();
+    for place in coordinates.iter().flatten() {
         *counts.entry(place).or_default() += 1;
     }
-    let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(place, _)| place.clone());
+    let Some((most, _)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
+        let why = "no session settles on one, as if others asked for their status all the time".to_owned();
+        return Err(Error::SourcePositionUnknown { why });
+    };
     let mut places = coordinates.iter();
-    sessions.retain(|_| places.next() == most.as_ref());
-    locate(control, &most.into_iter().collect::<Vec<_>>())
+    sessions.retain(|_| places.next().is_some_and(|place| place.as_ref() == Some(most)));
+    locate(control, most)
 }
 
-/// The binlog coordinates of each session's snapshot.
+/// The binlog coordinates of each session's snapshot; `None` for a session that does not settle on any.
 ///
 /// MariaDB puts a session's coordinates into variables that all sessions share before it shows them, so when several
 /// sessions ask for their status at one moment, one may be shown the other's (measured with 10.11: one answer in a hundred while
-/// another session asks all the time). So the sessions are asked one after the other, and each until it has given the same
-/// answer several times in a row: against the monitoring that asks too.
-pub(super) fn coordinates_of(sessions: &mut [Connection]) -> Result<Vec<(String, u64)>> {
-    sessions.iter_mut().map(settled_coordinates).collect()
-}
-
-fn settled_coordinates(session: &mut Connection) -> Result<(String, u64)> {
-    let mut last = reported_coordinates(session)?;
-    let mut alike = 1;
-    for _ in 0..REPORTS_MAX {
-        let next = reported_coordinates(session)?;
-        alike = if next == last { alike + 1 } else { 1 };
-        if alike == REPORTS_ALIKE {
-            return Ok(next);
+/// another session asks all the time, and many in a row when the two fall into step). Somebody's monitoring may always ask.
+/// So the sessions are asked one after the other, several times with a pause in between, and nearly all of a session's
+/// answers must agree.
+pub(super) fn coordinates_of(sessions: &mut [Connection]) -> Result<Vec<Option<Coordinates>>> {
+    let mut reports: Vec<Vec<Coordinates>> = vec![Vec::new(); sessions.len()];
+    for round in 0..REPORTS {
+        if round > 0 {
+            sleep(REPORT_PAUSE);
         }
-        last = next;
+        for (session, reports) in sessions.iter_mut().zip(&mut reports) {
+            reports.push(reported_coordinates(session)?);
+        }
     }
-    Err(Error::SourcePositionUnknown { why: "it gives a different position each time it is asked".to_owned() })
+    let settled = |reports: Vec<Coordinates>| {
+        let agreeing = |place: &Coordinates| reports.iter().filter(|other| *other == place).count();
+        reports.iter().find(|place| agreeing(place) >= REPORTS_ALIKE).cloned()
+    };
+    Ok(reports.into_iter().map(settled).collect())
 }
 
-fn reported_coordinates(session: &mut Connection) -> Result<(String, u64)> {
+/// A first look: true if all sessions report the same coordinates.
+fn look_alike(sessions: &mut [Connection]) -> Result<bool> {
+    let places: Result<Vec<Coordinates>> = sessions.iter_mut().map(reported_coordinates).collect();
+    Ok(places?.windows(2).all(|pair| pair[0] == pair[1]))
+}
+
+fn reported_coordinates(session: &mut Connection) -> Result<Coordinates> {
     let answer = session.query("SHOW STATUS LIKE 'binlog_snapshot_%'")?;
     let value = |name: &str| {
         let row = (0..answer.rows.len())
@@ -166,10 +186,7 @@ fn reported_coordinates(session: &mut Connection) -> Result<(String, u64)> {
     }
 }
 
-fn locate(control: &mut Connection, coordinates: &[(String, u64)]) -> Result<SourcePosition> {
-    let Some((file, offset)) = coordinates.first() else {
-        return Err(Error::unexpected("no snapshot was taken"));
-    };
+fn locate(control: &mut Connection, (file, offset): &Coordinates) -> Result<SourcePosition> {
     let answer = control.query(&format!("SELECT BINLOG_GTID_POS({}, {offset})", quote::text(file)))?;
     let Some(text) = answer.single_text() else {
         let why = format!("BINLOG_GTID_POS('{file}', {offset}) gave NULL");

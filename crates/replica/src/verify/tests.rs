@@ -578,10 +578,14 @@ fn a_snapshots_position_is_its_own_while_others_ask_for_theirs() {
         });
         let mut sessions = vec![pair.source.connect()];
         snapshot::start(&mut sessions).unwrap();
-        let first = snapshot::coordinates_of(&mut sessions).unwrap();
-        for _ in 0..500 {
-            assert_eq!(snapshot::coordinates_of(&mut sessions).unwrap(), first);
+        let mut settled = Vec::new();
+        for _ in 0..100 {
+            // One that does not settle is asked again; one that settles must be right.
+            settled.extend(snapshot::coordinates_of(&mut sessions).unwrap().pop().unwrap());
         }
+        assert!(settled.len() > 50, "{}", settled.len());
+        settled.dedup();
+        assert_eq!(settled.len(), 1, "{settled:?}");
         drop(stop);
     });
 }
