@@ -140,8 +140,12 @@ impl GtidEvent {
     /// The group completes a prepared XA transaction.
     pub const COMPLETED_XA: u8 = 0x80;
 
-    /// In the extra flags: the group is one phase of a two-phase ALTER TABLE (start, commit or rollback).
-    pub const EXTRA_TWO_PHASE_ALTER: u8 = 0x02 | 0x04 | 0x08;
+    /// In the extra flags: an ALTER TABLE begins that another group will complete or undo.
+    pub const EXTRA_START_ALTER: u8 = 0x02;
+    /// In the extra flags: an ALTER TABLE begun by an earlier group is completed.
+    pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
+    /// In the extra flags: an ALTER TABLE begun by an earlier group is undone.
+    pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
 
     /// Parses an event's body; `server_id` is the one in its header.
     ///
@@ -169,6 +173,55 @@ impl GtidEvent {
     /// True if any of the `FL_…` bits in `mask` is set.
     pub fn has(&self, mask: u8) -> bool {
         self.flags & mask != 0
+    }
+}
+
+/// The name of an XA transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Xid {
+    /// Number of the name's format.
+    pub format_id: u32,
+    /// Global part.
+    pub global: Vec<u8>,
+    /// Branch qualifier; may be empty.
+    pub branch: Vec<u8>,
+}
+
+impl Xid {
+    /// The XID in the body of a GTID event ([`GtidEvent::PREPARED_XA`], [`GtidEvent::COMPLETED_XA`]); `None` if the group is
+    /// no part of an XA transaction.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn of_gtid_event(body: &[u8]) -> Result<Option<Xid>> {
+        const FLAGS_OFFSET: usize = 12;
+        let mut cursor = Cursor::new(body, "XID of a GTID event");
+        cursor.take(FLAGS_OFFSET)?;
+        let flags = cursor.u8()?;
+        if flags & (GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA) == 0 {
+            return Ok(None);
+        }
+        if flags & GtidEvent::GROUP_COMMIT_ID != 0 {
+            cursor.u64()?;
+        }
+        let format_id = cursor.u32()?;
+        let (global_length, branch_length) = (usize::from(cursor.u8()?), usize::from(cursor.u8()?));
+        let global = cursor.take(global_length)?.to_vec();
+        Ok(Some(Xid { format_id, global, branch: cursor.take(branch_length)?.to_vec() }))
+    }
+}
+
+/// As XA statements take it: `X'…',X'…',format`.
+impl fmt::Display for Xid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut part = |bytes: &[u8]| {
+            f.write_str("X'")?;
+            bytes.iter().try_for_each(|byte| write!(f, "{byte:02X}"))?;
+            f.write_str("',")
+        };
+        part(&self.global)?;
+        part(&self.branch)?;
+        write!(f, "{}", self.format_id)
     }
 }
 

@@ -12,7 +12,7 @@
 //! - [`table_map`], [`column`](mod@column): the tables that rows events change;
 //! - [`rows`], [`image`]: the rows, measured by a plan that is made once per table;
 //! - [`compressed`]: MariaDB's compressed events;
-//! - [`query`], [`session`]: statements, and the events that give them their context;
+//! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
 //! - [`value`]: what a column's bytes mean, for messages and dumps;
 //! - [`encode`]: rows events for replay.
 //!
@@ -30,6 +30,7 @@ pub mod format;
 pub mod gtid;
 pub mod header;
 pub mod image;
+pub mod load;
 pub mod query;
 pub mod rows;
 pub mod session;
@@ -40,7 +41,7 @@ pub use boundary::{Boundary, BoundaryTracker};
 pub use checksum::ChecksumAlgorithm;
 pub use error::{Error, Result};
 pub use format::FormatDescription;
-pub use gtid::{Gtid, GtidEvent, GtidPosition};
+pub use gtid::{Gtid, GtidEvent, GtidPosition, Xid};
 pub use header::{EventHeader, EventType};
 pub use image::{ImagePlan, Span};
 pub use query::QueryEvent;

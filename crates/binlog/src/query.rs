@@ -26,12 +26,18 @@ impl<'a> QueryEvent<'a> {
     /// # Errors
     /// [`Error::Truncated`] or [`Error::Malformed`].
     pub fn parse(body: &'a [u8]) -> Result<QueryEvent<'a>> {
+        QueryEvent::parse_with(body, &mut [])
+    }
+
+    /// Parses the body of an event that has `extra` after the lengths; what stands there is written to it.
+    pub(crate) fn parse_with(body: &'a [u8], extra: &mut [u8]) -> Result<QueryEvent<'a>> {
         let mut cursor = Cursor::new(body, WHAT);
         let thread_id = cursor.u32()?;
         let _execution_seconds = cursor.u32()?;
         let database_length = usize::from(cursor.u8()?);
         let error_code = cursor.u16()?;
         let status_length = usize::from(cursor.u16()?);
+        extra.copy_from_slice(cursor.take(extra.len())?);
         let status = cursor.take(status_length)?;
         let database = cursor.take(database_length)?;
         if cursor.u8()? != 0 {
@@ -51,6 +57,11 @@ impl<'a> QueryEvent<'a> {
         const XA_ENDINGS: [&[u8]; 2] = [b"XA COMMIT ", b"XA ROLLBACK "];
         ENDINGS.iter().any(|ending| self.statement.eq_ignore_ascii_case(ending))
             || XA_ENDINGS.iter().any(|ending| starts_with_ignore_case(self.statement, ending))
+    }
+
+    /// True if the statement undoes the group of events before it, as far as that can be undone.
+    pub fn rolls_group_back(&self) -> bool {
+        self.statement.eq_ignore_ascii_case(b"ROLLBACK")
     }
 
     /// True if the statement only begins a group of events.

@@ -1,8 +1,10 @@
 //! The applied position, kept on the replica and moved in the same transaction as the data.
 
+use spate_archive::ArchivedEvent;
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::verify::hold::{self, APPLIER_LOCK};
 use crate::wire::{Connection, quote};
 
@@ -24,13 +26,7 @@ const CREATE_TABLES: [&str; 2] = [
      source_position BIGINT UNSIGNED NOT NULL, \
      seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
      source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB",
-    "CREATE TABLE IF NOT EXISTS spate.intent (\
-     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
-     gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
-     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-     source_position BIGINT UNSIGNED NOT NULL, \
-     statement LONGBLOB NOT NULL) ENGINE=InnoDB \
-     COMMENT='a statement that commits by itself and may or may not have been executed'",
+    journal::CREATE_TABLE,
 ];
 
 /// How far the replica has come.
@@ -48,18 +44,20 @@ pub struct Checkpoint {
     pub source_seconds: u64,
 }
 
-/// A statement that was begun and not seen to end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Intent {
-    /// Its GTID.
-    pub gtid: String,
-    /// `file:position` on the source.
-    pub place: String,
-    /// Its text.
-    pub statement: String,
-}
-
 impl Checkpoint {
+    /// Moves to the end of the transaction that `event` stands in, as far as the event shows where that is.
+    pub(crate) fn pass(&mut self, event: &ArchivedEvent<'_>) {
+        if let Some(gtid) = event.gtid() {
+            self.gtid_position.advance(gtid.gtid);
+        }
+        if *self.source_file != **event.source_file {
+            self.source_file = event.source_file.to_string();
+        }
+        self.source_position = event.source_end_position;
+        self.seqno = event.seqno;
+        self.source_seconds = u64::from(event.header.timestamp_seconds);
+    }
+
     /// The statement that moves the row to this checkpoint.
     pub fn update_sql(&self) -> String {
         format!(
@@ -154,62 +152,4 @@ pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()>
     );
     connection.execute(sql.as_bytes())?;
     Ok(())
-}
-
-/// Notes that a statement which commits by itself is about to be executed.
-pub(crate) fn intent_sql(gtid: &str, checkpoint: &Checkpoint, statement: &[u8]) -> String {
-    format!(
-        "REPLACE INTO spate.intent (applier, gtid, source_file, source_position, statement) VALUES ({APPLIER}, {}, {}, {}, {})",
-        quote::text(gtid),
-        quote::text(&checkpoint.source_file),
-        checkpoint.source_position,
-        quote::bytes(statement)
-    )
-}
-
-/// The statements that end an intent and move the checkpoint past it, in one transaction.
-pub(crate) fn fulfil_sql(checkpoint: &Checkpoint) -> String {
-    format!("BEGIN;DELETE FROM spate.intent WHERE applier={APPLIER};{};COMMIT", checkpoint.update_sql())
-}
-
-/// Removes the intent without moving the checkpoint: the statement will be executed again.
-///
-/// # Errors
-/// Any error of the connection.
-pub fn drop_intent(connection: &mut Connection) -> Result<()> {
-    connection.execute(format!("DELETE FROM spate.intent WHERE applier={APPLIER}").as_bytes())?;
-    Ok(())
-}
-
-/// The intent that an earlier run left, if any.
-///
-/// # Errors
-/// Any error of the connection.
-pub fn read_intent(connection: &mut Connection) -> Result<Option<Intent>> {
-    let rows = connection.query(&format!(
-        "SELECT gtid, source_file, source_position, statement FROM spate.intent WHERE applier = {APPLIER}"
-    ))?;
-    if rows.rows.is_empty() {
-        return Ok(None);
-    }
-    let text = |column| rows.text_at(0, column).unwrap_or_default();
-    Ok(Some(Intent { gtid: text(0), place: format!("{}:{}", text(1), text(2)), statement: text(3) }))
-}
-
-/// Moves the checkpoint past a statement of which a person knows that it took effect.
-///
-/// # Errors
-/// Any error of the connection; [`Error::Checkpoint`] if the intent's GTID cannot be read.
-pub fn accept_intent(connection: &mut Connection, mut checkpoint: Checkpoint, intent: &Intent) -> Result<Checkpoint> {
-    let gtid = intent.gtid.parse().map_err(|error: spate_binlog::Error| Error::Checkpoint {
-        replica: connection.peer().to_string(),
-        why: error.to_string(),
-    })?;
-    checkpoint.gtid_position.advance(gtid);
-    if let Some((file, position)) = intent.place.rsplit_once(':') {
-        checkpoint.source_file = file.to_owned();
-        checkpoint.source_position = position.parse().unwrap_or(checkpoint.source_position);
-    }
-    connection.execute(fulfil_sql(&checkpoint).as_bytes())?;
-    Ok(checkpoint)
 }

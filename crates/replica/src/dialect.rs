@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use spate_binlog::query::StatusVariables;
+use spate_binlog::load::LoadDuplicates;
 use spate_binlog::session::IntvarEvent;
-use spate_schedule::batch::{OwnedUserValue, Statement, StatementContext};
+use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext};
 
 use crate::error::Result;
 use crate::wire::{Connection, quote};
@@ -14,20 +14,27 @@ use crate::wire::{Connection, quote};
 /// READ COMMITTED: no gap locks, so that readers and other sessions are disturbed as little as possible. The rest undoes
 /// what the server's global settings could do to a replayed change.
 pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+    SET SESSION TRANSACTION READ WRITE;\
     SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
+    sql_safe_updates=0, sql_big_selects=1, sql_select_limit=DEFAULT, max_statement_time=0, \
     wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
 
 /// What a statement may have left behind is undone before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
-    sql_auto_is_null=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
+    sql_auto_is_null=0, sql_if_exists=0, explicit_defaults_for_timestamp=DEFAULT, system_versioning_insert_history=0, \
+    lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
     collation_server=DEFAULT, collation_database=DEFAULT";
 
 /// Bits of the status variable `flags2`, as the servers number them.
 mod flags2 {
     pub(super) const AUTO_IS_NULL: u32 = 1 << 14;
+    pub(super) const NO_CHECK_CONSTRAINT_CHECKS: u32 = 1 << 15;
+    pub(super) const EXPLICIT_DEFAULTS_FOR_TIMESTAMP: u32 = 1 << 24;
     pub(super) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
     pub(super) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
+    pub(super) const IF_EXISTS: u32 = 1 << 28;
+    pub(super) const INSERT_HISTORY: u32 = 1 << 30;
 }
 
 /// Appends `BINLOG '…'` with these events.
@@ -71,8 +78,20 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
         before += &context_sql(context, collations);
     }
     // Last, because they change how what comes after is understood.
-    before += &status_sql(&statement.status, statement.timestamp_seconds);
+    before += &status_sql(statement);
     [before.into_bytes(), statement.sql.clone(), AFTER_STATEMENT.as_bytes().to_vec()]
+}
+
+/// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.
+pub fn load_sql(statement: &Statement, load: &LoadFile) -> Vec<u8> {
+    let (head, tail) = (&statement.sql[..load.name.start], &statement.sql[load.name.end..]);
+    // A local file's duplicates are ignored unless they are replaced; whether there were any, the answer tells.
+    let duplicates = match load.duplicates {
+        LoadDuplicates::Replace => " REPLACE",
+        LoadDuplicates::Ignore => " IGNORE",
+        LoadDuplicates::Fail => "",
+    };
+    [head, b" LOCAL INFILE 'spate'", duplicates.as_bytes(), b" INTO", tail].concat()
 }
 
 fn context_sql(context: &StatementContext, collations: &Collations) -> String {
@@ -104,16 +123,22 @@ fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
     }
 }
 
-fn status_sql(status: &StatusVariables, timestamp_seconds: u32) -> String {
+fn status_sql(Statement { status, timestamp_seconds, thread_id, .. }: &Statement) -> String {
     let mut settings = vec![match status.microseconds {
         Some(microseconds) => format!("timestamp={timestamp_seconds}.{microseconds:06}"),
         None => format!("timestamp={timestamp_seconds}"),
     }];
+    // Temporary tables of the source's sessions are told apart by it.
+    settings.push(format!("pseudo_thread_id={thread_id}"));
     if let Some(flags) = status.flags2 {
         let is_set = |bit| u8::from(flags & bit != 0);
         settings.push(format!("foreign_key_checks={}", 1 - is_set(flags2::NO_FOREIGN_KEY_CHECKS)));
         settings.push(format!("unique_checks={}", 1 - is_set(flags2::RELAXED_UNIQUE_CHECKS)));
+        settings.push(format!("check_constraint_checks={}", 1 - is_set(flags2::NO_CHECK_CONSTRAINT_CHECKS)));
         settings.push(format!("sql_auto_is_null={}", is_set(flags2::AUTO_IS_NULL)));
+        settings.push(format!("sql_if_exists={}", is_set(flags2::IF_EXISTS)));
+        settings.push(format!("explicit_defaults_for_timestamp={}", is_set(flags2::EXPLICIT_DEFAULTS_FOR_TIMESTAMP)));
+        settings.push(format!("system_versioning_insert_history={}", is_set(flags2::INSERT_HISTORY)));
     }
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));

@@ -17,6 +17,7 @@ pub mod endpoint;
 mod error;
 mod hold;
 pub mod intake;
+mod journal;
 pub mod limits;
 mod pipeline;
 mod progress;

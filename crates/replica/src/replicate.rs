@@ -17,6 +17,7 @@ use crate::intake::{Intake, IntakeOptions, Interrupt};
 use crate::limits::BatchLimits;
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::session::{self, Prepared, SessionPlan};
+use crate::pipeline::sessions::SessionMaker;
 use crate::source::{current_position, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
@@ -45,6 +46,12 @@ pub struct ReplicateOptions {
     pub interrupted: Option<InterruptedStatement>,
 }
 
+impl ReplicateOptions {
+    fn session_maker(&self) -> SessionMaker<'_> {
+        SessionMaker { replica: &self.replica, without_binlog: self.without_replica_binlog }
+    }
+}
+
 /// What a person found out about an interrupted statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterruptedStatement {
@@ -59,12 +66,12 @@ pub enum InterruptedStatement {
 /// # Errors
 /// A definite error, which says what to do.
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let Prepared { mut connection, checkpoint } =
-        session::prepare_replica(&options.replica, options.without_replica_binlog)?;
+    let maker = options.session_maker();
+    let Prepared { mut connection, checkpoint } = session::prepare_replica(maker, options.interrupted, status)?;
     warn_if_writable(&mut connection, status)?;
     let until = resolve_until(options, status, stop)?;
     let checkpoint = match checkpoint {
-        Some(checkpoint) => begin_again(&mut connection, checkpoint, options, status)?,
+        Some(checkpoint) => begin_again(checkpoint, options, status),
         None => begin_first(&mut connection, options)?,
     };
     status.applied(&checkpoint, None);
@@ -217,22 +224,7 @@ fn begin_first(connection: &mut Connection, options: &ReplicateOptions) -> Resul
     Ok(checkpoint)
 }
 
-fn begin_again(
-    connection: &mut Connection,
-    checkpoint: Checkpoint,
-    options: &ReplicateOptions,
-    status: &Status,
-) -> Result<Checkpoint> {
-    if let Some(intent) = checkpoint::read_intent(connection)? {
-        match options.interrupted {
-            None => {
-                let (gtid, place, statement) = (intent.gtid, intent.place, intent.statement);
-                return Err(Error::Interrupted { gtid, place, statement });
-            }
-            Some(InterruptedStatement::Repeat) => checkpoint::drop_intent(connection)?,
-            Some(InterruptedStatement::Done) => return checkpoint::accept_intent(connection, checkpoint, &intent),
-        }
-    }
+fn begin_again(checkpoint: Checkpoint, options: &ReplicateOptions, status: &Status) -> Checkpoint {
     let position: &GtidPosition = &checkpoint.gtid_position;
     if options.start.is_some() {
         status.note(
@@ -240,7 +232,7 @@ fn begin_again(
             &format!("the replica has a checkpoint, GTID position '{position}': going on there, not at --start"),
         );
     }
-    Ok(checkpoint)
+    checkpoint
 }
 
 /// Runs session after session until the end, a stop, or a definite error.
@@ -261,13 +253,13 @@ fn supervise(
     while !is_over() {
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
-            None => session::prepare_replica(&options.replica, options.without_replica_binlog),
+            None => session::prepare_replica(options.session_maker(), None, status),
         };
         let began = Instant::now();
         let report = match ready {
             Ok(prepared) => {
                 status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
-                session::run(&options.replica, prepared, archive, &plan, status, stop)
+                session::run(options.session_maker(), prepared, archive, &plan, status, stop)
             }
             Err(error) => session::SessionReport { result: Err(error), last_handed: 0 },
         };

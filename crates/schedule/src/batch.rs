@@ -1,15 +1,16 @@
 //! Batches: consecutive transactions, gathered event by event into what the replica will execute as one transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_SUPPRESS_USE, FLAG_THREAD_SPECIFIC};
-use spate_binlog::query::StatusVariables;
-use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
-use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, compressed, table_map};
+use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
+use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
+use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
+use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, compressed, table_map};
 
 use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::{TableFold, Verdict};
+use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
 use crate::plan::TablePlan;
 use crate::statement::{self, StatementClass};
 use crate::{Error, Result};
@@ -38,62 +39,6 @@ pub struct OrderedRows {
     pub(crate) images: Vec<u8>,
 }
 
-/// A statement that is executed as SQL, with everything that decides what it does.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Statement {
-    /// When it began on the source, in seconds since 1970.
-    pub timestamp_seconds: u32,
-    /// Default database; empty if none.
-    pub database: Vec<u8>,
-    /// The session's state.
-    pub status: StatusVariables,
-    /// Values for the statement, in the order of the binlog.
-    pub context: Vec<StatementContext>,
-    /// The statement in the client's character set.
-    pub sql: Vec<u8>,
-    /// Error that the statement ended with on the source, or 0.
-    pub error_code: u16,
-    /// What kind of statement it is.
-    pub class: StatementClass,
-}
-
-/// A value that the next statement uses.
-#[derive(Debug, Clone, PartialEq)]
-pub enum StatementContext {
-    /// `LAST_INSERT_ID` or `INSERT_ID`.
-    Intvar(IntvarEvent),
-    /// `RAND_SEED1`, `RAND_SEED2`.
-    Rand(RandEvent),
-    /// A user variable: its name and value.
-    UserVariable(Vec<u8>, OwnedUserValue),
-}
-
-/// [`UserVarValue`] with its own bytes.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OwnedUserValue {
-    /// NULL.
-    Null,
-    /// Bytes and collation id.
-    String(Vec<u8>, u32),
-    /// A floating-point number.
-    Real(f64),
-    /// A signed integer.
-    Signed(i64),
-    /// An unsigned integer.
-    Unsigned(u64),
-    /// A decimal's text.
-    Decimal(String),
-}
-
-/// A part of a batch; parts are applied in order.
-#[derive(Debug)]
-pub enum Item {
-    /// Row changes.
-    Rows(Segment),
-    /// A statement.
-    Statement(Statement),
-}
-
 /// What a batch was made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchStatistics {
@@ -110,6 +55,28 @@ pub struct Batch {
     pub items: Vec<Item>,
     /// What it was made of.
     pub statistics: BatchStatistics,
+    /// Why it holds but one transaction, or a part of one; `None` for an ordinary batch.
+    pub alone: Option<Alone>,
+    /// Some row changes are of tables whose engine cannot roll back.
+    pub has_irrevocable_rows: bool,
+}
+
+/// The transaction whose events are being taken.
+#[derive(Debug, Default)]
+struct OpenTransaction {
+    /// What it is told by its GTID event. Without one it is taken to be unusual.
+    gtid: Option<GtidEvent>,
+    xid: Option<Xid>,
+    /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
+    first_item: Option<usize>,
+    alone: Option<Alone>,
+    /// It is only one half of a statement's life: nothing of it is executed.
+    is_silent: bool,
+    /// Its last event was taken.
+    is_over: bool,
+    /// Statistics and memory of the batch before it.
+    before: (BatchStatistics, usize),
+    had_irrevocable_rows: bool,
 }
 
 /// What the builder says to an event.
@@ -135,6 +102,9 @@ pub struct BatchBuilder {
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
     never_folds: bool,
+    transaction: OpenTransaction,
+    /// Temporary tables that exist in sessions of the source: the session's id and the name.
+    temporary_tables: BTreeSet<(u32, TableName)>,
 }
 
 impl BatchBuilder {
@@ -166,7 +136,10 @@ impl BatchBuilder {
     pub fn event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
         self.batch.statistics.event_bytes += u64::from(header.event_length);
         match header.event_type {
-            EventType::GTID_MARIADB => check_gtid(&GtidEvent::parse(header.server_id, body)?)?,
+            EventType::GTID_MARIADB => {
+                let gtid = GtidEvent::parse(header.server_id, body)?;
+                self.begin_transaction(Some(gtid), Xid::of_gtid_event(body)?);
+            }
             EventType::TABLE_MAP => return self.table_map(body),
             EventType::QUERY => self.query(header, QueryEvent::parse(body)?)?,
             EventType::QUERY_COMPRESSED => {
@@ -177,8 +150,17 @@ impl BatchBuilder {
             }
             EventType::INTVAR => self.context.push(StatementContext::Intvar(IntvarEvent::parse(body)?)),
             EventType::RAND => self.context.push(StatementContext::Rand(RandEvent::parse(body)?)),
-            EventType::USER_VAR => self.context.push(user_variable(&UserVarEvent::parse(body)?)),
+            EventType::USER_VAR => self.context.push(StatementContext::user_variable(&UserVarEvent::parse(body)?)),
+            EventType::BEGIN_LOAD_QUERY => self.load_block(LoadBlock::parse(body)?, true),
+            EventType::APPEND_BLOCK => self.load_block(LoadBlock::parse(body)?, false),
+            EventType::DELETE_FILE => self.load_block(LoadBlock { bytes: &[], ..LoadBlock::parse(body)? }, true),
+            EventType::EXECUTE_LOAD_QUERY => {
+                let load = ExecuteLoadQuery::parse(body)?;
+                let context = std::mem::take(&mut self.context);
+                self.statement(header, Statement::loading(header, load, context)?);
+            }
             EventType::XID
+            | EventType::XA_PREPARE
             | EventType::ANNOTATE_ROWS
             | EventType::FORMAT_DESCRIPTION
             | EventType::ROTATE
@@ -198,11 +180,98 @@ impl BatchBuilder {
         self.batch_memory_bytes + self.segment_memory_bytes
     }
 
-    /// Ends the batch and returns it; the builder goes on with an empty one.
+    /// Ends the batch and returns it; the builder goes on with an empty one. In the midst of a transaction, that goes on there.
     pub fn take(&mut self) -> Batch {
         self.cut();
         self.batch_memory_bytes = 0;
-        std::mem::take(&mut self.batch)
+        self.transaction.first_item = None;
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.alone.clone_from(&self.transaction.alone);
+        batch
+    }
+
+    /// True if the transaction whose events are being taken has to be a batch of its own, and can be separated from those before
+    /// it by [`BatchBuilder::take_earlier`].
+    pub fn stands_among_others(&self) -> bool {
+        let mixes = self.batch.has_irrevocable_rows && !self.transaction.had_irrevocable_rows;
+        self.transaction.first_item.is_some() && (self.transaction.alone.is_some() || mixes)
+    }
+
+    /// True if the transaction whose events are being taken may still turn out to need a batch of its own, so that no part of it
+    /// may be taken together with earlier ones.
+    pub fn may_stand_alone(&self) -> bool {
+        self.transaction.first_item.is_some() && self.transaction.may_be_undone()
+    }
+
+    /// True if the open batch must end before a transaction with this GTID event: what can roll back and what cannot do not
+    /// share a batch, since some engines know no savepoints.
+    pub fn ends_before(&self, gtid: Option<&GtidEvent>) -> bool {
+        let can_roll_back = gtid.is_some_and(|gtid| gtid.has(GtidEvent::TRANSACTIONAL));
+        self.batch.has_irrevocable_rows && can_roll_back
+    }
+
+    /// Ends the batch before the transaction whose events are being taken.
+    pub fn take_earlier(&mut self) -> Batch {
+        let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
+        self.cut();
+        let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
+        let own_items = self.batch.items.split_off(first);
+        self.batch_memory_bytes -= memory_bytes;
+        let all = self.batch.statistics;
+        self.batch.statistics = statistics;
+        let own = Batch {
+            items: own_items,
+            statistics: BatchStatistics {
+                row_changes: all.row_changes - statistics.row_changes,
+                event_bytes: all.event_bytes - statistics.event_bytes,
+            },
+            alone: None,
+            has_irrevocable_rows: self.batch.has_irrevocable_rows,
+        };
+        let mut earlier = std::mem::replace(&mut self.batch, own);
+        earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
+        earlier
+    }
+
+    /// Why the transaction whose events were last taken has to be a batch of its own; `None` if it need not.
+    pub fn alone(&self) -> Option<&Alone> {
+        self.transaction.alone.as_ref()
+    }
+
+    /// True if sessions of the source have temporary tables: they are lost when the session that applies ends.
+    pub fn has_temporary_tables(&self) -> bool {
+        !self.temporary_tables.is_empty()
+    }
+
+    /// Begins a transaction that has no GTID event.
+    pub fn begin_anonymous(&mut self) {
+        self.begin_transaction(None, None);
+    }
+
+    /// The source was started anew: its sessions ended, and their temporary tables with them.
+    pub fn source_restarted(&mut self) {
+        self.temporary_tables.clear();
+    }
+
+    /// The last event of the transaction was taken.
+    pub fn end_transaction(&mut self) {
+        self.transaction.is_over = true;
+    }
+
+    fn begin_transaction(&mut self, gtid: Option<GtidEvent>, xid: Option<Xid>) {
+        self.transaction = OpenTransaction { gtid, xid, ..OpenTransaction::default() };
+        if self.transaction.is_usual() {
+            return;
+        }
+        self.cut();
+        let extra = gtid.map_or(0, |gtid| gtid.extra_flags);
+        self.transaction.is_silent = extra & (GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER) != 0;
+        self.transaction.first_item = Some(self.batch.items.len());
+        self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
+        self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
+        if gtid.is_some_and(|gtid| gtid.has(GtidEvent::PREPARED_XA)) {
+            self.transaction.alone = self.transaction.xid.clone().map(Alone::XaPrepare);
+        }
     }
 
     fn table_map(&mut self, body: &[u8]) -> Result<Answer> {
@@ -218,6 +287,10 @@ impl BatchBuilder {
             return Ok(Answer::Taken);
         }
         let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
+        if self.transaction.alone == Some(Alone::CreateSelect) {
+            self.plans.insert(table_id, Some(Arc::new(TablePlan::just_created(map, name))));
+            return Ok(Answer::Taken);
+        }
         let Some(definition) = self.definitions.get(&name) else { return Ok(Answer::NeedsDefinition(name)) };
         let plan = Arc::new(TablePlan::new(map, Arc::clone(definition))?);
         self.plans.insert(table_id, Some(plan));
@@ -238,6 +311,7 @@ impl BatchBuilder {
             let why = format!("it has {} columns, its table map {}", rows.column_count, plan.map.columns.len());
             return Err(Error::Refused { what: header.event_type.to_string(), why });
         }
+        self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
         let folds = plan.policy == FoldPolicy::Fold && rows.has_full_images() && !self.never_folds;
@@ -293,25 +367,76 @@ impl BatchBuilder {
     }
 
     fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {
-        if query.ends_group() || query.begins_group() {
-            return if statement::is_xa(query.statement) { Err(refused_xa()) } else { Ok(()) };
+        if query.rolls_group_back() {
+            return self.undo();
         }
         let class = statement::classify(query.statement);
-        if let Some(why) = statement::refusal(class, header.flags & FLAG_THREAD_SPECIFIC != 0) {
-            return Err(Error::Refused { what: statement::excerpt(query.statement), why: why.to_owned() });
+        if query.begins_group() || query.ends_group() && class != StatementClass::Xa {
+            return Ok(());
         }
+        if class == StatementClass::XaEnd || self.transaction.is_silent {
+            self.context.clear();
+            return Ok(());
+        }
+        let context = std::mem::take(&mut self.context);
+        if class == StatementClass::Xa {
+            let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
+            self.transaction.alone = Some(Alone::XaEnd(xid));
+        }
+        self.statement(header, Statement::new(header, query, context)?);
+        Ok(())
+    }
+
+    fn statement(&mut self, header: &EventHeader, statement: Statement) {
+        let uses_temporary_table = header.flags & FLAG_THREAD_SPECIFIC != 0;
         self.cut();
-        let statement = Statement {
-            timestamp_seconds: header.timestamp_seconds,
-            // CREATE and DROP DATABASE name as default what need not exist.
-            database: if header.flags & FLAG_SUPPRESS_USE == 0 { query.database.to_vec() } else { vec![] },
-            status: StatusVariables::parse(query.status)?,
-            context: std::mem::take(&mut self.context),
-            sql: query.statement.to_vec(),
-            error_code: query.error_code,
-            class,
-        };
+        match statement.class {
+            StatementClass::Definition if self.transaction.is_group() => {
+                self.transaction.alone.get_or_insert(Alone::CreateSelect);
+            }
+            StatementClass::Definition => self.transaction.alone = Some(Alone::Definition),
+            StatementClass::Temporary => self.note_temporary_tables(&statement),
+            StatementClass::Savepoint if self.transaction.is_irrevocable() => {
+                self.transaction.alone.get_or_insert(Alone::Irrevocable);
+            }
+            // What uses a temporary table is not repeated in vain: after a crash the table is gone.
+            StatementClass::Change if self.transaction.is_irrevocable() && !uses_temporary_table => {
+                self.transaction.alone.get_or_insert(Alone::Irrevocable);
+            }
+            _ => {}
+        }
         self.push(Item::Statement(statement));
+    }
+
+    fn note_temporary_tables(&mut self, statement: &Statement) {
+        let (creates, names) =
+            statement::temporary_tables(&statement.sql, &String::from_utf8_lossy(&statement.database));
+        for name in names {
+            let table = (statement.thread_id, name);
+            if creates {
+                self.temporary_tables.insert(table)
+            } else {
+                self.temporary_tables.remove(&table)
+            };
+        }
+    }
+
+    fn load_block(&mut self, block: LoadBlock<'_>, is_first: bool) {
+        self.cut();
+        let LoadBlock { file_id, bytes } = block;
+        self.push(Item::LoadBlock(FileBlock { file_id, is_first, bytes: bytes.to_vec() }));
+    }
+
+    /// The source rolled the transaction back, and logged it because something of it could not be undone.
+    fn undo(&mut self) -> Result<()> {
+        if !self.transaction.may_be_undone() {
+            let why =
+                "its GTID event says that all of it could be undone, so nothing should have been logged".to_owned();
+            return Err(Error::Refused { what: "a transaction that was rolled back".to_owned(), why });
+        }
+        self.transaction.alone.get_or_insert(Alone::Irrevocable);
+        self.cut();
+        self.push(Item::Undo);
         Ok(())
     }
 
@@ -327,6 +452,33 @@ impl BatchBuilder {
     fn push(&mut self, item: Item) {
         self.batch_memory_bytes += item.memory_bytes();
         self.batch.items.push(item);
+    }
+}
+
+impl OpenTransaction {
+    /// True if it is a plain transaction of engines that can roll back: nothing but its changes matters.
+    fn is_usual(&self) -> bool {
+        const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;
+        const PHASES: u8 =
+            GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_COMMIT_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER;
+        self.gtid.is_some_and(|gtid| {
+            gtid.has(GtidEvent::TRANSACTIONAL) && !gtid.has(UNUSUAL) && gtid.extra_flags & PHASES == 0
+        })
+    }
+
+    /// True if a ROLLBACK may stand at its end, which is logged when something could not be rolled back.
+    fn may_be_undone(&self) -> bool {
+        self.is_group() && self.is_irrevocable() && !self.is_over
+    }
+
+    /// True if it may have changed something that cannot roll back.
+    fn is_irrevocable(&self) -> bool {
+        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::TRANSACTIONAL))
+    }
+
+    /// True if it is more than a single statement.
+    fn is_group(&self) -> bool {
+        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::STANDALONE))
     }
 }
 
@@ -369,7 +521,7 @@ impl Segment {
         self.fold_of.get(&plan.definition.name).is_none_or(|&index| self.folds[index].is_untouched())
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let folds: usize = self.folds.iter().map(TableFold::memory_bytes).sum();
         folds + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
     }
@@ -404,16 +556,6 @@ impl OrderedRows {
     }
 }
 
-impl Item {
-    /// Bytes of memory held.
-    pub fn memory_bytes(&self) -> usize {
-        match self {
-            Item::Rows(segment) => segment.memory_bytes(),
-            Item::Statement(statement) => statement.sql.len(),
-        }
-    }
-}
-
 impl Batch {
     /// True if there is nothing to apply.
     pub fn is_empty(&self) -> bool {
@@ -421,29 +563,14 @@ impl Batch {
     }
 }
 
-fn check_gtid(gtid: &GtidEvent) -> Result<()> {
-    if gtid.has(GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA) {
-        return Err(refused_xa());
-    }
-    if gtid.extra_flags & GtidEvent::EXTRA_TWO_PHASE_ALTER != 0 {
-        let why = "set binlog_alter_two_phase=OFF on the source".to_owned();
-        return Err(Error::Refused { what: "an ALTER TABLE logged in two phases".to_owned(), why });
-    }
-    Ok(())
-}
-
-fn refused_xa() -> Error {
-    let why = "XA transactions are not supported yet; let native replication apply it, then go on after it".to_owned();
-    Error::Refused { what: "an XA transaction".to_owned(), why }
+fn refused_xa(sql: &[u8]) -> Error {
+    let why = "no GTID event names its XA transaction; let native replication apply it, then go on after it".to_owned();
+    Error::Refused { what: statement::excerpt(sql), why }
 }
 
 fn refused_event(event_type: EventType) -> Error {
     let why = match event_type {
         EventType::INCIDENT => "the source says that its binlog has a gap here; rebuild the replica from a backup",
-        EventType::BEGIN_LOAD_QUERY
-        | EventType::APPEND_BLOCK
-        | EventType::DELETE_FILE
-        | EventType::EXECUTE_LOAD_QUERY => "LOAD DATA in statement format is not supported yet; set binlog_format=ROW",
         EventType::START_ENCRYPTION => "encrypted binlog files cannot be read; receive them over the network instead",
         _ => "it is unknown to this version of Spate, and to skip it could lose data",
     };
@@ -471,18 +598,4 @@ fn count_rows(plan: &TablePlan, rows: &RowsEvent<'_>, images: &[u8]) -> Result<u
         count += 1;
     }
     Ok(count)
-}
-
-fn user_variable(event: &UserVarEvent<'_>) -> StatementContext {
-    let value = match event.value {
-        UserVarValue::Null => OwnedUserValue::Null,
-        UserVarValue::String { bytes, collation } => OwnedUserValue::String(bytes.to_vec(), collation),
-        UserVarValue::Real(value) => OwnedUserValue::Real(value),
-        UserVarValue::Signed(value) => OwnedUserValue::Signed(value),
-        UserVarValue::Unsigned(value) => OwnedUserValue::Unsigned(value),
-        UserVarValue::Decimal { precision, scale, bytes } => {
-            OwnedUserValue::Decimal(spate_binlog::value::decimal_text(precision, scale, bytes))
-        }
-    };
-    StatementContext::UserVariable(event.name.to_vec(), value)
 }

@@ -78,6 +78,10 @@ pub enum OrderedReason {
     Unmeasurable,
     /// The key is on a column that the source's table does not have.
     KeyNotOnSource,
+    /// Its engine cannot roll back: after a crash each change is looked at by itself.
+    Irrevocable,
+    /// The same transaction creates it, so the replica cannot be asked about it yet.
+    JustCreated,
 }
 
 impl fmt::Display for OrderedReason {
@@ -88,6 +92,8 @@ impl fmt::Display for OrderedReason {
             OrderedReason::SystemVersioned => "it is system-versioned",
             OrderedReason::Unmeasurable => "it has temporal columns in the format before MySQL 5.6",
             OrderedReason::KeyNotOnSource => "its key is on a column that the source's table does not have",
+            OrderedReason::Irrevocable => "its engine cannot roll back",
+            OrderedReason::JustCreated => "the same transaction creates it",
         })
     }
 }
@@ -97,6 +103,9 @@ impl TableDefinition {
     pub fn fold_policy(&self, map: &TableMap) -> FoldPolicy {
         if map.unmeasurable_column().is_some() {
             return FoldPolicy::Ordered(OrderedReason::Unmeasurable);
+        }
+        if !self.is_transactional {
+            return FoldPolicy::Ordered(OrderedReason::Irrevocable);
         }
         if self.row_key.is_empty() {
             return FoldPolicy::Ordered(OrderedReason::NoKey);

@@ -5,7 +5,8 @@
 //! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
 //! - [`plan`]: what folding needs to know of a table's images, worked out once;
 //! - [`fold`]: net row changes;
-//! - [`statement`]: what kind of statement a Query event holds;
+//! - [`item`]: the parts of a batch;
+//! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`emit`]: net changes as chunks of events for replay.
 
 pub mod arena;
@@ -14,10 +15,13 @@ pub mod definition;
 pub mod emit;
 mod error;
 pub mod fold;
+pub mod item;
 pub mod plan;
 pub mod statement;
+mod words;
 
-pub use batch::{Answer, Batch, BatchBuilder, Item};
+pub use batch::{Answer, Batch, BatchBuilder};
 pub use definition::{TableDefinition, TableName};
 pub use error::{Error, Result};
+pub use item::{Alone, Item, Statement};
 pub use plan::TablePlan;

@@ -7,7 +7,7 @@ use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::value::ShownValue;
 use spate_binlog::{ImagePlan, Span, TableMap};
 
-use crate::definition::{FoldPolicy, TableDefinition};
+use crate::definition::{ColumnDefinition, FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::{Error, Result};
 
 /// A table map joined with the replica's definition of the table.
@@ -54,16 +54,35 @@ impl TablePlan {
             let why = format!("the source's rows have {source} columns, the replica's table has {replica}");
             return Err(Error::Definition { table: definition.name.clone(), why });
         }
-        if !definition.is_transactional {
-            let why = format!("its engine {} cannot roll back, so exactly-once is not certain", definition.engine);
-            return Err(Error::Definition { table: definition.name.clone(), why });
-        }
         let policy = definition.fold_policy(&map);
         let images = match policy {
             FoldPolicy::Fold => Some(FoldPlan::new(&map, &definition)?),
             FoldPolicy::Ordered(_) => None,
         };
         Ok(TablePlan { map, definition, policy, images })
+    }
+
+    /// The plan of a table that the same transaction creates: all that is known is what the source says of it.
+    pub(crate) fn just_created(map: TableMap, name: TableName) -> TablePlan {
+        let column = |number: usize| ColumnDefinition {
+            name: format!("@{number}"),
+            is_unsigned: false,
+            is_auto_increment: false,
+            is_generated: false,
+        };
+        let definition = TableDefinition {
+            name,
+            columns: (1..=map.columns.len()).map(column).collect(),
+            row_key: vec![],
+            unique_columns: vec![],
+            has_hidden_unique_key: false,
+            engine: String::new(),
+            is_system_versioned: false,
+            is_transactional: true,
+            has_engine_actions: false,
+        };
+        let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);
+        TablePlan { map, definition: Arc::new(definition), policy, images: None }
     }
 
     /// The row key of the row in a full or partial image, for people: `id=5, name='x'`.

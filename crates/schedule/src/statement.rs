@@ -1,88 +1,244 @@
-//! What kind of statement a Query event holds, told by its first words.
+//! What a statement is, told by its words: whether it commits by itself, and which objects it may change.
+
+use crate::definition::TableName;
+use crate::words::{Word, Words};
 
 /// What a statement does to the transaction that it stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementClass {
-    /// INSERT, UPDATE, DELETE, REPLACE: part of a transaction.
+    /// INSERT, UPDATE, DELETE, REPLACE, LOAD DATA: part of a transaction.
     Change,
     /// SAVEPOINT, ROLLBACK TO, RELEASE: part of a transaction.
     Savepoint,
+    /// CREATE or DROP of a temporary table: part of a transaction, and of the session.
+    Temporary,
     /// Everything that commits by itself: CREATE, ALTER, DROP, GRANT, TRUNCATE, RENAME …
     Definition,
-    /// XA START, END, PREPARE …
+    /// XA END.
+    XaEnd,
+    /// XA COMMIT, XA ROLLBACK, and whatever else begins with XA.
     Xa,
 }
 
-/// Tells a statement's class by its first word.
+/// An object that a statement which commits by itself may change. When it has not changed, the statement had no effect yet
+/// (or has none).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Object {
+    /// A table, view or sequence.
+    Table(TableName),
+    /// A trigger: its schema and name.
+    Trigger(TableName),
+    /// A schema.
+    Schema(String),
+    /// Accounts, roles and what they may do.
+    Accounts,
+    /// Procedures, functions and packages.
+    Routines,
+    /// Events of the event scheduler.
+    Events,
+}
+
+/// Tells a statement's class by its first words.
 pub fn classify(sql: &[u8]) -> StatementClass {
-    let words = skip_comments(sql);
-    let first = first_word(words);
-    let is = |word: &[u8]| first.eq_ignore_ascii_case(word);
-    if is(b"XA") {
-        StatementClass::Xa
-    } else if [b"SAVEPOINT".as_slice(), b"ROLLBACK", b"RELEASE"].into_iter().any(is) {
+    let mut words = opened(sql);
+    let Some(first) = words.next() else { return StatementClass::Definition };
+    let is_any = |keywords: &[&str]| keywords.iter().any(|keyword| first.is(keyword));
+    if first.is("XA") {
+        if words.accept("END") { StatementClass::XaEnd } else { StatementClass::Xa }
+    } else if is_any(&["SAVEPOINT", "ROLLBACK", "RELEASE"]) {
         StatementClass::Savepoint
-    } else if [b"INSERT".as_slice(), b"UPDATE", b"DELETE", b"REPLACE", b"WITH", b"LOAD"].into_iter().any(is) {
+    } else if is_any(&["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "LOAD", "CALL", "SELECT", "DO"]) {
         StatementClass::Change
+    } else if is_any(&["CREATE", "DROP"]) {
+        if words.accept("OR") {
+            words.accept("REPLACE");
+        }
+        if words.accept("TEMPORARY") { StatementClass::Temporary } else { StatementClass::Definition }
     } else {
         StatementClass::Definition
     }
 }
 
-/// True for any XA statement.
-pub fn is_xa(sql: &[u8]) -> bool {
-    classify(sql) == StatementClass::Xa
+/// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
+pub fn temporary_tables(sql: &[u8], database: &str) -> (bool, Vec<TableName>) {
+    let mut words = opened(sql);
+    let creates = words.next().is_some_and(|first| first.is("CREATE"));
+    while words.next().is_some_and(|word| !word.is("TABLE") && !word.is("TABLES") && !word.is("SEQUENCE")) {}
+    skip_existence(&mut words);
+    let names = names(&mut words, database, if creates { 1 } else { usize::MAX });
+    (creates, names)
 }
 
-/// Why a statement is refused, if it is. `uses_temporary_table` is the event's flag.
-pub(crate) fn refusal(class: StatementClass, uses_temporary_table: bool) -> Option<&'static str> {
-    match class {
-        StatementClass::Xa => Some("XA transactions are not supported yet"),
-        StatementClass::Change if uses_temporary_table => {
-            Some("statements that use temporary tables are not supported yet; set binlog_format=ROW on the source")
-        }
-        _ => None,
+/// True for DROP TABLE, VIEW or SEQUENCE: what is gone already does not matter to them.
+pub fn drops_tables(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    words.accept("DROP") && {
+        words.accept("TEMPORARY");
+        ["TABLE", "TABLES", "VIEW", "SEQUENCE"].iter().any(|kind| words.accept(kind))
     }
 }
 
-/// The beginning of a statement, for messages.
+/// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
+/// harm. `database` is the default database.
+pub fn touched(sql: &[u8], database: &str) -> Vec<Object> {
+    let mut words = opened(sql);
+    let Some(first) = words.next() else { return vec![] };
+    if ["GRANT", "REVOKE", "SET"].iter().any(|keyword| first.is(keyword)) {
+        return vec![Object::Accounts];
+    }
+    if first.is("RENAME") {
+        return renamed(&mut words, database);
+    }
+    if !["CREATE", "ALTER", "DROP"].iter().any(|keyword| first.is(keyword)) {
+        return vec![];
+    }
+    match kind(&mut words) {
+        Some("TABLE" | "VIEW" | "SEQUENCE") if first.is("ALTER") => altered(&mut words, database),
+        Some("TABLE" | "VIEW" | "SEQUENCE") => {
+            skip_existence(&mut words);
+            let count = if first.is("DROP") { usize::MAX } else { 1 };
+            names(&mut words, database, count).into_iter().map(Object::Table).collect()
+        }
+        Some("INDEX") => {
+            while words.next().is_some_and(|word| !word.is("ON")) {}
+            names(&mut words, database, 1).into_iter().map(Object::Table).collect()
+        }
+        Some("TRIGGER") => {
+            skip_existence(&mut words);
+            names(&mut words, database, 1).into_iter().map(Object::Trigger).collect()
+        }
+        Some("DATABASE" | "SCHEMA") => {
+            skip_existence(&mut words);
+            let is_option = |word: &Word<'_>| {
+                ["CHARACTER", "CHARSET", "COLLATE", "COMMENT", "DEFAULT"].iter().any(|option| word.is(option))
+            };
+            let name = words.next().filter(|word| !is_option(word)).and_then(|word| word.identifier());
+            vec![Object::Schema(name.unwrap_or_else(|| database.to_owned()))]
+        }
+        Some("PROCEDURE" | "FUNCTION" | "PACKAGE") => vec![Object::Routines],
+        Some("EVENT") => vec![Object::Events],
+        Some("USER" | "ROLE") => vec![Object::Accounts],
+        _ => vec![],
+    }
+}
+
+/// The beginning of a statement, for messages. What may be a password is left out.
 pub fn excerpt(sql: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 100;
     let text = String::from_utf8_lossy(sql);
-    let mut short: String = text.chars().take(CHARACTERS_MAX).collect();
+    let upper = text.to_ascii_uppercase();
+    let secret = ["IDENTIFIED", "PASSWORD"].iter().filter_map(|word| upper.find(word).map(|at| at + word.len())).min();
+    let mut short: String = text[..secret.unwrap_or(text.len())].chars().take(CHARACTERS_MAX).collect();
     if short.len() < text.len() {
         short.push('…');
     }
     format!("statement '{short}'")
 }
 
-fn first_word(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
-    &text[..end]
+/// The words of a statement after opening parentheses and `SET STATEMENT … FOR`.
+fn opened(sql: &[u8]) -> Words<'_> {
+    let mut words = Words::new(sql);
+    while words.accept_mark(b'(') {}
+    let mut inner = words.clone();
+    if inner.accept("SET") && inner.accept("STATEMENT") {
+        while inner.next().is_some_and(|word| !word.is("FOR")) {}
+        return inner;
+    }
+    words
 }
 
-/// What follows leading white space, comments, opening parentheses, and the opening of an executable comment.
-fn skip_comments(mut text: &[u8]) -> &[u8] {
-    loop {
-        let trimmed = text.trim_ascii_start();
-        text = if let Some(rest) = trimmed.strip_prefix(b"/*!").or_else(|| trimmed.strip_prefix(b"/*M!")) {
-            let digits = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
-            &rest[digits..]
-        } else if trimmed.starts_with(b"/*") {
-            after(trimmed, b"*/")
-        } else if trimmed.starts_with(b"#") || trimmed.starts_with(b"-- ") {
-            after(trimmed, b"\n")
-        } else if let Some(rest) = trimmed.strip_prefix(b"(") {
-            rest
-        } else {
-            return trimmed;
-        };
+/// The kind of object that a CREATE, ALTER or DROP is about; what stands before it is passed over.
+fn kind(words: &mut Words<'_>) -> Option<&'static str> {
+    const KINDS: [&str; 14] = [
+        "TABLE",
+        "VIEW",
+        "SEQUENCE",
+        "INDEX",
+        "TRIGGER",
+        "DATABASE",
+        "SCHEMA",
+        "PROCEDURE",
+        "FUNCTION",
+        "PACKAGE",
+        "EVENT",
+        "USER",
+        "ROLE",
+        "SERVER",
+    ];
+    words.find_map(|word| match () {
+        () if word.is("TABLES") => Some("TABLE"),
+        () => KINDS.into_iter().find(|kind| word.is(kind)),
+    })
+}
+
+fn skip_existence(words: &mut Words<'_>) {
+    if words.accept("IF") {
+        words.accept("NOT");
+        words.accept("EXISTS");
     }
 }
 
-fn after<'a>(text: &'a [u8], end: &[u8]) -> &'a [u8] {
-    let found = text.windows(end.len()).position(|window| window == end);
-    found.map_or(&[], |position| &text[position + end.len()..])
+/// Up to `count` names separated by commas.
+fn names(words: &mut Words<'_>, database: &str, count: usize) -> Vec<TableName> {
+    let mut names = Vec::new();
+    while names.len() < count
+        && let Some(name) = name(words, database)
+    {
+        names.push(name);
+        if !words.accept_mark(b',') {
+            break;
+        }
+    }
+    names
+}
+
+/// `table` or `schema.table`.
+fn name(words: &mut Words<'_>, database: &str) -> Option<TableName> {
+    let first = words.next()?.identifier()?;
+    if !words.accept_mark(b'.') {
+        return Some(TableName { schema: database.to_owned(), table: first });
+    }
+    Some(TableName { schema: first, table: words.next()?.identifier()? })
+}
+
+fn renamed(words: &mut Words<'_>, database: &str) -> Vec<Object> {
+    if !words.accept("TABLE") && !words.accept("TABLES") {
+        return vec![Object::Accounts];
+    }
+    skip_existence(words);
+    let mut objects = Vec::new();
+    while let Some(from) = name(words, database) {
+        while words.peek().is_some_and(|word| !word.is("TO")) {
+            words.next();
+        }
+        words.accept("TO");
+        objects.push(Object::Table(from));
+        objects.extend(name(words, database).map(Object::Table));
+        if !words.accept_mark(b',') {
+            break;
+        }
+    }
+    objects
+}
+
+/// The table of an ALTER, and those that it renames it to or exchanges a partition with.
+fn altered(words: &mut Words<'_>, database: &str) -> Vec<Object> {
+    skip_existence(words);
+    let mut objects: Vec<Object> = name(words, database).into_iter().map(Object::Table).collect();
+    while let Some(word) = words.next() {
+        if word.is("RENAME") {
+            if ["COLUMN", "INDEX", "KEY"].iter().any(|what| words.accept(what)) {
+                continue;
+            }
+            let _optional = words.accept("TO") || words.accept("AS") || words.accept_mark(b'=');
+            objects.extend(name(words, database).map(Object::Table));
+        } else if word.is("TABLE") {
+            objects.extend(name(words, database).map(Object::Table));
+        } else if matches!(word, Word::Mark(b';')) {
+            break;
+        }
+    }
+    objects
 }
 
 #[cfg(test)]
@@ -90,14 +246,74 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_word_decides() {
+    fn the_first_words_decide() {
         assert_eq!(classify(b"insert into t values (1)"), StatementClass::Change);
         assert_eq!(classify(b"/* why */ UPDATE t SET a=1"), StatementClass::Change);
         assert_eq!(classify(b"# a\n-- b\n DELETE FROM t"), StatementClass::Change);
+        assert_eq!(
+            classify(b"SET STATEMENT max_statement_time=5 FOR INSERT INTO t VALUES (1)"),
+            StatementClass::Change
+        );
         assert_eq!(classify(b"ROLLBACK TO `s`"), StatementClass::Savepoint);
         assert_eq!(classify(b"CREATE TABLE t (a INT)"), StatementClass::Definition);
+        assert_eq!(classify(b"CREATE OR REPLACE TEMPORARY TABLE t (a INT)"), StatementClass::Temporary);
+        assert_eq!(classify(b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`"), StatementClass::Temporary);
         assert_eq!(classify(b"/*!40005 DROP TABLE t */"), StatementClass::Definition);
-        assert_eq!(classify(b"xa start 'x'"), StatementClass::Xa);
+        assert_eq!(classify(b"xa end X'78',X'',1"), StatementClass::XaEnd);
+        assert_eq!(classify(b"xa commit 'x'"), StatementClass::Xa);
         assert_eq!(classify(b"/* never closed"), StatementClass::Definition);
+    }
+
+    fn table(schema: &str, table: &str) -> Object {
+        Object::Table(TableName { schema: schema.into(), table: table.into() })
+    }
+
+    #[test]
+    fn what_a_definition_names() {
+        for (sql, expected) in [
+            ("CREATE TABLE IF NOT EXISTS `a b` (x INT)", vec![table("d", "a b")]),
+            ("create or replace table e.t as select 1", vec![table("e", "t")]),
+            ("DROP TABLE IF EXISTS a, `e`.`b` /* generated by server */", vec![table("d", "a"), table("e", "b")]),
+            ("ALTER TABLE t RENAME TO e.u, RENAME COLUMN a TO b", vec![table("d", "t"), table("e", "u")]),
+            ("ALTER ONLINE TABLE t EXCHANGE PARTITION p WITH TABLE u", vec![table("d", "t"), table("d", "u")]),
+            ("RENAME TABLE a TO b, e.c TO a", vec![table("d", "a"), table("d", "b"), table("e", "c"), table("d", "a")]),
+            ("CREATE UNIQUE INDEX i ON t (a)", vec![table("d", "t")]),
+            ("DROP INDEX `PRIMARY` ON e.t", vec![table("e", "t")]),
+            (
+                "CREATE ALGORITHM=UNDEFINED DEFINER=`root`@`localhost` SQL SECURITY DEFINER VIEW v AS SELECT 1",
+                vec![table("d", "v")],
+            ),
+            ("CREATE SEQUENCE s START WITH 5", vec![table("d", "s")]),
+            (
+                "CREATE DEFINER=`a`@`%` TRIGGER e.r BEFORE INSERT ON t FOR EACH ROW SET @a=1",
+                vec![Object::Trigger(TableName { schema: "e".into(), table: "r".into() })],
+            ),
+            ("CREATE DEFINER=`a`@`%` PROCEDURE p() SELECT 1", vec![Object::Routines]),
+            ("DROP DATABASE IF EXISTS x", vec![Object::Schema("x".into())]),
+            ("ALTER DATABASE CHARACTER SET latin1", vec![Object::Schema("d".into())]),
+            ("CREATE USER a@b IDENTIFIED BY 'x'", vec![Object::Accounts]),
+            ("SET PASSWORD FOR a@b = 'x'", vec![Object::Accounts]),
+            ("RENAME USER a TO b", vec![Object::Accounts]),
+            ("TRUNCATE TABLE t", vec![]),
+            ("OPTIMIZE TABLE t", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(touched(sql.as_bytes(), "d"), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn an_excerpt_shows_no_password() {
+        let shown = excerpt(b"SET PASSWORD FOR a@b = 'secret'") + &excerpt(b"CREATE USER c IDENTIFIED BY 'secret'");
+        assert_eq!(shown, "statement 'SET PASSWORD…'statement 'CREATE USER c IDENTIFIED…'");
+    }
+
+    #[test]
+    fn temporary_tables_by_name() {
+        let name = |name: &str| TableName { schema: "d".into(), table: name.into() };
+        assert_eq!(temporary_tables(b"CREATE TEMPORARY TABLE IF NOT EXISTS a LIKE b", "d"), (true, vec![name("a")]));
+        let dropped = b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`,`b`";
+        assert_eq!(temporary_tables(dropped, "d"), (false, vec![name("a"), name("b")]));
+        assert!(drops_tables(dropped) && drops_tables(b"drop view v") && !drops_tables(b"DROP INDEX i ON t"));
     }
 }

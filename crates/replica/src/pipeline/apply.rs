@@ -8,9 +8,13 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
+use spate_binlog::load::LoadDuplicates;
+use spate_schedule::item::LoadFile;
 
 use super::PartEnd;
-use super::prepare::{Change, Command, batch_status};
+use super::files::Files;
+use super::prepare::{Change, Command, Execution, Expected, batch_status};
+use super::sessions::Sessions;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::status::Status;
@@ -19,28 +23,38 @@ use crate::wire::{self, Connection};
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
 
+/// "Unknown table", of a DROP.
+const CODE_UNKNOWN_TABLE: u16 = 1051;
+
+const CODE_DUPLICATE_KEY: u16 = 1062;
+
 pub(crate) struct Applier<'a> {
-    connection: Connection,
+    sessions: Sessions<'a>,
+    files: Files,
     input: Receiver<Command>,
     tickets: Sender<()>,
     status: &'a Status,
     progress: &'a Progress,
     /// When the open batch began.
     began: Option<Instant>,
-    /// What the statements in flight do, oldest first.
-    changes: VecDeque<Option<Change>>,
+    /// The statements in flight, oldest first.
+    in_flight: VecDeque<Sent>,
 }
 
+/// A statement that was sent: what it does, and how it should end.
+type Sent = (Option<Change>, Expected);
+
 impl<'a> Applier<'a> {
-    /// An applier over a connection that holds the lock.
+    /// An applier over sessions of which the first holds the lock.
     pub(crate) fn new(
-        connection: Connection,
+        sessions: Sessions<'a>,
+        files: Files,
         input: Receiver<Command>,
         tickets: Sender<()>,
         status: &'a Status,
         progress: &'a Progress,
     ) -> Applier<'a> {
-        Applier { connection, input, tickets, status, progress, began: None, changes: VecDeque::new() }
+        Applier { sessions, files, input, tickets, status, progress, began: None, in_flight: VecDeque::new() }
     }
 
     /// Applies until the stage before is gone; what it left behind unfinished is rolled back with the connection.
@@ -48,78 +62,79 @@ impl<'a> Applier<'a> {
     /// # Errors
     /// [`Error::Batch`] or [`Error::Change`] if the replica refuses something; an error of the connection.
     pub(crate) fn run(mut self) -> Result<()> {
-        self.connection.execute(b"SET SESSION autocommit=0")?;
+        self.sessions.main().execute(b"SET SESSION autocommit=0")?;
         while let Ok(command) = self.input.recv() {
+            let began = *self.began.get_or_insert_with(Instant::now);
             match command {
-                Command::Execute { sql, statements, change } => {
-                    self.begin();
-                    self.send(&sql, statements, change)?;
+                Command::Execute(execution) => self.execute(execution)?,
+                Command::LoadBlock(block) => self.files.append(&block)?,
+                Command::Load(execution, load) => self.load(execution, &load)?,
+                Command::Intend(intent) => intent.note(self.sessions.journal()?)?,
+                Command::ExecuteApart(execution) => {
+                    self.receive_all()?;
+                    let connection = self.sessions.journal()?;
+                    let answer = connection.execute(&execution.sql);
+                    answered(connection, answer.map(drop), (execution.change, execution.expected))?;
+                }
+                Command::OpenBranch(statements) => {
+                    self.receive_all()?;
+                    self.sessions.open_branch(&statements)?;
+                }
+                Command::CloseBranch => {
+                    self.receive_all()?;
+                    self.sessions.close_branch()?;
                 }
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
-                    let began = self.begin();
                     self.status.applying(oldest_seconds);
-                    self.commit(&sql, statements)?;
+                    self.receive_all()?;
+                    self.execute(Execution { sql, statements, is_careful: true, ..Execution::default() })?;
                     let milliseconds = began.elapsed().as_secs_f64() * 1e3;
                     self.committed(end, row_changes, net_row_changes, milliseconds);
-                }
-                Command::Barrier { intent, statement, fulfil, end, change } => {
-                    let began = self.begin();
-                    self.status.applying(end.checkpoint.source_seconds as u32);
-                    self.barrier(&intent, &statement, &fulfil, change)?;
-                    let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-                    self.committed(end, 0, 0, milliseconds);
                 }
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self) -> Instant {
-        *self.began.get_or_insert_with(Instant::now)
-    }
-
-    fn send(&mut self, sql: &[u8], statements: usize, change: Option<Change>) -> Result<()> {
-        while self.connection.in_flight() >= IN_FLIGHT_MAX {
+    fn execute(&mut self, execution: Execution) -> Result<()> {
+        let in_flight_max = if execution.is_careful { 0 } else { IN_FLIGHT_MAX - 1 };
+        while self.in_flight.len() > in_flight_max {
             self.receive()?;
         }
-        self.connection.send_statements(sql, statements)?;
-        self.changes.push_back(change);
+        self.sessions.current().send_statements(&execution.sql, execution.statements)?;
+        self.in_flight.push_back((execution.change, execution.expected));
+        if execution.is_careful { self.receive_all() } else { Ok(()) }
+    }
+
+    fn load(&mut self, execution: Execution, load: &LoadFile) -> Result<()> {
+        self.receive_all()?;
+        let file = self.files.open(load.file_id)?;
+        let connection = self.sessions.current();
+        let mut answer = connection.load_local(&execution.sql, file);
+        if load.duplicates == LoadDuplicates::Fail
+            && let Ok(outcome) = &answer
+            && skipped_rows(&outcome.info) > 0
+        {
+            let message = format!("rows of LOAD DATA were there already: {}", outcome.info);
+            answer = Err(refusal(connection, CODE_DUPLICATE_KEY, message));
+        }
+        self.files.remove(load.file_id);
+        let sent = (execution.change, execution.expected);
+        answered(self.sessions.current(), answer.map(drop), sent)
+    }
+
+    fn receive_all(&mut self) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.receive()?;
+        }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<()> {
-        let change = self.changes.pop_front().flatten();
-        let answer = self.connection.receive_result();
-        answer.map(drop).map_err(|error| refused(error, change))
-    }
-
-    fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
-        while self.connection.in_flight() > 0 {
-            self.receive()?;
-        }
-        self.connection.send_statements(sql, statements)?;
-        self.connection.receive_result().map(drop).map_err(|error| refused(error, None))
-    }
-
-    fn barrier(&mut self, intent: &str, statement: &[Vec<u8>; 3], fulfil: &str, change: Change) -> Result<()> {
-        while self.connection.in_flight() > 0 {
-            self.receive()?;
-        }
-        let [before, sql, after] = statement;
-        self.connection.execute(intent.as_bytes())?;
-        self.connection.execute(b"COMMIT")?;
-        // A statement that could not begin leaves no doubt behind.
-        if let Err(error) = self.connection.execute(before).and_then(|_| self.connection.execute(sql)) {
-            let is_clear = error.server_error().is_some_and(|error| !error.is_transient());
-            if is_clear && self.connection.execute(after).is_ok() {
-                crate::checkpoint::drop_intent(&mut self.connection)?;
-                self.connection.execute(b"COMMIT")?;
-            }
-            return Err(refused(error, Some(change)));
-        }
-        self.connection.execute(after)?;
-        self.connection.execute(fulfil.as_bytes())?;
-        Ok(())
+        let sent = self.in_flight.pop_front().unwrap_or_default();
+        let connection = self.sessions.current();
+        let answer = connection.receive_result();
+        answered(connection, answer.map(drop), sent)
     }
 
     fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) {
@@ -130,6 +145,33 @@ impl<'a> Applier<'a> {
         // The preparing stage may be gone already, at the end of a run.
         let _is_gone = self.tickets.try_send(());
     }
+}
+
+/// Holds an answer against what was expected.
+fn answered(connection: &Connection, answer: wire::Result<()>, (change, expected): Sent) -> Result<()> {
+    let answer = match (answer, expected) {
+        (Ok(()), Expected::Failure(code)) => Err(refusal(
+            connection,
+            code,
+            "the statement ended with this error on the source, and succeeds here".into(),
+        )),
+        (Err(error), Expected::Failure(code)) if error.code() == Some(code) => Ok(()),
+        (Err(error), Expected::Gone) if error.code() == Some(CODE_UNKNOWN_TABLE) => Ok(()),
+        (answer, _) => answer,
+    };
+    answer.map_err(|error| refused(error, change))
+}
+
+/// What the server should have said.
+fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
+    let error = wire::ServerError { code, sql_state: String::new(), message, statement: 0 };
+    wire::Error::Server { peer: connection.peer().clone(), error }
+}
+
+/// From `Records: 3  Deleted: 0  Skipped: 1  Warnings: 1`.
+fn skipped_rows(info: &str) -> u64 {
+    let skipped = info.split_once("Skipped: ").map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
+    skipped.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{ArchiveReader, ArchivedEvent, Waited};
-use spate_binlog::{Boundary, EventType, FormatDescription, GtidEvent};
-use spate_schedule::{Answer, Batch, BatchBuilder, TableName};
+use spate_binlog::{Boundary, EventType, FormatDescription};
+use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 
 use super::{Part, PartEnd};
 use crate::catalog::Catalog;
@@ -27,6 +27,10 @@ const ARRIVAL_CHECK: Duration = Duration::from_millis(1);
 /// With more to read, a batch is gathered at least for this long although the next stage is hungry: a replica that is behind
 /// gains more from folding than it loses by waiting. At the end of what was received, nothing waits.
 const BEHIND_GATHER_MIN: Duration = Duration::from_millis(300);
+
+/// How long a batch waits for the end of the source's temporary tables. A source's session may keep one for hours, and readers
+/// of the replica cannot wait for that.
+const TEMPORARY_TABLES_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Why gathering ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +70,8 @@ pub(crate) struct Open {
     format: Option<Arc<FormatDescription>>,
     /// A part of the batch was handed over already.
     is_continued: bool,
-    /// Inside a transaction that must be a batch of its own.
-    is_barrier: bool,
+    /// Inside a transaction; where the replica will be after it.
+    underway: Option<Checkpoint>,
     /// Definitions are out of date until the transaction with this seqno is applied.
     stale_until: Option<u64>,
     is_hungry: bool,
@@ -99,7 +103,10 @@ impl Gatherer<'_> {
 
     fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
         match event.boundary {
-            Boundary::Outside => return Ok(None),
+            Boundary::Outside => {
+                self.outside(event);
+                return Ok(None);
+            }
             Boundary::Begin | Boundary::Whole => {
                 if let Some(end) = self.begin_transaction(event)? {
                     return Ok(Some(end));
@@ -110,11 +117,40 @@ impl Gatherer<'_> {
         self.take(event)?;
         match event.boundary {
             Boundary::End | Boundary::Whole => {
+                self.stand_alone()?;
+                self.builder.end_transaction();
                 self.open.end_transaction(event);
                 self.after_transaction()
             }
             _ => self.inside_transaction().map(|()| None),
         }
+    }
+
+    /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
+    fn outside(&mut self, event: &ArchivedEvent<'_>) {
+        if event.header.event_type == EventType::FORMAT_DESCRIPTION
+            && event.format.created_seconds != 0
+            && self.builder.has_temporary_tables()
+        {
+            self.builder.source_restarted();
+        }
+    }
+
+    /// A transaction that turns out to need a batch of its own is separated from those before it.
+    fn stand_alone(&mut self) -> Result<()> {
+        if self.open.transactions > 0 && self.builder.stands_among_others() {
+            self.separate()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the batch before the transaction that is underway.
+    fn separate(&mut self) -> Result<()> {
+        let earlier = self.builder.take_earlier();
+        self.hand_over_batch(earlier, false)?;
+        self.open.began = Some(Instant::now());
+        self.open.oldest_seconds = self.open.underway.as_ref().map_or(0, |after| after.source_seconds as u32);
+        Ok(())
     }
 
     fn begin_transaction(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
@@ -123,16 +159,18 @@ impl Gatherer<'_> {
             self.hand_over_whole()?;
             return Ok(Some(GatherEnd::Reached));
         }
-        let must_stand_alone = is_barrier(event);
         let gtid = event.gtid().map(|event| event.gtid);
         let is_held = !self.hold.try_begin(gtid, event.seqno);
-        if must_stand_alone || is_held {
+        if is_held || self.builder.ends_before(event.gtid().as_ref()) {
             self.hand_over_whole()?;
         }
         if is_held && !self.hold.wait_begin(gtid, event.seqno, self.stop) {
             return Ok(Some(GatherEnd::Stopped));
         }
-        self.open.begin_transaction(event, must_stand_alone);
+        self.open.begin_transaction(event);
+        if gtid.is_none() {
+            self.builder.begin_anonymous();
+        }
         Ok(None)
     }
 
@@ -184,6 +222,13 @@ impl Gatherer<'_> {
         }
         if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
             self.open.is_hungry = true;
+            let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+            if self.waits_for_temporary_tables(gathered) {
+                return match reader.wait(STOP_CHECK) {
+                    Waited::Closed => Err(Error::StageEnded),
+                    Waited::Ready | Waited::TimedOut => Ok(()),
+                };
+            }
             self.hand_over_whole()?;
         }
         Ok(())
@@ -200,22 +245,30 @@ impl Gatherer<'_> {
     fn after_transaction(&mut self) -> Result<Option<GatherEnd>> {
         let is_last = self.last_seqno == Some(self.open.checkpoint.seqno);
         let reached = is_last || self.until.is_reached_by(&self.open.checkpoint);
-        let was_barrier = self.open.is_barrier;
         if !self.open.is_hungry {
             self.open.is_hungry = self.hunger.try_recv().is_ok();
         }
         let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let alone = self.builder.alone().cloned();
         let is_worth_it = self.open.is_hungry && gathered >= BEHIND_GATHER_MIN;
-        if reached || was_barrier || is_worth_it || self.is_full(gathered) {
+        let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_temporary_tables(gathered);
+        if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;
+        } else if self.builder.memory_bytes() >= self.limits.memory_bytes_max {
+            self.hand_over(true)?;
         }
-        if was_barrier {
-            self.open.is_barrier = false;
+        if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
             self.open.stale_until = Some(self.open.checkpoint.seqno);
             self.builder.forget_definitions();
             self.catalog.forget();
         }
         Ok(reached.then_some(GatherEnd::Reached))
+    }
+
+    /// A batch that ends while a session of the source has a temporary table could not be followed by one that uses the table,
+    /// should the session that applies end in between. So a batch waits for the table's end, within reason.
+    fn waits_for_temporary_tables(&self, gathered: Duration) -> bool {
+        self.builder.has_temporary_tables() && gathered < TEMPORARY_TABLES_WAIT_MAX
     }
 
     fn is_full(&self, gathered: Duration) -> bool {
@@ -226,8 +279,12 @@ impl Gatherer<'_> {
 
     /// A transaction that outgrows memory goes on in pieces, all in one transaction of the replica.
     fn inside_transaction(&mut self) -> Result<()> {
+        self.stand_alone()?;
         if self.builder.memory_bytes() < self.limits.memory_bytes_max {
             return Ok(());
+        }
+        if self.open.transactions > 0 && self.builder.may_stand_alone() {
+            return self.separate();
         }
         self.hand_over(true)
     }
@@ -236,9 +293,14 @@ impl Gatherer<'_> {
         if self.open.transactions == 0 { Ok(()) } else { self.hand_over(false) }
     }
 
-    /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: in the midst of a transaction.
+    /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
     fn hand_over(&mut self, goes_on: bool) -> Result<()> {
-        let Some(part) = self.open.close(self.builder.take(), goes_on) else { return Ok(()) };
+        let batch = self.builder.take();
+        self.hand_over_batch(batch, goes_on)
+    }
+
+    fn hand_over_batch(&mut self, batch: Batch, goes_on: bool) -> Result<()> {
+        let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
         while !self.open.is_hungry {
             self.open.is_hungry = self.hunger_within(STOP_CHECK)?;
             if self.stop.load(Ordering::Acquire) {
@@ -246,8 +308,7 @@ impl Gatherer<'_> {
             }
         }
         self.open.is_hungry = false;
-        let last = self.open.checkpoint.seqno;
-        self.progress.handed(if goes_on { last + 1 } else { last });
+        self.progress.handed(part.reached.seqno);
         self.output.send(part).map_err(|_| Error::StageEnded)
     }
 }
@@ -258,8 +319,7 @@ impl Open {
         Open { checkpoint, ..Open::default() }
     }
 
-    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, must_stand_alone: bool) {
-        self.is_barrier = must_stand_alone;
+    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>) {
         self.place.gtid = event.gtid().map(|event| event.gtid.to_string()).unwrap_or_default();
         self.place.position = event.source_end_position;
         if *self.place.file != **event.source_file {
@@ -269,6 +329,9 @@ impl Open {
             self.oldest_seconds = event.header.timestamp_seconds;
             self.began = Some(Instant::now());
         }
+        let mut underway = self.checkpoint.clone();
+        underway.pass(event);
+        self.underway = Some(underway);
         self.server_id = event.header.server_id;
         if self.format.as_ref().is_none_or(|format| !Arc::ptr_eq(format, event.format)) {
             self.format = Some(Arc::clone(event.format));
@@ -277,42 +340,26 @@ impl Open {
 
     fn end_transaction(&mut self, event: &ArchivedEvent<'_>) {
         self.transactions += 1;
-        let checkpoint = &mut self.checkpoint;
-        if let Some(gtid) = event.gtid() {
-            checkpoint.gtid_position.advance(gtid.gtid);
-        }
-        if *checkpoint.source_file != **event.source_file {
-            checkpoint.source_file = event.source_file.to_string();
-        }
-        checkpoint.source_position = event.source_end_position;
-        checkpoint.seqno = event.seqno;
-        checkpoint.source_seconds = u64::from(event.header.timestamp_seconds);
+        self.underway = None;
+        self.checkpoint.pass(event);
         self.place.position = event.source_end_position;
     }
 
     /// Ends what was gathered. `goes_on`: in the midst of a transaction.
     fn close(&mut self, batch: Batch, goes_on: bool) -> Option<Part> {
         let format = Arc::clone(self.format.as_ref()?);
-        let end = (!goes_on).then(|| PartEnd {
-            checkpoint: self.checkpoint.clone(),
-            transactions: self.transactions,
-            is_barrier: self.is_barrier,
-        });
+        let end = (!goes_on).then(|| PartEnd { checkpoint: self.checkpoint.clone(), transactions: self.transactions });
+        let reached = match (&self.underway, goes_on) {
+            (Some(underway), true) => underway.clone(),
+            _ => self.checkpoint.clone(),
+        };
         self.is_continued = goes_on;
         if !goes_on {
             self.transactions = 0;
             self.began = None;
         }
         let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);
-        Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), end })
-    }
-}
-
-/// DDL, and whatever else commits by itself.
-fn is_barrier(event: &ArchivedEvent<'_>) -> bool {
-    match event.gtid() {
-        Some(gtid) => gtid.has(GtidEvent::STANDALONE | GtidEvent::DDL),
-        None => event.header.event_type == EventType::QUERY && event.boundary == Boundary::Whole,
+        Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
     }
 }
 

@@ -13,9 +13,11 @@
 //! as after a crash.
 
 pub(crate) mod apply;
+pub(crate) mod files;
 pub(crate) mod gather;
 pub(crate) mod prepare;
 pub(crate) mod session;
+pub(crate) mod sessions;
 
 use std::sync::Arc;
 
@@ -37,7 +39,9 @@ pub(crate) struct Part {
     pub(crate) oldest_seconds: u32,
     /// The last transaction in it.
     pub(crate) place: TransactionPlace,
-    /// `None`: the transaction goes on in the next part.
+    /// Where the replica is once all transactions are applied that the batch has begun.
+    pub(crate) reached: Checkpoint,
+    /// `None`: the batch goes on in the next part.
     pub(crate) end: Option<PartEnd>,
 }
 
@@ -46,6 +50,4 @@ pub(crate) struct Part {
 pub(crate) struct PartEnd {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) transactions: u64,
-    /// The batch is one statement that commits by itself.
-    pub(crate) is_barrier: bool,
 }

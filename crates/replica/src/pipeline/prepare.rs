@@ -2,15 +2,17 @@
 
 use crossbeam_channel::{Receiver, Sender};
 use spate_binlog::ChecksumAlgorithm;
-use spate_schedule::Item;
-use spate_schedule::batch::{Segment, Statement};
+use spate_schedule::batch::Segment;
 use spate_schedule::emit::ChunkWriter;
+use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::{Alone, Item, Statement};
 
 use super::{Part, PartEnd};
-use crate::checkpoint;
-use crate::dialect::{Collations, append_binlog, statement_sql};
+use crate::dialect::{Collations, append_binlog, load_sql, statement_sql};
 use crate::error::{Error, Result, TransactionPlace};
+use crate::journal::{self, Intent, IntentKind};
 use crate::status::BatchStatus;
+use crate::wire;
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.
@@ -25,14 +27,20 @@ const PACKET_SHARE: (usize, usize) = (5, 8);
 /// What the applier is to do next.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Execute this within the open transaction. Nothing of it commits.
-    Execute {
-        sql: Vec<u8>,
-        /// How many statements it holds.
-        statements: usize,
-        /// What it does; only while a failed batch is being taken apart.
-        change: Option<Change>,
-    },
+    /// Execute this within the open transaction.
+    Execute(Execution),
+    /// Keep a block of a file that a LOAD DATA will read.
+    LoadBlock(FileBlock),
+    /// Execute a LOAD DATA.
+    Load(Execution, LoadFile),
+    /// Note what cannot be rolled back, before it is executed.
+    Intend(Box<Intent>),
+    /// Execute this outside of the open transaction.
+    ExecuteApart(Execution),
+    /// Execute what follows in a session of its own, which begins with these statements.
+    OpenBranch(Vec<Vec<u8>>),
+    /// End that session, and go on in the first.
+    CloseBranch,
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
     Commit {
         sql: Vec<u8>,
@@ -42,8 +50,32 @@ pub(crate) enum Command {
         row_changes: u64,
         net_row_changes: u64,
     },
-    /// Execute a statement that commits by itself.
-    Barrier { intent: String, statement: [Vec<u8>; 3], fulfil: String, end: PartEnd, change: Change },
+}
+
+/// Statements to execute.
+#[derive(Debug, Default)]
+pub(crate) struct Execution {
+    pub(crate) sql: Vec<u8>,
+    /// How many statements `sql` holds; 0 if there may be any number.
+    pub(crate) statements: usize,
+    /// What it does; only while a failed batch is being taken apart.
+    pub(crate) change: Option<Change>,
+    /// How it should end.
+    pub(crate) expected: Expected,
+    /// It cannot be rolled back: all before it must have succeeded, and nothing may follow until it has.
+    pub(crate) is_careful: bool,
+}
+
+/// How a statement should end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It succeeds.
+    #[default]
+    Success,
+    /// It fails with this error, as it did on the source.
+    Failure(u16),
+    /// It succeeds, or a table that it drops is gone already.
+    Gone,
 }
 
 /// One change of one transaction, for messages.
@@ -77,6 +109,8 @@ struct Pending {
     has_format: bool,
     /// A part was prepared, and the batch goes on.
     is_open: bool,
+    /// What was noted before the batch's changes.
+    intent: Option<IntentKind>,
 }
 
 impl Preparer {
@@ -102,41 +136,77 @@ impl Preparer {
     fn part(&self, part: Part, pending: &mut Pending) -> Result<()> {
         if !pending.has_format {
             pending.has_format = true;
-            let format = part.format.encode(part.server_id, ChecksumAlgorithm::None);
-            let mut sql = Vec::new();
-            append_binlog(&mut sql, &format);
-            self.send(Command::Execute { sql, statements: 1, change: None })?;
+            self.send(Command::Execute(Execution { sql: format_sql(&part), statements: 1, ..Execution::default() }))?;
         }
-        if let Some(end) = part.end.as_ref().filter(|end| end.is_barrier) {
-            return self.barrier(&part, end);
-        }
+        self.intend(&part, pending)?;
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.statement(statement, &part, pending)?,
+                Item::LoadBlock(block) => self.send(Command::LoadBlock(block.clone()))?,
+                Item::Undo => self.plain(b"ROLLBACK", pending)?,
             }
         }
-        let Some(end) = part.end else { return Ok(()) };
+        match part.end {
+            Some(end) => self.end(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a note made of what the batch is about to do, if that cannot be rolled back.
+    fn intend(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+        let Some(kind) = intent_kind(part) else { return Ok(()) };
+        if pending.intent.is_some() {
+            return Ok(());
+        }
+        pending.intent = Some(kind);
+        let statement = part.batch.items.iter().find_map(|item| match item {
+            Item::Statement(statement) => Some(statement),
+            _ => None,
+        });
+        self.send(Command::Intend(Box::new(Intent {
+            kind,
+            checkpoint: part.reached.clone(),
+            gtid: part.place.gtid.clone(),
+            database: statement.map(|statement| statement.database.clone()).unwrap_or_default(),
+            statement: match &part.batch.alone {
+                Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
+                _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
+            },
+            fingerprint: String::new(),
+        })))?;
+        match &part.batch.alone {
+            Some(Alone::XaPrepare(xid)) => {
+                self.send(Command::OpenBranch(vec![format_sql(part), format!("XA START {xid}").into_bytes()]))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending) -> Result<()> {
+        if let Some(Alone::XaPrepare(xid)) = alone {
+            self.plain(format!("XA END {xid}").as_bytes(), pending)?;
+            self.plain(format!("XA PREPARE {xid}").as_bytes(), pending)?;
+            self.send(Command::CloseBranch)?;
+        }
         if pending.sql.len() > JOINED_SQL_BYTES_MAX {
             self.flush(pending, None)?;
         }
         let mut sql = std::mem::take(&mut pending.sql);
         // The update of the checkpoint, and COMMIT.
-        let statements = std::mem::take(&mut pending.statements) + 2;
+        let mut statements = std::mem::take(&mut pending.statements) + 2;
         sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
+        if pending.intent.take().is_some() {
+            statements += 1;
+            sql.push(b';');
+            sql.extend_from_slice(journal::forget_sql().as_bytes());
+        }
         sql.extend_from_slice(b";COMMIT");
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
-        self.send(Command::Commit {
-            sql,
-            statements,
-            end,
-            oldest_seconds: part.oldest_seconds,
-            row_changes,
-            net_row_changes,
-        })
+        self.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
     }
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
@@ -174,38 +244,35 @@ impl Preparer {
         self.flush(pending, None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
-        for sql in statement_sql(statement, &self.collations) {
-            self.send(Command::Execute { sql, statements: 0, change: change.clone() })?;
+        if let Some(Alone::XaEnd(_)) = part.batch.alone {
+            let sql = statement.sql.clone();
+            return self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }));
         }
-        Ok(())
+        // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
+        let is_careful = part.batch.alone.is_some();
+        let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
+        let [before, sql, after] = statement_sql(statement, &self.collations);
+        let expected = expected(statement);
+        if let Expected::Failure(code) = expected
+            && wire::ServerError::is_transient_code(code)
+        {
+            let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
+            let what = spate_schedule::statement::excerpt(&statement.sql);
+            let error = spate_schedule::Error::Refused { what, why };
+            return Err(Error::Transaction { place: part.place.clone(), error });
+        }
+        self.send(Command::Execute(execution(before)))?;
+        self.send(match &statement.load {
+            None => Command::Execute(Execution { expected, ..execution(sql) }),
+            Some(load) => Command::Load(Execution { expected, ..execution(load_sql(statement, load)) }, load.clone()),
+        })?;
+        self.send(Command::Execute(execution(after)))
     }
 
-    fn barrier(&self, part: &Part, end: &PartEnd) -> Result<()> {
-        let statements = part.batch.items.iter().filter_map(|item| match item {
-            Item::Statement(statement) => Some(statement),
-            Item::Rows(_) => None,
-        });
-        let mut statements = statements.collect::<Vec<_>>();
-        let (Some(statement), 1) = (statements.pop(), part.batch.items.len()) else {
-            let what = "a transaction that commits by itself and is not a single statement".to_owned();
-            let why = "CREATE TABLE … SELECT and the like are not supported yet; let native replication apply it, \
-                       then go on after it";
-            let error = spate_schedule::Error::Refused { what, why: why.to_owned() };
-            return Err(Error::Transaction { place: part.place.clone(), error });
-        };
-        if statement.error_code != 0 {
-            let why = format!("it ended with error {} on the source", statement.error_code);
-            let error =
-                spate_schedule::Error::Refused { what: spate_schedule::statement::excerpt(&statement.sql), why };
-            return Err(Error::Transaction { place: part.place.clone(), error });
-        }
-        self.send(Command::Barrier {
-            intent: checkpoint::intent_sql(&part.place.gtid, &end.checkpoint, &statement.sql),
-            statement: statement_sql(statement, &self.collations),
-            fulfil: checkpoint::fulfil_sql(&end.checkpoint),
-            end: end.clone(),
-            change: change(statement, part),
-        })
+    /// A statement of our own.
+    fn plain(&self, sql: &[u8], pending: &mut Pending) -> Result<()> {
+        self.flush(pending, None)?;
+        self.send(Command::Execute(Execution { sql: sql.to_vec(), statements: 1, ..Execution::default() }))
     }
 
     fn flush(&self, pending: &mut Pending, change: Option<Change>) -> Result<()> {
@@ -221,12 +288,38 @@ impl Preparer {
             return Err(Error::PacketTooLarge { bytes: sql.len(), max_allowed_packet: self.max_allowed_packet });
         }
         let statements = std::mem::take(&mut pending.statements);
-        self.send(Command::Execute { sql, statements, change })
+        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
     }
 
     fn send(&self, command: Command) -> Result<()> {
         self.output.send(command).map_err(|_| Error::StageEnded)
     }
+}
+
+fn intent_kind(part: &Part) -> Option<IntentKind> {
+    match &part.batch.alone {
+        Some(Alone::Definition) => Some(IntentKind::Definition),
+        Some(Alone::CreateSelect) => Some(IntentKind::CreateSelect),
+        Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
+        Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
+        Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
+        None => part.batch.has_irrevocable_rows.then_some(IntentKind::Irrevocable),
+    }
+}
+
+fn expected(statement: &Statement) -> Expected {
+    match statement.error_code {
+        0 if spate_schedule::statement::drops_tables(&statement.sql) => Expected::Gone,
+        0 => Expected::Success,
+        code => Expected::Failure(code),
+    }
+}
+
+/// Tells a session how the source lays out its events.
+fn format_sql(part: &Part) -> Vec<u8> {
+    let mut sql = Vec::new();
+    append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
+    sql
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {

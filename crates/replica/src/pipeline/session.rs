@@ -8,19 +8,22 @@ use spate_archive::{Archive, ReadOptions, Seek};
 use spate_schedule::BatchBuilder;
 
 use super::apply::Applier;
+use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
+use super::sessions::{SessionMaker, Sessions};
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
-use crate::dialect::{Collations, SESSION_SETTINGS};
-use crate::endpoint::Endpoint;
+use crate::dialect::Collations;
 use crate::error::{Error, Result};
 use crate::hold::{self, HoldState};
+use crate::journal::{self, Finding};
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
+use crate::replicate::InterruptedStatement;
 use crate::status::Status;
 use crate::until::Until;
-use crate::wire::{ConnectOptions, Connection};
+use crate::wire::Connection;
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
@@ -52,28 +55,46 @@ pub(crate) struct Prepared {
     pub(crate) checkpoint: Option<Checkpoint>,
 }
 
-/// Connects the applier, takes the lock, and reads where the replica is.
+/// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
+/// not have rolled back, is looked into.
 ///
 /// # Errors
-/// [`Error::Locked`], a missing privilege, or any error of the connection.
-pub(crate) fn prepare_replica(replica: &Endpoint, without_binlog: bool) -> Result<Prepared> {
-    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+/// [`Error::Locked`], [`Error::Interrupted`], a missing privilege, or any error of the connection.
+pub(crate) fn prepare_replica(
+    maker: SessionMaker<'_>,
+    interrupted: Option<InterruptedStatement>,
+    status: &Status,
+) -> Result<Prepared> {
+    let mut connection = maker.connect()?;
     crate::source::check_version(&connection)?;
     checkpoint::lock(&mut connection)?;
-    connection.execute(SESSION_SETTINGS.as_bytes())?;
-    if without_binlog {
-        let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
-        let switched = connection.execute(b"SET SESSION sql_log_bin=0");
-        switched.map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))?;
-    }
+    maker.set_up(&mut connection)?;
     checkpoint::create_tables(&mut connection)?;
-    let checkpoint = checkpoint::read(&mut connection)?;
+    let mut checkpoint = checkpoint::read(&mut connection)?;
+    if let Some(intent) = journal::read(&mut connection)? {
+        let finding = match (intent.look(&mut connection)?, interrupted) {
+            (Finding::Unknown, Some(InterruptedStatement::Done)) => Finding::Done,
+            (Finding::Unknown, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
+            (finding, _) => finding,
+        };
+        match finding {
+            Finding::Done => {
+                status.note("applier", &format!("{} was executed before the interruption", intent.described()));
+                checkpoint = Some(journal::accept(&mut connection, &intent)?);
+            }
+            Finding::NotDone => connection.execute(journal::forget_sql().as_bytes()).map(drop)?,
+            Finding::Unknown => {
+                let place = format!("{}:{}", intent.checkpoint.source_file, intent.checkpoint.source_position);
+                return Err(Error::Interrupted { gtid: intent.gtid.clone(), place, statement: intent.described() });
+            }
+        }
+    }
     Ok(Prepared { connection, checkpoint })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
 pub(crate) fn run(
-    replica: &Endpoint,
+    maker: SessionMaker<'_>,
     prepared: Prepared,
     archive: &Archive,
     plan: &SessionPlan,
@@ -81,12 +102,12 @@ pub(crate) fn run(
     stop: &AtomicBool,
 ) -> SessionReport {
     let progress = Progress::default();
-    let result = run_stages(replica, prepared, archive, plan, status, stop, &progress);
+    let result = run_stages(maker, prepared, archive, plan, status, stop, &progress);
     SessionReport { result, last_handed: progress.last_handed() }
 }
 
 fn run_stages(
-    replica: &Endpoint,
+    maker: SessionMaker<'_>,
     prepared: Prepared,
     archive: &Archive,
     plan: &SessionPlan,
@@ -100,8 +121,8 @@ fn run_stages(
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
     let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
-    let catalog = Catalog::new(Connection::connect(replica, &ConnectOptions::new("replica"))?);
-    let mut watching = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let catalog = Catalog::new(maker.connect()?);
+    let mut watching = maker.connect()?;
     let mut builder = BatchBuilder::new();
     if plan.one_by_one {
         builder.never_fold();
@@ -137,7 +158,9 @@ fn run_stages(
         max_allowed_packet,
         one_by_one: plan.one_by_one,
     };
-    let applier = Applier::new(connection, commands_out, tickets_in, status, progress);
+    let sessions = Sessions::new(maker, connection);
+    let files = Files::in_directory(archive.dir().to_path_buf());
+    let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress);
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let preparing = spawn(scope, "prepare", move || preparer.run());

@@ -1,6 +1,7 @@
 //! [`Connection`]: statements, one at a time or many in flight, and the raw packets of a binlog dump.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::error::{Error, Peer, Result};
 use super::link::Link;
 use super::login::{Credentials, Greeting, log_in};
 use super::result::{
-    Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, is_error, is_stream_end, parse_error,
+    Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, asks_for_file, is_error, is_stream_end, parse_error,
 };
 use super::stream::{ShutdownHandle, Stream};
 use super::version::ServerVersion;
@@ -31,6 +32,8 @@ pub struct ConnectOptions {
     /// With the plugins `caching_sha2_password` and `sha256_password` over TCP: ask the server for its public key. Whoever can
     /// redirect the connection could send a key of their own, so it is not done unless asked for.
     pub request_public_key: bool,
+    /// Allow [`Connection::load_local`]. No file is ever opened for a server: only what the caller gives is sent.
+    pub local_files: bool,
 }
 
 impl ConnectOptions {
@@ -42,6 +45,7 @@ impl ConnectOptions {
             read_timeout: None,
             write_timeout: None,
             request_public_key: false,
+            local_files: false,
         }
     }
 }
@@ -81,6 +85,7 @@ impl Connection {
             user: endpoint.user()?,
             password: endpoint.password().map(Secret::expose).unwrap_or_default(),
             request_public_key: options.request_public_key,
+            local_files: options.local_files,
         };
         let peer = Peer::new(&options.role, endpoint);
         let connect = |error| Error::Connect { peer: peer.clone(), error };
@@ -153,6 +158,42 @@ impl Connection {
     /// a timeout too, leaves the connection unusable.
     pub fn execute(&mut self, sql: &[u8]) -> Result<Outcome> {
         self.run(sql, &mut Discard)
+    }
+
+    /// Executes a `LOAD DATA LOCAL INFILE`, whatever file it names, with the bytes of `file`. It takes
+    /// [`ConnectOptions::local_files`].
+    ///
+    /// # Errors
+    /// [`Error::Server`]; [`Error::Protocol`] if `file` cannot be read, which leaves the connection unusable, as any other error
+    /// does.
+    pub fn load_local(&mut self, sql: &[u8], file: &mut dyn Read) -> Result<Outcome> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
+        }
+        self.send_query(sql)?;
+        self.receive_with(&mut Discard, Some(file))
+    }
+
+    /// Sends a file in answer to the server's request.
+    fn send_file(&mut self, file: &mut dyn Read) -> Result<()> {
+        const PIECE_BYTES: usize = 256 << 10;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut sequence = self.link.next_sequence();
+        loop {
+            let length = match file.read(&mut piece) {
+                Ok(length) => length,
+                Err(error) => {
+                    self.unusable = true;
+                    return Err(self.link.protocol(format!("the file to load cannot be read: {error}")));
+                }
+            };
+            // An empty piece is the file's end.
+            sequence = self.link.send(sequence, &[&piece[..length]])?;
+            if length == 0 {
+                self.link.expect_sequence(Some(sequence));
+                return Ok(());
+            }
+        }
     }
 
     fn run(&mut self, sql: &[u8], sink: &mut dyn RowSink) -> Result<Outcome> {
@@ -234,12 +275,22 @@ impl Connection {
     }
 
     fn receive(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
+        self.receive_with(sink, None)
+    }
+
+    fn receive_with(&mut self, sink: &mut dyn RowSink, mut file: Option<&mut dyn Read>) -> Result<Outcome> {
         self.check_usable()?;
         if self.in_flight.is_empty() {
             return Err(self.link.protocol("no answer is due"));
         }
         loop {
             let place = self.link.receive()?;
+            if asks_for_file(self.link.payload(&place))
+                && let Some(file) = file.take()
+            {
+                self.send_file(file)?;
+                continue;
+            }
             let step = self.answer.step(self.link.payload(&place), self.greeting.deprecate_eof, sink);
             match step {
                 Ok(None) => {}

@@ -79,7 +79,12 @@ const TRANSIENT_CODES: [u16; 21] = [
 impl ServerError {
     /// True if trying again later can help.
     pub fn is_transient(&self) -> bool {
-        TRANSIENT_CODES.contains(&self.code)
+        ServerError::is_transient_code(self.code)
+    }
+
+    /// True if the same statement may succeed after an error with this number.
+    pub fn is_transient_code(code: u16) -> bool {
+        TRANSIENT_CODES.contains(&code)
     }
 }
 

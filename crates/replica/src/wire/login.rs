@@ -31,6 +31,8 @@ pub(super) struct Credentials<'a> {
     pub(super) password: &'a str,
     /// Accept an RSA key from the server over a connection that somebody could have redirected.
     pub(super) request_public_key: bool,
+    /// Offer to send files for `LOAD DATA LOCAL`.
+    pub(super) local_files: bool,
 }
 
 /// What the server said of itself.
@@ -52,7 +54,7 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     let handshake: HandshakePacket<'_> =
         ParseBuf(payload).parse(()).map_err(|error| link.protocol(format!("the greeting is malformed: {error}")))?;
     let handshake = handshake.into_owned();
-    let capabilities = capabilities(link, &handshake)?;
+    let capabilities = capabilities(link, &handshake, credentials.local_files)?;
 
     let offered = handshake.auth_plugin().unwrap_or(AuthPlugin::MysqlNativePassword).into_owned();
     let mut exchange = Exchange { credentials, scramble: handshake.nonce(), plugin: None };
@@ -91,8 +93,8 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     })
 }
 
-/// What we want, as far as the server can do it. Never local files: a server could ask for any.
-fn capabilities(link: &Link, handshake: &HandshakePacket<'_>) -> Result<CapabilityFlags> {
+/// What we want, as far as the server can do it. Local files only on request: a server could ask for any.
+fn capabilities(link: &Link, handshake: &HandshakePacket<'_>, local_files: bool) -> Result<CapabilityFlags> {
     let needed = CapabilityFlags::CLIENT_PROTOCOL_41
         | CapabilityFlags::CLIENT_SECURE_CONNECTION
         | CapabilityFlags::CLIENT_PLUGIN_AUTH
@@ -103,7 +105,8 @@ fn capabilities(link: &Link, handshake: &HandshakePacket<'_>) -> Result<Capabili
         | CapabilityFlags::CLIENT_LONG_FLAG
         | CapabilityFlags::CLIENT_PLUGIN_AUTH_LENENC_CLIENT_DATA
         | CapabilityFlags::CLIENT_CONNECT_ATTRS
-        | CapabilityFlags::CLIENT_DEPRECATE_EOF;
+        | CapabilityFlags::CLIENT_DEPRECATE_EOF
+        | if local_files { CapabilityFlags::CLIENT_LOCAL_FILES } else { CapabilityFlags::empty() };
     let offered = handshake.capabilities();
     match offered.contains(needed) {
         // The first bit says "not MariaDB's own extensions" to MariaDB, so it is set whoever answers.

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub warnings: u64,
     /// The server's status bits after the last statement.
     pub status: u16,
+    /// What the server says of the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often empty.
+    pub info: String,
 }
 
 impl Outcome {
@@ -262,6 +264,7 @@ impl Answer {
         self.outcome.affected_rows += end.affected_rows;
         self.outcome.warnings += u64::from(end.warnings);
         self.outcome.status = end.status;
+        self.outcome.info = end.info;
         if end.status & STATUS_MORE_RESULTS != 0 || self.outcome.statements < self.statements_min {
             return None;
         }
@@ -271,10 +274,17 @@ impl Answer {
     }
 }
 
+#[derive(Default)]
 struct StatementEnd {
     affected_rows: u64,
     warnings: u16,
     status: u16,
+    info: String,
+}
+
+/// True if the server asks for the file of a `LOAD DATA LOCAL`.
+pub(super) fn asks_for_file(payload: &[u8]) -> bool {
+    payload.first() == Some(&LOCAL_FILE)
 }
 
 fn parse_ok(payload: &[u8]) -> StepResult<StatementEnd> {
@@ -284,7 +294,7 @@ fn parse_ok(payload: &[u8]) -> StepResult<StatementEnd> {
     let _last_insert_id = fields.length_encoded()?;
     let status = fields.u16()?;
     let warnings = fields.u16()?;
-    Ok(StatementEnd { affected_rows, warnings, status })
+    Ok(StatementEnd { affected_rows, warnings, status, info: String::from_utf8_lossy(fields.0).into_owned() })
 }
 
 fn parse_old_end(payload: &[u8]) -> StepResult<StatementEnd> {
@@ -292,7 +302,7 @@ fn parse_old_end(payload: &[u8]) -> StepResult<StatementEnd> {
     fields.take(1)?;
     let warnings = fields.u16()?;
     let status = fields.u16()?;
-    Ok(StatementEnd { affected_rows: 0, warnings, status })
+    Ok(StatementEnd { warnings, status, ..StatementEnd::default() })
 }
 
 /// Parses an error packet, with or without an SQLSTATE.

@@ -158,7 +158,7 @@ pub fn emitted(batch: &Batch, chunk_bytes_max: usize) -> Vec<Change> {
     for item in &batch.items {
         match item {
             Item::Rows(segment) => writer.segment(segment).unwrap(),
-            Item::Statement(statement) => panic!("unexpected statement {statement:?}"),
+            other => panic!("unexpected {other:?}"),
         }
         // Segments are applied one after the other.
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 mod archive_faults;
+mod beyond_transactions;
 mod comparison;
 mod crashes;
 mod differing_replica;

@@ -87,33 +87,6 @@ fn foreign_keys() {
 }
 
 #[test]
-fn a_table_that_is_not_transactional_is_refused() {
-    let site = Site::plain();
-    site.both(
-        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=MyISAM; CREATE TABLE d.i (id INT PRIMARY KEY)",
-    );
-    site.source.sql("INSERT INTO d.i VALUES (1)");
-    site.source.sql("INSERT INTO d.t VALUES (1)");
-    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
-    site.source.sql("INSERT INTO d.i VALUES (2)");
-    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
-    ended.assert_failed_saying(&[&gtid, "source.000001:", "MyISAM", "d", "t"]);
-    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT GROUP_CONCAT(id) FROM d.i"), "0\n1");
-}
-
-#[test]
-fn xa_is_refused() {
-    let site = Site::plain();
-    site.both("CREATE DATABASE d; CREATE TABLE d.i (id INT PRIMARY KEY)");
-    site.source.sql("INSERT INTO d.i VALUES (1)");
-    site.source.sql("XA START 'x'; INSERT INTO d.i VALUES (2); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'");
-    site.source.sql("INSERT INTO d.i VALUES (3)");
-    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
-    ended.assert_failed_saying(&["0-1-2", "source.000001:", "XA"]);
-    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id) FROM d.i"), "1");
-}
-
-#[test]
 fn a_transaction_larger_than_memory_is_one() {
     const MEMORY_MAX_KIB: u64 = (64 + 64) << 10;
     let site = Site::plain();

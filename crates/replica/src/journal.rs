@@ -1,0 +1,336 @@
+//! Exactly once for what cannot be part of a transaction: a note of the intention is committed before, and removed together
+//! with the checkpoint's move after. A run that finds a note looks at the replica to know whether the intention took effect.
+//!
+//! | intention | it took effect if |
+//! | --- | --- |
+//! | a statement that commits by itself | the objects that it names are not what they were (see [`fingerprint`]) |
+//! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it begins anew |
+//! | XA PREPARE | the server lists the XID as prepared |
+//! | XA COMMIT, XA ROLLBACK | the server no longer lists it |
+//! | changes of tables that cannot roll back | nobody knows how many of them did |
+
+use std::fmt::Write;
+
+use spate_binlog::Xid;
+use spate_schedule::TableName;
+use spate_schedule::statement::{self, Object};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::checkpoint::{APPLIER, Checkpoint};
+use crate::error::{Error, Result};
+use crate::wire::{Connection, quote};
+
+/// The table of notes: at most one for each applier.
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
+     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
+     kind VARCHAR(20) CHARACTER SET ascii NOT NULL, \
+     gtid_position TEXT CHARACTER SET ascii NOT NULL COMMENT 'the checkpoint once it is done', \
+     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     source_position BIGINT UNSIGNED NOT NULL, \
+     seqno BIGINT UNSIGNED NOT NULL, \
+     source_seconds BIGINT UNSIGNED NOT NULL, \
+     gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
+     default_schema VARBINARY(256) NOT NULL, \
+     statement LONGBLOB NOT NULL, \
+     fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'of the objects named, before') ENGINE=InnoDB \
+     COMMENT='what cannot be rolled back and may or may not have been executed'";
+
+/// What kind of intention a note is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IntentKind {
+    Definition,
+    CreateSelect,
+    XaPrepare,
+    XaEnd,
+    Irrevocable,
+}
+
+/// An intention.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) kind: IntentKind,
+    /// Where the replica is once it is done.
+    pub(crate) checkpoint: Checkpoint,
+    /// The transaction.
+    pub(crate) gtid: String,
+    /// Default schema of the statement.
+    pub(crate) database: Vec<u8>,
+    /// The statement, or the XID.
+    pub(crate) statement: Vec<u8>,
+    /// Before it was executed.
+    pub(crate) fingerprint: String,
+}
+
+/// What is to be done about a note that an earlier run left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It took effect: go on after it.
+    Done,
+    /// It did not: execute it again.
+    NotDone,
+    /// A part of it may have taken effect.
+    Unknown,
+}
+
+impl IntentKind {
+    const ALL: [IntentKind; 5] = [
+        IntentKind::Definition,
+        IntentKind::CreateSelect,
+        IntentKind::XaPrepare,
+        IntentKind::XaEnd,
+        IntentKind::Irrevocable,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            IntentKind::Definition => "definition",
+            IntentKind::CreateSelect => "create-select",
+            IntentKind::XaPrepare => "xa-prepare",
+            IntentKind::XaEnd => "xa-end",
+            IntentKind::Irrevocable => "irrevocable",
+        }
+    }
+}
+
+impl Intent {
+    /// Notes the intention, with what the objects that it names are like now, and makes the note durable. `connection` is not
+    /// the one that executes it, and commits by itself.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn note(&self, connection: &mut Connection) -> Result<()> {
+        let fingerprint = self.fingerprint_now(connection)?;
+        connection.execute(self.note_sql(&fingerprint).as_bytes())?;
+        Ok(())
+    }
+
+    fn note_sql(&self, fingerprint: &str) -> String {
+        let checkpoint = &self.checkpoint;
+        format!(
+            "REPLACE INTO spate.intent (applier, kind, gtid_position, source_file, source_position, seqno, source_seconds, \
+             gtid, default_schema, statement, fingerprint) VALUES ({APPLIER}, '{}', '{}', {}, {}, {}, {}, {}, {}, {}, '{}')",
+            self.kind.name(),
+            checkpoint.gtid_position,
+            quote::text(&checkpoint.source_file),
+            checkpoint.source_position,
+            checkpoint.seqno,
+            checkpoint.source_seconds,
+            quote::text(&self.gtid),
+            quote::bytes(&self.database),
+            quote::bytes(&self.statement),
+            fingerprint,
+        )
+    }
+
+    fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
+        match self.kind {
+            IntentKind::Definition | IntentKind::CreateSelect => fingerprint(connection, &self.objects()),
+            _ => Ok(String::new()),
+        }
+    }
+
+    fn objects(&self) -> Vec<Object> {
+        statement::touched(&self.statement, &String::from_utf8_lossy(&self.database))
+    }
+
+    /// Looks whether the intention took effect.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
+        match self.kind {
+            IntentKind::Definition => {
+                // What is gone does not keep it from dropping the rest.
+                let has_changed =
+                    !statement::drops_tables(&self.statement) && self.fingerprint_now(connection)? != self.fingerprint;
+                Ok(if has_changed { Finding::Done } else { Finding::NotDone })
+            }
+            IntentKind::CreateSelect => {
+                if self.fingerprint_now(connection)? != self.fingerprint {
+                    self.drop_created(connection)?;
+                }
+                Ok(Finding::NotDone)
+            }
+            IntentKind::XaPrepare => Ok(if self.is_prepared(connection)? { Finding::Done } else { Finding::NotDone }),
+            IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
+            IntentKind::Irrevocable => Ok(Finding::Unknown),
+        }
+    }
+
+    /// Removes the table of an interrupted CREATE TABLE … SELECT. One that was there before is replaced by the statement itself.
+    fn drop_created(&self, connection: &mut Connection) -> Result<()> {
+        let Some(Object::Table(table)) = self.objects().into_iter().next() else { return Ok(()) };
+        connection.execute(format!("DROP TABLE IF EXISTS {}", quoted(&table)).as_bytes())?;
+        Ok(())
+    }
+
+    fn is_prepared(&self, connection: &mut Connection) -> Result<bool> {
+        let xid = String::from_utf8_lossy(&self.statement).into_owned();
+        Ok(prepared_xids(connection)?.iter().any(|prepared| prepared.to_string() == xid))
+    }
+
+    /// For messages.
+    pub(crate) fn described(&self) -> String {
+        match self.kind {
+            IntentKind::Definition | IntentKind::CreateSelect => statement::excerpt(&self.statement),
+            IntentKind::XaPrepare => format!("XA PREPARE {}", String::from_utf8_lossy(&self.statement)),
+            IntentKind::XaEnd => format!("the end of XA transaction {}", String::from_utf8_lossy(&self.statement)),
+            IntentKind::Irrevocable => "changes of tables whose engine cannot roll back".to_owned(),
+        }
+    }
+}
+
+/// The statement that removes the note.
+pub(crate) fn forget_sql() -> String {
+    format!("DELETE FROM spate.intent WHERE applier={APPLIER}")
+}
+
+/// The note that an earlier run left, if any.
+///
+/// # Errors
+/// Any error of the connection; [`Error::Checkpoint`] if the note cannot be read.
+pub(crate) fn read(connection: &mut Connection) -> Result<Option<Intent>> {
+    let rows = connection.query(&format!(
+        "SELECT kind, gtid_position, source_file, source_position, seqno, source_seconds, gtid, default_schema, statement, \
+         fingerprint FROM spate.intent WHERE applier = {APPLIER}"
+    ))?;
+    let Some(row) = rows.rows.first() else { return Ok(None) };
+    let text = |column| rows.text_at(0, column).unwrap_or_default();
+    let number = |column| text(column).parse().unwrap_or(0);
+    let bytes = |column: usize| row.get(column).cloned().flatten().unwrap_or_default();
+    let wrong = |why: String| Error::Checkpoint { replica: connection.peer().to_string(), why };
+    let kind = IntentKind::ALL.into_iter().find(|kind| kind.name() == text(0));
+    Ok(Some(Intent {
+        kind: kind.ok_or_else(|| wrong(format!("unknown kind '{}' in spate.intent", text(0))))?,
+        checkpoint: Checkpoint {
+            gtid_position: text(1).parse().map_err(|error: spate_binlog::Error| wrong(error.to_string()))?,
+            source_file: text(2),
+            source_position: number(3),
+            seqno: number(4),
+            source_seconds: number(5),
+        },
+        gtid: text(6),
+        database: bytes(7),
+        statement: bytes(8),
+        fingerprint: text(9),
+    }))
+}
+
+/// Moves the checkpoint past an intention that took effect.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn accept(connection: &mut Connection, intent: &Intent) -> Result<Checkpoint> {
+    let sql = format!("BEGIN;{};{};COMMIT", forget_sql(), intent.checkpoint.update_sql());
+    connection.execute(sql.as_bytes())?;
+    Ok(intent.checkpoint.clone())
+}
+
+/// What XA RECOVER lists.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn prepared_xids(connection: &mut Connection) -> Result<Vec<Xid>> {
+    let rows = connection.query("XA RECOVER")?;
+    let xid = |row: &Vec<Option<Vec<u8>>>| {
+        let number = |column: usize| {
+            let value = row.get(column)?.as_deref()?;
+            std::str::from_utf8(value).ok()?.parse::<usize>().ok()
+        };
+        let (format_id, global_length) = (number(0)?, number(1)?);
+        let data = row.get(3)?.as_deref()?;
+        let (global, branch) = data.split_at_checked(global_length)?;
+        Some(Xid { format_id: format_id as u32, global: global.to_vec(), branch: branch.to_vec() })
+    };
+    Ok(rows.rows.iter().filter_map(xid).collect())
+}
+
+/// What objects are like, as a digest: their definitions, and for tables the engine's numbers, which change when a table is
+/// rebuilt, emptied, renamed or exchanged.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Result<String> {
+    let mut text = String::new();
+    for object in objects {
+        match object {
+            Object::Table(table) => {
+                text += &shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
+                text += &engine_numbers(connection, table)?;
+            }
+            Object::Trigger(trigger) => {
+                text += &shown(connection, &format!("SHOW CREATE TRIGGER {}", quoted(trigger)))?;
+            }
+            Object::Schema(schema) => {
+                text += &shown(connection, &format!("SHOW CREATE DATABASE {}", quote::identifier(schema)))?;
+            }
+            Object::Accounts => {
+                const TABLES: &str = "CHECKSUM TABLE mysql.global_priv, mysql.db, mysql.tables_priv, mysql.columns_priv, \
+                     mysql.procs_priv, mysql.roles_mapping, mysql.proxies_priv";
+                text += &shown(connection, TABLES)?;
+            }
+            Object::Routines => text += &shown(connection, "CHECKSUM TABLE mysql.proc, mysql.procs_priv")?,
+            Object::Events => text += &shown(connection, "CHECKSUM TABLE mysql.event")?,
+        }
+        text.push('\0');
+    }
+    Ok(format!("{:032x}", xxh3_128(text.as_bytes())))
+}
+
+/// The answer to a question as text; a refusal (what was asked for is not there) is an answer too.
+fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
+    let mut text = String::new();
+    match connection.query(sql) {
+        Ok(answer) => {
+            for value in answer.rows.iter().flatten() {
+                let value = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+                text += &without_counter(&value);
+                text.push('\n');
+            }
+        }
+        Err(error) => match error.server_error() {
+            Some(refusal) if !error.is_transient() => text = format!("error {}", refusal.code),
+            _ => return Err(error.into()),
+        },
+    }
+    Ok(text)
+}
+
+/// Counters move with the rows, which is nothing that a definition did.
+fn without_counter(definition: &str) -> String {
+    const COUNTER: &str = " AUTO_INCREMENT=";
+    let Some(start) = definition.find(COUNTER) else { return definition.to_owned() };
+    let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+    format!("{}{rest}", &definition[..start])
+}
+
+/// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS).
+fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
+    let file = format!(
+        "CONCAT(CONVERT({} USING filename), '/', CONVERT({} USING filename))",
+        quote::text(&table.schema),
+        quote::text(&table.table)
+    );
+    let mut sql = String::from("SELECT NAME, TABLE_ID FROM information_schema.INNODB_SYS_TABLES WHERE ");
+    let _infallible = write!(
+        sql,
+        "BINARY NAME = BINARY {file} OR BINARY NAME LIKE CONCAT(REPLACE(BINARY {file}, '_', '\\_'), '#P#%') ORDER BY NAME"
+    );
+    shown(connection, &sql)
+}
+
+fn quoted(table: &TableName) -> String {
+    format!("{}.{}", quote::identifier(&table.schema), quote::identifier(&table.table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_no_part_of_a_definition() {
+        let definition = "CREATE TABLE `t` (…) ENGINE=InnoDB AUTO_INCREMENT=42 DEFAULT CHARSET=latin1";
+        assert_eq!(without_counter(definition), "CREATE TABLE `t` (…) ENGINE=InnoDB DEFAULT CHARSET=latin1");
+        assert_eq!(without_counter("CREATE TABLE `t` (…)"), "CREATE TABLE `t` (…)");
+    }
+}

@@ -1,0 +1,126 @@
+//! The applier's sessions on the replica: the one that applies and holds the lock, one for notes that are durable at once, and
+//! one for each XA transaction that is being prepared.
+
+use std::time::{Duration, Instant};
+
+use crate::dialect::SESSION_SETTINGS;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::wire::{ConnectOptions, Connection};
+
+/// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
+const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
+const DETACH_LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// How an applier's sessions are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionMaker<'a> {
+    pub(crate) replica: &'a Endpoint,
+    /// Keep what is applied out of the replica's own binlog.
+    pub(crate) without_binlog: bool,
+}
+
+impl SessionMaker<'_> {
+    /// Connects, no more.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let options = ConnectOptions { local_files: true, ..ConnectOptions::new("replica") };
+        Ok(Connection::connect(self.replica, &options)?)
+    }
+
+    /// Connects, and sets what every applier session sets.
+    ///
+    /// # Errors
+    /// Any error of the connection; a missing privilege names the GRANT.
+    pub(crate) fn open(&self) -> Result<Connection> {
+        let mut connection = self.connect()?;
+        self.set_up(&mut connection)?;
+        Ok(connection)
+    }
+
+    /// Sets what every applier session sets.
+    ///
+    /// # Errors
+    /// Any error of the connection; a missing privilege names the GRANT.
+    pub(crate) fn set_up(&self, connection: &mut Connection) -> Result<()> {
+        connection.execute(SESSION_SETTINGS.as_bytes())?;
+        if self.without_binlog {
+            let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
+            let switched = connection.execute(b"SET SESSION sql_log_bin=0");
+            switched.map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) struct Sessions<'a> {
+    maker: SessionMaker<'a>,
+    main: Connection,
+    /// Opened when it is first needed.
+    journal: Option<Connection>,
+    branch: Option<Connection>,
+}
+
+impl<'a> Sessions<'a> {
+    /// Sessions beside `main`, which holds the lock.
+    pub(crate) fn new(maker: SessionMaker<'a>, main: Connection) -> Sessions<'a> {
+        Sessions { maker, main, journal: None, branch: None }
+    }
+
+    /// The session that applies.
+    pub(crate) fn main(&mut self) -> &mut Connection {
+        &mut self.main
+    }
+
+    /// The session in which changes are executed now.
+    pub(crate) fn current(&mut self) -> &mut Connection {
+        self.branch.as_mut().unwrap_or(&mut self.main)
+    }
+
+    /// A session whose changes are durable at once.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn journal(&mut self) -> Result<&mut Connection> {
+        let journal = match self.journal.take() {
+            Some(journal) => journal,
+            None => self.maker.open()?,
+        };
+        Ok(self.journal.insert(journal))
+    }
+
+    /// Goes on in a session of its own, which begins with these statements.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn open_branch(&mut self, statements: &[Vec<u8>]) -> Result<()> {
+        let mut branch = self.maker.open()?;
+        for sql in statements {
+            branch.execute(sql)?;
+        }
+        self.branch = Some(branch);
+        Ok(())
+    }
+
+    /// Ends the branch's session, and waits until the server has ended it too.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] if the server does not end it; any error of the connection.
+    pub(crate) fn close_branch(&mut self) -> Result<()> {
+        let Some(branch) = self.branch.take() else { return Ok(()) };
+        let id = branch.connection_id();
+        drop(branch);
+        let look = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
+        let deadline = Instant::now() + DETACH_WAIT_MAX;
+        while self.journal()?.query(&look)?.single_text().as_deref() != Some("0") {
+            if Instant::now() > deadline {
+                let why = format!("it does not end the session {id}, which has prepared an XA transaction");
+                return Err(Error::Unsuitable { peer: self.main.peer().to_string(), why });
+            }
+            std::thread::sleep(DETACH_LOOK_EVERY);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! The parts of a batch, and the statements among them with everything that decides what they do.
+
+use std::ops::Range;
+
+use spate_binlog::header::{EventHeader, FLAG_SUPPRESS_USE};
+use spate_binlog::load::{ExecuteLoadQuery, LoadDuplicates};
+use spate_binlog::query::StatusVariables;
+use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
+use spate_binlog::{QueryEvent, Xid};
+
+use crate::Result;
+use crate::batch::Segment;
+use crate::statement::{self, StatementClass};
+
+/// A part of a batch; parts are applied in order.
+#[derive(Debug)]
+pub enum Item {
+    /// Row changes.
+    Rows(Segment),
+    /// A statement.
+    Statement(Statement),
+    /// A block of a file that a LOAD DATA will read.
+    LoadBlock(FileBlock),
+    /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
+    /// back, but not without a trace.
+    Undo,
+}
+
+/// Why a transaction is a batch of its own: it cannot be undone, or not together with the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Alone {
+    /// A statement that commits by itself.
+    Definition,
+    /// CREATE TABLE … SELECT in row format: a statement that commits by itself, and then rows.
+    CreateSelect,
+    /// XA START to XA PREPARE: it stays prepared until another transaction ends it.
+    XaPrepare(Xid),
+    /// XA COMMIT or XA ROLLBACK of what was prepared before.
+    XaEnd(Xid),
+    /// Statements that may have changed tables whose engine cannot roll back.
+    Irrevocable,
+}
+
+/// A statement that is executed as SQL, with everything that decides what it does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    /// When it began on the source, in seconds since 1970.
+    pub timestamp_seconds: u32,
+    /// The session on the source; temporary tables belong to it.
+    pub thread_id: u32,
+    /// Default database; empty if none.
+    pub database: Vec<u8>,
+    /// The session's state.
+    pub status: StatusVariables,
+    /// Values for the statement, in the order of the binlog.
+    pub context: Vec<StatementContext>,
+    /// The statement in the client's character set.
+    pub sql: Vec<u8>,
+    /// Error that the statement ended with on the source, or 0.
+    pub error_code: u16,
+    /// What kind of statement it is.
+    pub class: StatementClass,
+    /// The file that it loads.
+    pub load: Option<LoadFile>,
+}
+
+/// The file of a LOAD DATA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadFile {
+    /// Which of the source's files.
+    pub file_id: u32,
+    /// Where in the statement it is named.
+    pub name: Range<usize>,
+    /// What is done with duplicates.
+    pub duplicates: LoadDuplicates,
+}
+
+/// A block of a file that a LOAD DATA will read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBlock {
+    /// Which of the source's files.
+    pub file_id: u32,
+    /// It begins the file; what an earlier file with this id held is of no use any more.
+    pub is_first: bool,
+    /// The file's next bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A value that the next statement uses.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StatementContext {
+    /// `LAST_INSERT_ID` or `INSERT_ID`.
+    Intvar(IntvarEvent),
+    /// `RAND_SEED1`, `RAND_SEED2`.
+    Rand(RandEvent),
+    /// A user variable: its name and value.
+    UserVariable(Vec<u8>, OwnedUserValue),
+}
+
+/// [`UserVarValue`] with its own bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OwnedUserValue {
+    /// NULL.
+    Null,
+    /// Bytes and collation id.
+    String(Vec<u8>, u32),
+    /// A floating-point number.
+    Real(f64),
+    /// A signed integer.
+    Signed(i64),
+    /// An unsigned integer.
+    Unsigned(u64),
+    /// A decimal's text.
+    Decimal(String),
+}
+
+impl Statement {
+    /// The statement of a Query event.
+    ///
+    /// # Errors
+    /// [`crate::Error::Binlog`] if its session's state cannot be read.
+    pub fn new(header: &EventHeader, query: QueryEvent<'_>, context: Vec<StatementContext>) -> Result<Statement> {
+        Ok(Statement {
+            timestamp_seconds: header.timestamp_seconds,
+            thread_id: query.thread_id,
+            // CREATE and DROP DATABASE name as default what need not exist.
+            database: if header.flags & FLAG_SUPPRESS_USE == 0 { query.database.to_vec() } else { vec![] },
+            status: StatusVariables::parse(query.status)?,
+            context,
+            sql: query.statement.to_vec(),
+            error_code: query.error_code,
+            class: statement::classify(query.statement),
+            load: None,
+        })
+    }
+
+    /// The statement of a LOAD DATA.
+    ///
+    /// # Errors
+    /// As [`Statement::new`].
+    pub fn loading(
+        header: &EventHeader,
+        load: ExecuteLoadQuery<'_>,
+        context: Vec<StatementContext>,
+    ) -> Result<Statement> {
+        let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
+        Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context)? })
+    }
+}
+
+impl Item {
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Item::Rows(segment) => segment.memory_bytes(),
+            Item::Statement(statement) => statement.sql.len(),
+            Item::LoadBlock(block) => block.bytes.len(),
+            Item::Undo => 0,
+        }
+    }
+}
+
+impl StatementContext {
+    pub(crate) fn user_variable(event: &UserVarEvent<'_>) -> StatementContext {
+        let value = match event.value {
+            UserVarValue::Null => OwnedUserValue::Null,
+            UserVarValue::String { bytes, collation } => OwnedUserValue::String(bytes.to_vec(), collation),
+            UserVarValue::Real(value) => OwnedUserValue::Real(value),
+            UserVarValue::Signed(value) => OwnedUserValue::Signed(value),
+            UserVarValue::Unsigned(value) => OwnedUserValue::Unsigned(value),
+            UserVarValue::Decimal { precision, scale, bytes } => {
+                OwnedUserValue::Decimal(spate_binlog::value::decimal_text(precision, scale, bytes))
+            }
+        };
+        StatementContext::UserVariable(event.name.to_vec(), value)
+    }
+}

@@ -1,0 +1,170 @@
+//! What is no plain transaction: XA, CREATE TABLE … SELECT, LOAD DATA, temporary tables, engines that cannot roll back.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::Site;
+
+/// Everything that a session does, in the given format; the server's refusals of single statements are part of it.
+fn in_format(format: &str, sql: &str) -> String {
+    format!("SET SESSION binlog_format={format}; USE d; {sql}")
+}
+
+#[test]
+fn xa_transactions_stay_prepared_until_they_end() {
+    let site = Site::plain();
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)");
+    for format in ["ROW", "STATEMENT"] {
+        site.source.sql(&in_format(
+            format,
+            "XA START 'a', 'b', 7; UPDATE t SET v = v + 10 WHERE id = 1; XA END 'a', 'b', 7; XA PREPARE 'a', 'b', 7; \
+             XA COMMIT 'a', 'b', 7; XA START 'r'; UPDATE t SET v = 99; XA END 'r'; XA PREPARE 'r'; XA ROLLBACK 'r'; \
+             XA START 'o'; UPDATE t SET v = v + 1 WHERE id = 2; XA END 'o'; XA COMMIT 'o' ONE PHASE; \
+             XA START X'00ff27'; UPDATE t SET v = v + 5; XA END X'00ff27'; XA PREPARE X'00ff27'; XA COMMIT X'00ff27';",
+        ));
+    }
+    // Left prepared by a session that ends.
+    site.source.sql("USE d; XA START 'left'; INSERT INTO t VALUES (3, 3); XA END 'left'; XA PREPARE 'left'");
+    site.source.sql("INSERT INTO d.t VALUES (4, 4)");
+    site.catch_up(&["--start", "earliest"]);
+    assert_eq!(site.source.sql("XA RECOVER"), site.replica.sql("XA RECOVER"));
+    assert_eq!(site.replica.sql("XA RECOVER"), "1\t4\t0\tleft");
+    site.assert_identical();
+    // Ended after a restart of the program, by another session.
+    site.source.sql("XA COMMIT 'left'; INSERT INTO d.t VALUES (5, 5)");
+    site.catch_up(&[]);
+    assert_eq!(site.replica.sql("XA RECOVER"), "");
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "5");
+    site.assert_identical();
+}
+
+#[test]
+fn tables_created_from_queries() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20)); INSERT INTO d.t VALUES (1, 'a'), (2, 'b')");
+    for format in ["ROW", "MIXED", "STATEMENT"] {
+        site.source.sql(&in_format(
+            format,
+            &format!(
+                "CREATE TABLE c_{format} SELECT * FROM t; CREATE OR REPLACE TABLE r (PRIMARY KEY (id)) AS SELECT id FROM t; \
+                 INSERT INTO t SELECT MAX(id) + 1, '{format}' FROM t; INSERT INTO r VALUES (77); \
+                 CREATE TABLE IF NOT EXISTS r AS SELECT 1 AS id; CREATE TABLE e_{format} SELECT * FROM t WHERE FALSE; \
+                 CREATE TABLE s_{format} ENGINE=Aria SELECT SQL_NO_CACHE * FROM t; DROP TABLE IF EXISTS never_there;"
+            ),
+        ));
+    }
+    // Larger than the memory that a batch may take.
+    site.source.sql(
+        "CREATE TABLE d.large SELECT seq AS id, REPEAT(CHAR(65 + seq % 26), 10000) AS v FROM mysql.seq_1_to_6000; \
+         INSERT INTO d.t VALUES (500, 'after')",
+    );
+    site.catch_up(&["--start", "earliest", "--memory", "64MiB"]);
+    site.assert_identical();
+}
+
+#[test]
+fn files_loaded_by_statements() {
+    let site = Site::plain();
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (small, large) = (directory.path().join("small.txt"), directory.path().join("large.txt"));
+    fs::write(&small, "1\tone\n2\ttwo\\tand\n3\tumläut\n").unwrap();
+    let lines: String = (10..150_000).map(|id| format!("{id}\tline number {id}\n")).collect();
+    fs::write(&large, &lines).unwrap();
+    let (small, large) = (small.display(), large.display());
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET utf8mb4)");
+    let sql = format!(
+        "LOAD DATA INFILE '{small}' INTO TABLE t CHARACTER SET utf8mb4; \
+         LOAD DATA INFILE '{small}' REPLACE INTO TABLE t CHARACTER SET latin1 (id, @v) SET v = CONCAT(@v, '!'); \
+         LOAD DATA INFILE '{small}' IGNORE INTO TABLE t; BEGIN; INSERT INTO t VALUES (5, 'five'); \
+         LOAD DATA INFILE '{large}' INTO TABLE t; UPDATE t SET v = 'changed' WHERE id % 1000 = 0; COMMIT; \
+         BEGIN; LOAD DATA INFILE '{small}' REPLACE INTO TABLE t; ROLLBACK; \
+         DELETE FROM t WHERE id < 1000; LOAD DATA INFILE '{small}' INTO TABLE t FIELDS TERMINATED BY '\\t' LINES STARTING BY ''"
+    );
+    site.source.sql(&in_format("STATEMENT", &sql));
+    site.catch_up_from_earliest();
+    // A row that is there already fails, as it would without the detour over the connection.
+    site.replica.sql("INSERT INTO d.t VALUES (9, 'in the way')");
+    fs::write(directory.path().join("small.txt"), "8\teight\n9\tnine\n").unwrap();
+    site.source.sql(&in_format("STATEMENT", &format!("LOAD DATA INFILE '{small}' INTO TABLE t")));
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&[&gtid, "LOAD DATA", "Skipped: 1", "1062"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t WHERE id = 8"), "0");
+    site.replica.sql("DELETE FROM d.t WHERE id = 9");
+    site.catch_up(&[]);
+    site.assert_identical();
+}
+
+#[test]
+fn temporary_tables_of_several_sessions() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
+    for format in ["MIXED", "STATEMENT", "ROW"] {
+        let offset = format.len() * 1000;
+        // The client's end drops what the session leaves.
+        site.source.sql(&in_format(
+            format,
+            &format!(
+                "CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (1), (2); INSERT INTO t SELECT {offset} + a, a FROM x; \
+                 BEGIN; INSERT INTO x VALUES (3); INSERT INTO t SELECT {offset} + a, 9 FROM x WHERE a = 3; \
+                 CREATE TEMPORARY TABLE y SELECT * FROM x; UPDATE y SET a = a + 50; \
+                 INSERT INTO t SELECT {offset} + a, 5 FROM y; DROP TEMPORARY TABLE y; COMMIT; \
+                 CREATE TABLE real_{format} (a INT PRIMARY KEY); INSERT INTO real_{format} SELECT a FROM x; \
+                 CREATE TEMPORARY TABLE m (a INT) ENGINE=MyISAM; INSERT INTO m SELECT a FROM x; \
+                 UPDATE t SET v = v + 1 WHERE id - {offset} IN (SELECT a FROM m); DROP TABLE x"
+            ),
+        ));
+    }
+    site.source.sql("INSERT INTO d.t VALUES (1, 1)");
+    site.catch_up_from_earliest();
+}
+
+#[test]
+fn engines_that_cannot_roll_back() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE i (id INT PRIMARY KEY, v INT); \
+         CREATE TABLE m (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=MyISAM; \
+         CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE=Aria TRANSACTIONAL=1; \
+         CREATE TABLE n (v INT) ENGINE=MyISAM; CREATE TABLE h (id INT PRIMARY KEY, v INT) ENGINE=MEMORY;",
+    );
+    for format in ["ROW", "MIXED", "STATEMENT"] {
+        let base = format.len() * 100;
+        let sql = format!(
+            "INSERT INTO m (v) VALUES (1), (2), (3); UPDATE m SET v = v + 1; DELETE FROM m WHERE v = 2 LIMIT 1; \
+             INSERT INTO a VALUES ({base}, 'x'), ({base} + 1, 'y'); UPDATE a SET v = 'z' WHERE id = {base}; \
+             INSERT INTO n VALUES (1), (1), (2); DELETE FROM n WHERE v = 1 LIMIT 1; INSERT INTO h VALUES ({base}, 1); \
+             BEGIN; INSERT INTO i VALUES ({base}, 1); INSERT INTO m (v) VALUES (10); INSERT INTO i VALUES ({base} + 1, 2); COMMIT; \
+             BEGIN; INSERT INTO i VALUES ({base} + 2, 1); INSERT INTO m (v) VALUES (11); INSERT INTO i VALUES ({base} + 3, 2); ROLLBACK; \
+             BEGIN; INSERT INTO i VALUES ({base} + 4, 1); SAVEPOINT s; INSERT INTO i VALUES ({base} + 5, 1); \
+             INSERT INTO m (v) VALUES (12); ROLLBACK TO s; INSERT INTO i VALUES ({base} + 6, 1); COMMIT; \
+             UPDATE i SET v = v + 1; UPDATE m SET v = v * 2 WHERE v > 5;"
+        );
+        site.source.sql(&in_format(format, &sql));
+        // What fails halfway has done half.
+        let half = format!("INSERT INTO m VALUES ({base}, 1), ({base} + 1, 2), ({base}, 3)");
+        assert!(site.source.try_sql(&in_format(format, &half)).unwrap_err().contains("Duplicate"));
+    }
+    site.catch_up_from_earliest();
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+}
+
+#[test]
+fn alter_in_two_phases_and_sequences() {
+    let site = Site::new(&["--binlog-alter-two-phase=ON"], &[]);
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 1); \
+         ALTER TABLE t ADD COLUMN w INT DEFAULT 7; INSERT INTO t VALUES (3, 3, 3); ALTER TABLE t FORCE, ALGORITHM=COPY; \
+         CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
+         SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); ALTER SEQUENCE s RESTART 5000;",
+    );
+    let failed = site.source.try_sql("ALTER TABLE d.t ADD UNIQUE (v)").unwrap_err();
+    assert!(failed.contains("Duplicate"), "{failed}");
+    site.source.sql("INSERT INTO d.t VALUES (NEXTVAL(d.s), 8, 8)");
+    site.catch_up_from_earliest();
+    for sql in ["SHOW CREATE TABLE d.t", "SELECT next_not_cached_value FROM d.s"] {
+        assert_eq!(site.source.sql(sql), site.replica.sql(sql), "{sql}");
+    }
+}
