@@ -82,11 +82,11 @@ impl<'a> ExecuteLoadQuery<'a> {
 mod tests {
     use super::*;
 
-    fn event(name: Range<u32>, duplicates: u8) -> Vec<u8> {
+    fn event(name: (u32, u32), duplicates: u8) -> Vec<u8> {
         let mut body = vec![5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         body.extend_from_slice(&7u32.to_le_bytes());
-        body.extend_from_slice(&name.start.to_le_bytes());
-        body.extend_from_slice(&name.end.to_le_bytes());
+        body.extend_from_slice(&name.0.to_le_bytes());
+        body.extend_from_slice(&name.1.to_le_bytes());
         body.push(duplicates);
         body.extend_from_slice(b"d\0LOAD DATA INFILE 'x' INTO TABLE t");
         body
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_statement_and_its_file() {
-        let body = event(9..25, 2);
+        let body = event((9, 25), 2);
         let load = ExecuteLoadQuery::parse(&body).unwrap();
         assert_eq!((load.file_id, load.duplicates, load.query.thread_id), (7, LoadDuplicates::Replace, 5));
         assert_eq!(&load.query.statement[load.file_name], b"INFILE 'x' INTO ");
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        assert!(ExecuteLoadQuery::parse(&event(9..900, 0)).is_err());
-        assert!(ExecuteLoadQuery::parse(&event(9..3, 0)).is_err());
-        assert!(ExecuteLoadQuery::parse(&event(9..20, 3)).is_err());
-        assert!(ExecuteLoadQuery::parse(&event(9..20, 1)[..20]).is_err());
+        assert!(ExecuteLoadQuery::parse(&event((9, 900), 0)).is_err());
+        assert!(ExecuteLoadQuery::parse(&event((9, 3), 0)).is_err());
+        assert!(ExecuteLoadQuery::parse(&event((9, 20), 3)).is_err());
+        assert!(ExecuteLoadQuery::parse(&event((9, 20), 1)[..20]).is_err());
         assert!(LoadBlock::parse(&[1, 0, 0]).is_err());
         assert_eq!(LoadBlock::parse(&[1, 0, 0, 0, 9]).unwrap(), LoadBlock { file_id: 1, bytes: &[9] });
     }
