@@ -10,6 +10,7 @@ use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, compres
 
 use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::{TableFold, Verdict};
+use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
 use crate::statement::{self, StatementClass};
 use crate::{Error, Result};
@@ -23,6 +24,8 @@ pub struct Segment {
     folds: Vec<TableFold>,
     /// From a plan's address to its place in `folds`. (A plan lives as long as the builder knows its table map.)
     fold_of: HashMap<TableName, usize>,
+    multisets: Vec<RowMultiset>,
+    multiset_of: HashMap<TableName, usize>,
     ordered: Vec<OrderedRows>,
     ordered_tables: HashMap<TableName, ()>,
 }
@@ -240,11 +243,11 @@ impl BatchBuilder {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let folds = plan.policy == FoldPolicy::Fold && rows.has_full_images() && !self.never_folds;
-        if folds {
-            self.fold(&plan, rows.kind, images)?;
-        } else {
-            self.order(&plan, &rows, images)?;
+        let folds = rows.has_full_images() && !self.never_folds;
+        match plan.policy {
+            FoldPolicy::Fold if folds => self.fold(&plan, rows.kind, images)?,
+            FoldPolicy::Multiset if folds => self.count(&plan, rows.kind, images)?,
+            _ => self.order(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
@@ -274,8 +277,23 @@ impl BatchBuilder {
         Ok(())
     }
 
+    fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+        while !images.is_empty() {
+            let Some(multiset) = self.segment.multiset_for(plan)? else {
+                self.cut();
+                continue;
+            };
+            let memory_before = multiset.memory_bytes();
+            images = &images[multiset.take(kind, images)?..];
+            self.segment_memory_bytes += multiset.memory_bytes() - memory_before;
+            self.batch.statistics.row_changes += 1;
+        }
+        Ok(())
+    }
+
     fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
-        if self.segment.fold_of.contains_key(&plan.definition.name) {
+        let name = &plan.definition.name;
+        if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
             self.cut();
         }
         self.batch.statistics.row_changes += count_rows(plan, rows, images)?;
@@ -336,13 +354,32 @@ impl Segment {
         &self.folds
     }
 
+    /// The net changes of tables without a row key.
+    pub fn multisets(&self) -> &[RowMultiset] {
+        &self.multisets
+    }
+
     /// The ordered changes.
     pub fn ordered(&self) -> &[OrderedRows] {
         &self.ordered
     }
 
     fn is_empty(&self) -> bool {
-        self.folds.is_empty() && self.ordered.is_empty()
+        self.folds.is_empty() && self.multisets.is_empty() && self.ordered.is_empty()
+    }
+
+    /// The multiset of a plan's table; `None` as for [`Segment::fold_for`].
+    fn multiset_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut RowMultiset>> {
+        let name = &plan.definition.name;
+        if let Some(&index) = self.multiset_of.get(name) {
+            return Ok(self.multisets.get_mut(index).filter(|multiset| multiset.has_shape_of(plan)));
+        }
+        if self.fold_of.contains_key(name) || self.ordered_tables.contains_key(name) {
+            return Ok(None);
+        }
+        self.multiset_of.insert(name.clone(), self.multisets.len());
+        self.multisets.push(RowMultiset::new(Arc::clone(plan))?);
+        Ok(self.multisets.last_mut())
     }
 
     /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
@@ -356,7 +393,7 @@ impl Segment {
             let fold = &mut self.folds[index];
             return Ok(if fold.has_shape_of(plan) { Some(fold) } else { None });
         }
-        if self.ordered_tables.contains_key(name) {
+        if self.multiset_of.contains_key(name) || self.ordered_tables.contains_key(name) {
             return Ok(None);
         }
         self.fold_of.insert(name.clone(), self.folds.len());
@@ -371,11 +408,17 @@ impl Segment {
 
     fn memory_bytes(&self) -> usize {
         let folds: usize = self.folds.iter().map(TableFold::memory_bytes).sum();
-        folds + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
+        let multisets: usize = self.multisets.iter().map(RowMultiset::memory_bytes).sum();
+        folds + multisets + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
     }
 }
 
 impl OrderedRows {
+    /// The table.
+    pub fn plan(&self) -> &TablePlan {
+        &self.plan
+    }
+
     /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
     pub fn describe(&self) -> Vec<String> {
         let plan = &self.plan;

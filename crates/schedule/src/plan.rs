@@ -25,6 +25,8 @@ pub struct TablePlan {
     pub policy: FoldPolicy,
     /// Walks full images; tracks `tracked`. `None` if the table is not folded.
     pub(crate) images: Option<FoldPlan>,
+    /// Walks full images; tracks all columns that are not computed. `None` unless rows are folded as a multiset.
+    pub(crate) rows: Option<ImagePlan>,
 }
 
 /// The part of a plan that only folded tables have.
@@ -59,11 +61,16 @@ impl TablePlan {
             return Err(Error::Definition { table: definition.name.clone(), why });
         }
         let policy = definition.fold_policy(&map);
-        let images = match policy {
-            FoldPolicy::Fold => Some(FoldPlan::new(&map, &definition)?),
-            FoldPolicy::Ordered(_) => None,
-        };
-        Ok(TablePlan { map, definition, policy, images })
+        let (mut images, mut rows) = (None, None);
+        match policy {
+            FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
+            FoldPolicy::Multiset => {
+                let all = ColumnBitmap::all(map.columns.len());
+                rows = Some(ImagePlan::new(&map, &all.bits, &definition.stored_columns())?);
+            }
+            FoldPolicy::Ordered(_) => {}
+        }
+        Ok(TablePlan { map, definition, policy, images, rows })
     }
 
     /// The row key of the row in a full or partial image, for people: `id=5, name='x'`.

@@ -14,6 +14,7 @@ use super::prepare::{Change, Command, batch_status};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::status::Status;
+use crate::sweep::{Surplus, Sweep};
 use crate::wire::{self, Connection};
 
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
@@ -55,6 +56,10 @@ impl<'a> Applier<'a> {
                     self.begin();
                     self.send(&sql, statements, change)?;
                 }
+                Command::Sweep { sweep, answer } => {
+                    self.begin();
+                    self.sweep(sweep, &answer)?;
+                }
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     let began = self.begin();
                     self.status.applying(oldest_seconds);
@@ -91,6 +96,19 @@ impl<'a> Applier<'a> {
         let change = self.changes.pop_front().flatten();
         let answer = self.connection.receive_result();
         answer.map(drop).map_err(|error| refused(error, change))
+    }
+
+    fn sweep(&mut self, sweep: Sweep, answer: &Sender<Surplus>) -> Result<()> {
+        while self.connection.in_flight() > 0 {
+            self.receive()?;
+        }
+        let surplus = sweep.run(&mut self.connection).map_err(|error| match error {
+            Error::Wire(error) => refused(error, None),
+            other => other,
+        })?;
+        // The preparing stage may be gone already; this session then ends without a commit.
+        let _is_gone = answer.send(surplus);
+        Ok(())
     }
 
     fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {

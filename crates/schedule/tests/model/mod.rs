@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
 use spate_binlog::{ImagePlan, RowsEvent, RowsKind, TableMap};
-use spate_schedule::definition::ColumnDefinition;
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -81,6 +81,7 @@ pub fn name() -> TableName {
 pub fn definition() -> TableDefinition {
     let column = |name: &str, is_auto_increment| ColumnDefinition {
         name: name.into(),
+        column_type: "int(11)".into(),
         is_unsigned: false,
         is_auto_increment,
         is_generated: false,
@@ -95,6 +96,7 @@ pub fn definition() -> TableDefinition {
         is_system_versioned: false,
         is_transactional: true,
         has_engine_actions: false,
+        lookup: LookupDefinition::default(),
     }
 }
 
@@ -120,7 +122,12 @@ fn image(id: i32, (u, v): Values) -> Vec<u8> {
 
 /// Gives the builder a rows event with one change.
 pub fn feed(builder: &mut BatchBuilder, change: Change) {
-    event(builder, EventType::TABLE_MAP, &table_map_body());
+    feed_to(builder, change, &definition());
+}
+
+/// The same, for a table that the replica defines otherwise.
+pub fn feed_to(builder: &mut BatchBuilder, change: Change, definition: &TableDefinition) {
+    event(builder, EventType::TABLE_MAP, &table_map_body(), definition);
     let (kind, images) = match change {
         Change::Insert(id, values) => (RowsKind::Insert, image(id, values)),
         Change::Delete(id, values) => (RowsKind::Delete, image(id, values)),
@@ -137,13 +144,13 @@ pub fn feed(builder: &mut BatchBuilder, change: Change) {
     assert_eq!(builder.event(&header, &bytes[HEADER_LENGTH..]).unwrap(), Answer::Taken);
 }
 
-fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8]) {
+fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8], definition: &TableDefinition) {
     let event_length = (HEADER_LENGTH + body.len()) as u32;
     let header =
         EventHeader { timestamp_seconds: 0, event_type, server_id: 1, event_length, next_position: 0, flags: 0 };
     if let Answer::NeedsDefinition(wanted) = builder.event(&header, body).unwrap() {
         assert_eq!(wanted, name());
-        builder.learn(definition());
+        builder.learn(definition.clone());
         assert_eq!(builder.event(&header, body).unwrap(), Answer::Taken);
     }
 }

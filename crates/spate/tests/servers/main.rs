@@ -8,6 +8,7 @@ mod archive_faults;
 mod comparison;
 mod crashes;
 mod differing_replica;
+mod keyless;
 mod logging;
 mod refusals;
 mod start_and_end;
