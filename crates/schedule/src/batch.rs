@@ -18,6 +18,10 @@ use crate::{Error, Result};
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
 pub const OWN_SCHEMA: &str = "spate";
 
+/// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
+/// on their tables stay in order: cuts cost all tables some of their folding.
+const CUTS_AROUND_ORDERED_MAX: usize = 64;
+
 /// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
 #[derive(Debug, Default)]
 pub struct Segment {
@@ -134,6 +138,8 @@ pub struct BatchBuilder {
     batch_memory_bytes: usize,
     segment: Segment,
     segment_memory_bytes: usize,
+    /// How often partial images of the open batch had to be applied in order.
+    ordered_partial: usize,
     context: Vec<StatementContext>,
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
@@ -205,6 +211,7 @@ impl BatchBuilder {
     pub fn take(&mut self) -> Batch {
         self.cut();
         self.batch_memory_bytes = 0;
+        self.ordered_partial = 0;
         std::mem::take(&mut self.batch)
     }
 
@@ -243,24 +250,32 @@ impl BatchBuilder {
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let folds = rows.has_full_images() && !self.never_folds;
         match plan.policy {
-            FoldPolicy::Fold if folds => self.fold(&plan, rows.kind, images)?,
-            FoldPolicy::Multiset if folds => self.count(&plan, rows.kind, images)?,
+            _ if self.never_folds => self.order(&plan, &rows, images)?,
+            FoldPolicy::Fold => self.fold(&plan, &rows, images)?,
+            FoldPolicy::Multiset if rows.has_full_images() => self.count(&plan, rows.kind, images)?,
             _ => self.order(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
     }
 
-    fn fold(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+    fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
+        let is_full = rows.has_full_images();
         while !images.is_empty() {
             let Some(fold) = self.segment.fold_for(plan)? else {
+                let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
+                if is_ordered && !is_full && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+                    return self.order(plan, rows, images);
+                }
                 self.cut();
                 continue;
             };
             let memory_before = fold.memory_bytes();
-            let verdict = fold.take(kind, images)?;
+            let verdict = match is_full {
+                true => fold.take(rows.kind, images)?,
+                false => fold.take_partial(rows.kind, rows.columns, rows.columns_after, images)?,
+            };
             self.segment_memory_bytes += fold.memory_bytes() - memory_before;
             match verdict {
                 Verdict::Folded(length) => {
@@ -272,6 +287,11 @@ impl BatchBuilder {
                     return Err(Error::Definition { table, why: "a single row change contradicts itself".to_owned() });
                 }
                 Verdict::Cut => self.cut(),
+                Verdict::Ordered => {
+                    self.ordered_partial += 1;
+                    self.segment.forget_untouched(plan);
+                    return self.order(plan, rows, images);
+                }
             }
         }
         Ok(())
@@ -399,6 +419,18 @@ impl Segment {
         self.fold_of.insert(name.clone(), self.folds.len());
         self.folds.push(TableFold::new(Arc::clone(plan))?);
         Ok(self.folds.last_mut())
+    }
+
+    /// Forgets the fold of the plan's table if it was only just begun, and nothing has been folded into it.
+    fn forget_untouched(&mut self, plan: &TablePlan) {
+        if self
+            .folds
+            .last()
+            .is_some_and(|fold| fold.plan.definition.name == plan.definition.name && fold.is_untouched())
+        {
+            self.folds.pop();
+            self.fold_of.remove(&plan.definition.name);
+        }
     }
 
     /// True if nothing has been folded into the plan's table.

@@ -9,7 +9,7 @@ use spate_binlog::{ImagePlan, RowsKind};
 use crate::Result;
 use crate::batch::{OrderedRows, Segment};
 use crate::definition::{FoldPolicy, OrderedReason};
-use crate::fold::{NetChange, TableFold};
+use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
 
@@ -45,6 +45,7 @@ pub struct Swept {
 /// The rows event that is being written, if its kind and columns fit the next row too.
 struct OpenEvent {
     kind: RowsKind,
+    shape: ShapeNumber,
     encoder: RowsEventEncoder,
 }
 
@@ -118,15 +119,18 @@ where
                 Some(id) => id,
                 None => *table_id.insert(self.map(&fold.plan)?),
             };
-            let (kind, first, second) = match change {
-                NetChange::Delete { locator } => (RowsKind::Delete, locator, None),
-                NetChange::Update { locator, image } => (RowsKind::Update, locator, Some(image)),
-                NetChange::Insert { image } => (RowsKind::Insert, image, None),
+            let (kind, shape, first, second) = match change {
+                NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
+                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
+                NetChange::Insert { image, shape } => (RowsKind::Insert, shape, image, None),
             };
-            if open.as_ref().is_none_or(|open| open.kind != kind) {
+            if open.as_ref().is_none_or(|open| open.kind != kind || open.shape != shape) {
                 self.close(open.take());
-                let columns = if kind == RowsKind::Insert { &images.all_columns } else { &images.key_columns };
-                open = Some(self.open(kind, table_id, FOLDED_FLAGS, columns, &images.all_columns));
+                let known = fold.columns_of(shape).unwrap_or(&images.all_columns);
+                let columns = if kind == RowsKind::Insert { known } else { &images.key_columns };
+                let flags = if shape == FULL { FOLDED_FLAGS } else { FOLDED_FLAGS & !FLAG_COMPLETE_ROWS };
+                let opened = self.open(kind, table_id, flags, columns, known);
+                open = Some(OpenEvent { shape, ..opened });
             }
             self.rows.extend_from_slice(first);
             self.rows.extend_from_slice(second.unwrap_or_default());
@@ -235,7 +239,7 @@ where
     ) -> OpenEvent {
         let encoder =
             RowsEventEncoder::begin(&mut self.rows, kind, table_id, self.server_id, flags, columns, columns_after);
-        OpenEvent { kind, encoder }
+        OpenEvent { kind, shape: FULL, encoder }
     }
 
     fn close(&mut self, open: Option<OpenEvent>) {

@@ -33,13 +33,15 @@ pub struct TablePlan {
 #[derive(Debug)]
 pub(crate) struct FoldPlan {
     pub(crate) walk: ImagePlan,
+    /// The column of each slot of `walk`.
+    pub(crate) tracked: Vec<usize>,
     /// Slots of the row key's columns, in the table's order.
     locator_slots: Vec<usize>,
     /// Slots of the row key's columns in key order, with what makes them sortable.
     sort_columns: Vec<(usize, ColumnType, bool)>,
     /// Slots of the columns of other unique keys.
-    witness_slots: Vec<usize>,
-    auto_increment: Option<(usize, ColumnType, bool)>,
+    pub(crate) witness_slots: Vec<usize>,
+    pub(crate) auto_increment: Option<(usize, ColumnType, bool)>,
     pub(crate) all_columns: ColumnBitmap,
     pub(crate) key_columns: ColumnBitmap,
     locator_null_bytes: usize,
@@ -121,6 +123,7 @@ impl FoldPlan {
             sort_columns: definition.row_key.iter().filter_map(|&column| typed(column)).collect(),
             witness_slots: definition.unique_columns.iter().filter_map(slot).collect(),
             auto_increment: definition.auto_increment_column().filter(|&column| column < count).and_then(typed),
+            tracked: tracked.clone(),
             key_columns: ColumnBitmap::only(count, &definition.row_key),
             all_columns,
             locator_null_bytes: definition.row_key.len().div_ceil(8),

@@ -29,6 +29,7 @@ impl Table {
                 }
                 inserted
             }
+            Change::Set(..) => Err("a partial image of a table without a key".to_owned()),
         }
     }
 
