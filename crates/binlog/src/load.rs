@@ -97,7 +97,7 @@ mod tests {
         let body = event((9, 25), 2);
         let load = ExecuteLoadQuery::parse(&body).unwrap();
         assert_eq!((load.file_id, load.duplicates, load.query.thread_id), (7, LoadDuplicates::Replace, 5));
-        assert_eq!(&load.query.statement[load.file_name], b"INFILE 'x' INTO ");
+        assert_eq!(&load.query.statement[load.file_name], b" INFILE 'x' INTO");
         assert_eq!(load.query.database, b"d");
     }
 

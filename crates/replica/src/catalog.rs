@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use spate_schedule::TableDefinition;
 use spate_schedule::TableName;
-use spate_schedule::definition::ColumnDefinition;
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 
 use crate::wire::{Connection, Result, ResultSet, quote};
 
@@ -17,6 +17,8 @@ pub struct Catalog {
     connection: Connection,
     foreign_keys: Option<ForeignKeys>,
     transactional_engines: Option<Vec<String>>,
+    /// The user may delete rows of every table, and sees every trigger.
+    may_delete_anywhere: Option<bool>,
 }
 
 /// For each table in a foreign key: the name of its group, and for each group whether an engine action occurs in it.
@@ -39,7 +41,7 @@ struct Index {
 impl Catalog {
     /// A catalog over `connection`.
     pub fn new(connection: Connection) -> Catalog {
-        Catalog { connection, foreign_keys: None, transactional_engines: None }
+        Catalog { connection, foreign_keys: None, transactional_engines: None, may_delete_anywhere: None }
     }
 
     /// Forgets what DDL may have changed.
@@ -80,8 +82,10 @@ impl Catalog {
         unique_columns.dedup();
         let is_hidden = |column: &Option<usize>| column.is_none_or(|column| columns[column].is_generated);
         let has_hidden_unique_key = others().any(|index| index.columns.iter().any(is_hidden));
+        let lookup = if row_key.is_empty() { self.lookup(name, &place)? } else { LookupDefinition::default() };
         Ok(Some(TableDefinition {
             name: name.clone(),
+            lookup,
             row_key,
             unique_columns,
             has_hidden_unique_key,
@@ -116,6 +120,40 @@ impl Catalog {
             }
         }
         Ok(indexes)
+    }
+
+    /// How rows of a table without a row key can be found.
+    fn lookup(&mut self, name: &TableName, place: &str) -> Result<LookupDefinition> {
+        let indexes = self.connection.query(&format!(
+            "SELECT COALESCE(MAX(GREATEST(CARDINALITY, 1)), 0) FROM information_schema.STATISTICS \
+             WHERE {place} AND INDEX_TYPE = 'BTREE'"
+        ))?;
+        let distinct_values = indexes.single_text().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let (schema, table) = (quote::text(&name.schema), quote::text(&name.table));
+        let triggers = self.connection.query(&format!(
+            "SELECT 1 FROM information_schema.TRIGGERS \
+             WHERE EVENT_OBJECT_SCHEMA = {schema} AND EVENT_OBJECT_TABLE = {table} LIMIT 1"
+        ))?;
+        let by_statement = triggers.rows.is_empty() && self.may_delete_anywhere()?;
+        Ok(LookupDefinition { distinct_values, by_statement })
+    }
+
+    /// Whether the user has certain privileges everywhere. (Without the privilege TRIGGER, triggers exist that are not
+    /// shown.)
+    fn may_delete_anywhere(&mut self) -> Result<bool> {
+        if let Some(known) = self.may_delete_anywhere {
+            return Ok(known);
+        }
+        let user = self.connection.query("SELECT CURRENT_USER()")?.single_text().unwrap_or_default();
+        let (name, host) = user.rsplit_once('@').unwrap_or((&user, ""));
+        let rows = self.connection.query(&format!(
+            "SELECT COUNT(DISTINCT PRIVILEGE_TYPE) FROM information_schema.USER_PRIVILEGES \
+             WHERE PRIVILEGE_TYPE IN ('SELECT', 'DELETE', 'TRIGGER') AND GRANTEE = {}",
+            quote::text(&format!("'{name}'@'{host}'"))
+        ))?;
+        let may = rows.single_text().as_deref() == Some("3");
+        self.may_delete_anywhere = Some(may);
+        Ok(may)
     }
 
     fn transactional_engines(&mut self) -> Result<&[String]> {
@@ -179,6 +217,7 @@ fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
     let extra = text(2).to_ascii_uppercase();
     ColumnDefinition {
         name: text(0),
+        column_type: text(1),
         is_unsigned: text(1).contains("unsigned"),
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
         is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),

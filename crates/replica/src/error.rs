@@ -58,10 +58,18 @@ pub enum Error {
         hint: String,
     },
     /// The replica refused a batch; which transaction of it, is still to be found out.
-    #[error("the replica refused a batch: {source}")]
+    #[error("the replica refused it: {source}")]
     Batch {
         /// What the replica said.
         source: crate::wire::Error,
+    },
+    /// Rows that a batch deletes from a table without a key are not there; which transaction of it, is still to be found out.
+    #[error("{missing} rows to delete from {table}, which has no key, are not on the replica")]
+    RowsMissing {
+        /// The table.
+        table: String,
+        /// How many rows.
+        missing: u64,
     },
     /// A transaction cannot be applied, but those before it can, and were not yet.
     #[error("{error}")]

@@ -5,6 +5,7 @@
 //! - `source`, [`intake`]: the source's binlog, into the archive;
 //! - `pipeline`: from the archive to the replica: gather and fold, prepare, apply;
 //! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
+//! - `sweep`, [`fingerprint`]: many rows deleted from a table without a key in one pass;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
 //! - [`status`]: what a running Spate says of itself;
 //! - [`verify`]: comparison of source and replica.
@@ -15,6 +16,7 @@ pub mod checkpoint;
 pub mod dialect;
 pub mod endpoint;
 mod error;
+pub mod fingerprint;
 mod hold;
 pub mod intake;
 mod journal;
@@ -24,6 +26,7 @@ mod progress;
 pub mod replicate;
 mod source;
 pub mod status;
+mod sweep;
 pub mod until;
 pub mod verify;
 pub mod wire;

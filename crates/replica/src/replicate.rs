@@ -278,8 +278,8 @@ fn supervise(
                 let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
                 return Err(stopped(status, Error::from(source).or_privilege("replay row changes", grant)));
             }
-            Err(Error::Batch { source }) => {
-                status.error("applier", format!("a batch failed ({source}): applying its transactions one by one"));
+            Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. })) => {
+                status.error("applier", format!("a batch failed ({error}): applying its transactions one by one"));
                 let limits = BatchLimits { transactions_max: 1, ..options.limits };
                 let last_seqno = Some(report.last_handed);
                 plan = SessionPlan { limits, until: until.clone(), one_by_one: true, last_seqno };

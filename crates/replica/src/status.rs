@@ -1,5 +1,6 @@
 //! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,6 +15,9 @@ const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 /// Errors kept for the status page: the latest; older ones are in the log.
 const ERRORS_MAX: usize = 20;
+
+/// Warnings about tables without a key that are kept among the errors; of the others only the log tells.
+const KEYLESS_WARNINGS_MAX: usize = 5;
 
 /// A place in the source's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +128,8 @@ struct State {
     /// The source's clock minus ours, in seconds.
     clock_offset_seconds: f64,
     samples: Vec<Sample>,
+    /// Tables of which it was said that they have no key.
+    keyless_tables: HashSet<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -223,6 +229,26 @@ impl Status {
         let (message, at_seconds) = (message.into(), unix_seconds() as u64);
         if self.remember(stage, &message, at_seconds) {
             (self.notify)(stage, &message);
+        }
+    }
+
+    /// Warns, once, of a table whose changes cost the replica more than they need.
+    pub(crate) fn table_without_key(&self, table: &str) {
+        let told = {
+            let mut state = self.lock();
+            if state.keyless_tables.contains(table) {
+                return;
+            }
+            state.keyless_tables.insert(table.to_owned());
+            state.keyless_tables.len()
+        };
+        let message = format!(
+            "table {table} has no primary key and no unique key whose columns are all NOT NULL: to find a row, the replica \
+             looks through the table. Give it a primary key"
+        );
+        match told <= KEYLESS_WARNINGS_MAX {
+            true => self.error("applier", message),
+            false => self.note("applier", &message),
         }
     }
 

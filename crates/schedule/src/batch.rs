@@ -11,6 +11,7 @@ use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, co
 use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::{TableFold, Verdict};
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
+use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
 use crate::statement::{self, StatementClass};
 use crate::{Error, Result};
@@ -18,12 +19,18 @@ use crate::{Error, Result};
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
 pub const OWN_SCHEMA: &str = "spate";
 
+/// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
+/// on their tables stay in order: cuts cost all tables some of their folding.
+const CUTS_AROUND_ORDERED_MAX: usize = 64;
+
 /// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
 #[derive(Debug, Default)]
 pub struct Segment {
     folds: Vec<TableFold>,
     /// From a plan's address to its place in `folds`. (A plan lives as long as the builder knows its table map.)
     fold_of: HashMap<TableName, usize>,
+    multisets: Vec<RowMultiset>,
+    multiset_of: HashMap<TableName, usize>,
     ordered: Vec<OrderedRows>,
     ordered_tables: HashMap<TableName, ()>,
 }
@@ -98,6 +105,8 @@ pub struct BatchBuilder {
     batch_memory_bytes: usize,
     segment: Segment,
     segment_memory_bytes: usize,
+    /// How often partial images of the open batch had to be applied in order.
+    ordered_partial: usize,
     context: Vec<StatementContext>,
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
@@ -184,6 +193,7 @@ impl BatchBuilder {
     pub fn take(&mut self) -> Batch {
         self.cut();
         self.batch_memory_bytes = 0;
+        self.ordered_partial = 0;
         self.transaction.first_item = None;
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
@@ -314,24 +324,32 @@ impl BatchBuilder {
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let folds = plan.policy == FoldPolicy::Fold && rows.has_full_images() && !self.never_folds;
-        if folds {
-            self.fold(&plan, rows.kind, images)?;
-        } else {
-            self.order(&plan, &rows, images)?;
+        match plan.policy {
+            _ if self.never_folds => self.order(&plan, &rows, images)?,
+            FoldPolicy::Fold => self.fold(&plan, &rows, images)?,
+            FoldPolicy::Multiset if rows.has_full_images() => self.count(&plan, rows.kind, images)?,
+            _ => self.order(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
     }
 
-    fn fold(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+    fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
+        let is_full = rows.has_full_images();
         while !images.is_empty() {
             let Some(fold) = self.segment.fold_for(plan)? else {
+                let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
+                if is_ordered && !is_full && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+                    return self.order(plan, rows, images);
+                }
                 self.cut();
                 continue;
             };
             let memory_before = fold.memory_bytes();
-            let verdict = fold.take(kind, images)?;
+            let verdict = match is_full {
+                true => fold.take(rows.kind, images)?,
+                false => fold.take_partial(rows.kind, rows.columns, rows.columns_after, images)?,
+            };
             self.segment_memory_bytes += fold.memory_bytes() - memory_before;
             match verdict {
                 Verdict::Folded(length) => {
@@ -343,13 +361,33 @@ impl BatchBuilder {
                     return Err(Error::Definition { table, why: "a single row change contradicts itself".to_owned() });
                 }
                 Verdict::Cut => self.cut(),
+                Verdict::Ordered => {
+                    self.ordered_partial += 1;
+                    self.segment.forget_untouched(plan);
+                    return self.order(plan, rows, images);
+                }
             }
         }
         Ok(())
     }
 
+    fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+        while !images.is_empty() {
+            let Some(multiset) = self.segment.multiset_for(plan)? else {
+                self.cut();
+                continue;
+            };
+            let memory_before = multiset.memory_bytes();
+            images = &images[multiset.take(kind, images)?..];
+            self.segment_memory_bytes += multiset.memory_bytes() - memory_before;
+            self.batch.statistics.row_changes += 1;
+        }
+        Ok(())
+    }
+
     fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
-        if self.segment.fold_of.contains_key(&plan.definition.name) {
+        let name = &plan.definition.name;
+        if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
             self.cut();
         }
         self.batch.statistics.row_changes += count_rows(plan, rows, images)?;
@@ -488,13 +526,32 @@ impl Segment {
         &self.folds
     }
 
+    /// The net changes of tables without a row key.
+    pub fn multisets(&self) -> &[RowMultiset] {
+        &self.multisets
+    }
+
     /// The ordered changes.
     pub fn ordered(&self) -> &[OrderedRows] {
         &self.ordered
     }
 
     fn is_empty(&self) -> bool {
-        self.folds.is_empty() && self.ordered.is_empty()
+        self.folds.is_empty() && self.multisets.is_empty() && self.ordered.is_empty()
+    }
+
+    /// The multiset of a plan's table; `None` as for [`Segment::fold_for`].
+    fn multiset_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut RowMultiset>> {
+        let name = &plan.definition.name;
+        if let Some(&index) = self.multiset_of.get(name) {
+            return Ok(self.multisets.get_mut(index).filter(|multiset| multiset.has_shape_of(plan)));
+        }
+        if self.fold_of.contains_key(name) || self.ordered_tables.contains_key(name) {
+            return Ok(None);
+        }
+        self.multiset_of.insert(name.clone(), self.multisets.len());
+        self.multisets.push(RowMultiset::new(Arc::clone(plan))?);
+        Ok(self.multisets.last_mut())
     }
 
     /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
@@ -508,12 +565,24 @@ impl Segment {
             let fold = &mut self.folds[index];
             return Ok(if fold.has_shape_of(plan) { Some(fold) } else { None });
         }
-        if self.ordered_tables.contains_key(name) {
+        if self.multiset_of.contains_key(name) || self.ordered_tables.contains_key(name) {
             return Ok(None);
         }
         self.fold_of.insert(name.clone(), self.folds.len());
         self.folds.push(TableFold::new(Arc::clone(plan))?);
         Ok(self.folds.last_mut())
+    }
+
+    /// Forgets the fold of the plan's table if it was only just begun, and nothing has been folded into it.
+    fn forget_untouched(&mut self, plan: &TablePlan) {
+        if self
+            .folds
+            .last()
+            .is_some_and(|fold| fold.plan.definition.name == plan.definition.name && fold.is_untouched())
+        {
+            self.folds.pop();
+            self.fold_of.remove(&plan.definition.name);
+        }
     }
 
     /// True if nothing has been folded into the plan's table.
@@ -523,11 +592,17 @@ impl Segment {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let folds: usize = self.folds.iter().map(TableFold::memory_bytes).sum();
-        folds + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
+        let multisets: usize = self.multisets.iter().map(RowMultiset::memory_bytes).sum();
+        folds + multisets + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
     }
 }
 
 impl OrderedRows {
+    /// The table.
+    pub fn plan(&self) -> &TablePlan {
+        &self.plan
+    }
+
     /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
     pub fn describe(&self) -> Vec<String> {
         let plan = &self.plan;

@@ -24,6 +24,8 @@ impl fmt::Display for TableName {
 pub struct ColumnDefinition {
     /// Its name.
     pub name: String,
+    /// Its type as the server writes it: `int(10) unsigned`, `varchar(20)`. Empty if nobody said.
+    pub column_type: String,
     /// For numbers: has it no sign?
     pub is_unsigned: bool,
     /// Does the engine generate its values, and keep a counter of the highest?
@@ -54,13 +56,27 @@ pub struct TableDefinition {
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.
     pub has_engine_actions: bool,
+    /// How its rows can be found if it has no row key.
+    pub lookup: LookupDefinition,
+}
+
+/// What decides how the rows of a table without a row key are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LookupDefinition {
+    /// Different values in the index that tells rows apart best, as the server estimates; 0 without an index. The server
+    /// looks through all rows, divided by this, for each row that is deleted by its image.
+    pub distinct_values: u64,
+    /// A statement may delete its rows: no trigger fires, and the privileges are there.
+    pub by_statement: bool,
 }
 
 /// How the row changes of a table are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoldPolicy {
-    /// As net row changes.
+    /// As net row changes, by row key.
     Fold,
+    /// As net row changes of whole rows: without a row key, equal rows are interchangeable.
+    Multiset,
     /// One by one, in the source's order.
     Ordered(OrderedReason),
 }
@@ -68,7 +84,8 @@ pub enum FoldPolicy {
 /// Why a table's row changes are not folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderedReason {
-    /// No primary key and no unique key whose columns are all NOT NULL.
+    /// No primary key and no unique key whose columns are all NOT NULL; and an AUTO_INCREMENT column, whose counter every
+    /// insert raises, or columns that only the replica has, which an update must keep.
     NoKey,
     /// Foreign keys with CASCADE or SET NULL: the engine must see each change, in order, with checks on.
     EngineActions,
@@ -107,19 +124,30 @@ impl TableDefinition {
         if !self.is_transactional {
             return FoldPolicy::Ordered(OrderedReason::Irrevocable);
         }
-        if self.row_key.is_empty() {
-            return FoldPolicy::Ordered(OrderedReason::NoKey);
-        }
         if self.has_engine_actions {
             return FoldPolicy::Ordered(OrderedReason::EngineActions);
         }
         if self.is_system_versioned {
             return FoldPolicy::Ordered(OrderedReason::SystemVersioned);
         }
+        if self.row_key.is_empty() {
+            let is_whole = self.columns.len() == map.columns.len() && self.auto_increment_column().is_none();
+            let has_values = self.columns.iter().any(|column| !column.is_generated);
+            return if is_whole && has_values {
+                FoldPolicy::Multiset
+            } else {
+                FoldPolicy::Ordered(OrderedReason::NoKey)
+            };
+        }
         if self.row_key.iter().any(|&column| column >= map.columns.len()) {
             return FoldPolicy::Ordered(OrderedReason::KeyNotOnSource);
         }
         FoldPolicy::Fold
+    }
+
+    /// The columns that are not computed from others: rows that are equal in them are equal.
+    pub fn stored_columns(&self) -> Vec<usize> {
+        (0..self.columns.len()).filter(|&column| !self.columns[column].is_generated).collect()
     }
 
     /// The index of the AUTO_INCREMENT column, if there is one.

@@ -1,5 +1,7 @@
 //! Net changes and ordered changes as chunks of events for replay, each chunk small enough for one packet.
 
+use std::collections::HashMap;
+
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, append_table_map, mark_statement_end};
 use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::{ImagePlan, RowsKind};
@@ -7,7 +9,8 @@ use spate_binlog::{ImagePlan, RowsKind};
 use crate::Result;
 use crate::batch::{OrderedRows, Segment};
 use crate::definition::{FoldPolicy, OrderedReason};
-use crate::fold::{NetChange, TableFold};
+use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
+use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
 
 /// Tables in one chunk: the server opens and locks them all at once.
@@ -30,9 +33,19 @@ pub struct ChunkWriter<S> {
     changes: u64,
 }
 
+/// The rows that a multiset takes away are deleted already, by other means.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Which of the segment's multisets.
+    pub multiset: usize,
+    /// By an image's number in the multiset: how many copies too many were deleted, and are to be inserted again.
+    pub surplus: HashMap<usize, u64>,
+}
+
 /// The rows event that is being written, if its kind and columns fit the next row too.
 struct OpenEvent {
     kind: RowsKind,
+    shape: ShapeNumber,
     encoder: RowsEventEncoder,
 }
 
@@ -60,8 +73,19 @@ where
     /// # Errors
     /// What `sink` returns, or a decoding error.
     pub fn segment(&mut self, segment: &Segment) -> std::result::Result<(), E> {
+        self.segment_after(segment, &[])
+    }
+
+    /// The same, where the rows that some multisets take away are already deleted.
+    ///
+    /// # Errors
+    /// As [`ChunkWriter::segment`].
+    pub fn segment_after(&mut self, segment: &Segment, swept: &[Swept]) -> std::result::Result<(), E> {
         for fold in segment.folds() {
             self.fold(fold)?;
+        }
+        for (number, multiset) in segment.multisets().iter().enumerate() {
+            self.multiset(multiset, swept.iter().find(|swept| swept.multiset == number))?;
         }
         for ordered in segment.ordered() {
             // The server takes the flags of a statement's first event for the whole statement, and these differ.
@@ -95,19 +119,66 @@ where
                 Some(id) => id,
                 None => *table_id.insert(self.map(&fold.plan)?),
             };
-            let (kind, first, second) = match change {
-                NetChange::Delete { locator } => (RowsKind::Delete, locator, None),
-                NetChange::Update { locator, image } => (RowsKind::Update, locator, Some(image)),
-                NetChange::Insert { image } => (RowsKind::Insert, image, None),
+            let (kind, shape, first, second) = match change {
+                NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
+                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
+                NetChange::Insert { image, shape } => (RowsKind::Insert, shape, image, None),
             };
-            if open.as_ref().is_none_or(|open| open.kind != kind) {
+            if open.as_ref().is_none_or(|open| open.kind != kind || open.shape != shape) {
                 self.close(open.take());
-                let columns = if kind == RowsKind::Insert { &images.all_columns } else { &images.key_columns };
-                open = Some(self.open(kind, table_id, FOLDED_FLAGS, columns, &images.all_columns));
+                let known = fold.columns_of(shape).unwrap_or(&images.all_columns);
+                let columns = if kind == RowsKind::Insert { known } else { &images.key_columns };
+                let flags = if shape == FULL { FOLDED_FLAGS } else { FOLDED_FLAGS & !FLAG_COMPLETE_ROWS };
+                let opened = self.open(kind, table_id, flags, columns, known);
+                open = Some(OpenEvent { shape, ..opened });
             }
             self.rows.extend_from_slice(first);
             self.rows.extend_from_slice(second.unwrap_or_default());
             self.changes += 1;
+        }
+        self.close(open);
+        Ok(())
+    }
+
+    /// Deletes, then inserts; each image as often as its copies.
+    fn multiset(&mut self, multiset: &RowMultiset, swept: Option<&Swept>) -> std::result::Result<(), E> {
+        let mut table_id = None;
+        if swept.is_none() {
+            let deletes = multiset.net().map(|(_, image, copies)| (image, copies.min(0).unsigned_abs()));
+            self.copies(multiset, RowsKind::Delete, &mut table_id, deletes)?;
+        }
+        let surplus = |number| swept.and_then(|swept| swept.surplus.get(&number)).copied().unwrap_or(0);
+        let inserts =
+            multiset.net().map(|(number, image, copies)| (image, copies.max(0).unsigned_abs() + surplus(number)));
+        self.copies(multiset, RowsKind::Insert, &mut table_id, inserts)
+    }
+
+    fn copies<'a>(
+        &mut self,
+        multiset: &RowMultiset,
+        kind: RowsKind,
+        table_id: &mut Option<u64>,
+        images: impl Iterator<Item = (&'a [u8], u64)>,
+    ) -> std::result::Result<(), E> {
+        let all = ColumnBitmap::all(multiset.plan().map.columns.len());
+        let mut open = None;
+        for (image, copies) in images {
+            for _ in 0..copies {
+                if self.is_full() {
+                    self.close(open.take());
+                    self.flush()?;
+                    *table_id = None;
+                }
+                let id = match *table_id {
+                    Some(id) => id,
+                    None => *table_id.insert(self.map(multiset.plan())?),
+                };
+                if open.is_none() {
+                    open = Some(self.open(kind, id, FOLDED_FLAGS, &all, &all));
+                }
+                self.rows.extend_from_slice(image);
+                self.changes += 1;
+            }
         }
         self.close(open);
         Ok(())
@@ -168,7 +239,7 @@ where
     ) -> OpenEvent {
         let encoder =
             RowsEventEncoder::begin(&mut self.rows, kind, table_id, self.server_id, flags, columns, columns_after);
-        OpenEvent { kind, encoder }
+        OpenEvent { kind, shape: FULL, encoder }
     }
 
     fn close(&mut self, open: Option<OpenEvent>) {

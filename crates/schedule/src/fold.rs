@@ -16,9 +16,14 @@
 //! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an insert,
 //!   all deletes before all inserts.
 //!
+//! Images may be partial, of rows events that hold only some of the columns: see [`partial`].
+//!
 //! A phantom is inserted among rows that it never met, so its unique values could collide with one that moved. When both
 //! come together, and when a change contradicts what the fold knows, the change is not taken ([`Verdict::Cut`]): the caller
 //! ends the segment and begins another with it.
+
+mod net;
+mod partial;
 
 use std::sync::Arc;
 
@@ -30,6 +35,10 @@ use crate::arena::{Arena, Place};
 use crate::plan::{FoldPlan, TablePlan};
 use crate::{Error, Result};
 
+pub use net::{NetChange, NetChanges};
+use partial::Shapes;
+pub use partial::{FULL, ShapeNumber};
+
 /// The net changes of one table within one segment.
 #[derive(Debug)]
 pub struct TableFold {
@@ -40,6 +49,7 @@ pub struct TableFold {
     phantom: Option<Phantom>,
     /// A unique value left a row that was there before the segment.
     has_moved_unique_values: bool,
+    shapes: Shapes,
     scratch: Scratch,
 }
 
@@ -54,8 +64,12 @@ struct Entry {
     image_length: u32,
     /// Bytes that an image may take without moving the entry.
     image_capacity: u32,
+    /// Which columns the image holds.
+    shape: ShapeNumber,
     was_there: bool,
     is_there: bool,
+    /// If it was there and is there, it is deleted and inserted rather than updated.
+    is_replaced: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -63,6 +77,7 @@ struct Phantom {
     value: u64,
     locator: Vec<u8>,
     image: Vec<u8>,
+    shape: ShapeNumber,
 }
 
 /// Buffers that live as long as the fold, so that a row change allocates nothing.
@@ -81,29 +96,8 @@ pub enum Verdict {
     Folded(usize),
     /// Not folded: it must come after everything folded so far.
     Cut,
-}
-
-/// A net change, ready to be encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the variants' docs name their fields")]
-pub enum NetChange<'a> {
-    /// Delete the row with this locator.
-    Delete { locator: &'a [u8] },
-    /// Replace the row with this locator by this image.
-    Update { locator: &'a [u8], image: &'a [u8] },
-    /// Insert this image.
-    Insert { image: &'a [u8] },
-}
-
-/// The net changes of a table in the order in which they are applied: deletes, the phantom, updates, inserts; each by key.
-#[derive(Debug)]
-pub struct NetChanges<'a> {
-    fold: &'a TableFold,
-    /// Sorted by key.
-    deletes: Vec<u32>,
-    updates: Vec<u32>,
-    inserts: Vec<u32>,
-    phantom: Option<&'a Phantom>,
+    /// Not folded: too little is known of the row. It is to be applied as it came, after everything folded so far.
+    Ordered,
 }
 
 impl TableFold {
@@ -125,6 +119,7 @@ impl TableFold {
             index: HashTable::new(),
             phantom: None,
             has_moved_unique_values: false,
+            shapes: Shapes::default(),
             scratch: Scratch::default(),
         })
     }
@@ -179,7 +174,7 @@ impl TableFold {
             None => {
                 scratch.witness.clear();
                 let sort_prefix = plan.sort_prefix(image, &scratch.spans);
-                self.add(hash, sort_prefix, scratch, Some(image), false);
+                self.add(hash, sort_prefix, scratch, Some(image), false, FULL);
                 true
             }
             Some(index) if self.entries[index].is_there => false,
@@ -190,7 +185,7 @@ impl TableFold {
                     }
                     self.has_moved_unique_values = true;
                 }
-                self.replace_image(index, image);
+                self.replace_image(index, image, FULL);
                 true
             }
         }
@@ -202,15 +197,18 @@ impl TableFold {
         let Some(index) = self.find(hash, &scratch.locator) else {
             plan.witness(image, &scratch.spans, &mut scratch.witness);
             let sort_prefix = plan.sort_prefix(image, &scratch.spans);
-            self.add(hash, sort_prefix, scratch, None, true);
+            self.add(hash, sort_prefix, scratch, None, true, FULL);
             return true;
         };
         let entry = self.entries[index];
         if !entry.is_there {
             return false;
         }
-        if !entry.was_there && !self.remember_phantom(plan, image, scratch) {
-            return false;
+        if !entry.was_there {
+            let value = plan.auto_increment(image, &scratch.spans);
+            if !self.remember_phantom(value, &scratch.locator, image, FULL) {
+                return false;
+            }
         }
         self.entries[index].is_there = false;
         true
@@ -230,11 +228,11 @@ impl TableFold {
             return false;
         }
         match found {
-            Some(index) => self.replace_image(index, after),
+            Some(index) => self.replace_image(index, after, FULL),
             None => {
                 plan.witness(before, &scratch.spans, &mut scratch.witness);
                 let sort_prefix = plan.sort_prefix(before, &scratch.spans);
-                self.add(hash, sort_prefix, scratch, Some(after), true);
+                self.add(hash, sort_prefix, scratch, Some(after), true, FULL);
             }
         }
         true
@@ -274,18 +272,20 @@ impl TableFold {
     }
 
     /// Remembers the highest AUTO_INCREMENT value among rows that came and went; false if it could collide.
-    fn remember_phantom(&mut self, plan: &FoldPlan, image: &[u8], scratch: &Scratch) -> bool {
-        let Some(value) = plan.auto_increment(image, &scratch.spans) else { return true };
+    fn remember_phantom(&mut self, value: Option<u64>, locator: &[u8], image: &[u8], shape: ShapeNumber) -> bool {
+        let Some(value) = value else { return true };
         if self.phantom.as_ref().is_some_and(|phantom| phantom.value >= value) {
             return true;
         }
         if self.has_moved_unique_values {
             return false;
         }
-        let phantom = self.phantom.get_or_insert_with(|| Phantom { value, locator: Vec::new(), image: Vec::new() });
+        let phantom =
+            self.phantom.get_or_insert_with(|| Phantom { value, locator: Vec::new(), image: Vec::new(), shape });
         phantom.value = value;
+        phantom.shape = shape;
         phantom.locator.clear();
-        phantom.locator.extend_from_slice(&scratch.locator);
+        phantom.locator.extend_from_slice(locator);
         phantom.image.clear();
         phantom.image.extend_from_slice(image);
         true
@@ -301,7 +301,15 @@ impl TableFold {
     }
 
     /// Adds the row whose locator and witness are in `scratch`.
-    fn add(&mut self, hash: u64, sort_prefix: u64, scratch: &Scratch, image: Option<&[u8]>, was_there: bool) {
+    fn add(
+        &mut self,
+        hash: u64,
+        sort_prefix: u64,
+        scratch: &Scratch,
+        image: Option<&[u8]>,
+        was_there: bool,
+        shape: ShapeNumber,
+    ) {
         let (locator, witness) = (&scratch.locator, &scratch.witness);
         let image_length = image.map_or(0, <[u8]>::len);
         let place = self.arena.allocate(locator.len() + witness.len() + image_length);
@@ -320,14 +328,16 @@ impl TableFold {
             witness_length: witness.len() as u32,
             image_length: image_length as u32,
             image_capacity: image_length as u32,
+            shape,
             was_there,
             is_there: image.is_some(),
+            is_replaced: false,
         });
         let entries = &self.entries;
         self.index.insert_unique(hash, index, |&index| entries[index as usize].hash);
     }
 
-    fn replace_image(&mut self, index: usize, image: &[u8]) {
+    fn replace_image(&mut self, index: usize, image: &[u8], shape: ShapeNumber) {
         let entry = self.entries[index];
         let head = (entry.locator_length + entry.witness_length) as usize;
         let place = if image.len() <= entry.image_capacity as usize {
@@ -343,6 +353,7 @@ impl TableFold {
         let entry = &mut self.entries[index];
         entry.place = place;
         entry.image_length = image.len() as u32;
+        entry.shape = shape;
         entry.is_there = true;
     }
 
@@ -366,94 +377,5 @@ impl TableFold {
         self.arena.memory_bytes()
             + self.entries.capacity() * size_of::<Entry>()
             + self.index.capacity() * (size_of::<u32>() + 1)
-    }
-
-    /// Sorts and classifies the net changes.
-    ///
-    /// # Errors
-    /// [`Error::Binlog`] if a kept image cannot be measured, which would be a defect.
-    pub fn net_changes(&self) -> Result<NetChanges<'_>> {
-        let mut changes = NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None };
-        let Some(plan) = self.plan.images.as_ref() else { return Ok(changes) };
-        let mut order: Vec<(u64, u32)> =
-            self.entries.iter().enumerate().map(|(index, entry)| (entry.sort_prefix, index as u32)).collect();
-        order.sort_unstable_by(|one, other| {
-            let locator = |index: u32| self.locator_of(&self.entries[index as usize]);
-            one.0.cmp(&other.0).then_with(|| locator(one.1).cmp(locator(other.1)))
-        });
-        let mut highest_inserted = 0;
-        let mut spans = vec![Span::default(); plan.walk.tracked_count()];
-        let mut witness = Vec::new();
-        for (_, index) in order {
-            let entry = &self.entries[index as usize];
-            match (entry.was_there, entry.is_there) {
-                (false, false) => {}
-                (true, false) => changes.deletes.push(index),
-                (false, true) => changes.inserts.push(index),
-                (true, true) => {
-                    if self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
-                        changes.deletes.push(index);
-                        changes.inserts.push(index);
-                    } else {
-                        changes.updates.push(index);
-                    }
-                }
-            }
-            if self.phantom.is_some() && entry.is_there {
-                let image = self.image_of(entry);
-                plan.walk.measure(image, &mut spans)?;
-                highest_inserted = highest_inserted.max(plan.auto_increment(image, &spans).unwrap_or(0));
-            }
-        }
-        changes.phantom = self.phantom.as_ref().filter(|phantom| phantom.value > highest_inserted);
-        Ok(changes)
-    }
-
-    fn moves_unique_values(
-        &self,
-        plan: &FoldPlan,
-        entry: &Entry,
-        spans: &mut [Span],
-        witness: &mut Vec<u8>,
-    ) -> Result<bool> {
-        if self.plan.definition.has_hidden_unique_key {
-            return Ok(true);
-        }
-        if !plan.has_witness() {
-            return Ok(false);
-        }
-        let image = self.image_of(entry);
-        plan.walk.measure(image, spans)?;
-        plan.witness(image, spans, witness);
-        Ok(self.witness_of(entry) != witness.as_slice())
-    }
-}
-
-impl<'a> NetChanges<'a> {
-    /// Number of net row changes; an update that became a delete and an insert counts twice.
-    pub fn len(&self) -> usize {
-        self.deletes.len() + self.updates.len() + self.inserts.len() + if self.phantom.is_some() { 2 } else { 0 }
-    }
-
-    /// True if nothing is left to do.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The changes, in the order in which they are to be applied.
-    pub fn iter(&self) -> impl Iterator<Item = NetChange<'a>> + '_ {
-        let fold = self.fold;
-        let entry = move |&index: &u32| &fold.entries[index as usize];
-        let deletes = self.deletes.iter().map(entry).map(|entry| NetChange::Delete { locator: fold.locator_of(entry) });
-        let phantom = self.phantom.iter().flat_map(|phantom| {
-            [NetChange::Insert { image: &phantom.image }, NetChange::Delete { locator: &phantom.locator }]
-        });
-        let updates = self
-            .updates
-            .iter()
-            .map(entry)
-            .map(|entry| NetChange::Update { locator: fold.locator_of(entry), image: fold.image_of(entry) });
-        let inserts = self.inserts.iter().map(entry).map(|entry| NetChange::Insert { image: fold.image_of(entry) });
-        deletes.chain(phantom).chain(updates).chain(inserts)
     }
 }

@@ -4,7 +4,7 @@
 //! - [`batch`]: events go in, batches come out: row changes folded per table, everything else in the source's order;
 //! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
 //! - [`plan`]: what folding needs to know of a table's images, worked out once;
-//! - [`fold`]: net row changes;
+//! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`emit`]: net changes as chunks of events for replay.
@@ -16,6 +16,7 @@ pub mod emit;
 mod error;
 pub mod fold;
 pub mod item;
+pub mod multiset;
 pub mod plan;
 pub mod statement;
 mod words;

@@ -7,7 +7,7 @@ use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::value::ShownValue;
 use spate_binlog::{ImagePlan, Span, TableMap};
 
-use crate::definition::{ColumnDefinition, FoldPolicy, OrderedReason, TableDefinition, TableName};
+use crate::definition::{ColumnDefinition, FoldPolicy, LookupDefinition, OrderedReason, TableDefinition, TableName};
 use crate::{Error, Result};
 
 /// A table map joined with the replica's definition of the table.
@@ -25,19 +25,23 @@ pub struct TablePlan {
     pub policy: FoldPolicy,
     /// Walks full images; tracks `tracked`. `None` if the table is not folded.
     pub(crate) images: Option<FoldPlan>,
+    /// Walks full images; tracks all columns that are not computed. `None` unless rows are folded as a multiset.
+    pub(crate) rows: Option<ImagePlan>,
 }
 
 /// The part of a plan that only folded tables have.
 #[derive(Debug)]
 pub(crate) struct FoldPlan {
     pub(crate) walk: ImagePlan,
+    /// The column of each slot of `walk`.
+    pub(crate) tracked: Vec<usize>,
     /// Slots of the row key's columns, in the table's order.
     locator_slots: Vec<usize>,
     /// Slots of the row key's columns in key order, with what makes them sortable.
     sort_columns: Vec<(usize, ColumnType, bool)>,
     /// Slots of the columns of other unique keys.
-    witness_slots: Vec<usize>,
-    auto_increment: Option<(usize, ColumnType, bool)>,
+    pub(crate) witness_slots: Vec<usize>,
+    pub(crate) auto_increment: Option<(usize, ColumnType, bool)>,
     pub(crate) all_columns: ColumnBitmap,
     pub(crate) key_columns: ColumnBitmap,
     locator_null_bytes: usize,
@@ -55,17 +59,23 @@ impl TablePlan {
             return Err(Error::Definition { table: definition.name.clone(), why });
         }
         let policy = definition.fold_policy(&map);
-        let images = match policy {
-            FoldPolicy::Fold => Some(FoldPlan::new(&map, &definition)?),
-            FoldPolicy::Ordered(_) => None,
-        };
-        Ok(TablePlan { map, definition, policy, images })
+        let (mut images, mut rows) = (None, None);
+        match policy {
+            FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
+            FoldPolicy::Multiset => {
+                let all = ColumnBitmap::all(map.columns.len());
+                rows = Some(ImagePlan::new(&map, &all.bits, &definition.stored_columns())?);
+            }
+            FoldPolicy::Ordered(_) => {}
+        }
+        Ok(TablePlan { map, definition, policy, images, rows })
     }
 
     /// The plan of a table that the same transaction creates: all that is known is what the source says of it.
     pub(crate) fn just_created(map: TableMap, name: TableName) -> TablePlan {
         let column = |number: usize| ColumnDefinition {
             name: format!("@{number}"),
+            column_type: String::new(),
             is_unsigned: false,
             is_auto_increment: false,
             is_generated: false,
@@ -80,9 +90,10 @@ impl TablePlan {
             is_system_versioned: false,
             is_transactional: true,
             has_engine_actions: false,
+            lookup: LookupDefinition::default(),
         };
         let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);
-        TablePlan { map, definition: Arc::new(definition), policy, images: None }
+        TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None }
     }
 
     /// The row key of the row in a full or partial image, for people: `id=5, name='x'`.
@@ -133,6 +144,7 @@ impl FoldPlan {
             sort_columns: definition.row_key.iter().filter_map(|&column| typed(column)).collect(),
             witness_slots: definition.unique_columns.iter().filter_map(slot).collect(),
             auto_increment: definition.auto_increment_column().filter(|&column| column < count).and_then(typed),
+            tracked: tracked.clone(),
             key_columns: ColumnBitmap::only(count, &definition.row_key),
             all_columns,
             locator_null_bytes: definition.row_key.len().div_ceil(8),

@@ -3,7 +3,7 @@
 
 mod model;
 
-use model::{Change, Server, emitted, feed};
+use model::{ALL, Change, Server, emitted, feed, feed_partial};
 use proptest::prelude::*;
 use spate_schedule::BatchBuilder;
 
@@ -73,6 +73,35 @@ proptest! {
     }
 
     #[test]
+    fn folding_partial_images_is_the_same_as_one_by_one(
+        before in prop::collection::vec(attempt(), 0..12),
+        after in prop::collection::vec(attempt(), 1..40),
+        columns in prop::collection::vec((0..=ALL, prop_oneof![Just(0), Just(ALL), 0..=ALL]), 40),
+        full in prop::option::of(0..40usize),
+        chunk_bytes_max in prop_oneof![Just(1usize), Just(100), Just(1 << 20)],
+    ) {
+        let mut source = Server::default();
+        history(&mut source, &before);
+        let mut replica = source.clone();
+        let changes = history(&mut source, &after);
+        let mut builder = BatchBuilder::new();
+        for (number, (&change, &(first, second))) in changes.iter().zip(&columns).enumerate() {
+            match full.is_some_and(|full| number < full) {
+                true => feed(&mut builder, change),
+                false => feed_partial(&mut builder, change, first, second),
+            }
+        }
+        let batch = builder.take();
+        prop_assert_eq!(batch.statistics.row_changes, changes.len() as u64);
+        for change in emitted(&batch, chunk_bytes_max) {
+            if let Err(refusal) = replica.apply(change) {
+                prop_assert!(false, "{:?} was refused: {}\nhistory {:?} {:?}", change, refusal, changes, columns);
+            }
+        }
+        prop_assert_eq!(&replica, &source, "history {:?} {:?}", changes, columns);
+    }
+
+    #[test]
     fn unfolded_is_the_history_itself(attempts in prop::collection::vec(attempt(), 1..40)) {
         let changes = history(&mut Server::default(), &attempts);
         let mut builder = BatchBuilder::new();
@@ -93,4 +122,15 @@ fn a_hot_row_leaves_one_change() {
     }
     let batch = builder.take();
     assert_eq!(emitted(&batch, 1 << 20), [Change::Update((1, (None, 0)), (1, (None, 10_000)))]);
+}
+
+/// The same with only what changed in the images.
+#[test]
+fn a_hot_row_of_partial_images_leaves_one_change() {
+    let mut builder = BatchBuilder::new();
+    for v in 0..10_000 {
+        feed_partial(&mut builder, Change::Update((1, (None, v)), (1, (None, v + 1))), 0, 0);
+    }
+    let batch = builder.take();
+    assert_eq!(emitted(&batch, 1 << 20), [Change::Set(1, 0b100, (0, (None, 10_000)))]);
 }

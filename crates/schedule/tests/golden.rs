@@ -2,6 +2,7 @@
 //!
 //! Commands: `insert ID U V`, `update ID U V [to=ID]`, `delete ID` (U may be NULL) change the source; what it refuses is
 //! printed. `batch [chunk=BYTES]` ends the batch, prints what the replica executes, and applies it to a strict one.
+//! `images full|minimal` says what the source logs from here on: whole rows, or only the key and what changes.
 //! `never-fold` switches folding off. Set UPDATE_GOLDENFILES=1 to write the expected output anew.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -11,7 +12,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use goldenscript::{Command, Context, Runner};
-use model::{Change, Server, Values, emitted, feed};
+use model::{Change, Server, Values, emitted, feed, feed_partial};
 use spate_schedule::{BatchBuilder, Item};
 
 #[derive(Default)]
@@ -19,6 +20,7 @@ struct Incident {
     source: Server,
     replica: Server,
     builder: BatchBuilder,
+    has_partial_images: bool,
 }
 
 impl Runner for Incident {
@@ -56,6 +58,10 @@ impl Runner for Incident {
                 self.builder.never_fold();
                 Ok(String::new())
             }
+            "images" => {
+                self.has_partial_images = args.next_pos().ok_or("full or minimal?")? == "minimal";
+                Ok(String::new())
+            }
             "batch" => self.batch(chunk.map_or(1 << 20, |bytes| bytes as usize)),
             other => Err(format!("unknown command {other}").into()),
         }
@@ -71,7 +77,10 @@ impl Incident {
         if let Err(refusal) = self.source.apply(change) {
             return Ok(format!("the source refuses: {refusal}"));
         }
-        feed(&mut self.builder, change);
+        match self.has_partial_images {
+            true => feed_partial(&mut self.builder, change, 0, 0),
+            false => feed(&mut self.builder, change),
+        }
         Ok(String::new())
     }
 
@@ -86,6 +95,11 @@ impl Incident {
                 Change::Insert(id, values) => writeln!(text, "insert {id} {}", show(values))?,
                 Change::Delete(id, _) => writeln!(text, "delete {id}")?,
                 Change::Update((id, _), (to, values)) if id == to => writeln!(text, "update {id} {}", show(values))?,
+                Change::Set(id, columns, (to, (u, v))) => {
+                    let names = [format!(" to {to}"), format!(" u={u:?}"), format!(" v={v}")];
+                    let set = (0..3).filter(|column| columns & 1 << column != 0).map(|column| names[column].as_str());
+                    writeln!(text, "set {id}{}", set.collect::<String>())?;
+                }
                 Change::Update((id, _), (to, values)) => writeln!(text, "update {id} to {to} {}", show(values))?,
             }
         }

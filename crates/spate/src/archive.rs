@@ -13,7 +13,7 @@ use spate_binlog::{Boundary, EventType, TableMap};
 use spate_replica::FetchOptions;
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
-use spate_schedule::definition::ColumnDefinition;
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -195,6 +195,7 @@ impl Pass {
         }
         let column = |index: usize| ColumnDefinition {
             name: map.metadata.column_names.get(index).cloned().unwrap_or_else(|| format!("column {}", index + 1)),
+            column_type: String::new(),
             is_unsigned: false,
             is_auto_increment: false,
             is_generated: false,
@@ -209,6 +210,7 @@ impl Pass {
             is_system_versioned: false,
             is_transactional: true,
             has_engine_actions: false,
+            lookup: LookupDefinition::default(),
         })
     }
 }

@@ -18,6 +18,7 @@ use super::sessions::Sessions;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::status::Status;
+use crate::sweep::{Surplus, Sweep};
 use crate::wire::{self, Connection};
 
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
@@ -84,6 +85,7 @@ impl<'a> Applier<'a> {
                     self.receive_all()?;
                     self.sessions.close_branch()?;
                 }
+                Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     self.status.applying(oldest_seconds);
                     self.receive_all()?;
@@ -135,6 +137,17 @@ impl<'a> Applier<'a> {
         let connection = self.sessions.current();
         let answer = connection.receive_result();
         answered(connection, answer.map(drop), sent)
+    }
+
+    fn sweep(&mut self, sweep: Sweep, answer: &Sender<Surplus>) -> Result<()> {
+        self.receive_all()?;
+        let surplus = sweep.run(self.sessions.current()).map_err(|error| match error {
+            Error::Wire(error) => refused(error, None),
+            other => other,
+        })?;
+        // The preparing stage may be gone already; this session then ends without a commit.
+        let _is_gone = answer.send(surplus);
+        Ok(())
     }
 
     fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) {

@@ -1,9 +1,9 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute.
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_binlog::ChecksumAlgorithm;
-use spate_schedule::batch::Segment;
-use spate_schedule::emit::ChunkWriter;
+use spate_schedule::batch::{OrderedRows, Segment};
+use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
 use spate_schedule::{Alone, Item, Statement};
 
@@ -11,7 +11,8 @@ use super::{Part, PartEnd};
 use crate::dialect::{Collations, append_binlog, load_sql, statement_sql};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
-use crate::status::BatchStatus;
+use crate::status::{BatchStatus, Status};
+use crate::sweep::{Surplus, Sweep};
 use crate::wire;
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     OpenBranch(Vec<Vec<u8>>),
     /// End that session, and go on in the first.
     CloseBranch,
+    /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
+    Sweep { sweep: Sweep, answer: Sender<Surplus> },
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
     Commit {
         sql: Vec<u8>,
@@ -86,12 +89,13 @@ pub(crate) struct Change {
 }
 
 /// How to prepare.
-pub(crate) struct Preparer {
+pub(crate) struct Preparer<'a> {
     pub(crate) input: Receiver<Part>,
     pub(crate) hunger: Sender<()>,
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: Sender<Command>,
     pub(crate) collations: Collations,
+    pub(crate) status: &'a Status,
     /// The replica's limit, in bytes.
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
@@ -113,7 +117,7 @@ struct Pending {
     intent: Option<IntentKind>,
 }
 
-impl Preparer {
+impl Preparer<'_> {
     /// Prepares batches until the stage before is gone.
     ///
     /// # Errors
@@ -210,6 +214,8 @@ impl Preparer {
     }
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
+        self.warn_of_missing_keys(segment);
+        let swept = self.sweep(segment, pending)?;
         let mut changes = self.one_by_one.then(|| segment.ordered().iter().flat_map(|ordered| ordered.describe()));
         let chunk_bytes_max = match self.one_by_one {
             true => 1,
@@ -229,7 +235,7 @@ impl Preparer {
             });
         let written = (|| {
             let mut writer = writer;
-            writer.segment(segment)?;
+            writer.segment_after(segment, &swept)?;
             writer.finish()
         })();
         match written {
@@ -238,6 +244,30 @@ impl Preparer {
             Err(EmitError::Schedule(error)) => return Err(Error::Transaction { place: part.place.clone(), error }),
         }
         Ok(())
+    }
+
+    /// Deletes what is to be deleted from tables without a key, where one pass costs less than the server's search.
+    fn sweep(&self, segment: &Segment, pending: &mut Pending) -> Result<Vec<Swept>> {
+        let mut swept = Vec::new();
+        for (number, multiset) in segment.multisets().iter().enumerate() {
+            let Some(sweep) = Sweep::of(multiset, self.max_allowed_packet) else { continue };
+            self.flush(pending, None)?;
+            let (answer, answered) = bounded(1);
+            self.send(Command::Sweep { sweep, answer })?;
+            // The images are needed to insert again what was deleted beyond, so they wait here rather than in the queue.
+            let surplus = answered.recv().map_err(|_| Error::StageEnded)?;
+            pending.net_row_changes += multiset.deletes();
+            swept.push(Swept { multiset: number, surplus });
+        }
+        Ok(swept)
+    }
+
+    fn warn_of_missing_keys(&self, segment: &Segment) {
+        let ordered = segment.ordered().iter().map(OrderedRows::plan);
+        let plans = segment.multisets().iter().map(|multiset| &**multiset.plan()).chain(ordered);
+        for plan in plans.filter(|plan| plan.definition.row_key.is_empty()) {
+            self.status.table_without_key(&plan.definition.name.to_string());
+        }
     }
 
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending) -> Result<()> {

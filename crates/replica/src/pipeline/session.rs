@@ -155,6 +155,7 @@ fn run_stages(
         tickets: tickets_out,
         output: commands_in,
         collations,
+        status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
 use spate_binlog::{ImagePlan, RowsEvent, RowsKind, TableMap};
-use spate_schedule::definition::ColumnDefinition;
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -22,7 +22,12 @@ pub enum Change {
     Insert(i32, Values),
     Update((i32, Values), (i32, Values)),
     Delete(i32, Values),
+    /// An update of the row with this key that sets only some columns: a bit each for id, u and v.
+    Set(i32, u8, (i32, Values)),
 }
+
+/// A bit for each column.
+pub const ALL: u8 = 0b111;
 
 /// A server that refuses whatever a real one would.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +42,12 @@ impl Server {
         match change {
             Change::Insert(id, values) => self.insert(id, values),
             Change::Delete(id, _) => self.delete(id).map(drop),
+            Change::Set(id, columns, (new_id, (u, v))) => {
+                let old = *self.rows.get(&id).ok_or_else(|| format!("row {id} not found"))?;
+                let new_id = if columns & 1 == 0 { id } else { new_id };
+                let new = (if columns & 2 == 0 { old.0 } else { u }, if columns & 4 == 0 { old.1 } else { v });
+                self.apply(Change::Update((id, old), (new_id, new)))
+            }
             Change::Update((id, _), (new_id, values)) => {
                 let old = self.delete(id)?;
                 let moved = self.place(new_id, values);
@@ -81,6 +92,7 @@ pub fn name() -> TableName {
 pub fn definition() -> TableDefinition {
     let column = |name: &str, is_auto_increment| ColumnDefinition {
         name: name.into(),
+        column_type: "int(11)".into(),
         is_unsigned: false,
         is_auto_increment,
         is_generated: false,
@@ -95,6 +107,7 @@ pub fn definition() -> TableDefinition {
         is_system_versioned: false,
         is_transactional: true,
         has_engine_actions: false,
+        lookup: LookupDefinition::default(),
     }
 }
 
@@ -110,40 +123,68 @@ pub fn table_map_body() -> Vec<u8> {
     body
 }
 
-fn image(id: i32, (u, v): Values) -> Vec<u8> {
-    let mut image = vec![if u.is_none() { 0b010 } else { 0 }];
-    image.extend_from_slice(&id.to_le_bytes());
-    image.extend(u.iter().flat_map(|u| u.to_le_bytes()));
-    image.extend_from_slice(&v.to_le_bytes());
+fn image(columns: u8, id: i32, (u, v): Values) -> Vec<u8> {
+    let values = [Some(id), u, Some(v)];
+    let present = (0..3).filter(|column| columns & 1 << column != 0).map(|column| values[column]).collect::<Vec<_>>();
+    let null = |(place, value): (usize, &Option<i32>)| u8::from(value.is_none()) << place;
+    let mut image = vec![present.iter().enumerate().map(null).sum()];
+    image.extend(present.iter().flatten().flat_map(|value| value.to_le_bytes()));
     image
 }
 
 /// Gives the builder a rows event with one change.
 pub fn feed(builder: &mut BatchBuilder, change: Change) {
-    event(builder, EventType::TABLE_MAP, &table_map_body());
-    let (kind, images) = match change {
-        Change::Insert(id, values) => (RowsKind::Insert, image(id, values)),
-        Change::Delete(id, values) => (RowsKind::Delete, image(id, values)),
+    feed_to(builder, change, &definition());
+}
+
+/// The same, for a table that the replica defines otherwise.
+pub fn feed_to(builder: &mut BatchBuilder, change: Change, definition: &TableDefinition) {
+    feed_columns(builder, change, definition, ALL, ALL);
+}
+
+/// The same, with an event whose images hold only some columns: besides those in `first` (the only image, or the
+/// before-image) and `second` (the after-image), those that a server would have to log.
+pub fn feed_partial(builder: &mut BatchBuilder, change: Change, first: u8, second: u8) {
+    let (first, second) = match change {
+        // Defaults need not be logged.
+        Change::Insert(_, (u, v)) => (first | 1 | u8::from(u.is_some()) << 1 | u8::from(v != 0) << 2, ALL),
+        Change::Delete(..) | Change::Set(..) => (first | 1, ALL),
         Change::Update(before, after) => {
-            (RowsKind::Update, [image(before.0, before.1), image(after.0, after.1)].concat())
+            let is_changed = [before.0 != after.0, before.1.0 != after.1.0, before.1.1 != after.1.1];
+            let changed = (0..3).map(|column| u8::from(is_changed[column]) << column).sum::<u8>();
+            (first | 1, if changed | second == 0 { 1 } else { changed | second })
         }
     };
-    let all = ColumnBitmap::all(3);
+    feed_columns(builder, change, &definition(), first, second);
+}
+
+fn feed_columns(builder: &mut BatchBuilder, change: Change, definition: &TableDefinition, first: u8, second: u8) {
+    event(builder, EventType::TABLE_MAP, &table_map_body(), definition);
+    let (kind, images) = match change {
+        Change::Insert(id, values) => (RowsKind::Insert, image(first, id, values)),
+        Change::Delete(id, values) => (RowsKind::Delete, image(first, id, values)),
+        Change::Update(before, after) => {
+            let images = [image(first, before.0, before.1), image(second, after.0, after.1)];
+            (RowsKind::Update, images.concat())
+        }
+        Change::Set(..) => panic!("no source logs this"),
+    };
+    let bitmap = |bits: u8| ColumnBitmap { count: 3, bits: vec![bits] };
     let mut bytes = Vec::new();
-    let encoder = RowsEventEncoder::begin(&mut bytes, kind, 9, 1, 0, &all, &all);
+    let encoder = RowsEventEncoder::begin(&mut bytes, kind, 9, 1, 0, &bitmap(first), &bitmap(second));
     bytes.extend_from_slice(&images);
     encoder.finish(&mut bytes);
     let header = EventHeader::parse(&bytes).unwrap();
     assert_eq!(builder.event(&header, &bytes[HEADER_LENGTH..]).unwrap(), Answer::Taken);
 }
 
-fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8]) {
+fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8], definition: &TableDefinition) {
     let event_length = (HEADER_LENGTH + body.len()) as u32;
     let header =
         EventHeader { timestamp_seconds: 0, event_type, server_id: 1, event_length, next_position: 0, flags: 0 };
     if let Answer::NeedsDefinition(wanted) = builder.event(&header, body).unwrap() {
         assert_eq!(wanted, name());
-        builder.learn(definition());
+        builder.learn(definition.clone());
         assert_eq!(builder.event(&header, body).unwrap(), Answer::Taken);
     }
 }
@@ -198,9 +239,10 @@ fn decode_rows(map: &TableMap, rows: &RowsEvent<'_>, changes: &mut Vec<Change>) 
             RowsKind::Insert => Change::Insert(before.0, before.1),
             RowsKind::Delete => Change::Delete(before.0, before.1),
             RowsKind::Update => {
+                let columns = rows.columns_after[0] & ALL;
                 let (after, rest) = read(&second, rows.columns_after, images);
                 images = rest;
-                Change::Update(before, after)
+                if columns == ALL { Change::Update(before, after) } else { Change::Set(before.0, columns, after) }
             }
         });
     }
@@ -211,6 +253,6 @@ fn read<'a>(plan: &ImagePlan, columns: &[u8], bytes: &'a [u8]) -> ((i32, Values)
     let mut values =
         spans.iter().map(|span| (!span.is_null).then(|| i32::from_le_bytes(span.value(bytes).try_into().unwrap())));
     let mut column = |index: usize| if columns[0] & (1 << index) != 0 { values.next().flatten() } else { None };
-    let row = (column(0).expect("a key"), (column(1), column(2).unwrap_or_default()));
+    let row = (column(0).unwrap_or_default(), (column(1), column(2).unwrap_or_default()));
     (row, &bytes[length..])
 }

@@ -9,6 +9,7 @@ mod beyond_transactions;
 mod comparison;
 mod crashes;
 mod differing_replica;
+mod keyless;
 mod logging;
 mod refusals;
 mod start_and_end;

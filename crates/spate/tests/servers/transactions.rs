@@ -46,6 +46,15 @@ fn partial_row_images() {
                      (2, 'b', 2); UPDATE busy.account SET balance = 9 WHERE id = 2",
     );
     site.catch_up_from_earliest();
+    for image in ["MINIMAL", "NOBLOB", "FULL"] {
+        let update = "UPDATE busy.account SET balance = balance + 1 WHERE id < 3;".repeat(100);
+        site.source.sql(&format!("SET SESSION binlog_row_image={image}; BEGIN; {update} COMMIT"));
+        let ended = site.catch_up(&["--json"]);
+        let json = ended.output.lines().find(|line| line.starts_with('{')).unwrap();
+        let status: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!([&status["row_changes"], &status["net_row_changes"]], [200, 2], "{image}");
+        site.assert_identical();
+    }
 }
 
 #[test]

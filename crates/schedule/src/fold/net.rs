@@ -1,0 +1,135 @@
+//! What is left of a fold: the net change of each row, sorted, and classified as delete, update or insert.
+
+use spate_binlog::Span;
+
+use super::{Entry, FULL, Phantom, ShapeNumber, TableFold};
+use crate::Result;
+use crate::plan::FoldPlan;
+
+/// A net change, ready to be encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants' docs name their fields")]
+pub enum NetChange<'a> {
+    /// Delete the row with this locator.
+    Delete { locator: &'a [u8] },
+    /// Set the columns of this shape, in the row with this locator, to this image.
+    Update { locator: &'a [u8], image: &'a [u8], shape: ShapeNumber },
+    /// Insert this image, which holds the columns of this shape.
+    Insert { image: &'a [u8], shape: ShapeNumber },
+}
+
+/// The net changes of a table in the order in which they are applied: deletes, the phantom, updates, inserts; each by key.
+#[derive(Debug)]
+pub struct NetChanges<'a> {
+    fold: &'a TableFold,
+    /// Sorted by key.
+    deletes: Vec<u32>,
+    updates: Vec<u32>,
+    inserts: Vec<u32>,
+    phantom: Option<&'a Phantom>,
+}
+
+impl TableFold {
+    /// Sorts and classifies the net changes.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if a kept image cannot be measured, which would be a defect.
+    pub fn net_changes(&self) -> Result<NetChanges<'_>> {
+        let mut changes = NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None };
+        let Some(plan) = self.plan.images.as_ref() else { return Ok(changes) };
+        let mut order: Vec<(u64, u32)> =
+            self.entries.iter().enumerate().map(|(index, entry)| (entry.sort_prefix, index as u32)).collect();
+        order.sort_unstable_by(|one, other| {
+            let locator = |index: u32| self.locator_of(&self.entries[index as usize]);
+            one.0.cmp(&other.0).then_with(|| locator(one.1).cmp(locator(other.1)))
+        });
+        let mut highest_inserted = 0;
+        let mut spans = vec![Span::default(); plan.walk.tracked_count()];
+        let mut witness = Vec::new();
+        for (_, index) in order {
+            let entry = &self.entries[index as usize];
+            match (entry.was_there, entry.is_there) {
+                (false, false) => {}
+                (true, false) => changes.deletes.push(index),
+                (false, true) => changes.inserts.push(index),
+                (true, true) => {
+                    if self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
+                        changes.deletes.push(index);
+                        changes.inserts.push(index);
+                    } else {
+                        changes.updates.push(index);
+                    }
+                }
+            }
+            if self.phantom.is_some() && entry.is_there {
+                let value = self.auto_increment_of(plan, entry, &mut spans)?;
+                highest_inserted = highest_inserted.max(value.unwrap_or(0));
+            }
+        }
+        // Stable: within a shape, the order stays that of the key.
+        changes.updates.sort_by_key(|&index| self.entries[index as usize].shape);
+        changes.inserts.sort_by_key(|&index| self.entries[index as usize].shape);
+        changes.phantom = self.phantom.as_ref().filter(|phantom| phantom.value > highest_inserted);
+        Ok(changes)
+    }
+
+    fn moves_unique_values(
+        &self,
+        plan: &FoldPlan,
+        entry: &Entry,
+        spans: &mut [Span],
+        witness: &mut Vec<u8>,
+    ) -> Result<bool> {
+        if entry.is_replaced {
+            return Ok(true);
+        }
+        // Partial images that move unique values are noted as replaced, or are not folded.
+        if entry.shape != FULL {
+            return Ok(false);
+        }
+        if self.plan.definition.has_hidden_unique_key {
+            return Ok(true);
+        }
+        if !plan.has_witness() {
+            return Ok(false);
+        }
+        let image = self.image_of(entry);
+        plan.walk.measure(image, spans)?;
+        plan.witness(image, spans, witness);
+        Ok(self.witness_of(entry) != witness.as_slice())
+    }
+}
+
+impl<'a> NetChanges<'a> {
+    /// Number of net row changes; an update that became a delete and an insert counts twice.
+    pub fn len(&self) -> usize {
+        self.deletes.len() + self.updates.len() + self.inserts.len() + if self.phantom.is_some() { 2 } else { 0 }
+    }
+
+    /// True if nothing is left to do.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The changes, in the order in which they are to be applied.
+    pub fn iter(&self) -> impl Iterator<Item = NetChange<'a>> + '_ {
+        let fold = self.fold;
+        let entry = move |&index: &u32| &fold.entries[index as usize];
+        let deletes = self.deletes.iter().map(entry).map(|entry| NetChange::Delete { locator: fold.locator_of(entry) });
+        let phantom = self.phantom.iter().flat_map(|phantom| {
+            let insert = NetChange::Insert { image: &phantom.image, shape: phantom.shape };
+            [insert, NetChange::Delete { locator: &phantom.locator }]
+        });
+        let updates = self.updates.iter().map(entry).map(|entry| NetChange::Update {
+            locator: fold.locator_of(entry),
+            image: fold.image_of(entry),
+            shape: entry.shape,
+        });
+        let inserts = self
+            .inserts
+            .iter()
+            .map(entry)
+            .map(|entry| NetChange::Insert { image: fold.image_of(entry), shape: entry.shape });
+        deletes.chain(phantom).chain(updates).chain(inserts)
+    }
+}

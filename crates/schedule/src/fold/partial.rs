@@ -1,0 +1,363 @@
+//! Folding of partial images: a source with `binlog_row_image=MINIMAL` or `NOBLOB` logs of a row only some columns.
+//!
+//! What is known of a row is laid over column by column: an update's after-image covers what was known, and the other columns
+//! stay. The image that is kept of a row holds
+//! - for a row that came: the columns that the insert and later updates named; the replica fills in the defaults of the others,
+//!   as it would for the insert itself;
+//! - for a row that was there: the columns that updates named; the others stay what they are on the replica.
+//!
+//! The *shape* of an image is the set of its columns. A fold keeps few shapes; rows of one shape share an event.
+//!
+//! Of a row that was there, a partial image is not enough to insert it. So an update that changes the row key or moves a unique
+//! value is folded only if the whole row is known, from a full image before it; otherwise it is applied in order
+//! ([`Verdict::Ordered`]). Whether a column of a unique key moves is told by comparing it with the before-image or with what is
+//! kept; what cannot be told is taken for a move.
+
+use std::sync::Arc;
+
+use spate_binlog::encode::ColumnBitmap;
+use spate_binlog::table_map::bit_is_set;
+use spate_binlog::{ImagePlan, RowsKind, Span, TableMap};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Entry, Scratch, TableFold, Verdict};
+use crate::Result;
+use crate::plan::{FoldPlan, TablePlan};
+
+/// Number of a shape within a fold.
+pub type ShapeNumber = u8;
+
+/// The shape of full images.
+pub const FULL: ShapeNumber = 0;
+
+/// Shapes in one fold: each is an event more in every chunk. Applications have few statements for a table, and so few sets of
+/// columns; where they have more, the segment is cut.
+const SHAPES_MAX: usize = 32;
+
+/// The shapes that a fold has met. Empty as long as all images are full.
+#[derive(Debug, Default)]
+pub(super) struct Shapes(Vec<Arc<Shape>>);
+
+/// A set of columns, and how to walk images of it.
+#[derive(Debug)]
+struct Shape {
+    columns: ColumnBitmap,
+    /// Tracks all columns that are present.
+    walk: ImagePlan,
+    /// For each column of the table, which of the present ones it is.
+    position: Vec<Option<u16>>,
+}
+
+/// An image with the spans of all columns that it holds.
+struct Image<'a> {
+    shape: Arc<Shape>,
+    bytes: &'a [u8],
+    spans: Vec<Span>,
+}
+
+impl Shapes {
+    /// The number of a shape, new or not; `None` if there would be too many.
+    fn number(&mut self, map: &TableMap, columns: &[u8]) -> Result<Option<ShapeNumber>> {
+        let count = map.columns.len();
+        if self.0.is_empty() {
+            self.0.push(Arc::new(Shape::new(map, ColumnBitmap::all(count))?));
+        }
+        let used = |bits: &[u8], index| bit_is_set(bits, index);
+        let is_same =
+            |shape: &Arc<Shape>| (0..count).all(|index| used(&shape.columns.bits, index) == used(columns, index));
+        let known = self.0.iter().position(|shape| shape.columns.bits == columns || is_same(shape));
+        let number = match known {
+            Some(number) => number,
+            None if self.0.len() >= SHAPES_MAX => return Ok(None),
+            None => {
+                self.0.push(Arc::new(Shape::new(map, ColumnBitmap { count, bits: columns.to_vec() })?));
+                self.0.len() - 1
+            }
+        };
+        Ok(ShapeNumber::try_from(number).ok())
+    }
+
+    fn get(&self, number: ShapeNumber) -> &Arc<Shape> {
+        &self.0[usize::from(number)]
+    }
+}
+
+impl Shape {
+    fn new(map: &TableMap, columns: ColumnBitmap) -> Result<Shape> {
+        let present: Vec<usize> = (0..columns.count).filter(|&index| bit_is_set(&columns.bits, index)).collect();
+        let mut position = vec![None; columns.count];
+        for (place, &column) in present.iter().enumerate() {
+            position[column] = Some(place as u16);
+        }
+        Ok(Shape { walk: ImagePlan::new(map, &columns.bits, &present)?, columns, position })
+    }
+
+    fn has(&self, column: usize) -> bool {
+        self.position.get(column).is_some_and(Option::is_some)
+    }
+
+    fn has_all(&self, columns: &[usize]) -> bool {
+        columns.iter().all(|&column| self.has(column))
+    }
+}
+
+impl<'a> Image<'a> {
+    /// The image at the start of `bytes`.
+    fn read(shape: &Arc<Shape>, bytes: &'a [u8]) -> Result<Image<'a>> {
+        let mut spans = vec![Span::default(); shape.walk.tracked_count()];
+        let length = shape.walk.measure(bytes, &mut spans)?;
+        Ok(Image { shape: Arc::clone(shape), bytes: &bytes[..length], spans })
+    }
+
+    fn span(&self, column: usize) -> Option<Span> {
+        let place = (*self.shape.position.get(column)?)?;
+        Some(self.spans[usize::from(place)])
+    }
+
+    /// Whether the column is NULL, and its bytes; `None` if the image does not hold it.
+    fn field(&self, column: usize) -> Option<(bool, &[u8])> {
+        self.span(column).map(|span| (span.is_null, span.field(self.bytes)))
+    }
+
+    /// The spans in the slots of a plan; those of columns that the image does not hold are empty.
+    fn slots(&self, plan: &FoldPlan) -> Vec<Span> {
+        plan.tracked.iter().map(|&column| self.span(column).unwrap_or_default()).collect()
+    }
+}
+
+/// `over` laid over `base`: an image that holds the columns of both.
+fn overlay(count: usize, base: Option<&Image<'_>>, over: &Image<'_>) -> (Vec<u8>, Vec<u8>) {
+    let holds = |column| over.shape.has(column) || base.is_some_and(|base| base.shape.has(column));
+    let columns: Vec<usize> = (0..count).filter(|&column| holds(column)).collect();
+    let mut image = vec![0; columns.len().div_ceil(8)];
+    for (place, &column) in columns.iter().enumerate() {
+        let field = over.field(column).or_else(|| base.and_then(|base| base.field(column)));
+        match field {
+            Some((false, bytes)) => image.extend_from_slice(bytes),
+            _ => image[place / 8] |= 1 << (place % 8),
+        }
+    }
+    (ColumnBitmap::only(count, &columns).bits, image)
+}
+
+impl TableFold {
+    /// Folds the row change at the start of `images`, which hold the columns set in `columns`, and for the after-images of
+    /// updates in `columns_after`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Binlog`] if the images cannot be measured.
+    pub fn take_partial(
+        &mut self,
+        kind: RowsKind,
+        columns: &[u8],
+        columns_after: &[u8],
+        images: &[u8],
+    ) -> Result<Verdict> {
+        let plan = Arc::clone(&self.plan);
+        let Some(fold) = plan.images.as_ref() else { return Ok(Verdict::Ordered) };
+        let Some(first) = self.shapes.number(&plan.map, columns)? else { return Ok(Verdict::Cut) };
+        let shape = Arc::clone(self.shapes.get(first));
+        if !shape.has_all(&plan.definition.row_key) {
+            return Ok(Verdict::Ordered);
+        }
+        let image = Image::read(&shape, images)?;
+        let mut length = image.bytes.len();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let verdict = match kind {
+            RowsKind::Insert => self.insert_partial(fold, &image, first, &mut scratch),
+            RowsKind::Delete => self.delete_partial(fold, &image, &mut scratch),
+            RowsKind::Update => match self.shapes.number(&plan.map, columns_after) {
+                Ok(None) => Ok(Verdict::Cut),
+                Ok(Some(after)) => {
+                    let shape = Arc::clone(self.shapes.get(after));
+                    Image::read(&shape, &images[length..]).and_then(|after| {
+                        length += after.bytes.len();
+                        self.update_partial(&plan, fold, &image, &after, &mut scratch)
+                    })
+                }
+                Err(error) => Err(error),
+            },
+        };
+        self.scratch = scratch;
+        Ok(match verdict? {
+            Verdict::Folded(_) => Verdict::Folded(length),
+            other => other,
+        })
+    }
+
+    /// The columns of images of a shape; `None` for full images, if no other was met.
+    pub(crate) fn columns_of(&self, shape: ShapeNumber) -> Option<&ColumnBitmap> {
+        self.shapes.0.get(usize::from(shape)).map(|shape| &shape.columns)
+    }
+
+    fn insert_partial(
+        &mut self,
+        plan: &FoldPlan,
+        image: &Image<'_>,
+        shape: ShapeNumber,
+        scratch: &mut Scratch,
+    ) -> Result<Verdict> {
+        if self.lacks_auto_increment(plan, &image.shape) {
+            return Ok(Verdict::Ordered);
+        }
+        let slots = image.slots(plan);
+        plan.locator(image.bytes, &slots, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        let Some(index) = self.find(hash, &scratch.locator) else {
+            scratch.witness.clear();
+            self.add(hash, plan.sort_prefix(image.bytes, &slots), scratch, Some(image.bytes), false, shape);
+            return Ok(Verdict::Folded(0));
+        };
+        let entry = self.entries[index];
+        if entry.is_there || entry.was_there && !self.note_move(plan.has_witness()) {
+            return Ok(Verdict::Cut);
+        }
+        self.replace_image(index, image.bytes, shape);
+        // Columns that the insert does not name get their defaults, not what they were.
+        self.entries[index].is_replaced |= entry.was_there && shape != FULL;
+        Ok(Verdict::Folded(0))
+    }
+
+    fn delete_partial(&mut self, plan: &FoldPlan, image: &Image<'_>, scratch: &mut Scratch) -> Result<Verdict> {
+        let slots = image.slots(plan);
+        plan.locator(image.bytes, &slots, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        match self.find(hash, &scratch.locator) {
+            Some(index) if !self.entries[index].is_there => return Ok(Verdict::Cut),
+            Some(index) => {
+                if !self.entries[index].was_there && !self.remember_kept(plan, index, &scratch.locator)? {
+                    return Ok(Verdict::Cut);
+                }
+                self.entries[index].is_there = false;
+            }
+            None => {
+                self.first_witness(plan, image, &slots, &mut scratch.witness);
+                self.add(hash, plan.sort_prefix(image.bytes, &slots), scratch, None, true, FULL);
+            }
+        }
+        Ok(Verdict::Folded(0))
+    }
+
+    fn update_partial(
+        &mut self,
+        table: &TablePlan,
+        plan: &FoldPlan,
+        before: &Image<'_>,
+        after: &Image<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Verdict> {
+        let slots = before.slots(plan);
+        plan.locator(before.bytes, &slots, &mut scratch.locator);
+        let hash = xxh3_64(&scratch.locator);
+        let found = self.find(hash, &scratch.locator);
+        let entry = found.map(|index| self.entries[index]);
+        if entry.is_some_and(|entry| !entry.is_there) {
+            return Ok(Verdict::Cut);
+        }
+        let kept_bytes = entry.map(|entry| self.image_of(&entry).to_vec());
+        let kept = match (&entry, &kept_bytes) {
+            (Some(entry), Some(bytes)) => Some(Image::read(self.shapes.get(entry.shape), bytes)?),
+            _ => None,
+        };
+        let is_whole = before.shape.has_all(&(0..table.map.columns.len()).collect::<Vec<_>>());
+        let base = if is_whole { Some(before) } else { kept.as_ref() };
+        let (columns, image) = overlay(table.map.columns.len(), base, after);
+        let Some(shape) = self.shapes.number(&table.map, &columns)? else { return Ok(Verdict::Cut) };
+
+        let is_same = |column: usize| {
+            let new = after.field(column);
+            new.is_none() || before.field(column).or_else(|| kept.as_ref()?.field(column)) == new
+        };
+        let moves_key = !table.definition.row_key.iter().all(|&column| is_same(column));
+        let moves_unique = table.definition.has_hidden_unique_key
+            || !plan.witness_slots.iter().all(|&slot| is_same(plan.tracked[slot]));
+        let may_be_inserted = shape == FULL || entry.is_some_and(|entry| !entry.was_there || entry.is_replaced);
+        if (moves_key || moves_unique) && !may_be_inserted {
+            return Ok(Verdict::Ordered);
+        }
+        if !self.note_move(moves_unique || moves_key && plan.has_witness()) {
+            return Ok(Verdict::Cut);
+        }
+        if moves_key {
+            let image = Image::read(&Arc::clone(self.shapes.get(shape)), &image)?;
+            return self.move_partial(plan, before, &image, shape, scratch);
+        }
+        let index = match found {
+            Some(index) => {
+                self.replace_image(index, &image, shape);
+                index
+            }
+            None => {
+                self.first_witness(plan, before, &slots, &mut scratch.witness);
+                self.add(hash, plan.sort_prefix(before.bytes, &slots), scratch, Some(&image), true, shape);
+                self.entries.len() - 1
+            }
+        };
+        self.entries[index].is_replaced |= moves_unique && self.entries[index].was_there;
+        Ok(Verdict::Folded(0))
+    }
+
+    /// An update that changes the row key: a delete and an insert, both or neither.
+    fn move_partial(
+        &mut self,
+        plan: &FoldPlan,
+        before: &Image<'_>,
+        image: &Image<'_>,
+        shape: ShapeNumber,
+        scratch: &mut Scratch,
+    ) -> Result<Verdict> {
+        plan.locator(image.bytes, &image.slots(plan), &mut scratch.locator);
+        let target = self.find(xxh3_64(&scratch.locator), &scratch.locator);
+        if target.is_some_and(|index| self.entries[index].is_there) || self.lacks_auto_increment(plan, &image.shape) {
+            return Ok(Verdict::Cut);
+        }
+        match self.delete_partial(plan, before, scratch)? {
+            Verdict::Folded(_) => self.insert_partial(plan, image, shape, scratch),
+            other => Ok(other),
+        }
+    }
+
+    /// Notes that unique values move, if they do; false if a phantom could collide with them.
+    fn note_move(&mut self, moves: bool) -> bool {
+        if moves && self.phantom.is_some() {
+            return false;
+        }
+        self.has_moved_unique_values |= moves;
+        true
+    }
+
+    /// Writes the witness of a row that is met for the first time. If the image does not tell it, it is empty, which no witness
+    /// of a full image equals: a full image then becomes a delete and an insert.
+    fn first_witness(&self, plan: &FoldPlan, image: &Image<'_>, slots: &[Span], witness: &mut Vec<u8>) {
+        witness.clear();
+        if plan.witness_slots.iter().all(|&slot| image.shape.has(plan.tracked[slot])) {
+            plan.witness(image.bytes, slots, witness);
+        }
+    }
+
+    /// Remembers the row that is kept at `index`, which came and goes, as a phantom; false if it could collide.
+    fn remember_kept(&mut self, plan: &FoldPlan, index: usize, locator: &[u8]) -> Result<bool> {
+        let entry = self.entries[index];
+        let bytes = self.image_of(&entry).to_vec();
+        let image = Image::read(self.shapes.get(entry.shape), &bytes)?;
+        let value = plan.auto_increment(&bytes, &image.slots(plan));
+        Ok(self.remember_phantom(value, locator, &bytes, entry.shape))
+    }
+
+    /// An insert that does not say its AUTO_INCREMENT value, which the replica would count on its own.
+    fn lacks_auto_increment(&self, plan: &FoldPlan, shape: &Shape) -> bool {
+        plan.auto_increment.is_some_and(|(slot, ..)| !shape.has(plan.tracked[slot]))
+    }
+
+    /// The AUTO_INCREMENT value in an entry's image, if the image says it.
+    pub(super) fn auto_increment_of(&self, plan: &FoldPlan, entry: &Entry, spans: &mut [Span]) -> Result<Option<u64>> {
+        let image = self.image_of(entry);
+        if entry.shape == FULL {
+            plan.walk.measure(image, spans)?;
+            return Ok(plan.auto_increment(image, spans));
+        }
+        let image = Image::read(self.shapes.get(entry.shape), image)?;
+        let is_said = !self.lacks_auto_increment(plan, &image.shape);
+        Ok(if is_said { plan.auto_increment(image.bytes, &image.slots(plan)) } else { None })
+    }
+}

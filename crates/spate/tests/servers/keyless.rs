@@ -1,0 +1,196 @@
+//! Tables without a key: what a batch does to them is exact, copy by copy, whatever the types, and takes one pass.
+
+use crate::support::{Server, Site, wait_until};
+
+/// Every column type, in tables with the primary key `id`.
+const TYPES: &str = include_str!("../../../binlog/tests/sql/types.sql");
+
+const TABLES: [&str; 11] = [
+    "integers",
+    "decimals",
+    "floats",
+    "temporals",
+    "instants",
+    "strings",
+    "blobs",
+    "compresseds",
+    "choices",
+    "bits",
+    "specials",
+];
+
+/// DELETE statements that the server has executed; replayed row events are none.
+fn deletes(server: &Server) -> u64 {
+    let row = server.sql("SHOW GLOBAL STATUS LIKE 'Com_delete'");
+    row.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn catch_up_at_once(site: &Site, options: &[&str]) {
+    let ended = site.catch_up(options);
+    assert!(!ended.output.contains("one by one"), "{}", ended.output);
+    site.assert_identical();
+}
+
+/// Copies of all tables of types, without their keys, 30 copies of each row.
+fn with_all_types(site: &Site) {
+    site.source.sql(TYPES);
+    let mut sql = String::from("SET sql_mode='ALLOW_INVALID_DATES', time_zone='+00:00'; CREATE DATABASE k; USE k;");
+    for table in TABLES {
+        sql += &format!(
+            "CREATE TABLE {table} LIKE types.{table}; ALTER TABLE {table} DROP PRIMARY KEY, MODIFY id INT NULL; \
+             INSERT INTO {table} SELECT {table}.* FROM types.{table} JOIN mysql.seq_1_to_30; \
+             INSERT INTO {table} (id) VALUES (NULL), (NULL), (NULL);"
+        );
+    }
+    sql += "CREATE TABLE generateds LIKE types.generateds; ALTER TABLE generateds DROP PRIMARY KEY; \
+            INSERT INTO generateds (id, a, hidden, w) SELECT id, a, hidden, w FROM types.generateds JOIN mysql.seq_1_to_30;";
+    site.source.sql(&sql);
+}
+
+#[test]
+fn all_types_and_many_copies() {
+    let site = Site::new(&["--default-time-zone=+03:00"], &["--default-time-zone=-05:00"]);
+    with_all_types(&site);
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    for table in TABLES.iter().chain(&["generateds"]) {
+        let before = deletes(&site.replica);
+        site.source.sql(&format!(
+            "USE k; DELETE FROM {table} LIMIT 43; UPDATE {table} SET id = id + 1000 WHERE id % 2 = 0 LIMIT 17; \
+             DELETE FROM {table} WHERE id IS NULL LIMIT 2; INSERT INTO {table} (id) VALUES (1), (1), (5);"
+        ));
+        catch_up_at_once(&site, &[]);
+        // The bytes of compressed columns differ from server to server: only rows are replayed.
+        let is_swept = deletes(&site.replica) > before;
+        assert_eq!(is_swept, *table != "compresseds", "{table}");
+        site.source.sql(&format!("DELETE FROM k.{table}"));
+        catch_up_at_once(&site, &[]);
+        assert_eq!(site.replica.sql(&format!("SELECT COUNT(*) FROM k.{table}")), "0");
+    }
+}
+
+#[test]
+fn strings_that_collations_hold_equal_are_different_rows() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE k; USE k; CREATE TABLE t (a VARCHAR(20), b CHAR(200), c TEXT) COLLATE utf8mb4_general_ci; \
+         INSERT INTO t SELECT ELT(seq % 4 + 1, 'a', 'A', 'ä', 'a '), ELT(seq % 2 + 1, 'b', 'B'), ELT(seq % 3 + 1, 'c', 'C ', 'ç') \
+         FROM mysql.seq_1_to_300;",
+    );
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    let before = deletes(&site.replica);
+    site.source.sql("DELETE FROM k.t WHERE BINARY a = 'A' OR BINARY c = 'c' LIMIT 90");
+    catch_up_at_once(&site, &[]);
+    assert_eq!(deletes(&site.replica), before + 1);
+    let exact = "SELECT HEX(a), HEX(b), HEX(c), COUNT(*) FROM k.t GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
+    assert_eq!(site.source.sql(exact), site.replica.sql(exact));
+}
+
+#[test]
+fn few_of_very_many_copies() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE k; CREATE TABLE k.t (a INT, b VARCHAR(10)); \
+         INSERT INTO k.t SELECT 7, 'same' FROM mysql.seq_1_to_30000; INSERT INTO k.t SELECT seq, 'own' FROM mysql.seq_1_to_300;",
+    );
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    site.source.sql("DELETE FROM k.t WHERE a = 7 LIMIT 500; DELETE FROM k.t WHERE b = 'own' AND a % 3 = 0");
+    catch_up_at_once(&site, &[]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*), SUM(a = 7) FROM k.t"), "29700\t29501");
+}
+
+#[test]
+fn unique_values_with_null_move() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE k; CREATE TABLE k.u (a INT NULL UNIQUE, b INT); \
+         INSERT INTO k.u SELECT IF(seq % 5 = 0, NULL, seq), seq FROM mysql.seq_1_to_1000;",
+    );
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    let changes = "UPDATE k.u SET a = a + 1000; UPDATE k.u SET a = 2001 - a; UPDATE k.u SET b = 1 WHERE a IS NULL; \
+                   INSERT INTO k.u VALUES (1001, 1); DELETE FROM k.u WHERE a IS NULL LIMIT 50;";
+    site.source.sql(&format!("BEGIN; {changes} COMMIT"));
+    catch_up_at_once(&site, &[]);
+}
+
+#[test]
+fn a_missing_row_is_named() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE k; CREATE TABLE k.t (a INT); INSERT INTO k.t SELECT seq FROM mysql.seq_1_to_300");
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    site.replica.sql("DELETE FROM k.t WHERE a = 150");
+    site.source.sql("DELETE FROM k.t WHERE a < 100");
+    let before = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql("DELETE FROM k.t WHERE a < 200");
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql("DELETE FROM k.t WHERE a < 250");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["k.t", &gtid, "missing on the replica", "one by one"]);
+    assert_eq!(site.checkpoint(), before, "{}", ended.output);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM k.t"), "200");
+}
+
+#[test]
+fn triggers_do_not_fire_and_cascades_happen() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE k; USE k; CREATE TABLE t (a INT); CREATE TABLE log (id INT AUTO_INCREMENT PRIMARY KEY, a INT); \
+         CREATE TRIGGER gone AFTER DELETE ON t FOR EACH ROW INSERT INTO log (a) VALUES (OLD.a); \
+         CREATE TABLE p (a INT, KEY (a)); \
+         CREATE TABLE c (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES p (a) ON DELETE CASCADE); \
+         INSERT INTO t SELECT seq FROM mysql.seq_1_to_200; INSERT INTO p SELECT seq FROM mysql.seq_1_to_200; \
+         INSERT INTO c SELECT seq, seq FROM mysql.seq_1_to_200;",
+    );
+    catch_up_at_once(&site, &["--start", "earliest"]);
+    let before = deletes(&site.replica);
+    site.source.sql("DELETE FROM k.t WHERE a < 120; DELETE FROM k.p WHERE a < 120");
+    assert_eq!(site.source.sql("SELECT COUNT(*) FROM k.log; SELECT COUNT(*) FROM k.c"), "119\n81");
+    catch_up_at_once(&site, &[]);
+    assert_eq!(deletes(&site.replica), before, "row events only");
+}
+
+#[test]
+fn a_table_without_a_key_is_named_once() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE k; CREATE TABLE k.t (a INT); CREATE TABLE k.keyed (a INT PRIMARY KEY)");
+    let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    for a in 0..3 {
+        site.source.sql(&format!("INSERT INTO k.t VALUES ({a}); INSERT INTO k.keyed VALUES ({a})"));
+        site.wait_applied();
+    }
+    let told =
+        site.status()["errors"].as_array().unwrap().iter().filter(|error| error.to_string().contains("k.t")).count();
+    assert_eq!(told, 1);
+    assert!(!site.status()["errors"].to_string().contains("k.keyed"));
+    assert!(running.terminate().status.success());
+}
+
+/// A native replica behind ours: what a sweep leaves in the binlog is the same change.
+#[test]
+fn a_replica_of_the_replica_is_identical_too() {
+    for format in ["ROW", "MIXED"] {
+        let format = format!("--binlog-format={format}");
+        let site = Site::new(&[], &["--log-bin=middle", "--log-slave-updates", &format]);
+        let below = Server::replica(&["--server-id=3"]);
+        let (port, account, password) =
+            (site.replica.port, crate::support::server::ACCOUNT, crate::support::server::PASSWORD);
+        below.sql(&format!(
+            "CHANGE MASTER TO master_host='127.0.0.1', master_port={port}, master_user='{account}', \
+             master_password='{password}', master_use_gtid=no, master_log_file='middle.000001', master_log_pos=4; \
+             START SLAVE"
+        ));
+        site.source.sql(
+            "CREATE DATABASE k; CREATE TABLE k.t (a INT, b DATETIME(6)); \
+             INSERT INTO k.t SELECT seq % 90, NOW(6) FROM mysql.seq_1_to_400",
+        );
+        catch_up_at_once(&site, &["--start", "earliest"]);
+        let before = deletes(&site.replica);
+        site.source.sql("DELETE FROM k.t WHERE a < 40 LIMIT 100; UPDATE k.t SET a = a + 1 WHERE a > 50");
+        catch_up_at_once(&site, &[]);
+        assert!(deletes(&site.replica) > before);
+        wait_until("the replica below", || {
+            below.try_sql("CHECKSUM TABLE k.t").is_ok_and(|sum| sum == site.source.sql("CHECKSUM TABLE k.t"))
+        });
+        let running = below.sql("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Slave_SQL'");
+        assert_eq!(running, "1", "{}", below.sql("SHOW SLAVE STATUS"));
+    }
+}
