@@ -14,6 +14,7 @@ use crate::race::{BacklogPlace, Race, RacePlan};
 use crate::sandbox_registry::{self, ServerRecord};
 use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
+use crate::torture::options::{self, TortureOptions};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
 use crate::{Result, demo, results, steady};
@@ -69,6 +70,9 @@ pub enum LabCommand {
     /// Measure the lag under a live load
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyOptions),
+    /// Compare Spate with the server's own replication under hostile statements and failures, drawn from a seed
+    #[command(after_help = options::EXAMPLES)]
+    Torture(TortureOptions),
     /// Show it all: a replica a minute behind, the race to catch up, the lag under a live load
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoOptions),
@@ -224,6 +228,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Sandbox { command } => sandbox(command),
         LabCommand::Race(options) => race(options),
         LabCommand::Steady(options) => steady(options),
+        LabCommand::Torture(options) => options.run(),
         LabCommand::Demo(options) => demo(options),
     }
 }

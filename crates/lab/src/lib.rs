@@ -9,6 +9,7 @@
 //! - [`contender`], [`native`], [`spate_program`]: who catches up;
 //! - [`race`], [`comparison`], [`results`]: the race, its proof and its outcome;
 //! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: all of it as a story;
+//! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
 //! - [`command`], [`screen`]: the command line, and what people see.
 //!
 //! Measuring and drawing are separate: every command can write its result as JSON.
@@ -35,6 +36,7 @@ pub mod server_options;
 pub mod spate_program;
 pub mod sql;
 pub mod steady;
+pub mod torture;
 pub mod version;
 pub mod workload;
 

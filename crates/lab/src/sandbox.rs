@@ -179,6 +179,20 @@ impl Sandbox {
         Ok(self.directory.clone())
     }
 
+    /// Kills the server, as a crash would, and starts it again in the same place: same port, same socket, its own data.
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::start`].
+    pub fn crash_and_restart(&mut self, options: &ServerOptions) -> Result<()> {
+        self.reap();
+        let _ = fs::remove_file(&self.socket);
+        let next = spawn(&self.binaries, &self.directory, &self.socket, self.port, options, self.lifetime)?;
+        // The old one is no more, and must not take the directory of the socket with it.
+        let mut old = std::mem::replace(self, next);
+        old.lifetime = Lifetime::Detached;
+        self.wait_until_ready()
+    }
+
     /// Stops the server cleanly and moves on with a copy of its data in `frozen`; the sandbox's own data stays.
     ///
     /// # Errors

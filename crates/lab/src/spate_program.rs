@@ -84,6 +84,22 @@ impl SpateProgram {
         })
     }
 
+    /// Runs the program at `path` instead of the one that is running.
+    #[must_use]
+    pub fn with_path(mut self, path: PathBuf) -> SpateProgram {
+        self.path = path;
+        self
+    }
+
+    /// The GTID position that a running `spate replicate` has applied, as `spate status` tells it; `None` if none answers.
+    pub fn applied_position(&self) -> Option<String> {
+        let mut command = self.command(&["status"]);
+        command.arg("--archive").arg(self.archive()).arg("--json");
+        let output = command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success())?;
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(report["applied"]["gtid"].as_str()?.to_owned())
+    }
+
     /// Fills the archive from `start` on, until nothing is left to fetch.
     ///
     /// # Errors
@@ -161,6 +177,11 @@ impl RunningSpate {
     /// The most memory seen so far.
     pub fn peak_resident_bytes(&self) -> u64 {
         self.sampler.as_ref().map_or(0, |sampler| sampler.peak_resident_bytes.load(Ordering::Relaxed))
+    }
+
+    /// The end of what it has printed so far.
+    pub fn output(&self) -> String {
+        tail_of(&self.output)
     }
 
     /// An error if it has ended although nobody stopped it.

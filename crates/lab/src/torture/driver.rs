@@ -1,0 +1,126 @@
+//! The client sessions of the source, all driven by one thread, statement by statement.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, LocalInfileHandler, OptsBuilder};
+
+use super::step::{Action, FILES, Step};
+use crate::{Error, Result};
+
+/// No statement waits for another session, so one that takes this long hangs; its connection is given up.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+
+/// What became of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was executed.
+    Done,
+    /// The server refused it, with this error number; nothing is wrong with that.
+    Failed(u16),
+    /// The connection is lost, and the session's state with it.
+    Lost,
+}
+
+/// The sessions.
+pub(super) struct Driver {
+    socket: PathBuf,
+    files: PathBuf,
+    connections: Vec<Option<Conn>>,
+}
+
+impl Driver {
+    pub(super) fn new(socket: &Path, files: &Path) -> Driver {
+        Driver { socket: socket.to_owned(), files: files.to_owned(), connections: Vec::new() }
+    }
+
+    /// Executes a step that is no failure.
+    ///
+    /// # Errors
+    /// [`Error::Sql`] if the source takes no connection, [`Error::File`].
+    pub(super) fn execute(&mut self, step: &Step) -> Result<Outcome> {
+        match &step.action {
+            Action::Reconnect => {
+                self.disconnect(step.session);
+                Ok(Outcome::Lost)
+            }
+            Action::Failure(_) => Ok(Outcome::Done),
+            Action::Sql(sql) => self.run(step.session, sql),
+            Action::Load { sql, file, content } => {
+                let path = self.files.join(file);
+                fs::write(&path, content).map_err(Error::file("write", &path))?;
+                self.run(step.session, sql)
+            }
+        }
+    }
+
+    /// Ends all sessions, and waits until the source has forgotten them: it logs the end of their temporary tables.
+    pub(super) fn disconnect_all(&mut self) {
+        (0..self.connections.len()).for_each(|session| self.disconnect(session));
+    }
+
+    /// Forgets all connections: the server is gone.
+    pub(super) fn lose_all(&mut self) {
+        self.connections.clear();
+    }
+
+    fn disconnect(&mut self, session: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(session).map(Option::take) else { return };
+        // The server ends a session some time after its connection. What comes next must come after that.
+        let id = connection.connection_id();
+        drop(connection);
+        let Ok(mut observer) = connect(&self.socket, &self.files) else { return };
+        let gone = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
+        let deadline = std::time::Instant::now() + STATEMENT_LIMIT;
+        while observer.query_first::<u64, _>(&gone).is_ok_and(|count| count != Some(0))
+            && std::time::Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn run(&mut self, session: usize, sql: &str) -> Result<Outcome> {
+        if self.connections.len() <= session {
+            self.connections.resize_with(session + 1, || None);
+        }
+        let sql = sql.replace(FILES, &self.files.display().to_string());
+        let connection = match &mut self.connections[session] {
+            Some(connection) => connection,
+            empty => empty.insert(connect(&self.socket, &self.files)?),
+        };
+        match connection.query_drop(&sql) {
+            Ok(()) => Ok(Outcome::Done),
+            Err(mysql::Error::MySqlError(error)) => Ok(Outcome::Failed(error.code)),
+            Err(_) => {
+                self.connections[session] = None;
+                Ok(Outcome::Lost)
+            }
+        }
+    }
+}
+
+fn connect(socket: &Path, files: &Path) -> Result<Conn> {
+    let files = files.to_owned();
+    let give = move |name: &[u8], stream: &mut mysql::LocalInfile<'_>| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        // The name comes from the server: only what is in our directory is given.
+        let name = Path::new(&name).file_name().unwrap_or_default();
+        stream.write_all(&fs::read(files.join(name))?)
+    };
+    let options = OptsBuilder::new()
+        .user(Some("root"))
+        .socket(socket.to_str())
+        .ip_or_hostname(Some("localhost"))
+        .prefer_socket(true)
+        .stmt_cache_size(0)
+        .read_timeout(Some(STATEMENT_LIMIT))
+        .local_infile_handler(Some(LocalInfileHandler::new(give)));
+    Conn::new(options).map_err(|source| Error::Sql {
+        server: "server 'source'".to_owned(),
+        statement: format!("connect to {}", socket.display()),
+        source: Box::new(source),
+    })
+}

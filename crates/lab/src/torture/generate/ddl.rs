@@ -1,0 +1,200 @@
+//! Changes of definitions.
+
+use super::super::feature::Feature;
+use super::super::world::{Column, Table};
+use super::tables::parent_key;
+use super::types::{self, Use};
+use super::{Generator, values};
+use crate::sql::quote;
+
+impl Generator {
+    /// Anything but CREATE TABLE.
+    pub(super) fn definition(&mut self) -> Option<String> {
+        match self.random.below(20) {
+            0..=10 => self.alter(),
+            11 => self.rename(),
+            12 | 13 => Some(format!("DROP TABLE IF EXISTS {}", self.table()?.quoted())),
+            14 | 15 => Some(format!("TRUNCATE TABLE {}", self.table()?.quoted())),
+            16 => self.index(),
+            17 => self.schema_definition(),
+            18 => Some(format!("OPTIMIZE TABLE {}", self.table()?.quoted())),
+            _ => Some(format!("ANALYZE TABLE {}", self.table()?.quoted())),
+        }
+    }
+
+    fn alter(&mut self) -> Option<String> {
+        let table = self.table()?;
+        let mut clauses = vec![self.clause(&table)?];
+        if self.random.chance(20) {
+            clauses.extend(self.clause(&table));
+        }
+        if self.random.chance(25) {
+            clauses.push(
+                self.random
+                    .word(&["ALGORITHM=COPY", "ALGORITHM=INPLACE", "ALGORITHM=INSTANT", "ALGORITHM=NOCOPY", "LOCK=SHARED", "LOCK=NONE"])
+                    .to_owned(),
+            );
+        }
+        let verb = self.random.word(&["ALTER TABLE", "ALTER TABLE", "ALTER ONLINE TABLE", "/* why */ alter table"]);
+        Some(format!("{verb} {} {}", table.quoted(), clauses.join(", ")))
+    }
+
+    fn clause(&mut self, table: &Table) -> Option<String> {
+        let column = self.random.pick(&table.columns)?.clone();
+        let name = quote(&column.name);
+        Some(match self.random.below(22) {
+            0..=3 => {
+                let suffix = self.counter();
+                let definition = self.payload_column(&suffix);
+                let exists = self.random.word(&["", "", "IF NOT EXISTS "]);
+                format!("ADD COLUMN {exists}{definition}{}", self.place(table))
+            }
+            4 | 5 => format!("DROP COLUMN {name}"),
+            6 => format!("RENAME COLUMN {name} TO `{}{}`", first_letter(&column), self.counter()),
+            7 | 8 => {
+                // The type stays or grows, so that the column's values fit in.
+                let kind = match column.data_type.as_str() {
+                    "int" | "smallint" | "tinyint" => "BIGINT".to_owned(),
+                    "varchar" => format!("VARCHAR(300) {}", types::collation(&mut self.random, &self.collations)),
+                    _ => column.column_type.clone(),
+                };
+                let null = if column.is_nullable { "" } else { " NOT NULL" };
+                format!("MODIFY COLUMN {name} {kind}{null}{}", self.place(table))
+            }
+            9 => {
+                let (_, kind) = self.draw_type(Use::Payload);
+                format!("CHANGE COLUMN {name} {name} {kind}")
+            }
+            10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "UNIQUE INDEX", "INDEX IF NOT EXISTS `n1`"])),
+            11 => format!("DROP INDEX {}", quote(&self.random.pick(&table.keys)?.name)),
+            12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
+            12 => format!("ADD PRIMARY KEY ({name})"),
+            13 => format!("CONVERT TO {}", types::collation(&mut self.random, &self.collations)),
+            14 => format!("DEFAULT {}", types::collation(&mut self.random, &self.collations)),
+            15 if self.has(Feature::Engines) => {
+                format!("ENGINE={}", self.random.word(&["InnoDB", "MyISAM", "Aria", "MEMORY", "InnoDB"]))
+            }
+            15 => self.random.word(&["FORCE", "ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ENGINE=InnoDB"]).to_owned(),
+            16 => format!("AUTO_INCREMENT={}", self.random.below(200)),
+            17 => format!("ALTER COLUMN {name} SET DEFAULT {}", values::constant(&mut self.random, &column)),
+            18 => format!("ALTER COLUMN {name} DROP DEFAULT"),
+            19 => self.random.word(&["ADD CONSTRAINT `c2` CHECK (1 = 1)", "DROP CONSTRAINT IF EXISTS `c1`", "COMMENT='new'"]).to_owned(),
+            _ => self.special_clause(table)?,
+        })
+    }
+
+    /// What only tables of some kind have.
+    fn special_clause(&mut self, table: &Table) -> Option<String> {
+        match self.random.below(4) {
+            0 if self.has(Feature::ForeignKeys) => self.foreign_key_clause(table),
+            1 if self.has(Feature::SystemVersioning) => {
+                Some(if table.is_versioned { "DROP SYSTEM VERSIONING" } else { "ADD SYSTEM VERSIONING" }.to_owned())
+            }
+            2 | 3 if self.has(Feature::Partitions) => self.partition_alteration(table),
+            _ => Some("COMMENT='other'".to_owned()),
+        }
+    }
+
+    fn foreign_key_clause(&mut self, table: &Table) -> Option<String> {
+        if let Some(name) = self.random.pick(&table.foreign_keys)
+            && self.random.chance(40)
+        {
+            return Some(format!("DROP FOREIGN KEY {}", quote(name)));
+        }
+        let parents: Vec<(String, String, String)> = self.world.tables.iter().filter_map(parent_key).collect();
+        let (parent, key, kind) = self.random.pick(&parents)?.clone();
+        let columns: Vec<&Column> = table.columns.iter().filter(|column| column.column_type == kind).collect();
+        let column = quote(&self.random.pick(&columns)?.name);
+        let actions = self.foreign_key_actions();
+        Some(format!("ADD FOREIGN KEY ({column}) REFERENCES {parent} ({key}){actions}"))
+    }
+
+    fn partition_alteration(&mut self, table: &Table) -> Option<String> {
+        if !table.is_partitioned {
+            let column = table.integer_key()?.name.clone();
+            return Some(self.partition_clause(Some(&column)).trim().to_owned());
+        }
+        let partition = quote(self.random.pick(&table.partitions)?);
+        let method = table.partition_method.as_str();
+        Some(match self.random.below(7) {
+            0 => "REMOVE PARTITIONING".to_owned(),
+            1 | 2 => format!("TRUNCATE PARTITION {partition}"),
+            3 if method.starts_with("RANGE") || method.starts_with("LIST") => format!("DROP PARTITION {partition}"),
+            3 => "COALESCE PARTITION 1".to_owned(),
+            4 if method == "RANGE" => {
+                let bound = 50 + 10 * self.random.below(20);
+                format!("ADD PARTITION (PARTITION px{bound} VALUES LESS THAN ({bound}))")
+            }
+            4 => "ADD PARTITION PARTITIONS 1".to_owned(),
+            5 => {
+                let others: Vec<&Table> =
+                    self.world.tables.iter().filter(|other| same_columns(other, table) && !other.is_partitioned).collect();
+                format!("EXCHANGE PARTITION {partition} WITH TABLE {}", self.random.pick(&others)?.quoted())
+            }
+            _ => format!("REBUILD PARTITION {partition}"),
+        })
+    }
+
+    /// A table as another, without its partitions: for EXCHANGE PARTITION.
+    pub(super) fn exchange_twin(&mut self) -> Option<Vec<String>> {
+        let partitioned: Vec<&Table> = self.world.tables.iter().filter(|table| table.is_partitioned).collect();
+        let like = self.random.pick(&partitioned)?.quoted();
+        let new = self.new_table_name()?;
+        Some(vec![format!("CREATE TABLE {new} LIKE {like}"), format!("ALTER TABLE {new} REMOVE PARTITIONING")])
+    }
+
+    fn rename(&mut self) -> Option<String> {
+        let (first, second) = (self.table()?.quoted(), self.table()?.quoted());
+        let schema = self.schema()?;
+        let between = format!("{}.`between`", quote(&schema));
+        if first != second && self.random.chance(40) {
+            return Some(format!("RENAME TABLE {first} TO {between}, {second} TO {first}, {between} TO {second}"));
+        }
+        let new = self.new_table_name()?;
+        Some(match self.random.below(2) {
+            0 => format!("RENAME TABLE {first} TO {new}"),
+            _ => format!("ALTER TABLE {first} RENAME TO {new}"),
+        })
+    }
+
+    fn index(&mut self) -> Option<String> {
+        let table = self.table()?;
+        if let Some(key) = self.random.pick(&table.keys)
+            && self.random.chance(40)
+        {
+            return Some(format!("DROP INDEX {} ON {}", quote(&key.name), table.quoted()));
+        }
+        let column = quote(&self.random.pick(&table.columns)?.name);
+        let kind = self.random.word(&["INDEX", "UNIQUE INDEX", "OR REPLACE INDEX"]);
+        Some(format!("CREATE {kind} `i{}` ON {} ({column})", self.random.below(4), table.quoted()))
+    }
+
+    fn schema_definition(&mut self) -> Option<String> {
+        let schema = quote(&self.schema()?);
+        Some(match self.random.below(4) {
+            0 => format!("ALTER DATABASE {schema} {}", types::collation(&mut self.random, &self.collations)),
+            1 => format!("CREATE DATABASE IF NOT EXISTS {schema}"),
+            2 => "CREATE DATABASE IF NOT EXISTS `passing` CHARACTER SET latin1".to_owned(),
+            _ => "DROP DATABASE IF EXISTS `passing`".to_owned(),
+        })
+    }
+
+    fn place(&mut self, table: &Table) -> String {
+        match self.random.below(5) {
+            0 => " FIRST".to_owned(),
+            1 => self.random.pick(&table.columns).map(|column| format!(" AFTER {}", quote(&column.name))).unwrap_or_default(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The letter that tells the column's kind.
+fn first_letter(column: &Column) -> char {
+    column.name.chars().next().filter(char::is_ascii_alphabetic).unwrap_or('r')
+}
+
+fn same_columns(one: &Table, other: &Table) -> bool {
+    one.columns.len() == other.columns.len()
+        && one.engine == other.engine
+        && one.columns.iter().zip(&other.columns).all(|(a, b)| a.name == b.name && a.column_type == b.column_type)
+}

@@ -1,0 +1,151 @@
+//! The torture: hostile statements, drawn from a seed, on a source that two replicas follow: one by the server's own
+//! replication, which is the oracle, one by Spate. In the end both must hold the same.
+//!
+//! - [`feature`], [`settings`]: what a seed may use, and what it decides before the first statement;
+//! - `generate`, `world`: the statements, made for what exists on the source;
+//! - `driver`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
+//! - `servers`, `position`: the three servers;
+//! - [`picture`], [`judge`]: what a server holds, and whether two hold the same;
+//! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
+
+mod driver;
+pub mod feature;
+mod generate;
+pub mod judge;
+pub mod options;
+pub mod picture;
+mod position;
+mod random;
+pub mod report;
+mod servers;
+pub mod settings;
+mod shrink;
+pub mod step;
+mod trial;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::home::{self, LabHome};
+use crate::screen::Screen;
+use crate::version::ServerBinaries;
+use feature::FeatureSet;
+use report::SeedResult;
+use servers::Template;
+use settings::{Failures, Format, Settings};
+use step::Step;
+use trial::{Ground, Script, TrialResult};
+
+/// What is to be tortured, and how long.
+#[derive(Debug, Clone)]
+pub struct TorturePlan {
+    /// What may be used.
+    pub features: FeatureSet,
+    /// False: each seed uses all of these features, not only those that it draws.
+    pub draw_features: bool,
+    /// How the source logs.
+    pub format: Format,
+    /// Who is killed.
+    pub failures: Failures,
+    /// How long each seed writes.
+    pub time: Duration,
+    /// How long a finding is shrunk; `None`: not at all.
+    pub shrink: Option<Duration>,
+    /// Where records, and the servers' directories of seeds with findings, are kept.
+    pub keep: Option<PathBuf>,
+    /// The `spate` program; `None` is the one that is running.
+    pub spate: Option<PathBuf>,
+}
+
+/// A laboratory for tortures.
+pub struct Torture<'a> {
+    home: &'a LabHome,
+    plan: TorturePlan,
+    ground: Ground,
+    screen: Screen,
+}
+
+impl<'a> Torture<'a> {
+    /// Prepares the servers' data directory, which is made once.
+    ///
+    /// # Errors
+    /// Those of starting a server.
+    pub fn prepare(home: &'a LabHome, binaries: &ServerBinaries, plan: TorturePlan, screen: Screen) -> Result<Torture<'a>> {
+        let template = Template::open(home, binaries)?;
+        let ground = Ground { binaries: binaries.clone(), template, spate: plan.spate.clone() };
+        if let Some(keep) = &plan.keep {
+            home::create_private_directory(keep)?;
+        }
+        Ok(Torture { home, plan, ground, screen })
+    }
+
+    /// One seed. Whatever keeps it from a verdict is part of the result.
+    pub fn seed(&self, seed: u64) -> SeedResult {
+        let plan = &self.plan;
+        let settings = Settings::draw(seed, plan.format, &plan.features, plan.draw_features, plan.failures);
+        self.torture(settings, Script::Generate(plan.time))
+    }
+
+    /// Repeats a record that `--keep` has kept.
+    ///
+    /// # Errors
+    /// [`crate::Error::File`], [`crate::Error::State`].
+    pub fn replay(&self, record: &Path) -> Result<SeedResult> {
+        let (settings, steps) = step::read(record)?;
+        Ok(self.torture(settings, Script::Repeat(&steps)))
+    }
+
+    fn torture(&self, settings: Settings, script: Script<'_>) -> SeedResult {
+        let begun = Instant::now();
+        let bar = self.screen.spinner(&format!(
+            "seed {} · {} · {}",
+            settings.seed,
+            settings.format,
+            if settings.failures.is_empty() { "no failures" } else { "with failures" }
+        ));
+        let tell = |what: &str| bar.set_message(format!("seed {} · {} · {what}", settings.seed, settings.format));
+        let outcome = self.home.work().and_then(|work| {
+            let directory = work.path().join("t");
+            let result = trial::run(&self.ground, &settings, script, &directory, &tell)?;
+            self.keep(&settings, &result, &directory)?;
+            let _ = std::fs::remove_dir_all(&directory);
+            let shrunk = match (self.plan.shrink, result.findings.first()) {
+                (Some(time), Some(finding)) => {
+                    let place = work.path().join("s");
+                    shrink::shrink(&self.ground, &settings, (&result.steps, finding), time, &place, &tell)?
+                }
+                _ => None,
+            };
+            if let Some(shrunk) = &shrunk {
+                self.keep_steps(&shrunk.settings, &shrunk.steps, "shrunk")?;
+            }
+            Ok((result, shrunk))
+        });
+        bar.finish_and_clear();
+        SeedResult::new(&settings, outcome, begun.elapsed())
+    }
+
+    /// Keeps the record; with a finding also Spate's files and the servers' logs.
+    fn keep(&self, settings: &Settings, result: &TrialResult, directory: &Path) -> Result<()> {
+        let Some(keep) = &self.plan.keep else { return Ok(()) };
+        self.keep_steps(settings, &result.steps, "steps")?;
+        if !result.findings.is_empty() {
+            let place = keep.join(format!("seed-{}", settings.seed));
+            let _ = std::fs::remove_dir_all(&place);
+            home::copy_directory(&directory.join("spate"), &place)?;
+            for server in ["source", "native", "replica"] {
+                let log = directory.join(server).join("error.log");
+                let target = place.join(format!("{server}.log"));
+                std::fs::copy(&log, &target).map_err(crate::Error::file("copy to", &target))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_steps(&self, settings: &Settings, steps: &[Step], name: &str) -> Result<()> {
+        let Some(keep) = &self.plan.keep else { return Ok(()) };
+        step::write(&keep.join(format!("seed-{}.{name}.jsonl", settings.seed)), settings, steps)
+    }
+}

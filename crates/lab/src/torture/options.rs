@@ -1,0 +1,131 @@
+//! The command line of `spate lab torture`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::feature::{Feature, FeatureSet};
+use super::report::TortureResult;
+use super::settings::{Failures, Format};
+use super::{Torture, TorturePlan};
+use crate::home::LabHome;
+use crate::screen::{self, Screen};
+use crate::version::{ServerBinaries, ServerVersion};
+use crate::{Result, results};
+
+/// Examples for the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  # Ten seeds of 15 seconds each, everything allowed, everything killed now and then
+  spate lab torture --seed 1 --seeds 10 --seconds 15 --failures all --json torture.json
+
+  # One seed again, kept and made as short as it goes
+  spate lab torture --seed 7 --seconds 15 --failures all --keep ./torture --shrink
+
+  # What --keep has kept, again
+  spate lab torture --replay ./torture/seed-7.shrunk.jsonl
+
+Each seed starts a source, a replica that follows by the server's own replication, and one that Spate keeps; in the end
+both replicas must hold the same. The exit status is 0 only if no seed found a difference.
+
+Features: types, keys, generated, compressed, dml, foreign-keys, triggers, routines, partitions, system-versioning,
+sequences, views, ddl, create-select, two-phase-alter, accounts, temporary-tables, load-data, xa, engines,
+statement-context, domains.";
+
+/// Options of `lab torture`.
+#[derive(Debug, Args)]
+pub struct TortureOptions {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, one after the other
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seeds: u64,
+    /// How long each seed writes
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// How the source logs changes; any: as the seed says
+    #[arg(long, value_enum, default_value_t = Format::Any)]
+    format: Format,
+    /// Features that are not used
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    without: Vec<Feature>,
+    /// Just these features, all of them in each seed
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    only: Vec<Feature>,
+    /// Who is killed while it goes on
+    #[arg(long, value_enum, default_value_t = Failures::None)]
+    failures: Failures,
+    /// Make what shows a finding as short as possible, in at most so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "240")]
+    shrink: Option<u64>,
+    /// Keep the record of each seed in this directory, and with a finding also Spate's files
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Repeat a record that was kept, instead of making statements
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "format", "without", "only", "failures"])]
+    replay: Option<PathBuf>,
+    /// Server version; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// Write the result to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl TortureOptions {
+    /// Tortures, and says what was found.
+    ///
+    /// # Errors
+    /// Those of preparing the servers, and of writing the result.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let binaries = ServerBinaries::choose(self.server)?;
+        let home = LabHome::open()?;
+        let plan = TorturePlan {
+            features: FeatureSet::chosen(&self.only, &self.without),
+            draw_features: self.only.is_empty(),
+            format: self.format,
+            failures: self.failures,
+            time: Duration::from_secs(self.seconds),
+            shrink: self.shrink.map(Duration::from_secs),
+            keep: self.keep.clone(),
+            spate: None,
+        };
+        let torture = Torture::prepare(&home, &binaries, plan, Screen::default())?;
+        let mut result = TortureResult { seeds: vec![] };
+        let mut take = |seed: super::SeedResult, again: String| {
+            let story = seed.story(&again);
+            if !story.is_empty() {
+                Screen::default().note(&story);
+            }
+            result.seeds.push(seed);
+        };
+        match &self.replay {
+            Some(record) => take(torture.replay(record)?, format!("spate lab torture --replay {}", record.display())),
+            None => (self.seed..self.seed.saturating_add(self.seeds))
+                .for_each(|seed| take(torture.seed(seed), self.again(seed))),
+        }
+        screen::print(&result.to_table());
+        if let Some(path) = &self.json {
+            results::write_json(&result, path)?;
+        }
+        Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The command that repeats a seed.
+    fn again(&self, seed: u64) -> String {
+        let mut command = format!("spate lab torture --seed {seed} --seconds {} --format {}", self.seconds, self.format);
+        for (option, features) in [("--without", &self.without), ("--only", &self.only)] {
+            if !features.is_empty() {
+                let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
+                command += &format!(" {option} {}", names.join(","));
+            }
+        }
+        if self.failures != Failures::None {
+            command += &format!(" --failures {}", format!("{:?}", self.failures).to_lowercase());
+        }
+        command
+    }
+}

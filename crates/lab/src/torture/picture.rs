@@ -1,0 +1,256 @@
+//! Everything that a server holds, in a form in which two servers can be compared: definitions, rows, counters, accounts.
+
+use std::collections::BTreeMap;
+
+use mysql::{Row, Value};
+use serde::{Deserialize, Serialize};
+
+use super::world::OWN_SCHEMAS;
+use crate::Result;
+use crate::sandbox::{ACCOUNT, Sandbox};
+use crate::sql::{Session, quote};
+
+/// What kind of thing a difference is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// A schema's defaults.
+    Schema,
+    /// What SHOW CREATE says, but for the counter.
+    Definition,
+    /// Rows; of a system-versioned table its history too, without the stamps.
+    Rows,
+    /// An AUTO_INCREMENT counter.
+    Counter,
+    /// A sequence's state.
+    Sequence,
+    /// A trigger, routine or event.
+    Program,
+    /// Accounts and privileges.
+    Account,
+    /// Transactions that are prepared.
+    Prepared,
+    /// Files of temporary tables.
+    Leftover,
+}
+
+/// A thing that a server holds.
+pub(super) type Subject = (Class, String);
+
+/// What a server holds: of each thing its lines, in an order that says nothing.
+pub(super) type Picture = BTreeMap<Subject, Vec<String>>;
+
+/// Accounts of the laboratory and of the servers.
+fn own_accounts() -> String {
+    format!("'root', 'mariadb.sys', 'mysql', 'PUBLIC', '{ACCOUNT}'")
+}
+
+/// Looks at everything.
+pub(super) fn take(server: &Sandbox) -> Result<Picture> {
+    let mut session = server.connect()?;
+    // Bytes as they are stored, whatever character set they are in.
+    session.run("SET SESSION sql_mode = '', time_zone = '+00:00', sql_select_limit = DEFAULT, character_set_results = NULL")?;
+    session.run("SET SESSION TRANSACTION READ ONLY")?;
+    let mut picture = Picture::new();
+    schemas(&mut session, &mut picture)?;
+    tables(&mut session, &mut picture)?;
+    programs(&mut session, &mut picture)?;
+    accounts(&mut session, &mut picture)?;
+    let prepared = lines(&mut session, "XA RECOVER FORMAT='SQL'")?;
+    picture.insert((Class::Prepared, "XA RECOVER".to_owned()), prepared);
+    picture.insert((Class::Leftover, "temporary tables".to_owned()), leftovers(server));
+    Ok(picture)
+}
+
+fn schemas(session: &mut Session, picture: &mut Picture) -> Result<()> {
+    let rows: Vec<(String, String, String)> = session.rows(&format!(
+        "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA
+         WHERE SCHEMA_NAME NOT IN ({OWN_SCHEMAS})"
+    ))?;
+    for (name, charset, collation) in rows {
+        picture.insert((Class::Schema, name), vec![format!("{charset} {collation}")]);
+    }
+    Ok(())
+}
+
+fn tables(session: &mut Session, picture: &mut Picture) -> Result<()> {
+    let tables: Vec<(String, String, String)> = session.rows(&format!(
+        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES
+         WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2"
+    ))?;
+    for (schema, table, kind) in tables {
+        let name = format!("{}.{}", quote(&schema), quote(&table));
+        match kind.as_str() {
+            "VIEW" => {
+                let definition = lines_or_error(session, &format!("SHOW CREATE VIEW {name}"));
+                picture.insert((Class::Definition, name), definition);
+            }
+            "SEQUENCE" => {
+                let state = lines_or_error(session, &format!("SELECT * FROM {name}"));
+                picture.insert((Class::Sequence, name.clone()), state);
+                let definition = lines_or_error(session, &format!("SHOW CREATE TABLE {name}"));
+                picture.insert((Class::Definition, name), definition);
+            }
+            _ => table_of(session, picture, &schema, &table, kind.contains("VERSIONED"))?,
+        }
+    }
+    Ok(())
+}
+
+fn table_of(
+    session: &mut Session,
+    picture: &mut Picture,
+    schema: &str,
+    table: &str,
+    is_versioned: bool,
+) -> Result<()> {
+    let name = format!("{}.{}", quote(schema), quote(table));
+    let definition = lines_or_error(session, &format!("SHOW CREATE TABLE {name}")).concat();
+    let (definition, counter) = split_counter(&definition);
+    picture.insert((Class::Definition, name.clone()), definition.split("\\n").map(str::to_owned).collect());
+    picture.insert((Class::Counter, name.clone()), counter.into_iter().collect());
+    let columns: Vec<(String, String, Option<String>)> = session.rows(&format!(
+        "SELECT COLUMN_NAME, DATA_TYPE, GENERATION_EXPRESSION FROM information_schema.COLUMNS
+         WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} ORDER BY ORDINAL_POSITION",
+        text_literal(schema),
+        text_literal(table)
+    ))?;
+    // The stamps are made anew by each server that executes the change.
+    let is_stamp = |expression: &Option<String>| matches!(expression.as_deref(), Some("ROW START" | "ROW END"));
+    let selected: Vec<String> = columns
+        .iter()
+        .filter(|(_, _, expression)| !is_stamp(expression))
+        .map(|(column, kind, _)| match kind.as_str() {
+            // As text a FLOAT loses digits, as DOUBLE it does not.
+            "float" => format!("CAST({} AS DOUBLE)", quote(column)),
+            _ => quote(column),
+        })
+        .collect();
+    let history = if is_versioned { " FOR SYSTEM_TIME ALL" } else { "" };
+    let rows = lines_or_error(session, &format!("SELECT {} FROM {name}{history}", selected.join(", ")));
+    picture.insert((Class::Rows, name), rows);
+    Ok(())
+}
+
+fn programs(session: &mut Session, picture: &mut Picture) -> Result<()> {
+    let mut add = |title: &str, sql: String| -> Result<()> {
+        for line in lines(session, &sql)? {
+            let name = line.split(" | ").take(2).collect::<Vec<_>>().join(".");
+            picture.insert((Class::Program, format!("{title} {name}")), vec![line]);
+        }
+        Ok(())
+    };
+    add(
+        "trigger",
+        format!(
+            "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE,
+                    ACTION_ORDER, ACTION_STATEMENT, ACTION_TIMING, CREATED, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT,
+                    COLLATION_CONNECTION, DATABASE_COLLATION
+             FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA NOT IN ({OWN_SCHEMAS})"
+        ),
+    )?;
+    add("routine", format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"))?;
+    add("event", format!("SELECT * FROM mysql.event WHERE db NOT IN ({OWN_SCHEMAS})"))
+}
+
+fn accounts(session: &mut Session, picture: &mut Picture) -> Result<()> {
+    let own = own_accounts();
+    let queries = [
+        ("global_priv", format!("SELECT * FROM mysql.global_priv WHERE User NOT IN ({own})")),
+        ("db", format!("SELECT * FROM mysql.db WHERE User NOT IN ({own})")),
+        (
+            "tables_priv",
+            format!("SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv WHERE User NOT IN ({own})"),
+        ),
+        (
+            "columns_priv",
+            format!("SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv WHERE User NOT IN ({own})"),
+        ),
+        (
+            "procs_priv",
+            format!("SELECT Host, Db, User, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv WHERE User NOT IN ({own})"),
+        ),
+        ("roles_mapping", "SELECT * FROM mysql.roles_mapping".to_owned()),
+    ];
+    for (name, sql) in queries {
+        picture.insert((Class::Account, format!("mysql.{name}")), lines(session, &sql)?);
+    }
+    Ok(())
+}
+
+/// Files of temporary tables that nobody has any more. Their names say nothing, so they are counted.
+fn leftovers(server: &Sandbox) -> Vec<String> {
+    let directory = server.data_directory().with_file_name("tmp");
+    let Ok(entries) = std::fs::read_dir(directory) else { return vec![] };
+    let count = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("#sql-temptable")).count();
+    vec![format!("{count} files")]
+}
+
+/// Takes `AUTO_INCREMENT=n` out of a table's options.
+fn split_counter(definition: &str) -> (String, Option<String>) {
+    const WORD: &str = " AUTO_INCREMENT=";
+    let options = definition.rfind(") ENGINE=").unwrap_or(0);
+    let Some(found) = definition[options..].find(WORD).map(|found| options + found) else {
+        return (definition.to_owned(), None);
+    };
+    let digits = &definition[found + WORD.len()..];
+    let end = digits.find(|character: char| !character.is_ascii_digit()).unwrap_or(digits.len());
+    (format!("{}{}", &definition[..found], &digits[end..]), Some(digits[..end].to_owned()))
+}
+
+/// What a table that cannot be read says is what is compared.
+fn lines_or_error(session: &mut Session, sql: &str) -> Vec<String> {
+    lines(session, sql).unwrap_or_else(|error| match error {
+        crate::Error::Sql { source, .. } => vec![format!("error: {source}")],
+        other => vec![format!("error: {other}")],
+    })
+}
+
+fn lines(session: &mut Session, sql: &str) -> Result<Vec<String>> {
+    let rows: Vec<Row> = session.rows(sql)?;
+    let mut lines: Vec<String> = rows
+        .into_iter()
+        .map(|row| row.unwrap().iter().map(shown).collect::<Vec<_>>().join(" | "))
+        .collect();
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+/// A value so that two are equal only if their bytes are.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::NULL => "NULL".to_owned(),
+        Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.escape_debug().to_string(),
+            Err(_) => format!("0x{}", bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>()),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+fn text_literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_taken_out_of_the_options_only() {
+        let definition = "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=x";
+        let (rest, counter) = split_counter(definition);
+        assert_eq!(counter.as_deref(), Some("17"));
+        assert_eq!(rest, "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB DEFAULT CHARSET=x");
+        assert_eq!(split_counter("CREATE TABLE `t` () ENGINE=InnoDB").1, None);
+    }
+
+    #[test]
+    fn different_bytes_look_different() {
+        let bytes = |bytes: &[u8]| shown(&Value::Bytes(bytes.to_vec()));
+        assert_ne!(bytes(b"a"), bytes(b"a "));
+        assert_ne!(bytes(b"\xff"), bytes(b"\xfe"));
+        assert_ne!(bytes(b""), shown(&Value::NULL));
+        assert_ne!(bytes(b"a\nb"), bytes(b"a\\nb"));
+    }
+}

@@ -1,0 +1,155 @@
+//! From a long record to a short one that shows the same: delta debugging over recorded steps.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::judge::Finding;
+use super::settings::{Beginning, Settings};
+use super::step::Step;
+use super::trial::{Ground, Script, TrialResult, run};
+use crate::Result;
+
+/// A record that was made shorter.
+#[derive(Debug)]
+pub(super) struct Shrunk {
+    /// With these settings it is repeated.
+    pub(super) settings: Settings,
+    /// What is left.
+    pub(super) steps: Vec<Step>,
+    /// Trials that it took.
+    pub(super) trials: usize,
+    /// True if nothing more can be left out; false if time was up.
+    pub(super) is_minimal: bool,
+}
+
+/// Tries of one record.
+struct Laboratory<'a> {
+    ground: &'a Ground,
+    settings: Settings,
+    signature: String,
+    name: Option<String>,
+    directory: &'a Path,
+    trials: usize,
+    deadline: Instant,
+    tell: &'a dyn Fn(&str),
+}
+
+/// Makes a record shorter. `None` if repeating it does not show its first finding again.
+pub(super) fn shrink(
+    ground: &Ground,
+    settings: &Settings,
+    (steps, finding): (&[Step], &Finding),
+    time: Duration,
+    directory: &Path,
+    tell: &dyn Fn(&str),
+) -> Result<Option<Shrunk>> {
+    let name = match finding {
+        Finding::Difference { name, .. } => Some(name.clone()),
+        _ => None,
+    };
+    let mut laboratory = Laboratory {
+        ground,
+        settings: settings.clone(),
+        signature: finding.signature(),
+        name,
+        directory,
+        trials: 0,
+        deadline: Instant::now() + time,
+        tell,
+    };
+    let Some(mut steps) = laboratory.reproduce(steps)? else { return Ok(None) };
+    steps = laboratory.keep_what_matters(steps)?;
+    steps = laboratory.minimize(steps)?;
+    let is_minimal = !laboratory.is_over();
+    Ok(Some(Shrunk { settings: laboratory.settings, steps, trials: laboratory.trials, is_minimal }))
+}
+
+impl Laboratory<'_> {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// True if these steps show the finding.
+    fn shows(&mut self, steps: &[Step]) -> Result<bool> {
+        self.trials += 1;
+        (self.tell)(&format!("shrinking: trial {} with {} steps", self.trials, steps.len()));
+        let place = self.directory.join(format!("shrink-{}", self.trials));
+        let result = run(self.ground, &self.settings, Script::Repeat(steps), &place, &|_| {});
+        let _ = std::fs::remove_dir_all(&place);
+        let TrialResult { findings, .. } = result?;
+        Ok(findings.iter().any(|finding| finding.signature() == self.signature))
+    }
+
+    /// Without failures first, and with all of the record as one backlog, which is the same every time; then as it was.
+    fn reproduce(&mut self, steps: &[Step]) -> Result<Option<Vec<Step>>> {
+        let calm: Vec<Step> = steps.iter().filter(|step| !step.is_failure()).cloned().collect();
+        let original = self.settings.beginning;
+        for (beginning, steps) in
+            [(Beginning::AtTheEnd, calm.as_slice()), (Beginning::AtOnce, calm.as_slice()), (original, steps)]
+        {
+            self.settings.beginning = beginning;
+            if self.shows(steps)? {
+                return Ok(Some(steps.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Guesses: what follows the first occurrence, and statements about other tables, rarely matter.
+    fn keep_what_matters(&mut self, mut steps: Vec<Step>) -> Result<Vec<Step>> {
+        if let Some(name) = self.name.clone() {
+            let table = name.rsplit('`').nth(1).unwrap_or_default().to_owned();
+            let is_about = |step: &Step| {
+                step.statement().is_none_or(|sql| sql.contains(&format!("`{table}`")) || is_about_the_session(sql))
+            };
+            let guess: Vec<Step> = steps.iter().filter(|step| is_about(step)).cloned().collect();
+            if !table.is_empty() && guess.len() < steps.len() && self.shows(&guess)? {
+                steps = guess;
+            }
+        }
+        // The shortest beginning that shows it, by halves.
+        let (mut low, mut high) = (0, steps.len());
+        while low + 1 < high && !self.is_over() {
+            let middle = low.midpoint(high);
+            if self.shows(&steps[..middle])? { high = middle } else { low = middle }
+        }
+        steps.truncate(high);
+        Ok(steps)
+    }
+
+    /// Zeller's and Hildebrandt's ddmin: leaves out ever smaller parts as long as the rest shows the finding.
+    fn minimize(&mut self, mut steps: Vec<Step>) -> Result<Vec<Step>> {
+        let mut parts = 2;
+        while steps.len() >= 2 {
+            let size = steps.len().div_ceil(parts);
+            let mut is_smaller = false;
+            let mut begin = 0;
+            while begin < steps.len() {
+                if self.is_over() {
+                    return Ok(steps);
+                }
+                let end = (begin + size).min(steps.len());
+                let rest: Vec<Step> = steps[..begin].iter().chain(&steps[end..]).cloned().collect();
+                if self.shows(&rest)? {
+                    steps = rest;
+                    is_smaller = true;
+                } else {
+                    begin = end;
+                }
+            }
+            if size == 1 && !is_smaller {
+                break;
+            }
+            parts = if is_smaller { parts.max(2) } else { parts * 2 }.min(steps.len().max(2));
+        }
+        Ok(steps)
+    }
+}
+
+/// Transactions, settings, schemas: what statements stand in.
+fn is_about_the_session(sql: &str) -> bool {
+    const WORDS: [&str; 11] = [
+        "BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET ", "USE ", "XA ", "CREATE DATABASE", "ALTER DATABASE",
+    ];
+    WORDS.iter().any(|word| sql.starts_with(word))
+}

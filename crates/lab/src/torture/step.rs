@@ -1,0 +1,126 @@
+//! The recorded statements of a torture: what each session executed, in the one order in which all of it happened.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::{Failure, Settings};
+use crate::{Error, Result};
+
+/// Stands for the directory of the data files in recorded statements.
+pub(super) const FILES: &str = "{FILES}";
+
+/// One thing that happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Which client session.
+    pub session: usize,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What happens in a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// A statement.
+    Sql(String),
+    /// A data file is written, then LOAD DATA is executed.
+    Load {
+        /// The statement.
+        sql: String,
+        /// The file's name.
+        file: String,
+        /// What is in it.
+        content: String,
+    },
+    /// The session's connection ends, and another begins.
+    Reconnect,
+    /// Something is killed or started.
+    Failure(Failure),
+}
+
+impl Step {
+    pub(super) fn sql(session: usize, sql: impl Into<String>) -> Step {
+        Step { session, action: Action::Sql(sql.into()) }
+    }
+
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(self.action, Action::Failure(_))
+    }
+
+    /// The statement, if it is one.
+    pub(super) fn statement(&self) -> Option<&str> {
+        match &self.action {
+            Action::Sql(sql) | Action::Load { sql, .. } => Some(sql),
+            Action::Reconnect | Action::Failure(_) => None,
+        }
+    }
+}
+
+/// Steps as people read them: SQL with the session before each.
+pub(super) fn as_text(steps: &[Step]) -> String {
+    let line = |step: &Step| {
+        let session = step.session;
+        match &step.action {
+            Action::Sql(sql) => format!("/* session {session} */ {sql};\n"),
+            Action::Load { sql, file, content } => {
+                format!("/* session {session}, {file} holds {content:?} */ {sql};\n")
+            }
+            Action::Reconnect => format!("/* session {session} */ -- disconnects and connects again\n"),
+            Action::Failure(failure) => format!("-- {failure:?}\n"),
+        }
+    };
+    steps.iter().map(line).collect()
+}
+
+/// Writes settings and steps, one JSON value a line.
+pub(super) fn write(path: &Path, settings: &Settings, steps: &[Step]) -> Result<()> {
+    let failed = |source| Error::File { action: "write", path: path.to_owned(), source };
+    let state = |source| Error::State { path: path.to_owned(), source };
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    writeln!(file, "{}", serde_json::to_string(settings).map_err(state)?).map_err(failed)?;
+    for step in steps {
+        writeln!(file, "{}", serde_json::to_string(step).map_err(state)?).map_err(failed)?;
+    }
+    file.flush().map_err(failed)
+}
+
+/// Reads what [`write`] has written.
+pub(super) fn read(path: &Path) -> Result<(Settings, Vec<Step>)> {
+    let failed = |source| Error::File { action: "read", path: path.to_owned(), source };
+    let state = |source| Error::State { path: path.to_owned(), source };
+    let mut lines = BufReader::new(File::open(path).map_err(failed)?).lines();
+    let first = lines.next().transpose().map_err(failed)?.unwrap_or_default();
+    let settings = serde_json::from_str(&first).map_err(state)?;
+    let mut steps = Vec::new();
+    for line in lines {
+        steps.push(serde_json::from_str(&line.map_err(failed)?).map_err(state)?);
+    }
+    Ok((settings, steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::feature::FeatureSet;
+    use crate::torture::settings::{Failures, Format};
+
+    #[test]
+    fn what_was_recorded_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("steps");
+        let settings = Settings::draw(3, Format::Any, &FeatureSet::chosen(&[], &[]), true, Failures::All);
+        let load = Action::Load { sql: "LOAD DATA …".into(), file: "f1".into(), content: "1\tä\n".into() };
+        let steps = [
+            Step::sql(0, "SELECT 'a\nb'"),
+            Step { session: 1, action: load },
+            Step { session: 2, action: Action::Reconnect },
+            Step { session: 0, action: Action::Failure(Failure::SourceKilled) },
+        ];
+        write(&path, &settings, &steps).unwrap();
+        assert_eq!(read(&path).unwrap(), (settings, steps.to_vec()));
+    }
+}

@@ -1,0 +1,354 @@
+//! One trial: fresh servers, statements on the source, failures, and the comparison at the end.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::driver::{Driver, Outcome};
+use super::generate::Generator;
+use super::judge::{Finding, judge};
+use super::random::Random;
+use super::servers::{NativeState, Servers, Template, files_directory};
+use super::settings::{Beginning, Failure, Settings};
+use super::step::{Action, Step};
+use super::world::World;
+use super::{picture, position};
+use crate::home::create_private_directory;
+use crate::spate_program::{RunningSpate, SpateProgram};
+use crate::sql::Session;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// A replica that comes no step further in this time is stuck. (Small transactions take milliseconds.)
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// How often a position is asked for while the replicas catch up.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// A seed's time is cut off at this many steps, so that a record stays readable.
+const STEPS_MAX: usize = 100_000;
+
+/// Where trials take place.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    pub(super) binaries: ServerBinaries,
+    pub(super) template: Template,
+    /// The `spate` program; `None` is the one that is running.
+    pub(super) spate: Option<PathBuf>,
+}
+
+/// What is done on the source.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Script<'a> {
+    /// Statements are made for so long.
+    Generate(Duration),
+    /// Recorded steps are repeated.
+    Repeat(&'a [Step]),
+}
+
+/// What a trial has shown.
+#[derive(Debug, Default)]
+pub(super) struct TrialResult {
+    pub(super) steps: Vec<Step>,
+    pub(super) statements: u64,
+    pub(super) failed: u64,
+    pub(super) transactions: u64,
+    pub(super) failures: u64,
+    pub(super) findings: Vec<Finding>,
+    pub(super) notes: Vec<String>,
+}
+
+struct Trial<'a> {
+    settings: &'a Settings,
+    servers: Servers,
+    driver: Driver,
+    program: SpateProgram,
+    spate: Option<RunningSpate>,
+    was_started: bool,
+    result: TrialResult,
+}
+
+/// Runs a trial in `directory`, which is empty. `tell` is told how it goes.
+pub(super) fn run(
+    ground: &Ground,
+    settings: &Settings,
+    script: Script<'_>,
+    directory: &Path,
+    tell: &dyn Fn(&str),
+) -> Result<TrialResult> {
+    create_private_directory(directory)?;
+    let servers = Servers::start(&ground.binaries, &ground.template, settings, directory)?;
+    let spate_directory = directory.join("spate");
+    create_private_directory(&spate_directory)?;
+    let mut program = SpateProgram::new(&servers.source, &servers.password, &servers.replica, &spate_directory)?;
+    if let Some(path) = &ground.spate {
+        program = program.with_path(path.clone());
+    }
+    let driver = Driver::new(servers.source.socket(), &files_directory(directory));
+    let result = TrialResult::default();
+    let mut trial = Trial { settings, servers, driver, program, spate: None, was_started: false, result };
+    if settings.beginning == Beginning::AtOnce {
+        trial.start_spate()?;
+    }
+    match script {
+        Script::Generate(time) => trial.generate(time, tell)?,
+        Script::Repeat(steps) => trial.repeat(steps)?,
+    }
+    tell("catching up");
+    trial.finish()?;
+    Ok(trial.result)
+}
+
+impl Trial<'_> {
+    fn generate(&mut self, time: Duration, tell: &dyn Fn(&str)) -> Result<()> {
+        let mut observer = self.servers.source.connect()?;
+        let mut generator = Generator::new(self.settings, collations(&mut observer)?);
+        // Statements and failures draw from generators of their own, so that failures do not change the statements.
+        let mut fate = Fate::new(self.settings, time);
+        let begun = Instant::now();
+        while begun.elapsed() < time && self.result.steps.len() < STEPS_MAX && self.result.findings.is_empty() {
+            if let Some(failure) = fate.strikes(begun.elapsed(), self.was_started, self.spate.is_some()) {
+                self.record(Step { session: 0, action: Action::Failure(failure) })?;
+                if failure == Failure::SourceKilled {
+                    generator.lose_all();
+                    observer = self.servers.source.connect()?;
+                }
+            }
+            let step = generator.step();
+            let outcome = self.record(step.clone())?;
+            if generator.learn(&step, outcome) {
+                generator.world = World::read(&mut observer)?;
+            }
+            if self.result.steps.len().is_multiple_of(100) {
+                tell(&format!("{} statements", self.result.statements));
+                self.check_spate();
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, steps: &[Step]) -> Result<()> {
+        for (number, step) in steps.iter().enumerate() {
+            if self.settings.beginning == Beginning::HalfWay && number == steps.len() / 2 && !self.was_started {
+                self.start_spate()?;
+            }
+            self.record(step.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Executes a step and writes it down.
+    fn record(&mut self, step: Step) -> Result<Outcome> {
+        if let Action::Failure(failure) = step.action {
+            self.fail(failure)?;
+            self.result.steps.push(step);
+            return Ok(Outcome::Done);
+        }
+        let outcome = self.driver.execute(&step)?;
+        if step.statement().is_some() {
+            self.result.statements += 1;
+            self.result.failed += u64::from(outcome != Outcome::Done);
+        }
+        self.result.steps.push(step);
+        Ok(outcome)
+    }
+
+    fn fail(&mut self, failure: Failure) -> Result<()> {
+        self.result.failures += u64::from(failure != Failure::SpateStarts);
+        match failure {
+            // Dropping it kills it.
+            Failure::SpateKilled => self.spate = None,
+            Failure::SpateStopped => self.stop_spate(),
+            Failure::SpateStarts => self.start_spate()?,
+            Failure::ReplicaKilled => self.servers.crash_replica()?,
+            Failure::SourceKilled => {
+                self.servers.crash_source()?;
+                self.driver.lose_all();
+            }
+        }
+        Ok(())
+    }
+
+    fn start_spate(&mut self) -> Result<()> {
+        if self.spate.is_some() || !self.result.findings.is_empty() {
+            return Ok(());
+        }
+        let mut arguments = self.settings.spate_arguments.clone();
+        if !self.was_started {
+            arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
+        }
+        self.spate = Some(self.program.replicate(None, None, &arguments)?);
+        self.was_started = true;
+        Ok(())
+    }
+
+    fn stop_spate(&mut self) {
+        let Some(mut spate) = self.spate.take() else { return };
+        if let Err(error) = spate.check_running() {
+            self.result.findings.push(Finding::Stopped { output: error.to_string() });
+        } else if let Err(error) = spate.stop() {
+            self.result.findings.push(Finding::UncleanEnd { output: error.to_string() });
+        }
+    }
+
+    /// Notes if Spate has ended although nobody stopped it.
+    fn check_spate(&mut self) {
+        if let Some(Err(error)) = self.spate.as_mut().map(RunningSpate::check_running) {
+            self.result.findings.push(Finding::Stopped { output: error.to_string() });
+            self.spate = None;
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.driver.disconnect_all();
+        let mut source = self.servers.source.connect()?;
+        let end: String = source.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
+        self.result.transactions = count(&end);
+        let native = self.wait_for_native(&end)?;
+        self.check_spate();
+        if self.result.findings.is_empty() {
+            self.start_spate()?;
+            self.wait_for_spate(&end);
+            self.stop_spate();
+        }
+        self.compare(&native)
+    }
+
+    fn wait_for_native(&self, end: &str) -> Result<NativeState> {
+        let mut session = self.servers.native.connect()?;
+        let mut progress = Progress::new();
+        loop {
+            let state = self.servers.native_state(&mut session)?;
+            if state.error.is_some() || position::has_reached(&state.position, end) {
+                return Ok(state);
+            }
+            if progress.is_stuck(&state.position) {
+                return Err(Error::TimedOut {
+                    what: format!("native replication at {} of {end}", state.position),
+                    limit: STUCK_AFTER,
+                    advice: "The machine may be overloaded.".to_owned(),
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn wait_for_spate(&mut self, end: &str) {
+        let mut progress = Progress::new();
+        while let Some(spate) = &mut self.spate {
+            if let Err(error) = spate.check_running() {
+                self.result.findings.push(Finding::Stopped { output: error.to_string() });
+                self.spate = None;
+                break;
+            }
+            let position = self.program.applied_position().unwrap_or_default();
+            if position::has_reached(&position, end) {
+                break;
+            }
+            if progress.is_stuck(&position) {
+                let output = format!("at {position} of {end}\n{}", spate.output());
+                self.result.findings.push(Finding::Stuck { output });
+                self.spate = None;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Compares, if both have come to the end. Where the native replica has not, Spate need not either.
+    fn compare(&mut self, native: &NativeState) -> Result<()> {
+        let was_killed = self.result.steps.iter().any(Step::is_failure);
+        if let Some(error) = &native.error {
+            self.result.notes.push(format!("native stopped at {}: {error}", native.position));
+            let is_stop = |finding: &Finding| matches!(finding, Finding::Stopped { .. } | Finding::Stuck { .. });
+            let stops: Vec<Finding> = self.result.findings.extract_if(.., |finding| is_stop(finding)).collect();
+            if !stops.is_empty() {
+                self.result.notes.extend(stops.iter().map(|stop| format!("so did Spate: {}", stop.headline())));
+                return Ok(());
+            }
+            // There is no oracle left but the source itself.
+            let source = picture::take(&self.servers.source)?;
+            let judgement = judge(&source, &source, &picture::take(&self.servers.replica)?, was_killed);
+            self.result.notes.extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
+            return Ok(());
+        }
+        if !self.result.findings.is_empty() {
+            return Ok(());
+        }
+        let source = picture::take(&self.servers.source)?;
+        let native = picture::take(&self.servers.native)?;
+        let spate = picture::take(&self.servers.replica)?;
+        let judgement = judge(&source, &native, &spate, was_killed);
+        self.result.findings.extend(judgement.findings);
+        self.result.notes.extend(judgement.notes);
+        Ok(())
+    }
+}
+
+/// Who is killed when.
+struct Fate {
+    random: Random,
+    failures: Vec<Failure>,
+    next: Duration,
+    every: Duration,
+    /// When Spate is started again.
+    returns: Option<Duration>,
+}
+
+impl Fate {
+    fn new(settings: &Settings, time: Duration) -> Fate {
+        let mut random = Random::new(settings.seed ^ 0xfa7e);
+        let every = Duration::from_millis(700 + random.below(2500) as u64);
+        let returns = (settings.beginning == Beginning::HalfWay).then_some(time / 2);
+        Fate { next: every, random, failures: settings.failures.clone(), every, returns }
+    }
+
+    fn strikes(&mut self, now: Duration, was_started: bool, is_running: bool) -> Option<Failure> {
+        if self.returns.is_some_and(|time| now >= time) {
+            self.returns = None;
+            return Some(Failure::SpateStarts);
+        }
+        if now < self.next || self.failures.is_empty() {
+            return None;
+        }
+        self.next = now + self.every.mul_f64(0.5 + self.random.below(100) as f64 / 100.0);
+        let failure = *self.random.pick(&self.failures)?;
+        let is_of_spate = matches!(failure, Failure::SpateKilled | Failure::SpateStopped);
+        if is_of_spate && !(was_started && is_running) {
+            return None;
+        }
+        if is_of_spate {
+            // Away for a moment, or long enough for a backlog.
+            self.returns = Some(now + Duration::from_millis([0, 100, 1500][self.random.below(3)]));
+        }
+        Some(failure)
+    }
+}
+
+/// Notices that a position does not change.
+struct Progress {
+    position: String,
+    since: Instant,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { position: String::new(), since: Instant::now() }
+    }
+
+    fn is_stuck(&mut self, position: &str) -> bool {
+        if self.position != position {
+            *self = Progress { position: position.to_owned(), since: Instant::now() };
+        }
+        self.since.elapsed() > STUCK_AFTER
+    }
+}
+
+/// The collations that columns can have, with their character sets first.
+fn collations(session: &mut Session) -> Result<Vec<(String, String)>> {
+    session.rows(
+        "SELECT CHARACTER_SET_NAME, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
+         ORDER BY 2",
+    )
+}
+
+/// Transactions in a position: the sequence numbers of its domains, which all begin at 1.
+fn count(position: &str) -> u64 {
+    position.split(',').filter_map(|gtid| gtid.rsplit('-').next()?.parse::<u64>().ok()).sum()
+}
