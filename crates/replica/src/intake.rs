@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use spate_archive::{ArchiveWriter, LogEnd};
+use spate_archive::{ArchiveWriter, LogEnd, stopping_point};
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
@@ -193,7 +193,9 @@ impl Intake<'_> {
             let mut acknowledgement = vec![SEMI_SYNC_MAGIC];
             acknowledgement.extend_from_slice(&u64::from(header.next_position).to_le_bytes());
             acknowledgement.extend_from_slice(stream.next_file.as_bytes());
+            stopping_point("before-acknowledgement");
             stream.connection.write_packet_raw(&acknowledgement)?;
+            stopping_point("after-acknowledgement");
         }
         Ok(())
     }

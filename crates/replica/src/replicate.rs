@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions};
+use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
 use crate::backoff::Backoff;
@@ -213,7 +213,9 @@ fn begin_first(connection: &mut Connection, options: &ReplicateOptions) -> Resul
         }
     };
     let checkpoint = Checkpoint { gtid_position, ..Checkpoint::default() };
+    stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
+    stopping_point("after-first-checkpoint");
     Ok(checkpoint)
 }
 

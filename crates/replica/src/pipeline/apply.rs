@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
+use spate_archive::stopping_point;
 
 use super::PartEnd;
 use super::prepare::{Change, Command, batch_status};
@@ -54,11 +55,13 @@ impl<'a> Applier<'a> {
                 Command::Execute { sql, statements, change } => {
                     self.begin();
                     self.send(&sql, statements, change)?;
+                    stopping_point("amid-statements");
                 }
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     let began = self.begin();
                     self.status.applying(oldest_seconds);
                     self.commit(&sql, statements)?;
+                    stopping_point("after-commit");
                     let milliseconds = began.elapsed().as_secs_f64() * 1e3;
                     self.committed(end, row_changes, net_row_changes, milliseconds);
                 }
@@ -97,7 +100,9 @@ impl<'a> Applier<'a> {
         while self.connection.in_flight() > 0 {
             self.receive()?;
         }
+        stopping_point("before-commit");
         self.connection.send_statements(sql, statements)?;
+        stopping_point("after-commit-sent");
         self.connection.receive_result().map(drop).map_err(|error| refused(error, None))
     }
 
@@ -106,8 +111,10 @@ impl<'a> Applier<'a> {
             self.receive()?;
         }
         let [before, sql, after] = statement;
+        stopping_point("before-intent");
         self.connection.execute(intent.as_bytes())?;
         self.connection.execute(b"COMMIT")?;
+        stopping_point("after-intent");
         // A statement that could not begin leaves no doubt behind.
         if let Err(error) = self.connection.execute(before).and_then(|_| self.connection.execute(sql)) {
             let is_clear = error.server_error().is_some_and(|error| !error.is_transient());
@@ -117,8 +124,10 @@ impl<'a> Applier<'a> {
             }
             return Err(refused(error, Some(change)));
         }
+        stopping_point("before-fulfilment");
         self.connection.execute(after)?;
         self.connection.execute(fulfil.as_bytes())?;
+        stopping_point("after-fulfilment");
         Ok(())
     }
 

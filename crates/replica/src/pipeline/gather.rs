@@ -248,6 +248,7 @@ impl Gatherer<'_> {
         self.open.is_hungry = false;
         let last = self.open.checkpoint.seqno;
         self.progress.handed(if goes_on { last + 1 } else { last });
+        spate_archive::stopping_point("after-gathering");
         self.output.send(part).map_err(|_| Error::StageEnded)
     }
 }

@@ -125,6 +125,7 @@ impl Preparer {
         let mut sql = std::mem::take(&mut pending.sql);
         // The update of the checkpoint, and COMMIT.
         let statements = std::mem::take(&mut pending.statements) + 2;
+        spate_archive::stopping_point("before-checkpoint-update");
         sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
         sql.extend_from_slice(b";COMMIT");
         let row_changes = std::mem::take(&mut pending.row_changes);

@@ -12,5 +12,7 @@ mod logging;
 mod refusals;
 mod start_and_end;
 mod statements;
+#[cfg(feature = "failpoints")]
+mod stopping_points;
 mod support;
 mod transactions;

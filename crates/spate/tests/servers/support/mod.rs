@@ -1,5 +1,6 @@
 //! What the tests share: real servers in directories of their own, the built program, and a busy source.
 
+pub mod ledger;
 pub mod program;
 pub mod random;
 pub mod server;
