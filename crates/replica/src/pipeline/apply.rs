@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::stopping_point;
 
 use super::PartEnd;
 use super::prepare::{Change, Command, batch_status};
+use crate::applier_lock::PING_EVERY;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::status::Status;
@@ -50,7 +51,7 @@ impl<'a> Applier<'a> {
     /// [`Error::Batch`] or [`Error::Change`] if the replica refuses something; an error of the connection.
     pub(crate) fn run(mut self) -> Result<()> {
         self.connection.execute(b"SET SESSION autocommit=0")?;
-        while let Ok(command) = self.input.recv() {
+        while let Some(command) = self.next_command()? {
             match command {
                 Command::Execute { sql, statements, change } => {
                     self.begin();
@@ -75,6 +76,22 @@ impl<'a> Applier<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
+    fn next_command(&mut self) -> Result<Option<Command>> {
+        loop {
+            match self.input.recv_timeout(PING_EVERY) {
+                Ok(command) => return Ok(Some(command)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    while self.connection.in_flight() > 0 {
+                        self.receive()?;
+                    }
+                    self.connection.execute(b"DO 0")?;
+                }
+            }
+        }
     }
 
     fn begin(&mut self) -> Instant {

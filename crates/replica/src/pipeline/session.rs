@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions, Seek};
@@ -10,6 +11,7 @@ use spate_schedule::BatchBuilder;
 use super::apply::Applier;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
+use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
 use crate::dialect::{Collations, SESSION_SETTINGS};
@@ -20,7 +22,11 @@ use crate::limits::BatchLimits;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::until::Until;
-use crate::wire::{ConnectOptions, Connection};
+use crate::wire::{ConnectOptions, Connection, ShutdownHandle};
+
+/// A replica that does not answer a question of nothing for this long is taken to be gone, or out of reach. Long, since a
+/// busy one is not to be taken for dead: what it was at would be rolled back and begun again.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
@@ -57,9 +63,9 @@ pub(crate) struct Prepared {
 /// # Errors
 /// [`Error::Locked`], a missing privilege, or any error of the connection.
 pub(crate) fn prepare_replica(replica: &Endpoint, without_binlog: bool) -> Result<Prepared> {
-    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let mut connection = Connection::connect(replica, &impatient())?;
     crate::source::check_version(&connection)?;
-    checkpoint::lock(&mut connection)?;
+    applier_lock::take(&mut connection)?;
     connection.execute(SESSION_SETTINGS.as_bytes())?;
     if without_binlog {
         let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
@@ -68,7 +74,14 @@ pub(crate) fn prepare_replica(replica: &Endpoint, without_binlog: bool) -> Resul
     }
     checkpoint::create_tables(&mut connection)?;
     let checkpoint = checkpoint::read(&mut connection)?;
+    // What it will execute may take any time; whether the replica is there, the watching connection finds out.
+    connection.set_read_timeout(None)?;
     Ok(Prepared { connection, checkpoint })
+}
+
+/// For questions that every replica answers at once.
+fn impatient() -> ConnectOptions {
+    ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("replica") }
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -96,12 +109,17 @@ fn run_stages(
 ) -> Result<GatherEnd> {
     let Prepared { mut connection, checkpoint } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
+    connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
+    connection.set_read_timeout(None)?;
     let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
-    let catalog = Catalog::new(Connection::connect(replica, &ConnectOptions::new("replica"))?);
-    let mut watching = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let asking = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let mut watching = Connection::connect(replica, &impatient())?;
+    let ends = [connection.shutdown_handle()?, asking.shutdown_handle()?];
+    let watching_end = watching.shutdown_handle()?;
+    let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
     if plan.one_by_one {
         builder.never_fold();
@@ -115,6 +133,7 @@ fn run_stages(
     }
     let hold = HoldState::default();
     let over = AtomicBool::new(false);
+    let is_applied = AtomicBool::new(false);
     let gatherer = Gatherer {
         builder,
         catalog,
@@ -141,24 +160,39 @@ fn run_stages(
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let preparing = spawn(scope, "prepare", move || preparer.run());
-        let holding = spawn(scope, "hold", || hold::watch(&mut watching, &hold, progress, status, &over));
+        let holding = spawn(scope, "hold", || {
+            let watched = hold::watch(&mut watching, &hold, progress, status, &is_applied);
+            if watched.is_err() && !is_applied.load(Ordering::Acquire) {
+                // The others may wait for answers that never come.
+                over.store(true, Ordering::Release);
+                ends.iter().for_each(ShutdownHandle::shutdown);
+                return watched;
+            }
+            Ok(())
+        });
         let forwarding = spawn(scope, "stop", || forward_stop(stop, &over));
         let applied = applier.run();
+        is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
+        watching_end.shutdown();
         holding.thread().unpark();
         forwarding.thread().unpark();
         let gathered = join(gathering);
         let prepared = join(preparing);
         let held = join(holding);
         join(forwarding);
-        // The applier's own error first: the others only noticed that it was gone.
-        applied?;
+        // The applier's own error first: the others only noticed that it was gone. But if its connection was ended by the one
+        // that watches, that one knows why.
+        match (applied, held) {
+            (Err(error), Ok(())) => return Err(error),
+            (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }),
+            (Ok(()), held) => held?,
+        }
         told(prepared)?;
         let end = match gathered {
             Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
             other => other?,
         };
-        held?;
         Ok(end)
     })
 }

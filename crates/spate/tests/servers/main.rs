@@ -5,10 +5,15 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 mod archive_faults;
+mod clocks;
 mod comparison;
+mod consistency;
 mod crashes;
 mod differing_replica;
+#[cfg(feature = "failpoints")]
+mod kills;
 mod logging;
+mod networks;
 mod refusals;
 mod start_and_end;
 mod statements;

@@ -81,7 +81,7 @@ fn start_to_stop(site: &Site, point: &str, options: &[&str]) -> Running {
 }
 
 /// Works on the source until the program has stopped at `point`.
-fn work_until_stopped(site: &Site, mut running: Running, point: &str, mut work: impl FnMut()) {
+fn work_until_stopped(mut running: Running, point: &str, mut work: impl FnMut()) {
     let deadline = Instant::now() + PATIENCE;
     while running.is_running() {
         assert!(Instant::now() < deadline, "{point} is not passed: {}", running.said());
@@ -98,7 +98,7 @@ fn stop_often(site: &Site, point: &str, mut work: impl FnMut()) {
     for times in [1, 2, 5] {
         let point = format!("{point}:{times}");
         work();
-        work_until_stopped(site, start_to_stop(site, &point, &[]), &point, &mut work);
+        work_until_stopped(start_to_stop(site, &point, &[]), &point, &mut work);
     }
     work();
     site.catch_up(&OPTIONS);
@@ -110,7 +110,7 @@ fn at_every_point_of_the_pipeline() {
     let site = Site::plain();
     let mut ledger = Ledger::begin(&site.source, 1);
     for point in FIRST_START {
-        work_until_stopped(&site, start_to_stop(&site, point, &[]), point, || ());
+        work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
     }
     site.catch_up(&OPTIONS);
     for point in PIPELINE {
@@ -132,7 +132,7 @@ fn at_every_point_of_the_archive() {
                 ledger.work(&site.source);
                 site.catch_up(&OPTIONS);
                 remove_indexes(&site.archive());
-                work_until_stopped(&site, start_to_stop(&site, point, &[]), point, || ());
+                work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
                 site.catch_up(&OPTIONS);
                 assert_same(&site);
             }
@@ -140,7 +140,7 @@ fn at_every_point_of_the_archive() {
                 tear_a_transaction(&site);
                 // Stopped before it truncates, the next start finds the same again.
                 for point in [point, AFTER_TRUNCATION] {
-                    work_until_stopped(&site, start_to_stop(&site, point, &[]), point, || ());
+                    work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
                 }
                 site.catch_up(&OPTIONS);
                 assert_same(&site);
@@ -161,7 +161,7 @@ fn tear_a_transaction(site: &Site) {
     site.catch_up(&OPTIONS);
     site.source.sql("INSERT INTO ledger.large SELECT seq, REPEAT('l', 8000) FROM mysql.seq_1_to_2000");
     let point = "after-archive-append:3";
-    work_until_stopped(site, start_to_stop(site, point, &[]), point, || ());
+    work_until_stopped(start_to_stop(site, point, &[]), point, || ());
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn around_acknowledgements_to_a_semi_synchronous_source() {
         for times in [1, 6] {
             let point = format!("{point}:{times}");
             let running = start_to_stop(&site, &point, &["--semi-sync"]);
-            work_until_stopped(&site, running, &point, || ledger.work(&site.source));
+            work_until_stopped(running, &point, || ledger.work(&site.source));
         }
         site.catch_up(&OPTIONS);
         assert_same(&site);
@@ -188,7 +188,7 @@ fn while_a_comparison_holds_the_applier() {
         let running = start_to_stop(&site, point, &[]);
         site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
         let comparison = site.spawn(site.command("verify", &["--catch-up-seconds", "1"]));
-        work_until_stopped(&site, running, point, || ledger.work(&site.source));
+        work_until_stopped(running, point, || ledger.work(&site.source));
         let ended = comparison.wait();
         assert_eq!(ended.status.code(), Some(1), "a comparison without an applier: {}", ended.output);
         site.catch_up(&OPTIONS);
@@ -267,7 +267,7 @@ fn amid_definitions() {
             if sql.starts_with("CREATE TABLE") || sql.starts_with("ALTER TABLE") {
                 site.source.sql("INSERT INTO defined.t (v) VALUES (5), (6)");
             }
-            work_until_stopped(&site, start_to_stop(&site, point, &[]), &format!("{point}, {sql}"), || ());
+            work_until_stopped(start_to_stop(&site, point, &[]), &format!("{point}, {sql}"), || ());
             ledger.work(&site.source);
             site.catch_up(&OPTIONS);
             assert_eq!(site.source.sql(DEFINED), site.replica.sql(DEFINED), "{point}, {sql}");

@@ -32,10 +32,9 @@ impl Ledger {
         source.sql(&self.round());
     }
 
-    /// The same, on a source that may be gone in the midst of it.
-    pub fn try_work(&mut self, source: &Server) -> Result<(), String> {
-        let sql = self.round();
-        source.try_sql(&sql).map(drop)
+    /// The same, as statements that the caller is to send.
+    pub fn script(&mut self) -> String {
+        self.round() + ";"
     }
 
     /// The number of the round that comes next.

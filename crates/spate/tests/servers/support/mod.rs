@@ -2,8 +2,10 @@
 
 pub mod ledger;
 pub mod program;
+pub mod proxy;
 pub mod random;
 pub mod server;
+pub mod session;
 pub mod writer;
 
 use std::time::{Duration, Instant};
