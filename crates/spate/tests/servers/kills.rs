@@ -103,8 +103,8 @@ impl Scene {
     fn kill_somebody(&mut self) {
         match self.random.below(10) {
             0..=2 => self.kill_program_at_a_point(),
-            3..=5 => self.kill_program(),
-            6 | 7 => self.kill_replica(),
+            3 | 4 => self.kill_program(),
+            5..=7 => self.kill_replica(),
             _ => self.kill_source(),
         }
     }

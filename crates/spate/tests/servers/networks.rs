@@ -1,6 +1,7 @@
 //! Networks that cut, stall, come late and lose connections: nothing is lost, nothing comes twice, and what is waited for is
 //! said.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -26,13 +27,18 @@ fn is_waiting(status: &Value, stage: &str) -> bool {
     status[stage].as_str().is_some_and(|text| text.starts_with("waiting: "))
 }
 
-/// Works until the trap of `proxy` has cut a connection, while the program runs.
+/// Works until the traps of `proxy` have cut their connections, while the program runs; no more than is needed, since all of
+/// it has to be applied.
 fn work_until_sprung(site: &Site, ledger: &mut Ledger, proxy: &Proxy, running: &mut Running, what: &str) {
     let deadline = Instant::now() + PATIENCE;
     while !proxy.is_sprung() {
         assert!(running.is_running(), "{what}: it ended: {}", running.said());
         assert!(Instant::now() < deadline, "{what} is never reached: {}", running.said());
         ledger.work(&site.source);
+        let soon = Instant::now() + Duration::from_millis(300);
+        while !proxy.is_sprung() && Instant::now() < soon {
+            sleep(Duration::from_millis(5));
+        }
     }
 }
 
