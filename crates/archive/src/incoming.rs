@@ -7,6 +7,7 @@ use spate_binlog::{EventHeader, EventType, FILE_MAGIC, FormatDescription};
 
 use crate::index::{IndexWriter, index_path};
 use crate::list::{ListedFile, is_usable_name};
+use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::writer::{ArchiveWriter, CurrentFile, WholeEnd};
 use crate::{Error, Result};
@@ -159,10 +160,13 @@ impl ArchiveWriter {
     fn create_listed_file(&mut self, file: Arc<ArchiveFile>, incoming: &Incoming) -> Result<CurrentFile> {
         let dir = self.archive.dir().to_path_buf();
         self.list.store(self.archive.fs(), &dir)?;
+        stopping_point("archive-file-listed");
         let path = self.archive.path_of(&file);
         let handle = self.archive.fs().create(&path).map_err(Error::write(&path, 0))?;
+        stopping_point("archive-file-created");
         let index = IndexWriter::create(self.archive.fs(), &path, file.first_seqno())?;
         self.archive.fs().sync_dir(&dir).map_err(Error::sync(&dir))?;
+        stopping_point("archive-file-indexed");
         let length = (FILE_MAGIC.len() + incoming.format_event.len()) as u32;
         let is_aligned = incoming.format_header.next_position == length;
         Ok(CurrentFile { file, path, handle, index, flushed: 0, is_aligned, has_transactions: false })

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use spate_binlog::Gtid;
 
 use crate::fs::{FileHandle, FileSystem};
+use crate::stopping::stopping_point;
 use crate::{Error, Result};
 
 /// Bytes of a record, and of the header.
@@ -222,8 +223,10 @@ impl IndexWriter {
         for record in records {
             bytes.extend_from_slice(&record.encode(durable));
         }
+        stopping_point("before-index-append");
         self.file.write_at(self.length, &bytes).map_err(Error::write(&self.path, self.length))?;
         self.length += bytes.len() as u64;
+        stopping_point("after-index-append");
         Ok(())
     }
 }

@@ -55,6 +55,7 @@ mod reader;
 mod recovery;
 mod scan;
 mod seek;
+mod stopping;
 mod tail;
 mod writer;
 
@@ -68,5 +69,6 @@ pub use position::{Applied, Durable, LogEnd, Received};
 pub use purge::{Purged, Retention};
 pub use reader::{ArchiveReader, ArchivedEvent};
 pub use seek::Seek;
+pub use stopping::stopping_point;
 pub use tail::{ArchiveFile, Tail, Waited};
 pub use writer::{Appended, ArchiveWriter, SyncPolicy, WriterOptions};

@@ -15,6 +15,7 @@ use crate::fs::{FileHandle, FileSystem};
 use crate::index::{IndexReader, IndexWriter, TransactionRecord, durable_end, index_path, is_complete};
 use crate::list::{FileList, ListedFile};
 use crate::scan::{Scanned, is_whole_after, scan_file, start_of};
+use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
 
@@ -180,7 +181,9 @@ fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: 
         let why = format!("it holds {} transactions, but the list says {expected}", records.len());
         return Err(Error::Inconsistent { path, why });
     }
-    IndexWriter::create(fs, &path, file.first_seqno())?.append(&records, true)
+    let mut index = IndexWriter::create(fs, &path, file.first_seqno())?;
+    stopping_point("rebuilding-earlier-index");
+    index.append(&records, true)
 }
 
 fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) -> Result<(RecoveredFile, Scanned)> {
@@ -204,7 +207,9 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
         }
     }
     if scanned.whole_end < length {
+        stopping_point("before-recovery-truncation");
         handle.truncate(scanned.whole_end).map_err(Error::io("truncate", &path))?;
+        stopping_point("after-recovery-truncation");
     }
     handle.sync().map_err(Error::sync(&path))?;
     let index = comparison.mend(fs, &path, file.first_seqno())?;
@@ -241,6 +246,7 @@ impl Comparison {
             None => IndexWriter::create(fs, path, first_seqno)?,
         };
         if !self.missing.is_empty() {
+            stopping_point("rebuilding-last-index");
             index.append(&self.missing, true)?;
         }
         Ok(index)

@@ -18,6 +18,7 @@ use crate::index::{IndexWriter, TransactionRecord};
 use crate::list::{FileList, LOCK_NAME};
 use crate::position::{Durable, LogEnd, Received};
 use crate::recovery::{Recovered, recover};
+use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
 
@@ -295,6 +296,7 @@ impl ArchiveWriter {
         if self.is_unsynced {
             let synced = current.handle.sync().map_err(Error::sync(&current.path));
             self.poison_if_fatal(synced)?;
+            stopping_point("after-archive-sync");
             self.is_unsynced = false;
             self.last_sync = Instant::now();
             self.archive.tail().update(|state| state.durable = Durable(state.received.0.clone()));
@@ -369,6 +371,7 @@ impl ArchiveWriter {
             // One large event must not keep its memory for ever.
             self.pending.shrink_to(self.options.buffer_bytes_max);
             self.is_unsynced = true;
+            stopping_point("after-archive-append");
         }
         self.publish();
         Ok(())

@@ -104,6 +104,7 @@ pub fn create_tables(connection: &mut Connection) -> Result<()> {
     create(CREATE_SCHEMA)?;
     for sql in CREATE_TABLES {
         create(sql)?;
+        spate_archive::stopping_point("after-own-table");
     }
     create(hold::CREATE_TABLE)?;
     Ok(())

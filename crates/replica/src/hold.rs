@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use spate_archive::stopping_point;
 use spate_binlog::Gtid;
 
 use crate::error::Result;
@@ -101,7 +102,9 @@ pub(crate) fn watch(
         if let Some(sql) = request.acknowledgement()
             && progress.last_applied() >= last_begun
         {
+            stopping_point("before-hold-acknowledgement");
             connection.execute(sql.as_bytes())?;
+            stopping_point("during-hold");
         }
         // While somebody waits for us, look more often.
         let interval = if is_held { WATCH_INTERVAL / 10 } else { WATCH_INTERVAL };

@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use spate_archive::{ArchiveWriter, LogEnd};
+use spate_archive::{ArchiveWriter, LogEnd, stopping_point};
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
@@ -35,13 +35,13 @@ const SEMI_SYNC_MAGIC: u8 = 0xef;
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// A source silent for this long is taken to be gone.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// How often to look whether to stop, and whether a sync is due.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long to wait for space on a full disk before trying again.
-const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
+pub(crate) const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// The server's error for everything that it cannot serve from its binlog.
 const CODE_CANNOT_SERVE: u16 = 1236;
@@ -113,7 +113,7 @@ impl Intake<'_> {
         let mut backoff = Backoff::default();
         while !self.stop.load(Ordering::Acquire) {
             self.status.intake("connecting");
-            let began = Instant::now();
+            let (began, begin) = (Instant::now(), self.writer.end().gtid_position);
             let Err(error) = self.receive() else { break };
             self.writer.discard_partial_transaction()?;
             if self.stop.load(Ordering::Acquire) {
@@ -125,6 +125,10 @@ impl Intake<'_> {
                 return Err(error);
             }
             backoff.note_success_after(began.elapsed());
+            if self.writer.end().gtid_position != begin {
+                // It brought something: this break is the first.
+                backoff = Backoff::default();
+            }
             let delay = backoff.next_delay();
             self.status.intake(format!("waiting: {error}"));
             self.status.error("intake", format!("{error}; trying again until it answers"));
@@ -193,7 +197,9 @@ impl Intake<'_> {
             let mut acknowledgement = vec![SEMI_SYNC_MAGIC];
             acknowledgement.extend_from_slice(&u64::from(header.next_position).to_le_bytes());
             acknowledgement.extend_from_slice(stream.next_file.as_bytes());
+            stopping_point("before-acknowledgement");
             stream.connection.write_packet_raw(&acknowledgement)?;
+            stopping_point("after-acknowledgement");
         }
         Ok(())
     }
@@ -203,7 +209,9 @@ impl Intake<'_> {
         if self.writer.pending_bytes() == 0 && !is_due {
             return Ok(());
         }
-        self.with_space(ArchiveWriter::flush)
+        self.with_space(ArchiveWriter::flush)?;
+        self.status.received(&self.writer.end());
+        Ok(())
     }
 
     /// Tries again for as long as the disk is full: intake stops, applying goes on.
@@ -234,7 +242,10 @@ impl Intake<'_> {
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
         let mut connection = Connection::connect(&self.options.source, &options)?;
         let facts = check_source(&mut connection)?;
-        self.status.clock_offset(clock_offset_seconds(&mut connection)?);
+        let clock = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();
+        if let Some(seconds) = clock.and_then(|text| text.parse().ok()) {
+            self.status.source_clock(seconds);
+        }
         let is_semi_sync = self.options.semi_sync && facts.has_semi_sync;
         if self.options.semi_sync && !facts.has_semi_sync {
             let hint = "semi-synchronous replication is off on the source: nothing is acknowledged \
@@ -285,7 +296,8 @@ impl Intake<'_> {
             return Error::from(error).or_privilege("send its binlog", grant);
         };
         let message = server_error.message.clone();
-        let asked = Connection::connect(&self.options.source, &ConnectOptions::new("source"));
+        let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
+        let asked = Connection::connect(&self.options.source, &options);
         let oldest = asked.map_err(Error::from).and_then(|mut connection| oldest_binlog(&mut connection));
         Error::Purged {
             source_server: format!("source ({})", self.options.source),
@@ -307,13 +319,6 @@ fn split(payload: &[u8], is_semi_sync: bool) -> spate_binlog::Result<Packet<'_>>
 
 fn bad_stream(peer: &wire::Peer, what: &str, error: spate_binlog::Error) -> Error {
     Error::Stream { peer: peer.to_string(), what: what.to_owned(), error }
-}
-
-/// The source's clock minus ours.
-fn clock_offset_seconds(connection: &mut Connection) -> Result<f64> {
-    let theirs = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64());
-    Ok(theirs.and_then(|text| text.parse::<f64>().ok()).map_or(0.0, |theirs| theirs - ours))
 }
 
 /// Nobody knows what is on the disk: only a restart, which reads it again, can go on.

@@ -10,6 +10,7 @@
 //! - [`status`]: what a running Spate says of itself;
 //! - [`verify`]: comparison of source and replica.
 
+mod applier_lock;
 mod backoff;
 pub mod catalog;
 pub mod checkpoint;

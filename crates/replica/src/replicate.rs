@@ -1,19 +1,19 @@
 //! The whole: intake and pipeline side by side, and the supervisor that begins the pipeline again after a failure.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions};
+use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
 use crate::backoff::Backoff;
 use crate::checkpoint::{self, Checkpoint};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::intake::{Intake, IntakeOptions, Interrupt};
+use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
 use crate::limits::BatchLimits;
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::session::{self, Prepared, SessionPlan};
@@ -66,24 +66,20 @@ pub enum InterruptedStatement {
 /// # Errors
 /// A definite error, which says what to do.
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let maker = options.session_maker();
-    let Prepared { mut connection, checkpoint } = session::prepare_replica(maker, options.interrupted, status)?;
+    let Prepared { mut connection, checkpoint } = prepare_patiently(options, status, stop)?;
     warn_if_writable(&mut connection, status)?;
     let until = resolve_until(options, status, stop)?;
     let checkpoint = match checkpoint {
         Some(checkpoint) => begin_again(checkpoint, options, status),
-        None => begin_first(&mut connection, options)?,
+        None => begin_first(&mut connection, options, status, stop)?,
     };
     status.applied(&checkpoint, None);
-    let writer = ArchiveWriter::open(
-        Arc::new(RealFileSystem),
-        &options.archive_dir,
-        WriterOptions {
-            sync: options.sync,
-            start_position: Some(checkpoint.gtid_position.clone()),
-            ..WriterOptions::default()
-        },
-    )?;
+    let writer_options = WriterOptions {
+        sync: options.sync,
+        start_position: Some(checkpoint.gtid_position.clone()),
+        ..WriterOptions::default()
+    };
+    let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
     let archive = writer.archive().clone();
     status.archive(archive.clone());
     let over = AtomicBool::new(false);
@@ -141,7 +137,7 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     let start = options.start.as_ref().map(|start| resolve_start(&mut connection, start)).transpose()?;
     drop(connection);
     let writer_options = WriterOptions { sync: options.sync, start_position: start, ..WriterOptions::default() };
-    let writer = ArchiveWriter::open(Arc::new(RealFileSystem), &options.archive_dir, writer_options)?;
+    let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
     if writer.archive().files().is_empty() && options.start.is_none() {
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
@@ -149,6 +145,20 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     Intake { options: &options.intake, writer, status, stop, until, interrupt: &Interrupt::default() }.run()?;
     status.reached_end();
     Ok(())
+}
+
+/// Opens the archive. Recovery needs a little space, to mend what a crash on a full disk left: with none, it is waited for.
+fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &AtomicBool) -> Result<ArchiveWriter> {
+    loop {
+        match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
+            Err(error @ spate_archive::Error::DiskFull { .. }) if !stop.load(Ordering::Acquire) => {
+                status.intake(format!("waiting: {error}"));
+                status.error("intake", error.to_string());
+                Backoff::default().wait(DISK_FULL_RETRY, stop);
+            }
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// How to fill an archive.
@@ -194,10 +204,27 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     Ok(Until::Gtid(current_position(&mut connection)?))
 }
 
-fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
+/// A replica that is not there yet is waited for, at the start as later.
+fn prepare_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Prepared> {
     let mut backoff = Backoff::default();
     loop {
-        match Connection::connect(source, &ConnectOptions::new("source")) {
+        match session::prepare_replica(options.session_maker(), options.interrupted, status) {
+            Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
+                status.applier(format!("waiting: {error}"));
+                status.error("applier", format!("{error}; trying again until it works"));
+                let delay = backoff.next_delay();
+                backoff.wait(delay, stop);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
+    let mut backoff = Backoff::default();
+    let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
+    loop {
+        match Connection::connect(source, &options) {
             Ok(connection) => return Ok(connection),
             Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
                 status.error("intake", format!("{error}; trying again until it answers"));
@@ -209,18 +236,25 @@ fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> R
     }
 }
 
-fn begin_first(connection: &mut Connection, options: &ReplicateOptions) -> Result<Checkpoint> {
+fn begin_first(
+    connection: &mut Connection,
+    options: &ReplicateOptions,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<Checkpoint> {
     let Some(start) = &options.start else { return Err(Error::NoStart { replica: options.replica.to_string() }) };
     let gtid_position = match start {
         Start::Gtid(position) => position.clone(),
         _ => {
-            let mut source = Connection::connect(&options.intake.source, &ConnectOptions::new("source"))?;
+            let mut source = connect_patiently(&options.intake.source, status, stop)?;
             crate::source::check_source(&mut source)?;
             resolve_start(&mut source, start)?
         }
     };
     let checkpoint = Checkpoint { gtid_position, ..Checkpoint::default() };
+    stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
+    stopping_point("after-first-checkpoint");
     Ok(checkpoint)
 }
 
@@ -256,6 +290,7 @@ fn supervise(
             None => session::prepare_replica(options.session_maker(), None, status),
         };
         let began = Instant::now();
+        let batches_before = status.report().batches;
         let report = match ready {
             Ok(prepared) => {
                 status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
@@ -292,6 +327,9 @@ fn supervise(
                 status.applier(format!("waiting: {error}"));
                 status.error("applier", format!("{error}; trying again until it works"));
                 backoff.note_success_after(began.elapsed());
+                if status.report().batches > batches_before {
+                    backoff = Backoff::default();
+                }
                 let delay = backoff.next_delay();
                 backoff.wait(delay, stop);
             }

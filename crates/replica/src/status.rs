@@ -123,10 +123,15 @@ struct State {
     /// How far the archive reaches.
     archive: Option<Archive>,
     applied: Checkpoint,
-    /// Commit time on the source of the oldest transaction that is being applied, 0 if none.
-    oldest_unapplied_seconds: u32,
-    /// The source's clock minus ours, in seconds.
-    clock_offset_seconds: f64,
+    /// Commit time on the source of the oldest transaction that is not applied, 0 if none was seen yet.
+    oldest_unapplied_seconds: f64,
+    /// The last transaction received, as the intake told.
+    received_seqno: u64,
+    /// The latest commit time that was believed: in the binlog's order it only grows. See [`State::believe`].
+    latest_commit_seconds: f64,
+    /// What the source's clock showed, and when. From then on our own time that no one sets counts: whoever sets our clock
+    /// does not change the lag.
+    source_clock: Option<(Instant, f64)>,
     samples: Vec<Sample>,
     /// Tables of which it was said that they have no key.
     keyless_tables: HashSet<String>,
@@ -180,9 +185,8 @@ impl Status {
             seqno: state.applied.seqno,
         };
         report.lag_transactions = report.received.seqno.saturating_sub(report.applied.seqno);
-        if report.lag_transactions > 0 && state.oldest_unapplied_seconds > 0 {
-            let source_now = unix_seconds() + state.clock_offset_seconds;
-            report.lag_seconds = (source_now - f64::from(state.oldest_unapplied_seconds)).max(0.0);
+        if state.received_seqno > state.applied.seqno && state.oldest_unapplied_seconds > 0.0 {
+            report.lag_seconds = (state.source_now() - state.oldest_unapplied_seconds).max(0.0);
         }
         report
     }
@@ -195,12 +199,25 @@ impl Status {
         self.lock().report.applier = what.into();
     }
 
-    pub(crate) fn clock_offset(&self, seconds: f64) {
-        self.lock().clock_offset_seconds = seconds;
+    /// Notes what the source's clock shows now, in seconds since 1970.
+    pub(crate) fn source_clock(&self, seconds: f64) {
+        self.lock().source_clock = Some((Instant::now(), seconds));
     }
 
     pub(crate) fn archive(&self, archive: Archive) {
-        self.lock().archive = Some(archive);
+        let mut state = self.lock();
+        state.received_seqno = archive.tail().received().seqno;
+        state.archive = Some(archive);
+    }
+
+    /// Notes how far the archive reaches. On a replica that was caught up, what comes next is the oldest to be applied, even
+    /// if nobody applies it yet.
+    pub(crate) fn received(&self, end: &LogEnd) {
+        let mut state = self.lock();
+        if state.received_seqno <= state.applied.seqno && end.seqno > state.applied.seqno {
+            state.oldest_unapplied_seconds = state.believe(f64::from(end.commit_seconds));
+        }
+        state.received_seqno = end.seqno;
     }
 
     pub(crate) fn received_bytes(&self, bytes: u64) {
@@ -208,11 +225,15 @@ impl Status {
     }
 
     pub(crate) fn applying(&self, oldest_seconds: u32) {
-        self.lock().oldest_unapplied_seconds = oldest_seconds;
+        let mut state = self.lock();
+        state.oldest_unapplied_seconds = state.believe(f64::from(oldest_seconds));
     }
 
     pub(crate) fn applied(&self, checkpoint: &Checkpoint, batch: Option<&BatchStatus>) {
         let mut state = self.lock();
+        if batch.is_none() {
+            state.oldest_unapplied_seconds = state.believe(checkpoint.source_seconds as f64);
+        }
         state.applied.clone_from(checkpoint);
         let report = &mut state.report;
         if let Some(batch) = batch {
@@ -293,6 +314,21 @@ impl std::fmt::Debug for Status {
 }
 
 impl State {
+    fn source_now(&self) -> f64 {
+        self.source_clock.map_or_else(unix_seconds, |(then, seconds)| seconds + then.elapsed().as_secs_f64())
+    }
+
+    /// What to take a transaction's time for. The source's sessions write there what they like (`SET timestamp`), and its
+    /// clock can be set: a time before that of an earlier transaction is taken for that one's, a time to come for now.
+    fn believe(&mut self, commit_seconds: f64) -> f64 {
+        let now = self.source_now();
+        if commit_seconds > now {
+            return now;
+        }
+        self.latest_commit_seconds = self.latest_commit_seconds.max(commit_seconds);
+        self.latest_commit_seconds
+    }
+
     /// Keeps the samples of the last seconds, and works out the rates between the oldest and now.
     fn sample(&mut self) {
         let now = Sample {

@@ -96,7 +96,9 @@ pub(super) fn judge(source: &Picture, native: &Picture, spate: &Picture, was_kil
             continue;
         }
         if source_counts && of_spate == of_source {
-            judgement.notes.push(format!("{:?} of {}: native differs from the source, Spate does not", subject.0, subject.1));
+            judgement
+                .notes
+                .push(format!("{:?} of {}: native differs from the source, Spate does not", subject.0, subject.1));
         } else if subject.0 == Class::Counter && was_killed && number(of_spate) > number(of_native) {
             judgement.notes.push(format!("the counter of {} is higher than native's after a kill", subject.1));
         } else {
@@ -159,7 +161,12 @@ fn cut(line: &str) -> String {
 
 fn last_line(output: &str) -> String {
     let said = |line: &&str| !line.trim().is_empty();
-    cut(output.lines().filter(said).find(|line| line.contains("rror")).or(output.lines().rfind(said)).unwrap_or("nothing"))
+    cut(output
+        .lines()
+        .filter(said)
+        .find(|line| line.contains("rror"))
+        .or(output.lines().rfind(said))
+        .unwrap_or("nothing"))
 }
 
 /// An error without its numbers and names: what two errors of one cause have in common.

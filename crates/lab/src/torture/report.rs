@@ -142,7 +142,8 @@ impl TortureResult {
 
     /// A line for each seed.
     pub fn to_table(&self) -> String {
-        let header = ["seed", "format", "verdict", "statements", "failed", "transactions", "failures", "seconds", "finding"];
+        let header =
+            ["seed", "format", "verdict", "statements", "failed", "transactions", "failures", "seconds", "finding"];
         let row = |seed: &SeedResult| {
             let first = seed.findings.first().map(Finding::headline).or_else(|| seed.error.clone()).unwrap_or_default();
             vec![
@@ -171,7 +172,8 @@ impl TortureResult {
 
 fn describe(shrunk: &Shrunk) -> String {
     let settings = &shrunk.settings;
-    let options: Vec<String> = settings.source_options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    let options: Vec<String> =
+        settings.source_options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
     let end = if shrunk.is_minimal { "minimal" } else { "time was up" };
     let head = format!(
         "-- source: --binlog-format={} {}\n-- spate replicate {}\n-- {} steps after {} trials, {end}; Spate begins {:?}\n",

@@ -107,8 +107,7 @@ impl Settings {
             sessions: 3 + random.below(4),
             source_options: source_options(&mut random.fork(), format, &features),
             spate_arguments: spate_arguments(&mut random.fork()),
-            beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd]
-                [random.below(4)],
+            beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd][random.below(4)],
             features,
             failures,
         }
@@ -116,18 +115,23 @@ impl Settings {
 
     /// The source's options.
     pub(super) fn source(&self) -> ServerOptions {
-        let durability = if self.failures.contains(&Failure::SourceKilled) { Durability::Durable } else { Durability::Relaxed };
+        let durability =
+            if self.failures.contains(&Failure::SourceKilled) { Durability::Durable } else { Durability::Relaxed };
         let mut options = common(1).with_durability(durability).with("binlog-format", self.format);
         for (name, value) in &self.source_options {
             options = options.with(name, value);
         }
         // A statement that would have to wait for another session fails at once: there is one driver for all sessions.
-        options.with("innodb-lock-wait-timeout", 0).with("lock-wait-timeout", 0).with("log-bin-trust-function-creators", 1)
+        options
+            .with("innodb-lock-wait-timeout", 0)
+            .with("lock-wait-timeout", 0)
+            .with("log-bin-trust-function-creators", 1)
     }
 
     /// The options of the replica with this server id.
     pub(super) fn replica(&self, server_id: u32) -> ServerOptions {
-        let durability = if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
+        let durability =
+            if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
         common(server_id).with_durability(durability).with("slave-net-timeout", 10)
     }
 }

@@ -265,7 +265,9 @@ impl Trial<'_> {
             // There is no oracle left but the source itself.
             let source = picture::take(&self.servers.source)?;
             let judgement = judge(&source, &source, &picture::take(&self.servers.replica)?, was_killed);
-            self.result.notes.extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
+            self.result
+                .notes
+                .extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
             return Ok(());
         }
         if !self.result.findings.is_empty() {

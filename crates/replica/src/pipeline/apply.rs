@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use spate_archive::stopping_point;
 use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
@@ -15,6 +16,7 @@ use super::PartEnd;
 use super::files::Files;
 use super::prepare::{Change, Command, Execution, Expected, batch_status};
 use super::sessions::Sessions;
+use crate::applier_lock::PING_EVERY;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::status::Status;
@@ -40,6 +42,8 @@ pub(crate) struct Applier<'a> {
     began: Option<Instant>,
     /// The statements in flight, oldest first.
     in_flight: VecDeque<Sent>,
+    /// What the open batch does was noted before.
+    has_intent: bool,
 }
 
 /// A statement that was sent: what it does, and how it should end.
@@ -55,7 +59,17 @@ impl<'a> Applier<'a> {
         status: &'a Status,
         progress: &'a Progress,
     ) -> Applier<'a> {
-        Applier { sessions, files, input, tickets, status, progress, began: None, in_flight: VecDeque::new() }
+        Applier {
+            sessions,
+            files,
+            input,
+            tickets,
+            status,
+            progress,
+            began: None,
+            in_flight: VecDeque::new(),
+            has_intent: false,
+        }
     }
 
     /// Applies until the stage before is gone; what it left behind unfinished is rolled back with the connection.
@@ -64,13 +78,21 @@ impl<'a> Applier<'a> {
     /// [`Error::Batch`] or [`Error::Change`] if the replica refuses something; an error of the connection.
     pub(crate) fn run(mut self) -> Result<()> {
         self.sessions.main().execute(b"SET SESSION autocommit=0")?;
-        while let Ok(command) = self.input.recv() {
+        while let Some(command) = self.next_command()? {
             let began = *self.began.get_or_insert_with(Instant::now);
             match command {
-                Command::Execute(execution) => self.execute(execution)?,
+                Command::Execute(execution) => {
+                    self.execute(execution)?;
+                    stopping_point("amid-statements");
+                }
                 Command::LoadBlock(block) => self.files.append(&block)?,
                 Command::Load(execution, load) => self.load(execution, &load)?,
-                Command::Intend(intent) => intent.note(self.sessions.journal()?)?,
+                Command::Intend(intent) => {
+                    stopping_point("before-intent");
+                    intent.note(self.sessions.journal()?)?;
+                    self.has_intent = true;
+                    stopping_point("after-intent");
+                }
                 Command::ExecuteApart(execution) => {
                     self.receive_all()?;
                     let connection = self.sessions.journal()?;
@@ -88,14 +110,27 @@ impl<'a> Applier<'a> {
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     self.status.applying(oldest_seconds);
-                    self.receive_all()?;
-                    self.execute(Execution { sql, statements, is_careful: true, ..Execution::default() })?;
+                    self.commit(&sql, statements)?;
                     let milliseconds = began.elapsed().as_secs_f64() * 1e3;
                     self.committed(end, row_changes, net_row_changes, milliseconds);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
+    fn next_command(&mut self) -> Result<Option<Command>> {
+        loop {
+            match self.input.recv_timeout(PING_EVERY) {
+                Ok(command) => return Ok(Some(command)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.receive_all()?;
+                    self.sessions.main().execute(b"DO 0")?;
+                }
+            }
+        }
     }
 
     fn execute(&mut self, execution: Execution) -> Result<()> {
@@ -147,6 +182,26 @@ impl<'a> Applier<'a> {
         })?;
         // The preparing stage may be gone already; this session then ends without a commit.
         let _is_gone = answer.send(surplus);
+        Ok(())
+    }
+
+    fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
+        self.receive_all()?;
+        let fulfils = std::mem::take(&mut self.has_intent);
+        if fulfils {
+            stopping_point("before-fulfilment");
+        } else {
+            stopping_point("before-commit");
+        }
+        self.sessions.main().send_statements(sql, statements)?;
+        stopping_point("after-commit-sent");
+        let answer = self.sessions.main().receive_result();
+        answer.map(drop).map_err(|error| refused(error, None))?;
+        if fulfils {
+            stopping_point("after-fulfilment");
+        } else {
+            stopping_point("after-commit");
+        }
         Ok(())
     }
 

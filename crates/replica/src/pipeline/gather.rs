@@ -309,6 +309,7 @@ impl Gatherer<'_> {
         }
         self.open.is_hungry = false;
         self.progress.handed(part.reached.seqno);
+        spate_archive::stopping_point("after-gathering");
         self.output.send(part).map_err(|_| Error::StageEnded)
     }
 }

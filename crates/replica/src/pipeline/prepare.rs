@@ -201,6 +201,7 @@ impl Preparer<'_> {
         let mut sql = std::mem::take(&mut pending.sql);
         // The update of the checkpoint, and COMMIT.
         let mut statements = std::mem::take(&mut pending.statements) + 2;
+        spate_archive::stopping_point("before-checkpoint-update");
         sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
         if pending.intent.take().is_some() {
             statements += 1;

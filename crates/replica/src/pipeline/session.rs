@@ -11,7 +11,8 @@ use super::apply::Applier;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
-use super::sessions::{SessionMaker, Sessions};
+use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
+use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
 use crate::dialect::Collations;
@@ -65,10 +66,10 @@ pub(crate) fn prepare_replica(
     interrupted: Option<InterruptedStatement>,
     status: &Status,
 ) -> Result<Prepared> {
-    let mut connection = maker.connect()?;
+    let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
-    checkpoint::lock(&mut connection)?;
     maker.set_up(&mut connection)?;
+    applier_lock::take(&mut connection)?;
     checkpoint::create_tables(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
     if let Some(intent) = journal::read(&mut connection)? {
@@ -89,6 +90,8 @@ pub(crate) fn prepare_replica(
             }
         }
     }
+    // What it will execute may take any time; whether the replica is there, the watching connection finds out.
+    connection.set_read_timeout(None)?;
     Ok(Prepared { connection, checkpoint })
 }
 
@@ -117,12 +120,17 @@ fn run_stages(
 ) -> Result<GatherEnd> {
     let Prepared { mut connection, checkpoint } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
+    connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
+    connection.set_read_timeout(None)?;
     let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
-    let catalog = Catalog::new(maker.connect()?);
-    let mut watching = maker.connect()?;
+    let asking = maker.connect()?;
+    let mut watching = maker.connect_impatiently()?;
+    let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
+    let watching_end = watching.shutdown_handle()?;
+    let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
     if plan.one_by_one {
         builder.never_fold();
@@ -136,6 +144,7 @@ fn run_stages(
     }
     let hold = HoldState::default();
     let over = AtomicBool::new(false);
+    let is_applied = AtomicBool::new(false);
     let gatherer = Gatherer {
         builder,
         catalog,
@@ -159,30 +168,45 @@ fn run_stages(
         max_allowed_packet,
         one_by_one: plan.one_by_one,
     };
-    let sessions = Sessions::new(maker, connection);
+    let sessions = Sessions::new(maker, connection, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
     let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress);
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let preparing = spawn(scope, "prepare", move || preparer.run());
-        let holding = spawn(scope, "hold", || hold::watch(&mut watching, &hold, progress, status, &over));
+        let holding = spawn(scope, "hold", || {
+            let watched = hold::watch(&mut watching, &hold, progress, status, &is_applied);
+            if watched.is_err() && !is_applied.load(Ordering::Acquire) {
+                // The others may wait for answers that never come.
+                over.store(true, Ordering::Release);
+                ends.end();
+                return watched;
+            }
+            Ok(())
+        });
         let forwarding = spawn(scope, "stop", || forward_stop(stop, &over));
         let applied = applier.run();
+        is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
+        watching_end.shutdown();
         holding.thread().unpark();
         forwarding.thread().unpark();
         let gathered = join(gathering);
         let prepared = join(preparing);
         let held = join(holding);
         join(forwarding);
-        // The applier's own error first: the others only noticed that it was gone.
-        applied?;
+        // The applier's own error first: the others only noticed that it was gone. But if its connection was ended by the one
+        // that watches, that one knows why.
+        match (applied, held) {
+            (Err(error), Ok(())) => return Err(error),
+            (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }),
+            (Ok(()), held) => held?,
+        }
         told(prepared)?;
         let end = match gathered {
             Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
             other => other?,
         };
-        held?;
         Ok(end)
     })
 }

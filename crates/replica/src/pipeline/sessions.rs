@@ -1,16 +1,43 @@
 //! The applier's sessions on the replica: the one that applies and holds the lock, one for notes that are durable at once, and
 //! one for each XA transaction that is being prepared.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::dialect::SESSION_SETTINGS;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection};
+use crate::wire::{ConnectOptions, Connection, ShutdownHandle};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
 const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
 const DETACH_LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A replica that does not answer a question of nothing for this long is taken to be gone, or out of reach. Long, since a
+/// busy one is not to be taken for dead: what it was at would be rolled back and begun again.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Ends connections from another thread, also those that are opened later.
+#[derive(Debug)]
+pub(crate) struct Ends(Mutex<Vec<ShutdownHandle>>);
+
+impl Ends {
+    /// Will end these connections.
+    pub(crate) fn new(handles: impl IntoIterator<Item = ShutdownHandle>) -> Ends {
+        Ends(Mutex::new(handles.into_iter().collect()))
+    }
+
+    /// Ends all.
+    pub(crate) fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(ShutdownHandle::shutdown);
+    }
+
+    fn add(&self, connection: &Connection) -> Result<()> {
+        let handle = connection.shutdown_handle()?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Ok(())
+    }
+}
 
 /// How an applier's sessions are made.
 #[derive(Debug, Clone, Copy)]
@@ -21,13 +48,23 @@ pub(crate) struct SessionMaker<'a> {
 }
 
 impl SessionMaker<'_> {
-    /// Connects, no more.
+    /// Connects, no more. Its statements may take any time.
     ///
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn connect(&self) -> Result<Connection> {
         let options = ConnectOptions { local_files: true, ..ConnectOptions::new("replica") };
         Ok(Connection::connect(self.replica, &options)?)
+    }
+
+    /// Connects, for questions that every replica answers at once.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn connect_impatiently(&self) -> Result<Connection> {
+        let mut connection = self.connect()?;
+        connection.set_read_timeout(Some(SILENCE_MAX))?;
+        Ok(connection)
     }
 
     /// Connects, and sets what every applier session sets.
@@ -56,6 +93,7 @@ impl SessionMaker<'_> {
 }
 
 pub(crate) struct Sessions<'a> {
+    ends: &'a Ends,
     maker: SessionMaker<'a>,
     main: Connection,
     /// Opened when it is first needed.
@@ -65,8 +103,14 @@ pub(crate) struct Sessions<'a> {
 
 impl<'a> Sessions<'a> {
     /// Sessions beside `main`, which holds the lock.
-    pub(crate) fn new(maker: SessionMaker<'a>, main: Connection) -> Sessions<'a> {
-        Sessions { maker, main, journal: None, branch: None }
+    pub(crate) fn new(maker: SessionMaker<'a>, main: Connection, ends: &'a Ends) -> Sessions<'a> {
+        Sessions { ends, maker, main, journal: None, branch: None }
+    }
+
+    fn open(&self) -> Result<Connection> {
+        let connection = self.maker.open()?;
+        self.ends.add(&connection)?;
+        Ok(connection)
     }
 
     /// The session that applies.
@@ -86,7 +130,7 @@ impl<'a> Sessions<'a> {
     pub(crate) fn journal(&mut self) -> Result<&mut Connection> {
         let journal = match self.journal.take() {
             Some(journal) => journal,
-            None => self.maker.open()?,
+            None => self.open()?,
         };
         Ok(self.journal.insert(journal))
     }
@@ -96,7 +140,7 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn open_branch(&mut self, statements: &[Vec<u8>]) -> Result<()> {
-        let mut branch = self.maker.open()?;
+        let mut branch = self.open()?;
         for sql in statements {
             branch.execute(sql)?;
         }

@@ -5,7 +5,22 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::sockopt;
+
 use crate::endpoint::Address;
+
+/// On a connection that is silent for this long, the kernel asks whether the other side is still there …
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+
+/// … and again after this time …
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// … and takes it to be gone after so many questions without an answer. However long a statement takes, a server that is
+/// there answers: its kernel does.
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// Bytes that the other side has not acknowledged for this long are lost, and the connection with them.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -23,6 +38,7 @@ impl Stream {
                     match TcpStream::connect_timeout(&address, timeout) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
+                            notice_death(&stream)?;
                             return Ok(Stream::Tcp(stream));
                         }
                         Err(failed) => error = failed,
@@ -89,6 +105,16 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Makes the kernel find out when the other side, or the way to it, is gone without a word.
+fn notice_death(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+    sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
+    Ok(())
 }
 
 /// Ends a connection from another thread: whoever waits on it gets an error at once.

@@ -1,11 +1,11 @@
 //! The archive's disk: bytes that change, and a disk that is full.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::Site;
 use crate::support::program::damage;
+use crate::support::{Site, wait_until};
 
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)";
 
@@ -52,25 +52,40 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-#[test]
-fn a_full_disk_stops_receiving_and_nothing_else() {
-    let site = Site::plain();
+/// A site whose archive is on a small disk, of which most is taken; `None` if that cannot be had here.
+fn site_on_a_small_disk<'a>(site: &Site, place: &'a Path) -> Option<(SmallDisk<'a>, PathBuf)> {
     site.both(TABLE);
-    let place = site.archive();
-    let Some(disk) = SmallDisk::mount(&place) else {
+    let Some(disk) = SmallDisk::mount(place) else {
         eprintln!("skipped: only root may mount a small disk");
-        return;
+        return None;
     };
     let ballast = disk.0.join("ballast");
     fs::write(&ballast, vec![1; 3 << 20]).unwrap();
-    let running = site.spawn(site.replicate(&["--start", "earliest"]));
-    site.wait_for_status("the program to apply", |status| status["intake"] == "receiving");
-    for id in 0..30 {
+    Some((disk, ballast))
+}
+
+/// More than the disk has room for.
+fn fill(site: &Site, from: u32) {
+    for id in from..from + 30 {
         site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('v', 60000))"));
     }
-    let is_waiting =
-        |status: &serde_json::Value| status["intake"].as_str().is_some_and(|text| text.starts_with("waiting"));
-    site.wait_for_status("the intake to wait for space", is_waiting);
+}
+
+fn wait_until_full(site: &Site) {
+    site.wait_for_status("the intake to wait for space", |status| {
+        status["intake"].as_str().is_some_and(|text| text.starts_with("waiting: no space left"))
+    });
+}
+
+#[test]
+fn a_full_disk_stops_receiving_and_nothing_else() {
+    let site = Site::plain();
+    let place = site.archive();
+    let Some((_disk, ballast)) = site_on_a_small_disk(&site, &place) else { return };
+    let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    site.wait_for_status("the program to receive", |status| status["intake"] == "receiving");
+    fill(&site, 0);
+    wait_until_full(&site);
     site.wait_for_status("what was received to be applied", |status| {
         status["lag_transactions"] == 0 && status["transactions"].as_u64() > Some(0)
     });
@@ -81,4 +96,36 @@ fn a_full_disk_stops_receiving_and_nothing_else() {
     site.wait_applied();
     assert!(running.terminate().status.success());
     site.assert_identical();
+}
+
+#[test]
+fn killed_and_started_again_on_a_full_disk() {
+    let site = Site::plain();
+    let place = site.archive();
+    let Some((disk, ballast)) = site_on_a_small_disk(&site, &place) else { return };
+    for (round, sync) in ["always", "interval", "os"].into_iter().enumerate() {
+        fs::write(&ballast, vec![1; 3 << 20]).unwrap();
+        let options = ["--start", "earliest", "--archive-sync", sync];
+        let running = site.spawn(site.replicate(&options));
+        site.wait_for_status("the program to receive", |status| status["intake"] == "receiving");
+        fill(&site, 100 * round as u32);
+        wait_until_full(&site);
+        // Not a byte is left for whoever comes next.
+        let _until_it_is_full = fs::write(disk.0.join("last"), vec![1; 4 << 20]);
+        assert!(running.kill());
+        let running = site.spawn(site.replicate(&options));
+        wait_until("the next start to meet the full disk", || running.said().contains("no space left"));
+        assert!(running.kill());
+        let running = site.spawn(site.replicate(&options));
+        wait_until("the one after to meet it", || running.said().contains("no space left"));
+        fs::remove_file(disk.0.join("last")).unwrap();
+        fs::remove_file(&ballast).unwrap();
+        site.wait_applied();
+        assert!(running.terminate().status.success());
+        site.assert_identical();
+        // All of it is applied; the next round begins with an empty archive.
+        for entry in fs::read_dir(&place).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }
 }

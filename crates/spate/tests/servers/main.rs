@@ -6,13 +6,20 @@
 
 mod archive_faults;
 mod beyond_transactions;
+mod clocks;
 mod comparison;
+mod consistency;
 mod crashes;
 mod differing_replica;
 mod keyless;
+#[cfg(feature = "failpoints")]
+mod kills;
 mod logging;
+mod networks;
 mod refusals;
 mod start_and_end;
 mod statements;
+#[cfg(feature = "failpoints")]
+mod stopping_points;
 mod support;
 mod transactions;

@@ -101,7 +101,8 @@ impl Generator {
             let sql = format!("CREATE DATABASE {}", crate::sql::quote(schema));
             generator.next.push(Step::sql(0, sql));
         }
-        let log = format!("CREATE TABLE {}.`log` (what VARCHAR(20), n INT) ENGINE=InnoDB", crate::sql::quote(SCHEMAS[0]));
+        let log =
+            format!("CREATE TABLE {}.`log` (what VARCHAR(20), n INT) ENGINE=InnoDB", crate::sql::quote(SCHEMAS[0]));
         generator.next.push(Step::sql(0, log));
         generator.next.reverse();
         generator
@@ -133,7 +134,8 @@ impl Generator {
             return false;
         }
         self.note_transaction(step.session, sql);
-        let words: Vec<String> = sql.trim_start_matches("/* why */ ").split(' ').take(2).map(str::to_ascii_uppercase).collect();
+        let words: Vec<String> =
+            sql.trim_start_matches("/* why */ ").split(' ').take(2).map(str::to_ascii_uppercase).collect();
         let (first, second) = (words.first().map_or("", String::as_str), words.get(1).map_or("", String::as_str));
         if second == "TEMPORARY" {
             self.sessions[step.session].has_temporary = first == "CREATE";
@@ -174,7 +176,11 @@ impl Generator {
                     None
                 }
             };
-        } else if sql.starts_with("BEGIN") || sql.starts_with("START") || sql == "SET autocommit = 0" || sql.ends_with("CHAIN") {
+        } else if sql.starts_with("BEGIN")
+            || sql.starts_with("START")
+            || sql == "SET autocommit = 0"
+            || sql.ends_with("CHAIN")
+        {
             state.in_transaction = true;
         } else if sql == "COMMIT" || sql == "ROLLBACK" || sql == "SET autocommit = 1" {
             state.in_transaction = false;

@@ -1,8 +1,11 @@
 //! What the tests share: real servers in directories of their own, the built program, and a busy source.
 
+pub mod ledger;
 pub mod program;
+pub mod proxy;
 pub mod random;
 pub mod server;
+pub mod session;
 pub mod writer;
 
 use std::time::{Duration, Instant};

@@ -16,6 +16,9 @@ use super::{PATIENCE, Server, wait_until};
 pub struct Site {
     pub source: Server,
     pub replica: Server,
+    /// Where the program finds them: the servers' own ports, unless a test puts something in between.
+    pub source_port: u16,
+    pub replica_port: u16,
     directory: TempDir,
 }
 
@@ -36,7 +39,8 @@ pub struct Ended {
 impl Site {
     pub fn new(source_options: &[&str], replica_options: &[&str]) -> Site {
         let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
-        Site { source: Server::source(source_options), replica: Server::replica(replica_options), directory }
+        let (source, replica) = (Server::source(source_options), Server::replica(replica_options));
+        Site { source_port: source.port, replica_port: replica.port, source, replica, directory }
     }
 
     /// A source and a replica with nothing special.
@@ -68,9 +72,9 @@ impl Site {
         command
             .arg(name)
             .arg("--source")
-            .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source.port))
+            .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source_port))
             .arg("--replica")
-            .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica.port))
+            .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port))
             .args(options);
         command
     }

@@ -117,6 +117,14 @@ impl Server {
         }
     }
 
+    /// Ends every connection that reads the binlog.
+    pub fn kill_connections_of_replicas(&self) {
+        let ids = self.sql("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'");
+        for id in ids.lines() {
+            let _gone_by_itself = self.try_sql(&format!("KILL {id}"));
+        }
+    }
+
     /// The server's own client, which reads statements from its standard input.
     pub fn client(&self) -> Command {
         let mut command = Command::new("mariadb");
