@@ -306,15 +306,12 @@ fn without_counter(definition: &str) -> String {
 
 /// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS).
 fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
-    let file = format!(
-        "CONCAT(CONVERT({} USING filename), '/', CONVERT({} USING filename))",
-        quote::text(&table.schema),
-        quote::text(&table.table)
-    );
+    let part = |name: &str| format!("CONVERT(CONVERT({} USING filename) USING binary)", quote::text(name));
+    let file = format!("CONCAT({}, '/', {})", part(&table.schema), part(&table.table));
     let mut sql = String::from("SELECT NAME, TABLE_ID FROM information_schema.INNODB_SYS_TABLES WHERE ");
     let _infallible = write!(
         sql,
-        "BINARY NAME = BINARY {file} OR BINARY NAME LIKE CONCAT(REPLACE(BINARY {file}, '_', '\\_'), '#P#%') ORDER BY NAME"
+        "BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '#P#%') ORDER BY NAME"
     );
     shown(connection, &sql)
 }

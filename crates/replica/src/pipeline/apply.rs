@@ -26,8 +26,8 @@ use crate::wire::{self, Connection};
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
 
-/// "Unknown table", of a DROP.
-const CODE_UNKNOWN_TABLE: u16 = 1051;
+/// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", of a DROP.
+const CODES_UNKNOWN: [u16; 3] = [1051, 4091, 4092];
 
 const CODE_DUPLICATE_KEY: u16 = 1062;
 
@@ -224,7 +224,7 @@ fn answered(connection: &Connection, answer: wire::Result<()>, (change, expected
             "the statement ended with this error on the source, and succeeds here".into(),
         )),
         (Err(error), Expected::Failure(code)) if error.code() == Some(code) => Ok(()),
-        (Err(error), Expected::Gone) if error.code() == Some(CODE_UNKNOWN_TABLE) => Ok(()),
+        (Err(error), Expected::Gone) if error.code().is_some_and(|code| CODES_UNKNOWN.contains(&code)) => Ok(()),
         (answer, _) => answer,
     };
     answer.map_err(|error| refused(error, change))

@@ -266,7 +266,7 @@ fn amid_definitions() {
             if sql.starts_with("CREATE TABLE") || sql.starts_with("ALTER TABLE") {
                 site.source.sql("INSERT INTO defined.t (v) VALUES (5), (6)");
             }
-            work_until_stopped(start_to_stop(&site, point, &[]), &format!("{point}, {sql}"), || ());
+            work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
             ledger.work(&site.source);
             site.catch_up(&OPTIONS);
             assert_eq!(site.source.sql(DEFINED), site.replica.sql(DEFINED), "{point}, {sql}");
