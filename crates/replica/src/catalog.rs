@@ -36,6 +36,7 @@ struct Index {
     has_null: bool,
     is_prefix: bool,
     is_btree: bool,
+    is_hash: bool,
 }
 
 impl Catalog {
@@ -63,11 +64,16 @@ impl Catalog {
             return Ok(None);
         }
         let columns = self.connection.query(&format!(
-            "SELECT COLUMN_NAME, COLUMN_TYPE, EXTRA FROM information_schema.COLUMNS WHERE {place} ORDER BY ORDINAL_POSITION"
+            "SELECT COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION FROM information_schema.COLUMNS \
+             WHERE {place} ORDER BY ORDINAL_POSITION"
         ))?;
-        let columns = (0..columns.rows.len()).map(|row| column(&columns, row)).collect::<Vec<_>>();
+        let has_period = (0..columns.rows.len()).any(|row| columns.text_at(row, 3).as_deref() == Some("ROW START"));
+        let mut columns = (0..columns.rows.len()).map(|row| column(&columns, row)).collect::<Vec<_>>();
         let indexes = self.indexes(&place, &columns)?;
         let engine = table.text_at(0, 0).unwrap_or_default();
+        let is_system_versioned = table.text_at(0, 1).as_deref() == Some("SYSTEM VERSIONED");
+        let hashes = indexes.iter().filter(|index| index.is_unique && index.is_hash && engine != "MEMORY").count();
+        columns.extend(unlisted(is_system_versioned && !has_period, hashes));
         let is_transactional = self.transactional_engines()?.contains(&engine);
         let has_engine_actions = self.foreign_keys()?.has_actions(name);
         let row_key_index = row_key_index(&indexes);
@@ -89,7 +95,7 @@ impl Catalog {
             row_key,
             unique_columns,
             has_hidden_unique_key,
-            is_system_versioned: table.text_at(0, 1).as_deref() == Some("SYSTEM VERSIONED"),
+            is_system_versioned,
             engine,
             is_transactional,
             has_engine_actions,
@@ -110,7 +116,15 @@ impl Catalog {
             let name = text(0).unwrap_or_default();
             if indexes.last().is_none_or(|index| index.name != name) {
                 let (is_unique, is_btree) = (text(1).as_deref() == Some("0"), text(5).as_deref() == Some("BTREE"));
-                indexes.push(Index { name, columns: vec![], is_unique, has_null: false, is_prefix: false, is_btree });
+                indexes.push(Index {
+                    name,
+                    columns: vec![],
+                    is_unique,
+                    has_null: false,
+                    is_prefix: false,
+                    is_btree,
+                    is_hash: text(5).as_deref() == Some("HASH"),
+                });
             }
             let column = text(2).and_then(|name| columns.iter().position(|column| column.name == name));
             if let Some(index) = indexes.last_mut() {
@@ -222,6 +236,21 @@ fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
         is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
     }
+}
+
+/// Columns that the server keeps behind those that it lists, and logs with every row: when a row's version began and ended, and
+/// a hash for each unique key that is too long for an index of its own.
+fn unlisted(has_versions: bool, hashes: usize) -> impl Iterator<Item = ColumnDefinition> {
+    let named = |name: String| ColumnDefinition {
+        name,
+        column_type: String::new(),
+        is_unsigned: false,
+        is_auto_increment: false,
+        is_generated: true,
+    };
+    let versions = if has_versions { ["row_start", "row_end"].as_slice() } else { &[] };
+    let hashes = (1..=hashes).map(|number| format!("DB_ROW_HASH_{number}"));
+    versions.iter().map(|&name| name.to_owned()).chain(hashes).map(named)
 }
 
 /// The primary key, or the first unique key on whole columns that are all NOT NULL.

@@ -66,6 +66,11 @@ impl Collations {
         }
         Ok(Collations { names })
     }
+
+    /// The character set of a collation, as SET takes it.
+    fn charset(&self, collation: u32) -> String {
+        self.names.get(&collation).map_or_else(|| collation.to_string(), |(charset, _)| charset.clone())
+    }
 }
 
 /// The statements to execute for `statement`, in order: its context, itself, and what undoes the context.
@@ -78,7 +83,7 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
         before += &context_sql(context, collations);
     }
     // Last, because they change how what comes after is understood.
-    before += &status_sql(statement);
+    before += &status_sql(statement, collations);
     [before.into_bytes(), statement.sql.clone(), AFTER_STATEMENT.as_bytes().to_vec()]
 }
 
@@ -123,7 +128,8 @@ fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
     }
 }
 
-fn status_sql(Statement { status, timestamp_seconds, thread_id, .. }: &Statement) -> String {
+fn status_sql(statement: &Statement, collations: &Collations) -> String {
+    let Statement { status, timestamp_seconds, thread_id, .. } = statement;
     let mut settings = vec![match status.microseconds {
         Some(microseconds) => format!("timestamp={timestamp_seconds}.{microseconds:06}"),
         None => format!("timestamp={timestamp_seconds}"),
@@ -156,6 +162,8 @@ fn status_sql(Statement { status, timestamp_seconds, thread_id, .. }: &Statement
         settings.push(format!("collation_database={collation}"));
     }
     if let Some((client, connection, server)) = status.charset {
+        // The server takes the number of a collation, but for a character set only that of its default collation.
+        let client = collations.charset(u32::from(client));
         settings.push(format!(
             "character_set_client={client}, collation_connection={connection}, collation_server={server}"
         ));

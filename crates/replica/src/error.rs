@@ -79,6 +79,12 @@ pub enum Error {
         /// Why the one after it cannot.
         error: Box<Error>,
     },
+    /// A transaction that was gathered with others turned out to have been rolled back on the source: it is to be left out.
+    #[error("the transaction with the ordinal {seqno} was rolled back on the source")]
+    Undone {
+        /// Its ordinal in the archive.
+        seqno: u64,
+    },
     /// A statement does not fit into the replica's largest packet.
     #[error(
         "a row change needs a statement of {bytes} bytes, and the replica takes {max_allowed_packet}: \

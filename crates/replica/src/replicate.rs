@@ -1,5 +1,6 @@
 //! The whole: intake and pipeline side by side, and the supervisor that begins the pipeline again after a failure.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -279,7 +280,13 @@ fn supervise(
     is_over: &dyn Fn() -> bool,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let normal = SessionPlan { limits: options.limits, until: until.clone(), one_by_one: false, last_seqno: None };
+    let mut normal = SessionPlan {
+        limits: options.limits,
+        until: until.clone(),
+        one_by_one: false,
+        last_seqno: None,
+        undone: BTreeSet::new(),
+    };
     let mut plan = normal.clone();
     let mut known_error: Option<Error> = None;
     let mut backoff = Backoff::default();
@@ -317,7 +324,14 @@ fn supervise(
                 status.error("applier", format!("a batch failed ({error}): applying its transactions one by one"));
                 let limits = BatchLimits { transactions_max: 1, ..options.limits };
                 let last_seqno = Some(report.last_handed);
-                plan = SessionPlan { limits, until: until.clone(), one_by_one: true, last_seqno };
+                plan = SessionPlan { limits, one_by_one: true, last_seqno, ..normal.clone() };
+            }
+            Err(Error::Undone { seqno }) => {
+                let applied = status.report().applied.seqno;
+                for undone in [&mut plan.undone, &mut normal.undone] {
+                    undone.retain(|known| *known > applied);
+                    undone.insert(seqno);
+                }
             }
             Err(Error::Behind { seqno, error }) => {
                 known_error = Some(*error);

@@ -468,9 +468,7 @@ impl BatchBuilder {
     /// The source rolled the transaction back, and logged it because something of it could not be undone.
     fn undo(&mut self) -> Result<()> {
         if !self.transaction.may_be_undone() {
-            let why =
-                "its GTID event says that all of it could be undone, so nothing should have been logged".to_owned();
-            return Err(Error::Refused { what: "a transaction that was rolled back".to_owned(), why });
+            return Err(Error::Undone);
         }
         self.transaction.alone.get_or_insert(Alone::Irrevocable);
         self.cut();

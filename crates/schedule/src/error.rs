@@ -19,6 +19,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The transaction is to be left out: the source rolled it back, although it logged it as one that can be.
+    #[error("the source rolled the transaction back")]
+    Undone,
     /// The binlog holds something that Spate does not apply.
     #[error("{what} cannot be applied: {why}")]
     Refused {

@@ -1,5 +1,6 @@
 //! The first stage: reads the archive, folds, and decides where a batch ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) progress: &'a Progress,
     /// Go no further than this transaction: what comes after it is known to be bad.
     pub(crate) last_seqno: Option<u64>,
+    /// Transactions to leave out: the source rolled them back.
+    pub(crate) undone: &'a BTreeSet<u64>,
     pub(crate) open: Open,
 }
 
@@ -176,7 +179,13 @@ impl Gatherer<'_> {
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         loop {
+            if self.undone.contains(&event.seqno) {
+                return Ok(());
+            }
             let answer = self.builder.event(&event.header, event.body);
+            if answer == Err(spate_schedule::Error::Undone) {
+                return Err(Error::Undone { seqno: event.seqno });
+            }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
             match answer.map_err(|error| Error::Transaction { place: at(), error })? {
                 Answer::Taken => return Ok(()),
@@ -206,7 +215,7 @@ impl Gatherer<'_> {
     /// the bad one by now, so they are gathered again by the next session, which ends with them.
     fn behind(&self, error: Error) -> Error {
         let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
-        if matches!(error, Error::StageEnded) || is_nothing_lost {
+        if matches!(error, Error::StageEnded | Error::Undone { .. }) || is_nothing_lost {
             return error;
         }
         Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }

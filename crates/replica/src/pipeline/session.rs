@@ -1,5 +1,6 @@
 //! One run of the pipeline over one set of connections, from the checkpoint to the first failure or the end.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -41,6 +42,8 @@ pub(crate) struct SessionPlan {
     pub(crate) one_by_one: bool,
     /// Go no further than this transaction.
     pub(crate) last_seqno: Option<u64>,
+    /// Transactions to leave out: the source rolled them back.
+    pub(crate) undone: BTreeSet<u64>,
 }
 
 /// How a session went.
@@ -156,6 +159,7 @@ fn run_stages(
         stop: &over,
         progress,
         last_seqno: plan.last_seqno,
+        undone: &plan.undone,
         open: Open::after(checkpoint),
     };
     let preparer = Preparer {
