@@ -119,7 +119,11 @@ impl FromStr for Feature {
     fn from_str(text: &str) -> Result<Feature> {
         Feature::ALL.iter().find(|feature| feature.name() == text).copied().ok_or_else(|| {
             let names: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
-            Error::BadArgument { what: "feature", text: text.to_owned(), why: format!("known are {}", names.join(", ")) }
+            Error::BadArgument {
+                what: "feature",
+                text: text.to_owned(),
+                why: format!("known are {}", names.join(", ")),
+            }
         })
     }
 }

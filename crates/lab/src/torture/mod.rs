@@ -72,7 +72,12 @@ impl<'a> Torture<'a> {
     ///
     /// # Errors
     /// Those of starting a server.
-    pub fn prepare(home: &'a LabHome, binaries: &ServerBinaries, plan: TorturePlan, screen: Screen) -> Result<Torture<'a>> {
+    pub fn prepare(
+        home: &'a LabHome,
+        binaries: &ServerBinaries,
+        plan: TorturePlan,
+        screen: Screen,
+    ) -> Result<Torture<'a>> {
         let template = Template::open(home, binaries)?;
         let ground = Ground { binaries: binaries.clone(), template, spate: plan.spate.clone() };
         if let Some(keep) = &plan.keep {

@@ -116,7 +116,8 @@ impl TortureOptions {
 
     /// The command that repeats a seed.
     fn again(&self, seed: u64) -> String {
-        let mut command = format!("spate lab torture --seed {seed} --seconds {} --format {}", self.seconds, self.format);
+        let mut command =
+            format!("spate lab torture --seed {seed} --seconds {} --format {}", self.seconds, self.format);
         for (option, features) in [("--without", &self.without), ("--only", &self.only)] {
             if !features.is_empty() {
                 let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();

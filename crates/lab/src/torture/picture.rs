@@ -49,7 +49,9 @@ fn own_accounts() -> String {
 pub(super) fn take(server: &Sandbox) -> Result<Picture> {
     let mut session = server.connect()?;
     // Bytes as they are stored, whatever character set they are in.
-    session.run("SET SESSION sql_mode = '', time_zone = '+00:00', sql_select_limit = DEFAULT, character_set_results = NULL")?;
+    session.run(
+        "SET SESSION sql_mode = '', time_zone = '+00:00', sql_select_limit = DEFAULT, character_set_results = NULL",
+    )?;
     session.run("SET SESSION TRANSACTION READ ONLY")?;
     let mut picture = Picture::new();
     schemas(&mut session, &mut picture)?;
@@ -97,13 +99,7 @@ fn tables(session: &mut Session, picture: &mut Picture) -> Result<()> {
     Ok(())
 }
 
-fn table_of(
-    session: &mut Session,
-    picture: &mut Picture,
-    schema: &str,
-    table: &str,
-    is_versioned: bool,
-) -> Result<()> {
+fn table_of(session: &mut Session, picture: &mut Picture, schema: &str, table: &str, is_versioned: bool) -> Result<()> {
     let name = format!("{}.{}", quote(schema), quote(table));
     let definition = lines_or_error(session, &format!("SHOW CREATE TABLE {name}")).concat();
     let (definition, counter) = split_counter(&definition);
@@ -160,15 +156,21 @@ fn accounts(session: &mut Session, picture: &mut Picture) -> Result<()> {
         ("db", format!("SELECT * FROM mysql.db WHERE User NOT IN ({own})")),
         (
             "tables_priv",
-            format!("SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv WHERE User NOT IN ({own})"),
+            format!(
+                "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv WHERE User NOT IN ({own})"
+            ),
         ),
         (
             "columns_priv",
-            format!("SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv WHERE User NOT IN ({own})"),
+            format!(
+                "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv WHERE User NOT IN ({own})"
+            ),
         ),
         (
             "procs_priv",
-            format!("SELECT Host, Db, User, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv WHERE User NOT IN ({own})"),
+            format!(
+                "SELECT Host, Db, User, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv WHERE User NOT IN ({own})"
+            ),
         ),
         ("roles_mapping", "SELECT * FROM mysql.roles_mapping".to_owned()),
     ];
@@ -182,7 +184,8 @@ fn accounts(session: &mut Session, picture: &mut Picture) -> Result<()> {
 fn leftovers(server: &Sandbox) -> Vec<String> {
     let directory = server.data_directory().with_file_name("tmp");
     let Ok(entries) = std::fs::read_dir(directory) else { return vec![] };
-    let count = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("#sql-temptable")).count();
+    let count =
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("#sql-temptable")).count();
     vec![format!("{count} files")]
 }
 
@@ -208,10 +211,8 @@ fn lines_or_error(session: &mut Session, sql: &str) -> Vec<String> {
 
 fn lines(session: &mut Session, sql: &str) -> Result<Vec<String>> {
     let rows: Vec<Row> = session.rows(sql)?;
-    let mut lines: Vec<String> = rows
-        .into_iter()
-        .map(|row| row.unwrap().iter().map(shown).collect::<Vec<_>>().join(" | "))
-        .collect();
+    let mut lines: Vec<String> =
+        rows.into_iter().map(|row| row.unwrap().iter().map(shown).collect::<Vec<_>>().join(" | ")).collect();
     lines.sort_unstable();
     Ok(lines)
 }
@@ -238,7 +239,8 @@ mod tests {
 
     #[test]
     fn the_counter_is_taken_out_of_the_options_only() {
-        let definition = "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=x";
+        let definition =
+            "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=x";
         let (rest, counter) = split_counter(definition);
         assert_eq!(counter.as_deref(), Some("17"));
         assert_eq!(rest, "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB DEFAULT CHARSET=x");

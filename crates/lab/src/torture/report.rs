@@ -1,5 +1,6 @@
 //! What people and programs see of a torture.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -47,6 +48,8 @@ pub struct SeedResult {
     pub statements: u64,
     /// Those of them that failed there.
     pub statements_failed: u64,
+    /// How often, by the source's error number.
+    pub source_errors: BTreeMap<u16, u64>,
     /// Transactions in the binlog.
     pub transactions: u64,
     /// Kills and stops.
@@ -94,7 +97,8 @@ impl SeedResult {
             failures: settings.failures.clone(),
             verdict,
             statements: result.statements,
-            statements_failed: result.failed,
+            statements_failed: result.errors.values().sum(),
+            source_errors: result.errors,
             transactions: result.transactions,
             failures_injected: result.failures,
             findings: result.findings,
@@ -142,7 +146,8 @@ impl TortureResult {
 
     /// A line for each seed.
     pub fn to_table(&self) -> String {
-        let header = ["seed", "format", "verdict", "statements", "failed", "transactions", "failures", "seconds", "finding"];
+        let header =
+            ["seed", "format", "verdict", "statements", "failed", "transactions", "failures", "seconds", "finding"];
         let row = |seed: &SeedResult| {
             let first = seed.findings.first().map(Finding::headline).or_else(|| seed.error.clone()).unwrap_or_default();
             vec![
@@ -171,7 +176,8 @@ impl TortureResult {
 
 fn describe(shrunk: &Shrunk) -> String {
     let settings = &shrunk.settings;
-    let options: Vec<String> = settings.source_options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    let options: Vec<String> =
+        settings.source_options.iter().map(|(name, value)| format!("--{name}={value}")).collect();
     let end = if shrunk.is_minimal { "minimal" } else { "time was up" };
     let head = format!(
         "-- source: --binlog-format={} {}\n-- spate replicate {}\n-- {} steps after {} trials, {end}; Spate begins {:?}\n",

@@ -115,7 +115,9 @@ impl Servers {
             row.get_opt::<Option<String>, _>(column)?.ok()?
         };
         let stopped = |thread: &str, error: &str| {
-            (text(thread).as_deref() == Some("No")).then(|| text(error).unwrap_or_default()).filter(|why| !why.is_empty())
+            (text(thread).as_deref() == Some("No"))
+                .then(|| text(error).unwrap_or_default())
+                .filter(|why| !why.is_empty())
         };
         let error =
             stopped("Slave_SQL_Running", "Last_SQL_Error").or_else(|| stopped("Slave_IO_Running", "Last_IO_Error"));

@@ -107,8 +107,7 @@ impl Settings {
             sessions: 3 + random.below(4),
             source_options: source_options(&mut random.fork(), format, &features),
             spate_arguments: spate_arguments(&mut random.fork()),
-            beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd]
-                [random.below(4)],
+            beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd][random.below(4)],
             features,
             failures,
         }
@@ -116,18 +115,20 @@ impl Settings {
 
     /// The source's options.
     pub(super) fn source(&self) -> ServerOptions {
-        let durability = if self.failures.contains(&Failure::SourceKilled) { Durability::Durable } else { Durability::Relaxed };
+        let durability =
+            if self.failures.contains(&Failure::SourceKilled) { Durability::Durable } else { Durability::Relaxed };
         let mut options = common(1).with_durability(durability).with("binlog-format", self.format);
         for (name, value) in &self.source_options {
             options = options.with(name, value);
         }
         // A statement that would have to wait for another session fails at once: there is one driver for all sessions.
-        options.with("innodb-lock-wait-timeout", 0).with("lock-wait-timeout", 0).with("log-bin-trust-function-creators", 1)
+        options.with("innodb-lock-wait-timeout", 0).with("lock-wait-timeout", 0)
     }
 
     /// The options of the replica with this server id.
     pub(super) fn replica(&self, server_id: u32) -> ServerOptions {
-        let durability = if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
+        let durability =
+            if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
         common(server_id).with_durability(durability).with("slave-net-timeout", 10)
     }
 }
@@ -153,6 +154,7 @@ fn common(server_id: u32) -> ServerOptions {
         .with("key-buffer-size", "1M")
         .with("aria-pagecache-buffer-size", "8M")
         .with("system-versioning-alter-history", "KEEP")
+        .with("log-bin-trust-function-creators", 1)
         .with("log-slave-updates", 0)
         .with("max-connections", 40)
 }
@@ -172,6 +174,8 @@ fn source_options(random: &mut Random, format: Format, features: &FeatureSet) ->
     set("character-set-server", random.word(&["utf8mb4", "utf8mb4", "latin1"]));
     if format != Format::Statement {
         set("innodb-autoinc-lock-mode", random.word(&["1", "2"]));
+        // Statements lock no more than the rows that they change, so that more of them succeed.
+        set("transaction-isolation", random.word(&["READ-COMMITTED", "READ-COMMITTED", "REPEATABLE-READ"]));
     }
     if features.has(Feature::TwoPhaseAlter) && random.chance(70) {
         set("binlog-alter-two-phase", "1");

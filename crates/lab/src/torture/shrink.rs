@@ -149,7 +149,17 @@ impl Laboratory<'_> {
 /// Transactions, settings, schemas: what statements stand in.
 fn is_about_the_session(sql: &str) -> bool {
     const WORDS: [&str; 11] = [
-        "BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET ", "USE ", "XA ", "CREATE DATABASE", "ALTER DATABASE",
+        "BEGIN",
+        "START",
+        "COMMIT",
+        "ROLLBACK",
+        "SAVEPOINT",
+        "RELEASE",
+        "SET ",
+        "USE ",
+        "XA ",
+        "CREATE DATABASE",
+        "ALTER DATABASE",
     ];
     WORDS.iter().any(|word| sql.starts_with(word))
 }

@@ -15,21 +15,40 @@ impl Generator {
         let text = values::text(&mut self.random, "utf8mb4", 10);
         Some(match self.random.below(24) {
             0..=2 => format!("USE {}", quote(&self.schema()?)),
-            3 | 4 => format!("SET @i = {}, @s = {}, @d = {}.5, @r = {}e-3", self.random.below(50), values::quoted(&text), self.random.below(9), self.random.below(99)),
+            3 | 4 => format!(
+                "SET @i = {}, @s = {}, @d = {}.5, @r = {}e-3",
+                self.random.below(50),
+                values::quoted(&text),
+                self.random.below(9),
+                self.random.below(99)
+            ),
             5 => format!("SET sql_mode = '{}'", self.random.word(&SQL_MODES)),
             6 => format!("SET time_zone = '{}'", self.random.word(&["+00:00", "+05:30", "-11:00", "SYSTEM"])),
-            7 => format!("SET NAMES {}", self.random.word(&["utf8mb4", "utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "binary"])),
+            7 => format!(
+                "SET NAMES {}",
+                self.random.word(&["utf8mb4", "utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "binary"])
+            ),
             8 => format!("SET foreign_key_checks = {}", self.mostly_one()),
             9 => format!("SET unique_checks = {}", self.mostly_one()),
-            10 => format!("SET auto_increment_increment = {}, auto_increment_offset = {}", 1 + self.random.below(4), 1 + self.random.below(3)),
+            10 => format!(
+                "SET auto_increment_increment = {}, auto_increment_offset = {}",
+                1 + self.random.below(4),
+                1 + self.random.below(3)
+            ),
             11 => format!("SET insert_id = {}", 1 + self.random.below(200)),
             12 => format!("SET last_insert_id = {}", self.random.below(50)),
             13 => format!("SET lc_time_names = '{}'", self.random.word(&["en_US", "de_DE", "ja_JP", "ru_RU"])),
             14 => format!("SET sql_auto_is_null = {}", self.random.below(2)),
             15 => format!("SET sql_select_limit = {}", self.random.word(&["DEFAULT", "DEFAULT", "3"])),
-            16 => format!("SET timestamp = {}", self.random.word(&["DEFAULT", "DEFAULT", "DEFAULT", "1234567890.123456", "86400"])),
+            16 => format!(
+                "SET timestamp = {}",
+                self.random.word(&["DEFAULT", "DEFAULT", "DEFAULT", "1234567890.123456", "86400"])
+            ),
             17 => format!("SET rand_seed1 = {}, rand_seed2 = {}", self.random.below(9999), self.random.below(9999)),
-            18 => format!("SET collation_connection = {}", self.random.word(&["utf8mb4_general_ci", "utf8mb4_bin", "latin1_german1_ci"])),
+            18 => format!(
+                "SET collation_connection = {}",
+                self.random.word(&["utf8mb4_general_ci", "utf8mb4_bin", "latin1_german1_ci"])
+            ),
             19 => "SET check_constraint_checks = 1".to_owned(),
             20 => format!("SET character_set_client = {}", self.random.word(&["utf8mb4", "latin1", "utf8mb4"])),
             21 => format!("SET explicit_defaults_for_timestamp = {}", self.mostly_one()),
@@ -52,15 +71,37 @@ impl Generator {
     pub(super) fn transaction(&mut self, session: usize) -> Option<String> {
         if !self.sessions[session].in_transaction {
             return Some(
-                self.random.word(&["BEGIN", "START TRANSACTION", "START TRANSACTION WITH CONSISTENT SNAPSHOT", "SET autocommit = 0"]).to_owned(),
+                self.random
+                    .word(&[
+                        "BEGIN",
+                        "START TRANSACTION",
+                        "BEGIN",
+                        "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+                        "SET autocommit = 0",
+                    ])
+                    .to_owned(),
             );
         }
-        Some(self.random.word(&["COMMIT", "COMMIT", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "SET autocommit = 1"]).to_owned())
+        Some(
+            self.random
+                .word(&[
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT AND CHAIN",
+                    "ROLLBACK",
+                    "SET autocommit = 1",
+                    "SET autocommit = 1",
+                ])
+                .to_owned(),
+        )
     }
 
     pub(super) fn savepoint(&mut self) -> Option<String> {
         let name = self.random.word(&["a", "b", "`c d`"]);
-        let verb = self.random.word(&["SAVEPOINT", "SAVEPOINT", "ROLLBACK TO", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"]);
+        let verb =
+            self.random.word(&["SAVEPOINT", "SAVEPOINT", "ROLLBACK TO", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"]);
         Some(format!("{verb} {name}"))
     }
 
@@ -101,10 +142,17 @@ impl Generator {
     /// Something with the session's temporary table.
     pub(super) fn temporary(&mut self, session: usize) -> Option<String> {
         if !self.sessions[session].has_temporary {
-            let engine = if self.has(Feature::Engines) { self.random.word(&["", " ENGINE=MyISAM", " ENGINE=MEMORY"]) } else { "" };
+            let engine = if self.has(Feature::Engines) {
+                self.random.word(&["", " ENGINE=MyISAM", " ENGINE=MEMORY"])
+            } else {
+                ""
+            };
             return Some(match self.random.below(3) {
                 0 => format!("CREATE TEMPORARY TABLE {}{engine} SELECT 1 AS id, 'x' AS v", self.temporary_name()?),
-                _ => format!("CREATE TEMPORARY TABLE {} (id INT PRIMARY KEY, v VARCHAR(20)){engine}", self.temporary_name()?),
+                _ => format!(
+                    "CREATE TEMPORARY TABLE {} (id INT PRIMARY KEY, v VARCHAR(20)){engine}",
+                    self.temporary_name()?
+                ),
             });
         }
         let name = self.temporary_name()?;

@@ -31,7 +31,14 @@ impl Generator {
         if self.random.chance(25) {
             clauses.push(
                 self.random
-                    .word(&["ALGORITHM=COPY", "ALGORITHM=INPLACE", "ALGORITHM=INSTANT", "ALGORITHM=NOCOPY", "LOCK=SHARED", "LOCK=NONE"])
+                    .word(&[
+                        "ALGORITHM=COPY",
+                        "ALGORITHM=INPLACE",
+                        "ALGORITHM=INSTANT",
+                        "ALGORITHM=NOCOPY",
+                        "LOCK=SHARED",
+                        "LOCK=NONE",
+                    ])
                     .to_owned(),
             );
         }
@@ -78,7 +85,10 @@ impl Generator {
             16 => format!("AUTO_INCREMENT={}", self.random.below(200)),
             17 => format!("ALTER COLUMN {name} SET DEFAULT {}", values::constant(&mut self.random, &column)),
             18 => format!("ALTER COLUMN {name} DROP DEFAULT"),
-            19 => self.random.word(&["ADD CONSTRAINT `c2` CHECK (1 = 1)", "DROP CONSTRAINT IF EXISTS `c1`", "COMMENT='new'"]).to_owned(),
+            19 => self
+                .random
+                .word(&["ADD CONSTRAINT `c2` CHECK (1 = 1)", "DROP CONSTRAINT IF EXISTS `c1`", "COMMENT='new'"])
+                .to_owned(),
             _ => self.special_clause(table)?,
         })
     }
@@ -127,8 +137,12 @@ impl Generator {
             }
             4 => "ADD PARTITION PARTITIONS 1".to_owned(),
             5 => {
-                let others: Vec<&Table> =
-                    self.world.tables.iter().filter(|other| same_columns(other, table) && !other.is_partitioned).collect();
+                let others: Vec<&Table> = self
+                    .world
+                    .tables
+                    .iter()
+                    .filter(|other| same_columns(other, table) && !other.is_partitioned)
+                    .collect();
                 format!("EXCHANGE PARTITION {partition} WITH TABLE {}", self.random.pick(&others)?.quoted())
             }
             _ => format!("REBUILD PARTITION {partition}"),
@@ -182,7 +196,11 @@ impl Generator {
     fn place(&mut self, table: &Table) -> String {
         match self.random.below(5) {
             0 => " FIRST".to_owned(),
-            1 => self.random.pick(&table.columns).map(|column| format!(" AFTER {}", quote(&column.name))).unwrap_or_default(),
+            1 => self
+                .random
+                .pick(&table.columns)
+                .map(|column| format!(" AFTER {}", quote(&column.name)))
+                .unwrap_or_default(),
             _ => String::new(),
         }
     }

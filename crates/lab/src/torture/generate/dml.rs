@@ -182,17 +182,22 @@ impl Generator {
         if column.is_auto_increment && self.random.chance(50) {
             return self.random.word(&["NULL", "NULL", "DEFAULT", "0"]).to_owned();
         }
-        if self.has(Feature::StatementContext) && self.random.chance(10)
+        if self.has(Feature::StatementContext)
+            && self.random.chance(10)
             && let Some(expression) = self.expression(column)
         {
             return expression;
         }
-        if self.has(Feature::Sequences) && column.data_type.ends_with("int") && self.random.chance(4)
+        if self.has(Feature::Sequences)
+            && column.data_type.ends_with("int")
+            && self.random.chance(4)
             && let Some(sequence) = self.random.pick(&self.world.sequences)
         {
             return format!("NEXT VALUE FOR {}", sequence.quoted());
         }
-        if self.has(Feature::Routines) && column.data_type.ends_with("int") && self.random.chance(4)
+        if self.has(Feature::Routines)
+            && column.data_type.ends_with("int")
+            && self.random.chance(4)
             && let Some(function) = self.random.pick(&self.world.functions)
         {
             return format!("{}({})", function.quoted(), self.random.below(9));
@@ -212,9 +217,13 @@ impl Generator {
                 "@d + 1",
             ]),
             "double" | "float" | "decimal" => self.random.word(&["RAND()", "@d", "RAND() * 3", "@r"]),
-            "datetime" | "timestamp" | "date" | "time" => {
-                self.random.word(&["NOW(6)", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP(3)", "CURDATE()", "FROM_UNIXTIME(86400)"])
-            }
+            "datetime" | "timestamp" | "date" | "time" => self.random.word(&[
+                "NOW(6)",
+                "CURRENT_TIMESTAMP",
+                "CURRENT_TIMESTAMP(3)",
+                "CURDATE()",
+                "FROM_UNIXTIME(86400)",
+            ]),
             "varchar" | "text" | "char" | "tinytext" => self.random.word(&[
                 "@s",
                 "DATE_FORMAT('2026-03-01', '%M %W')",
@@ -241,7 +250,9 @@ impl Generator {
                 0 if with_values => format!("VALUES({name})"),
                 1 if column.data_type.ends_with("int") => format!("{name} + 1"),
                 2 if column.data_type == "varchar" => format!("CONCAT({name}, 'u')"),
-                3 if column.data_type == "varchar" => format!("{}({name})", self.random.word(&["UPPER", "LOWER", "TRIM"])),
+                3 if column.data_type == "varchar" => {
+                    format!("{}({name})", self.random.word(&["UPPER", "LOWER", "TRIM"]))
+                }
                 _ => self.value(column),
             };
             assignments.push(format!("{name} = {value}"));

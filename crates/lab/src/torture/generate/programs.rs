@@ -69,7 +69,9 @@ impl Generator {
                 let text = values::text(&mut self.random, "utf8mb4", 8);
                 Some(format!("CALL {procedure}({}, {})", self.random.below(30), values::quoted(&text)))
             }
-            5 if procedures > 0 => Some(format!("DROP PROCEDURE {}", self.random.pick(&self.world.procedures)?.quoted())),
+            5 if procedures > 0 => {
+                Some(format!("DROP PROCEDURE {}", self.random.pick(&self.world.procedures)?.quoted()))
+            }
             6 if !self.world.functions.is_empty() => {
                 Some(format!("DROP FUNCTION {}", self.random.pick(&self.world.functions)?.quoted()))
             }
@@ -91,7 +93,9 @@ impl Generator {
             1 => format!(
                 "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION INSERT INTO {log} VALUES ('error', p); {change}; END"
             ),
-            2 => format!("BEGIN DECLARE i INT DEFAULT 0; WHILE i < 3 DO INSERT INTO {log} VALUES (q, i); SET i = i + 1; END WHILE; {change}; END"),
+            2 => format!(
+                "BEGIN DECLARE i INT DEFAULT 0; WHILE i < 3 DO INSERT INTO {log} VALUES (q, i); SET i = i + 1; END WHILE; {change}; END"
+            ),
             _ => change,
         };
         let how = self.random.word(&["", "SQL SECURITY INVOKER ", "COMMENT 'ä' ", "MODIFIES SQL DATA "]);
@@ -123,8 +127,15 @@ impl Generator {
         }
         let schema = quote(&self.schema()?);
         let number = self.random.below(3);
-        let options = self.random.word(&["", " START WITH 10 INCREMENT BY 5", " CACHE 5", " NOCACHE", " MAXVALUE 40 CYCLE CACHE 3"]);
-        let verb = self.random.word(&["CREATE SEQUENCE", "CREATE OR REPLACE SEQUENCE", "CREATE SEQUENCE IF NOT EXISTS"]);
+        let options = self.random.word(&[
+            "",
+            " START WITH 10 INCREMENT BY 5",
+            " CACHE 5",
+            " NOCACHE",
+            " MAXVALUE 40 CYCLE CACHE 3",
+        ]);
+        let verb =
+            self.random.word(&["CREATE SEQUENCE", "CREATE OR REPLACE SEQUENCE", "CREATE SEQUENCE IF NOT EXISTS"]);
         Some(format!("{verb} {schema}.`s{number}`{options}"))
     }
 
@@ -142,7 +153,9 @@ impl Generator {
         };
         Some(match self.random.below(18) {
             0..=2 => format!("CREATE USER IF NOT EXISTS {user} IDENTIFIED BY 'hush'"),
-            3 => format!("CREATE OR REPLACE USER {user} IDENTIFIED VIA mysql_native_password USING PASSWORD('x') REQUIRE SSL"),
+            3 => format!(
+                "CREATE OR REPLACE USER {user} IDENTIFIED VIA mysql_native_password USING PASSWORD('x') REQUIRE SSL"
+            ),
             4 => format!("DROP USER IF EXISTS {user}"),
             5 => format!("CREATE ROLE IF NOT EXISTS {role}"),
             6 => format!("DROP ROLE IF EXISTS {role}"),

@@ -23,7 +23,8 @@ impl Generator {
     /// A name for a new table, mostly one that is free.
     pub(super) fn new_table_name(&mut self) -> Option<String> {
         let schema = self.schema()?;
-        let is_free = |name: &&str| !self.world.tables.iter().any(|table| table.schema == schema && table.name == **name);
+        let is_free =
+            |name: &&str| !self.world.tables.iter().any(|table| table.schema == schema && table.name == **name);
         let free: Vec<&str> = NAMES.iter().copied().filter(is_free).collect();
         let name = self.random.pick(&free).copied().unwrap_or(NAMES[0]);
         Some(format!("{}.{}", quote(&schema), quote(name)))
@@ -36,7 +37,9 @@ impl Generator {
         }
         let existing = self.random.chance(12).then(|| self.table()).flatten();
         let (verb, name) = match existing {
-            Some(table) => (self.random.word(&["CREATE OR REPLACE TABLE", "CREATE TABLE IF NOT EXISTS"]), table.quoted()),
+            Some(table) => {
+                (self.random.word(&["CREATE OR REPLACE TABLE", "CREATE TABLE IF NOT EXISTS"]), table.quoted())
+            }
             None => ("CREATE TABLE", self.new_table_name()?),
         };
         let mut draft = Draft::default();
@@ -48,7 +51,8 @@ impl Generator {
             self.foreign_key(&mut draft);
         }
         let versioning = self.versioning(&mut draft);
-        let partition = if is_partitioned { self.partition_clause(draft.partitionable.as_deref()) } else { String::new() };
+        let partition =
+            if is_partitioned { self.partition_clause(draft.partitionable.as_deref()) } else { String::new() };
         let options = self.table_options(is_partitioned);
         Some(format!("{verb} {name} ({}){options}{versioning}{partition}", draft.parts.join(", ")))
     }
@@ -124,7 +128,8 @@ impl Generator {
         if self.has(Feature::Generated) && self.random.chance(35) {
             let kind = self.random.word(&["VIRTUAL", "STORED", "PERSISTENT"]);
             let (type_of, expression) =
-                [("BIGINT", "`n` * 2 + 1"), ("VARCHAR(40)", "CONCAT('g', `n`)"), ("INT", "`n` MOD 3")][self.random.below(3)];
+                [("BIGINT", "`n` * 2 + 1"), ("VARCHAR(40)", "CONCAT('g', `n`)"), ("INT", "`n` MOD 3")]
+                    [self.random.below(3)];
             draft.parts.push(format!("`g` {type_of} AS ({expression}) {kind}"));
             if self.has(Feature::Keys) && self.random.chance(40) {
                 draft.parts.push(format!("{} (`g`)", self.random.word(&["KEY", "UNIQUE KEY"])));
@@ -146,7 +151,9 @@ impl Generator {
         let name = format!("`{prefix}{suffix}`");
         let invisible = if self.random.chance(6) { " INVISIBLE" } else { "" };
         match self.random.below(12) {
-            0 if kind == "DATETIME(6)" => format!("{name} {kind} DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)"),
+            0 if kind == "DATETIME(6)" => {
+                format!("{name} {kind} DEFAULT CURRENT_TIMESTAMP(6) ON UPDATE CURRENT_TIMESTAMP(6)")
+            }
             1 if kind == "INT" => format!("{name} {kind}{invisible} NOT NULL DEFAULT 7"),
             2 if kind == "VARCHAR(20)" => format!("{name} {kind}{invisible} DEFAULT (CONCAT('d', 1 + 1))"),
             3 if invisible.is_empty() => format!("{name} {} NOT NULL", kind.trim_end_matches(" NULL")),
@@ -220,7 +227,8 @@ impl Generator {
         let mut options = String::new();
         if self.has(Feature::Engines) && self.random.chance(30) {
             options += " ENGINE=";
-            options += self.random.word(if is_partitioned { &["MyISAM", "Aria"] } else { &["MyISAM", "Aria", "MEMORY"] });
+            options +=
+                self.random.word(if is_partitioned { &["MyISAM", "Aria"] } else { &["MyISAM", "Aria", "MEMORY"] });
         } else {
             options += " ENGINE=InnoDB";
             if self.random.chance(15) {
@@ -243,12 +251,16 @@ impl Generator {
         match self.random.below(5) {
             0 => format!(" PARTITION BY HASH ({column}) PARTITIONS {}", 2 + self.random.below(3)),
             1 => format!(" PARTITION BY KEY ({column}) PARTITIONS {}", 2 + self.random.below(3)),
-            2 => format!(" PARTITION BY LIST ({column} MOD 3) (PARTITION p0 VALUES IN (0, 1), PARTITION p1 VALUES IN (2))"),
+            2 => format!(
+                " PARTITION BY LIST ({column} MOD 3) (PARTITION p0 VALUES IN (0, 1), PARTITION p1 VALUES IN (2))"
+            ),
             3 => format!(
                 " PARTITION BY RANGE COLUMNS ({column}) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS \
                  THAN (30), PARTITION pm VALUES LESS THAN (MAXVALUE))"
             ),
-            _ => format!(" PARTITION BY RANGE ({column}) (PARTITION p0 VALUES LESS THAN (8), PARTITION p1 VALUES LESS THAN (40))"),
+            _ => format!(
+                " PARTITION BY RANGE ({column}) (PARTITION p0 VALUES LESS THAN (8), PARTITION p1 VALUES LESS THAN (40))"
+            ),
         }
     }
 
@@ -268,7 +280,12 @@ impl Generator {
             ));
         }
         let more = self.random.word(&["", "", "(x1 INT) ", "ENGINE=InnoDB "]);
-        let verb = self.random.word(&["CREATE TABLE", "CREATE TABLE", "CREATE OR REPLACE TABLE", "CREATE TABLE IF NOT EXISTS"]);
+        let verb = self.random.word(&[
+            "CREATE TABLE",
+            "CREATE TABLE",
+            "CREATE OR REPLACE TABLE",
+            "CREATE TABLE IF NOT EXISTS",
+        ]);
         Some(format!("{verb} {new} {more}SELECT * FROM {} WHERE {condition} {order}", table.quoted()))
     }
 }

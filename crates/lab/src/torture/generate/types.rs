@@ -54,7 +54,8 @@ const PLAIN: [&str; 30] = [
 ];
 
 /// Character types that keys can hold.
-const CHARACTERS: [&str; 5] = ["CHAR(5)", "VARCHAR(20)", "VARCHAR(250)", "ENUM('a','b','C','d e','')", "SET('a','b','C','d')"];
+const CHARACTERS: [&str; 5] =
+    ["CHAR(5)", "VARCHAR(20)", "VARCHAR(250)", "ENUM('a','b','C','d e','')", "SET('a','b','C','d')"];
 
 /// What keys cannot hold whole.
 const LARGE_CHARACTERS: [&str; 5] = ["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "VARCHAR(2000)"];

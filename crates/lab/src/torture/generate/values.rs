@@ -4,9 +4,8 @@ use super::super::random::Random;
 use super::super::world::{Column, Table};
 use crate::sql::quote;
 
-const ASCII: [&str; 20] = [
-    "a", "A", "a ", "b", "B", "ab", "AB", "aB ", "", "ss", "SS", "x'y", "z\\", "0", "00", " ", "~", "ae", "o", "C",
-];
+const ASCII: [&str; 20] =
+    ["a", "A", "a ", "b", "B", "ab", "AB", "aB ", "", "ss", "SS", "x'y", "z\\", "0", "00", " ", "~", "ae", "o", "C"];
 const WESTERN: [&str; 10] = ["ä", "Ä", "á", "ß", "é", "É", "æ", "Æ", "ö", "ñ"];
 const BASIC_PLANE: [&str; 12] = ["ǆ", "ı", "İ", "ﬀ", "Ω", "ω", "日本", "a\u{300}", "à", "\u{200b}a", "Ż", "ё"];
 const BEYOND: [&str; 3] = ["😀", "𝒜", "😀a"];
@@ -26,14 +25,16 @@ pub(super) fn literal(random: &mut Random, column: &Column) -> String {
 pub(super) fn constant(random: &mut Random, column: &Column) -> String {
     let kind = column.data_type.as_str();
     if column.name.starts_with('j') && kind == "longtext" {
-        return random.word(&["'{}'", "'[1, 2]'", "'{\"a\": \"ä\"}'", "'null'", "'\"x\"'", "'{\"b\":1,  \"a\":[]}'"]).to_owned();
+        return random
+            .word(&["'{}'", "'[1, 2]'", "'{\"a\": \"ä\"}'", "'null'", "'\"x\"'", "'{\"b\":1,  \"a\":[]}'"])
+            .to_owned();
     }
     match kind {
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => integer(random, column),
         "decimal" => random.word(&["0", "1", "1.5", "2.25", "99.99", "3", "7", "12", "0.01"]).to_owned(),
-        "float" | "double" => {
-            random.word(&["0", "0.1", "1.5", "-1.5", "1e10", "3.25e-5", "-0.0", "100000", "7.77", "16777217"]).to_owned()
-        }
+        "float" | "double" => random
+            .word(&["0", "0.1", "1.5", "-1.5", "1e10", "3.25e-5", "-0.0", "100000", "7.77", "16777217"])
+            .to_owned(),
         "bit" if column.column_type == "bit(1)" => random.word(&["b'0'", "b'1'"]).to_owned(),
         "bit" => random.word(&["b'0'", "b'1'", "b'101'", "b'11111111'", "b'100000001'"]).to_owned(),
         "year" => random.word(&["0", "1901", "2155", "1999", "2026", "70", "'00'"]).to_owned(),
@@ -47,7 +48,13 @@ pub(super) fn constant(random: &mut Random, column: &Column) -> String {
         "inet6" => random.word(&["'::'", "'::1'", "'fe80::2'", "'::ffff:1.2.3.4'", "'2001:db8::ff'"]).to_owned(),
         "inet4" => random.word(&["'0.0.0.0'", "'10.0.0.1'", "'255.255.255.255'", "'1.2.3.4'"]).to_owned(),
         "point" => format!("POINT({}, {})", random.below(4), random.below(4)),
-        "geometry" => random.word(&["POINT(1,2)", "ST_GeomFromText('LINESTRING(0 0,1 1)')", "ST_GeomFromText('POLYGON((0 0,4 0,4 4,0 0))')"]).to_owned(),
+        "geometry" => random
+            .word(&[
+                "POINT(1,2)",
+                "ST_GeomFromText('LINESTRING(0 0,1 1)')",
+                "ST_GeomFromText('POLYGON((0 0,4 0,4 4,0 0))')",
+            ])
+            .to_owned(),
         "linestring" => "ST_GeomFromText('LINESTRING(0 0,1 1,2 3)')".to_owned(),
         "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => bytes(random, column),
         _ => string(random, column),
@@ -56,7 +63,8 @@ pub(super) fn constant(random: &mut Random, column: &Column) -> String {
 
 const DATES: [&str; 7] =
     ["'2020-02-29'", "'1000-01-01'", "'9999-12-31'", "'0000-00-00'", "'2021-00-00'", "'2026-11-21'", "'1970-01-01'"];
-const TIMES: [&str; 6] = ["'00:00:00'", "'-838:59:59'", "'838:59:59'", "'12:34:56.123456'", "'-00:00:01'", "'23:59:59.9'"];
+const TIMES: [&str; 6] =
+    ["'00:00:00'", "'-838:59:59'", "'838:59:59'", "'12:34:56.123456'", "'-00:00:01'", "'23:59:59.9'"];
 const DATETIMES: [&str; 6] = [
     "'2020-02-29 12:00:00'",
     "'0000-00-00 00:00:00'",
@@ -156,8 +164,11 @@ pub(super) fn condition(random: &mut Random, table: &Table) -> String {
         .filter(|column| !matches!(column.data_type.as_str(), "point" | "geometry" | "linestring"))
         .collect();
     let by_key = random.chance(70);
-    let key: Vec<&Column> =
-        table.keys.first().map(|key| key.columns.iter().filter_map(|name| table.column(name)).collect()).unwrap_or_default();
+    let key: Vec<&Column> = table
+        .keys
+        .first()
+        .map(|key| key.columns.iter().filter_map(|name| table.column(name)).collect())
+        .unwrap_or_default();
     let candidates = if by_key && !key.is_empty() { &key } else { &comparable };
     let Some(column) = random.pick(candidates).copied() else { return "1=1".to_owned() };
     let name = quote(&column.name);
