@@ -160,21 +160,21 @@ fn cut(line: &str) -> String {
 }
 
 fn last_line(output: &str) -> String {
-    let said = |line: &&str| !line.trim().is_empty();
-    cut(output
-        .lines()
-        .filter(said)
-        .find(|line| line.contains("rror"))
-        .or(output.lines().rfind(said))
-        .unwrap_or("nothing"))
+    cut(last_words(output).unwrap_or("nothing"))
 }
 
-/// An error without its numbers and names: what two errors of one cause have in common.
+/// The last line that says something.
+fn last_words(output: &str) -> Option<&str> {
+    output.lines().rfind(|line| !line.trim().is_empty())
+}
+
+/// An error without its numbers, names and paths: what two errors of one cause have in common.
 fn essence(output: &str) -> String {
     let line = last_line(output);
+    let words = line.split(' ').filter(|word| !word.contains('/'));
     let mut essence = String::new();
     let mut quote = None;
-    for character in line.chars() {
+    for character in words.collect::<Vec<_>>().join(" ").chars() {
         match quote {
             Some(end) if character == end => quote = None,
             Some(_) => {}
@@ -184,6 +184,13 @@ fn essence(output: &str) -> String {
         }
     }
     essence
+}
+
+/// The transaction that an error of Spate names.
+pub(super) fn named_transaction(output: &str) -> Option<&str> {
+    let (_, rest) = last_words(output)?.split_once("transaction ")?;
+    let gtid = rest.split(' ').next()?;
+    (gtid.split('-').count() == 3).then_some(gtid)
 }
 
 #[cfg(test)]
@@ -227,5 +234,8 @@ mod tests {
         let stopped = |output: &str| Finding::Stopped { output: output.to_owned() }.signature();
         assert_eq!(stopped("x\nerror: key 7 of `a`.`b` at 0-1-9\n"), stopped("error: key 12 of `q`.`b` at 0-1-88"));
         assert_ne!(stopped("error: no row"), stopped("error: no table"));
+        assert_eq!(stopped("error at /tmp/a/socket): x"), stopped("error at /tmp/b/c/socket): x"));
+        assert_eq!(named_transaction("x\nspate: transaction 0-1-17 at binlog.000001:4: no"), Some("0-1-17"));
+        assert_eq!(named_transaction("spate: the transaction is lost"), None);
     }
 }

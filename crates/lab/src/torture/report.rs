@@ -1,5 +1,6 @@
 //! What people and programs see of a torture.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -47,6 +48,8 @@ pub struct SeedResult {
     pub statements: u64,
     /// Those of them that failed there.
     pub statements_failed: u64,
+    /// How often, by the source's error number.
+    pub source_errors: BTreeMap<u16, u64>,
     /// Transactions in the binlog.
     pub transactions: u64,
     /// Kills and stops.
@@ -94,7 +97,8 @@ impl SeedResult {
             failures: settings.failures.clone(),
             verdict,
             statements: result.statements,
-            statements_failed: result.failed,
+            statements_failed: result.errors.values().sum(),
+            source_errors: result.errors,
             transactions: result.transactions,
             failures_injected: result.failures,
             findings: result.findings,

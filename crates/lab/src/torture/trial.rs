@@ -1,11 +1,12 @@
 //! One trial: fresh servers, statements on the source, failures, and the comparison at the end.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::driver::{Driver, Outcome};
 use super::generate::Generator;
-use super::judge::{Finding, judge};
+use super::judge::{Finding, judge, named_transaction};
 use super::random::Random;
 use super::servers::{NativeState, Servers, Template, files_directory};
 use super::settings::{Beginning, Failure, Settings};
@@ -48,7 +49,8 @@ pub(super) enum Script<'a> {
 pub(super) struct TrialResult {
     pub(super) steps: Vec<Step>,
     pub(super) statements: u64,
-    pub(super) failed: u64,
+    /// How often the source refused a statement, by error number.
+    pub(super) errors: BTreeMap<u16, u64>,
     pub(super) transactions: u64,
     pub(super) failures: u64,
     pub(super) findings: Vec<Finding>,
@@ -144,7 +146,9 @@ impl Trial<'_> {
         let outcome = self.driver.execute(&step)?;
         if step.statement().is_some() {
             self.result.statements += 1;
-            self.result.failed += u64::from(outcome != Outcome::Done);
+            if let Outcome::Failed(code) = outcome {
+                *self.result.errors.entry(code).or_default() += 1;
+            }
         }
         self.result.steps.push(step);
         Ok(outcome)
@@ -256,10 +260,18 @@ impl Trial<'_> {
         let was_killed = self.result.steps.iter().any(Step::is_failure);
         if let Some(error) = &native.error {
             self.result.notes.push(format!("native stopped at {}: {error}", native.position));
-            let is_stop = |finding: &Finding| matches!(finding, Finding::Stopped { .. } | Finding::Stuck { .. });
+            // A stop at an earlier transaction has nothing to do with native's.
+            let is_stop = |finding: &Finding| match finding {
+                Finding::Stopped { output } => {
+                    named_transaction(output).is_none_or(|gtid| !position::has_reached(&native.position, gtid))
+                }
+                finding => matches!(finding, Finding::Stuck { .. }),
+            };
             let stops: Vec<Finding> = self.result.findings.extract_if(.., |finding| is_stop(finding)).collect();
             if !stops.is_empty() {
                 self.result.notes.extend(stops.iter().map(|stop| format!("so did Spate: {}", stop.headline())));
+            }
+            if !stops.is_empty() || !self.result.findings.is_empty() {
                 return Ok(());
             }
             // There is no oracle left but the source itself.

@@ -119,7 +119,8 @@ impl World {
     }
 
     fn read_tables(&mut self, session: &mut Session) -> Result<()> {
-        let rows: Vec<(String, String, String, Option<String>, Option<String>)> = session.rows(&format!(
+        type Row = (String, String, String, Option<String>, Option<String>);
+        let rows: Vec<Row> = session.rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, CREATE_OPTIONS FROM information_schema.TABLES
              WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2"
         ))?;

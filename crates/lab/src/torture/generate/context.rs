@@ -75,6 +75,7 @@ impl Generator {
                     .word(&[
                         "BEGIN",
                         "START TRANSACTION",
+                        "BEGIN",
                         "START TRANSACTION WITH CONSISTENT SNAPSHOT",
                         "SET autocommit = 0",
                     ])
@@ -83,7 +84,16 @@ impl Generator {
         }
         Some(
             self.random
-                .word(&["COMMIT", "COMMIT", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "SET autocommit = 1"])
+                .word(&[
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT",
+                    "COMMIT AND CHAIN",
+                    "ROLLBACK",
+                    "SET autocommit = 1",
+                    "SET autocommit = 1",
+                ])
                 .to_owned(),
         )
     }

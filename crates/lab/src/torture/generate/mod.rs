@@ -35,6 +35,8 @@ enum Xa {
 #[derive(Debug, Clone, Default)]
 struct SessionState {
     in_transaction: bool,
+    /// Without autocommit the end of a transaction is the begin of the next.
+    without_autocommit: bool,
     xa: Option<Xa>,
     has_temporary: bool,
 }
@@ -143,7 +145,8 @@ impl Generator {
         }
         let is_definition = matches!(first, "CREATE" | "ALTER" | "DROP" | "RENAME" | "TRUNCATE");
         if is_definition {
-            self.sessions[step.session].in_transaction = false;
+            let state = &mut self.sessions[step.session];
+            state.in_transaction = state.without_autocommit;
         }
         is_definition && !matches!(second, "USER" | "ROLE")
     }
@@ -176,14 +179,13 @@ impl Generator {
                     None
                 }
             };
-        } else if sql.starts_with("BEGIN")
-            || sql.starts_with("START")
-            || sql == "SET autocommit = 0"
-            || sql.ends_with("CHAIN")
-        {
+        } else if sql.starts_with("BEGIN") || sql.starts_with("START") || sql.ends_with("CHAIN") {
             state.in_transaction = true;
-        } else if sql == "COMMIT" || sql == "ROLLBACK" || sql == "SET autocommit = 1" {
-            state.in_transaction = false;
+        } else if let Some(value) = sql.strip_prefix("SET autocommit = ") {
+            state.without_autocommit = value == "0";
+            state.in_transaction = state.without_autocommit;
+        } else if sql == "COMMIT" || sql == "ROLLBACK" {
+            state.in_transaction = state.without_autocommit;
         }
     }
 
@@ -262,7 +264,7 @@ impl Generator {
             (when(Feature::Dml, 3), Kind::Bulk),
             (when(Feature::Dml, 12), Kind::MultipleTables),
             (when(Feature::Dml, 8), Kind::FailsHalfWay),
-            (if state.in_transaction { 55 } else { 25 }, Kind::Transaction),
+            (if state.in_transaction { 110 } else { 25 }, Kind::Transaction),
             (if state.in_transaction { when(Feature::Dml, 18) } else { 0 }, Kind::Savepoint),
             (outside(if tables < TABLES_MAX { ddl / 2 + 1 } else { 0 }), Kind::CreateTable),
             (outside(if tables < TABLES_MAX { when(Feature::CreateSelect, 8) } else { 0 }), Kind::CreateSelect),

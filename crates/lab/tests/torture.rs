@@ -1,0 +1,87 @@
+//! A few fixed seeds of the torture, on real servers, with the program that `cargo build` has built.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use spate_lab::home::LabHome;
+use spate_lab::screen::Screen;
+use spate_lab::torture::feature::{Feature, FeatureSet};
+use spate_lab::torture::report::{SeedResult, Verdict};
+use spate_lab::torture::settings::{Failures, Format};
+use spate_lab::torture::{Torture, TorturePlan};
+use spate_lab::version::ServerVersion;
+
+/// The program, beside the directory of the tests.
+fn spate() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("spate");
+    assert!(program.is_file(), "{} is not there: `cargo build` first", program.display());
+    program
+}
+
+fn torture(seed: u64, format: Format, failures: Failures, features: &[Feature]) -> SeedResult {
+    let home = LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture")).unwrap();
+    let plan = TorturePlan {
+        features: FeatureSet::chosen(features, &[]),
+        draw_features: false,
+        format,
+        failures,
+        time: Duration::from_secs(5),
+        shrink: None,
+        keep: None,
+        spate: Some(spate()),
+    };
+    let binaries = ServerVersion::installed().unwrap();
+    Torture::prepare(&home, &binaries, plan, Screen::default()).unwrap().seed(seed)
+}
+
+fn assert_identical(result: &SeedResult) {
+    assert_eq!(result.verdict, Verdict::Identical, "{}", result.story("this test"));
+    // A torture whose statements fail proves nothing.
+    assert!(result.statements > 300, "{result:?}");
+    assert!(result.statements_failed * 2 < result.statements, "{result:?}");
+    assert!(result.transactions > 100, "{result:?}");
+}
+
+#[test]
+fn rows_of_every_type_under_kills_of_spate() {
+    let features = [Feature::Types, Feature::Keys, Feature::Generated, Feature::Dml, Feature::Domains];
+    let result = torture(101, Format::Row, Failures::Spate, &features);
+    assert_identical(&result);
+    assert!(result.failures_injected > 0, "{result:?}");
+}
+
+#[test]
+fn definitions_foreign_keys_and_partitions_in_row_format() {
+    let features = [Feature::Dml, Feature::Ddl, Feature::ForeignKeys, Feature::Partitions, Feature::Views];
+    assert_identical(&torture(102, Format::Row, Failures::None, &features));
+}
+
+#[test]
+fn statements_with_triggers_and_routines_under_kills_of_the_replica() {
+    let features = [Feature::Dml, Feature::Triggers, Feature::Routines];
+    let result = torture(103, Format::Mixed, Failures::Replica, &features);
+    assert_identical(&result);
+    assert!(result.failures_injected > 0, "{result:?}");
+}
+
+#[test]
+fn a_spate_that_does_not_replicate_is_found() {
+    let home = LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture")).unwrap();
+    let plan = TorturePlan {
+        features: FeatureSet::chosen(&[Feature::Dml], &[]),
+        draw_features: false,
+        format: Format::Row,
+        failures: Failures::None,
+        time: Duration::from_secs(1),
+        shrink: None,
+        keep: None,
+        // It ends at once, and with success.
+        spate: Some(PathBuf::from("/bin/true")),
+    };
+    let binaries = ServerVersion::installed().unwrap();
+    let result = Torture::prepare(&home, &binaries, plan, Screen::default()).unwrap().seed(1);
+    assert_eq!(result.verdict, Verdict::Different, "{result:?}");
+}
