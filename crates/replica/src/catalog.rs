@@ -96,6 +96,7 @@ impl Catalog {
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
+            is_sequence: table.text_at(0, 1).as_deref() == Some("SEQUENCE"),
             engine,
             is_transactional,
             has_engine_actions,

@@ -13,6 +13,7 @@ use crate::fold::{TableFold, Verdict};
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
 use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
+use crate::sequence;
 use crate::statement::{self, StatementClass};
 use crate::{Error, Result};
 
@@ -324,6 +325,17 @@ impl BatchBuilder {
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
+        let exhausted = match plan.definition.is_sequence {
+            true => sequence::exhausted(&plan.definition.name, &plan.map, rows.columns, images)?,
+            false => None,
+        };
+        if let Some(exhausted) = exhausted {
+            self.batch.statistics.row_changes += 1;
+            self.cut();
+            self.push(Item::Exhausted(exhausted));
+            self.buffer = buffer;
+            return Ok(());
+        }
         match plan.policy {
             _ if self.never_folds => self.order(&plan, &rows, images)?,
             FoldPolicy::Fold => self.fold(&plan, &rows, images)?,
@@ -417,6 +429,12 @@ impl BatchBuilder {
             return Ok(());
         }
         let context = std::mem::take(&mut self.context);
+        if query.database.is_empty() && statement::asks_for_default_schema(query.statement) {
+            let why = "it asks for the default database, the source's session had none, and the applier's has one: execute it \
+                       on the replica by hand, without a default database, and leave the transaction out"
+                .to_owned();
+            return Err(Error::Refused { what: statement::excerpt(query.statement), why });
+        }
         if class == StatementClass::Xa {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));

@@ -52,6 +52,8 @@ pub struct TableDefinition {
     pub engine: String,
     /// Does the server keep its history (WITH SYSTEM VERSIONING)?
     pub is_system_versioned: bool,
+    /// Is it a sequence?
+    pub is_sequence: bool,
     /// Can the engine roll back?
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.

@@ -10,6 +10,7 @@ use spate_binlog::{QueryEvent, Xid};
 
 use crate::Result;
 use crate::batch::Segment;
+use crate::sequence::Exhausted;
 use crate::statement::{self, StatementClass};
 
 /// A part of a batch; parts are applied in order.
@@ -21,6 +22,8 @@ pub enum Item {
     Statement(Statement),
     /// A block of a file that a LOAD DATA will read.
     LoadBlock(FileBlock),
+    /// The last values of a sequence were given out.
+    Exhausted(Exhausted),
     /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
     /// back, but not without a trace.
     Undo,
@@ -155,7 +158,7 @@ impl Item {
             Item::Rows(segment) => segment.memory_bytes(),
             Item::Statement(statement) => statement.sql.len(),
             Item::LoadBlock(block) => block.bytes.len(),
-            Item::Undo => 0,
+            Item::Exhausted(_) | Item::Undo => 0,
         }
     }
 }

@@ -59,6 +59,17 @@ pub fn classify(sql: &[u8]) -> StatementClass {
     }
 }
 
+/// True if the statement calls `DATABASE()` or `SCHEMA()`.
+pub fn asks_for_default_schema(sql: &[u8]) -> bool {
+    let mut words = Words::new(sql);
+    while let Some(word) = words.next() {
+        if (word.is("DATABASE") || word.is("SCHEMA")) && words.accept_mark(b'(') && words.accept_mark(b')') {
+            return true;
+        }
+    }
+    false
+}
+
 /// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
 pub fn temporary_tables(sql: &[u8], database: &str) -> (bool, Vec<TableName>) {
     let mut words = opened(sql);
@@ -300,6 +311,13 @@ mod tests {
         ] {
             assert_eq!(touched(sql.as_bytes(), "d"), expected, "{sql}");
         }
+    }
+
+    #[test]
+    fn who_asks_for_the_default_schema() {
+        assert!(asks_for_default_schema(b"INSERT INTO d.t VALUES (1, database( ))"));
+        assert!(!asks_for_default_schema(b"INSERT INTO d.t VALUES ('DATABASE()', `schema`)"));
+        assert!(!asks_for_default_schema(b"CREATE DATABASE d"));
     }
 
     #[test]

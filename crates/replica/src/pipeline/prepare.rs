@@ -5,6 +5,7 @@ use spate_binlog::ChecksumAlgorithm;
 use spate_schedule::batch::{OrderedRows, Segment};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::sequence::Exhausted;
 use spate_schedule::{Alone, Item, Statement};
 
 use super::{Part, PartEnd};
@@ -13,7 +14,7 @@ use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
 use crate::status::{BatchStatus, Status};
 use crate::sweep::{Surplus, Sweep};
-use crate::wire;
+use crate::wire::{self, quote};
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.
@@ -150,6 +151,7 @@ impl Preparer<'_> {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => self.send(Command::LoadBlock(block.clone()))?,
+                Item::Exhausted(sequence) => self.plain(exhaust_sql(sequence).as_bytes(), pending)?,
                 Item::Undo => self.plain(b"ROLLBACK", pending)?,
             }
         }
@@ -344,6 +346,11 @@ fn expected(statement: &Statement) -> Expected {
         0 => Expected::Success,
         code => Expected::Failure(code),
     }
+}
+
+fn exhaust_sql(sequence: &Exhausted) -> String {
+    let name = quote::qualified(&sequence.name.schema, &sequence.name.table);
+    format!("DO SETVAL({name}, {}, 1, {})", sequence.last, sequence.round)
 }
 
 /// Tells a session how the source lays out its events.

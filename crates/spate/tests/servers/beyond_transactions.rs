@@ -158,13 +158,15 @@ fn alter_in_two_phases_and_sequences() {
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 1); \
          ALTER TABLE t ADD COLUMN w INT DEFAULT 7; INSERT INTO t VALUES (3, 3, 3); ALTER TABLE t FORCE, ALGORITHM=COPY; \
          CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
-         SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); ALTER SEQUENCE s RESTART 5000;",
+         CREATE SEQUENCE c MAXVALUE 40 CYCLE CACHE 3; \
+         SELECT SETVAL(c, 136); SELECT NEXTVAL(c); SELECT SETVAL(c, 40); CREATE SEQUENCE r INCREMENT -7 MINVALUE -20 MAXVALUE -1; \
+         SELECT NEXTVAL(r), NEXTVAL(r), NEXTVAL(r); SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); ALTER SEQUENCE s RESTART 5000;",
     );
     let failed = site.source.try_sql("ALTER TABLE d.t ADD UNIQUE (v)").unwrap_err();
     assert!(failed.contains("Duplicate"), "{failed}");
     site.source.sql("INSERT INTO d.t VALUES (NEXTVAL(d.s), 8, 8)");
     site.catch_up_from_earliest();
-    for sql in ["SHOW CREATE TABLE d.t", "SELECT next_not_cached_value FROM d.s"] {
+    for sql in ["SHOW CREATE TABLE d.t", "SELECT * FROM d.s; SELECT * FROM d.c; SELECT * FROM d.r"] {
         assert_eq!(site.source.sql(sql), site.replica.sql(sql), "{sql}");
     }
 }

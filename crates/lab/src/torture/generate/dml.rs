@@ -227,7 +227,6 @@ impl Generator {
             "varchar" | "text" | "char" | "tinytext" => self.random.word(&[
                 "@s",
                 "DATE_FORMAT('2026-03-01', '%M %W')",
-                "DATABASE()",
                 "CONCAT(@s, 'x')",
                 "@@sql_mode",
                 "CHARSET('x')",
