@@ -22,9 +22,11 @@ pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ
 /// What a statement may have left behind is undone before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
-    sql_auto_is_null=0, sql_if_exists=0, explicit_defaults_for_timestamp=DEFAULT, system_versioning_insert_history=0, \
-    lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
+    sql_auto_is_null=0, sql_if_exists=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
     collation_server=DEFAULT, collation_database=DEFAULT";
+
+/// The same, for what sessions can set since MariaDB 10.11.
+const AFTER_STATEMENT_10_11: &str = ", explicit_defaults_for_timestamp=DEFAULT, system_versioning_insert_history=0";
 
 /// Bits of the status variable `flags2`, as the servers number them.
 mod flags2 {
@@ -44,10 +46,12 @@ pub fn append_binlog(sql: &mut Vec<u8>, events: &[u8]) {
     sql.push(b'\'');
 }
 
-/// Names of collations and character sets by the ids that events carry.
+/// What the replica knows: names of collations and character sets by the ids that events carry, and variables.
 #[derive(Debug, Default)]
 pub struct Collations {
     names: HashMap<u32, (String, String)>,
+    /// The replica's sessions can set what they can since MariaDB 10.11.
+    is_10_11: bool,
 }
 
 impl Collations {
@@ -64,7 +68,7 @@ impl Collations {
                 names.insert(id, (charset, name));
             }
         }
-        Ok(Collations { names })
+        Ok(Collations { names, is_10_11: connection.server_version().is_at_least(10, 11) })
     }
 
     /// The character set of a collation, as SET takes it.
@@ -84,7 +88,11 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
     }
     // Last, because they change how what comes after is understood.
     before += &status_sql(statement, collations);
-    [before.into_bytes(), statement.sql.clone(), AFTER_STATEMENT.as_bytes().to_vec()]
+    let mut after = AFTER_STATEMENT.to_owned();
+    if collations.is_10_11 {
+        after += AFTER_STATEMENT_10_11;
+    }
+    [before.into_bytes(), statement.sql.clone(), after.into_bytes()]
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.

@@ -259,9 +259,12 @@ impl BatchBuilder {
         self.begin_transaction(None, None);
     }
 
-    /// The source was started anew: its sessions ended, and their temporary tables with them.
+    /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
-        self.temporary_tables.clear();
+        for (thread_id, name) in std::mem::take(&mut self.temporary_tables) {
+            self.cut();
+            self.push(Item::Statement(Statement::dropping_temporary(thread_id, &name)));
+        }
     }
 
     /// The last event of the transaction was taken.

@@ -10,6 +10,7 @@ use spate_binlog::{QueryEvent, Xid};
 
 use crate::Result;
 use crate::batch::Segment;
+use crate::definition::TableName;
 use crate::sequence::Exhausted;
 use crate::statement::{self, StatementClass};
 
@@ -135,6 +136,23 @@ impl Statement {
             class: statement::classify(query.statement),
             load: None,
         })
+    }
+
+    /// What drops a temporary table of a session of the source.
+    pub(crate) fn dropping_temporary(thread_id: u32, name: &TableName) -> Statement {
+        let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
+        let sql = format!("DROP TEMPORARY TABLE IF EXISTS {}.{}", quoted(&name.schema), quoted(&name.table));
+        Statement {
+            timestamp_seconds: 0,
+            thread_id,
+            database: vec![],
+            status: StatusVariables::default(),
+            context: vec![],
+            sql: sql.into_bytes(),
+            error_code: 0,
+            class: StatementClass::Temporary,
+            load: None,
+        }
     }
 
     /// The statement of a LOAD DATA.

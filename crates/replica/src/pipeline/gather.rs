@@ -131,10 +131,7 @@ impl Gatherer<'_> {
 
     /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
     fn outside(&mut self, event: &ArchivedEvent<'_>) {
-        if event.header.event_type == EventType::FORMAT_DESCRIPTION
-            && event.format.created_seconds != 0
-            && self.builder.has_temporary_tables()
-        {
+        if event.header.event_type == EventType::FORMAT_DESCRIPTION && event.format.created_seconds != 0 {
             self.builder.source_restarted();
         }
     }

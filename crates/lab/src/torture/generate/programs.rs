@@ -140,7 +140,7 @@ impl Generator {
     }
 
     pub(super) fn account(&mut self) -> Option<String> {
-        let users = ["'u1'@'%'", "'u2'@'localhost'", "'ü3'@'10.0.%'", "''@'nowhere'"];
+        let users = ["'u1'@'%'", "'u2'@'localhost'", "'ü3'@'10.0.%'", "''@'10.9.8.7'"];
         let roles = ["`r1`", "`r2`"];
         let (user, role) = (users[self.random.below(4)], roles[self.random.below(2)]);
         let schema = quote(&self.schema()?);
