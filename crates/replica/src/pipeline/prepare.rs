@@ -3,17 +3,18 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_binlog::ChecksumAlgorithm;
 use spate_schedule::batch::{OrderedRows, Segment};
+use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
 use spate_schedule::sequence::Exhausted;
-use spate_schedule::{Alone, Item, Statement};
+use spate_schedule::{Alone, Item, Statement, TablePlan};
 
 use super::{Part, PartEnd};
 use crate::dialect::{Collations, append_binlog, load_sql, statement_sql};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
 use crate::status::{BatchStatus, Status};
-use crate::sweep::{Surplus, Sweep};
+use crate::sweep::{Surplus, Sweep, Sweeper};
 use crate::wire::{self, quote};
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
@@ -253,12 +254,14 @@ impl Preparer<'_> {
     fn sweep(&self, segment: &Segment, pending: &mut Pending) -> Result<Vec<Swept>> {
         let mut swept = Vec::new();
         for (number, multiset) in segment.multisets().iter().enumerate() {
-            let Some(sweep) = Sweep::of(multiset, self.max_allowed_packet) else { continue };
+            let Some(sweeper) = Sweeper::of(multiset, self.max_allowed_packet) else { continue };
             self.flush(pending, None)?;
-            let (answer, answered) = bounded(1);
-            self.send(Command::Sweep { sweep, answer })?;
             // The images are needed to insert again what was deleted beyond, so they wait here rather than in the queue.
-            let surplus = answered.recv().map_err(|_| Error::StageEnded)?;
+            let surplus = sweeper.each(|sweep| {
+                let (answer, answered) = bounded(1);
+                self.send(Command::Sweep { sweep, answer })?;
+                answered.recv().map_err(|_| Error::StageEnded)
+            })?;
             pending.net_row_changes += multiset.deletes();
             swept.push(Swept { multiset: number, surplus });
         }
@@ -268,7 +271,9 @@ impl Preparer<'_> {
     fn warn_of_missing_keys(&self, segment: &Segment) {
         let ordered = segment.ordered().iter().map(OrderedRows::plan);
         let plans = segment.multisets().iter().map(|multiset| &**multiset.plan()).chain(ordered);
-        for plan in plans.filter(|plan| plan.definition.row_key.is_empty()) {
+        // Of a table that the same transaction creates, the replica was not asked.
+        let is_known = |plan: &&TablePlan| plan.policy != FoldPolicy::Ordered(OrderedReason::JustCreated);
+        for plan in plans.filter(is_known).filter(|plan| plan.definition.row_key.is_empty()) {
             self.status.table_without_key(&plan.definition.name.to_string());
         }
     }

@@ -32,7 +32,7 @@ pub const FULL: ShapeNumber = 0;
 
 /// Shapes in one fold: each is an event more in every chunk. Applications have few statements for a table, and so few sets of
 /// columns; where they have more, the segment is cut.
-const SHAPES_MAX: usize = 32;
+const SHAPES_MAX: usize = 64;
 
 /// The shapes that a fold has met. Empty as long as all images are full.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ mod keyless;
 mod kills;
 mod logging;
 mod networks;
+mod partial_images;
 mod refusals;
 mod start_and_end;
 mod statements;
