@@ -56,8 +56,9 @@ fn the_dump_stream_is_cut_at_many_places() {
             _ => random.below(30_000),
         };
         let cut = if round % 2 == 0 { Cut::Closed } else { Cut::Reset };
-        // Ends the connection that there is, so that the next one begins at byte 0.
-        source.trap(Way::FromServer, Place::Text("entry", 3), Cut::Reset);
+        // Ends the connection that there is, so that the next one begins at byte 0; not before it has brought something, or
+        // the pauses between the tries become long.
+        source.trap(Way::FromServer, Place::Text("trail", 3), Cut::Reset);
         source.trap(Way::FromServer, Place::Bytes(bytes), cut);
         work_until_sprung(&site, &mut ledger, &source, &mut running, &format!("byte {bytes}"));
     }

@@ -88,7 +88,7 @@ fn work_until_stopped(mut running: Running, point: &str, mut work: impl FnMut())
         work();
     }
     let ended = running.wait();
-    let name = point.split(':').next().unwrap();
+    let name = point.split([':', ',']).next().unwrap();
     assert_eq!(ended.status.signal(), Some(9), "{point}: {}", ended.output);
     ended.assert_says(&[&format!("stopped at {name}")]);
 }
