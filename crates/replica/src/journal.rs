@@ -140,9 +140,9 @@ impl Intent {
     pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
         match self.kind {
             IntentKind::Definition => {
-                // What is gone does not keep it from dropping the rest.
-                let has_changed =
-                    !statement::drops_tables(&self.statement) && self.fingerprint_now(connection)? != self.fingerprint;
+                // What is gone does not keep it from dropping the rest, nor from replacing it.
+                let is_repeatable = statement::drops_tables(&self.statement) || statement::replaces(&self.statement);
+                let has_changed = !is_repeatable && self.fingerprint_now(connection)? != self.fingerprint;
                 Ok(if has_changed { Finding::Done } else { Finding::NotDone })
             }
             IntentKind::CreateSelect => {

@@ -364,3 +364,22 @@ fn position(end: &LogEnd) -> PositionStatus {
 fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state_at(source_now: f64) -> State {
+        State { source_clock: Some((Instant::now(), source_now)), ..State::default() }
+    }
+
+    #[test]
+    fn dates_of_the_past_and_dates_to_come_are_not_believed() {
+        let mut state = state_at(10_000.0);
+        assert_eq!(state.believe(9_000.0), 9_000.0);
+        assert_eq!(state.believe(1.0), 9_000.0, "before an earlier transaction");
+        let now = state.believe(50_000.0);
+        assert!((10_000.0..10_060.0).contains(&now), "to come: {now}");
+        assert_eq!(state.believe(9_500.0), 9_500.0, "a date to come hides nothing that is late");
+    }
+}

@@ -89,6 +89,13 @@ pub fn drops_tables(sql: &[u8]) -> bool {
     }
 }
 
+/// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
+/// before nor what was to replace it.)
+pub fn replaces(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    ["CREATE", "OR", "REPLACE"].iter().all(|keyword| words.accept(keyword))
+}
+
 /// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
 /// harm. `database` is the default database.
 pub fn touched(sql: &[u8], database: &str) -> Vec<Object> {

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::applier_lock::Beside;
 use crate::dialect::SESSION_SETTINGS;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -107,9 +108,10 @@ impl<'a> Sessions<'a> {
         Sessions { ends, maker, main, journal: None, branch: None }
     }
 
-    fn open(&self) -> Result<Connection> {
-        let connection = self.maker.open()?;
+    fn open(&self, beside: Beside) -> Result<Connection> {
+        let mut connection = self.maker.open()?;
         self.ends.add(&connection)?;
+        beside.take(&mut connection)?;
         Ok(connection)
     }
 
@@ -130,7 +132,7 @@ impl<'a> Sessions<'a> {
     pub(crate) fn journal(&mut self) -> Result<&mut Connection> {
         let journal = match self.journal.take() {
             Some(journal) => journal,
-            None => self.open()?,
+            None => self.open(Beside::Journal)?,
         };
         Ok(self.journal.insert(journal))
     }
@@ -140,7 +142,7 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn open_branch(&mut self, statements: &[Vec<u8>]) -> Result<()> {
-        let mut branch = self.open()?;
+        let mut branch = self.open(Beside::Branch)?;
         for sql in statements {
             branch.execute(sql)?;
         }

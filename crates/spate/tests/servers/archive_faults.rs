@@ -55,10 +55,7 @@ impl Drop for SmallDisk<'_> {
 /// A site whose archive is on a small disk, of which most is taken; `None` if that cannot be had here.
 fn site_on_a_small_disk<'a>(site: &Site, place: &'a Path) -> Option<(SmallDisk<'a>, PathBuf)> {
     site.both(TABLE);
-    let Some(disk) = SmallDisk::mount(place) else {
-        eprintln!("skipped: only root may mount a small disk");
-        return None;
-    };
+    let disk = SmallDisk::mount(place)?;
     let ballast = disk.0.join("ballast");
     fs::write(&ballast, vec![1; 3 << 20]).unwrap();
     Some((disk, ballast))
@@ -81,7 +78,10 @@ fn wait_until_full(site: &Site) {
 fn a_full_disk_stops_receiving_and_nothing_else() {
     let site = Site::plain();
     let place = site.archive();
-    let Some((_disk, ballast)) = site_on_a_small_disk(&site, &place) else { return };
+    let Some((_disk, ballast)) = site_on_a_small_disk(&site, &place) else {
+        eprintln!("skipped: only root may mount a small disk");
+        return;
+    };
     let running = site.spawn(site.replicate(&["--start", "earliest"]));
     site.wait_for_status("the program to receive", |status| status["intake"] == "receiving");
     fill(&site, 0);
@@ -102,7 +102,10 @@ fn a_full_disk_stops_receiving_and_nothing_else() {
 fn killed_and_started_again_on_a_full_disk() {
     let site = Site::plain();
     let place = site.archive();
-    let Some((disk, ballast)) = site_on_a_small_disk(&site, &place) else { return };
+    let Some((disk, ballast)) = site_on_a_small_disk(&site, &place) else {
+        eprintln!("skipped: only root may mount a small disk");
+        return;
+    };
     for (round, sync) in ["always", "interval", "os"].into_iter().enumerate() {
         fs::write(&ballast, vec![1; 3 << 20]).unwrap();
         let options = ["--start", "earliest", "--archive-sync", sync];

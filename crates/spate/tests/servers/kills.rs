@@ -22,7 +22,7 @@ const OPTIONS: [&str; 8] =
     ["--start", "earliest", "--memory", "64MiB", "--batch-transactions", "5", "--archive-sync", "always"];
 
 /// Those that are passed without anything special.
-const POINTS: [&str; 13] = [
+const POINTS: [&str; 17] = [
     "after-archive-append",
     "after-archive-sync",
     "archive-file-listed",
@@ -36,6 +36,10 @@ const POINTS: [&str; 13] = [
     "before-commit",
     "after-commit-sent",
     "after-commit",
+    "before-intent",
+    "after-intent",
+    "before-fulfilment",
+    "after-fulfilment",
 ];
 
 /// What was killed, how often.
@@ -45,6 +49,8 @@ struct Count {
     at_random: u64,
     replica: u64,
     source: u64,
+    /// Kills of the program that found the checkpoint further on than the kill before did.
+    advances: u64,
     comparisons: u64,
 }
 
@@ -56,12 +62,12 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Count { at_points, at_random, replica, source, comparisons } = self;
+        let Count { at_points, at_random, replica, source, advances, comparisons } = self;
         let program = at_points + at_random;
         write!(
             f,
-            "{} kills: the program {program} times ({at_points} at named points), the replica {replica} times, \
-             the source {source} times; {comparisons} comparisons",
+            "{} kills: the program {program} times ({at_points} at named points, {advances} after it had advanced), \
+             the replica {replica} times, the source {source} times; {comparisons} comparisons",
             self.kills()
         )
     }
@@ -73,6 +79,7 @@ struct Scene {
     ledger: Ledger,
     random: Random,
     running: Option<Running>,
+    checkpoint: String,
     count: Count,
 }
 
@@ -83,7 +90,8 @@ fn of_everybody_at_any_moment() {
     let site = Site::plain();
     let ledger = Ledger::begin(&site.source, 7);
     site.catch_up(&OPTIONS);
-    let mut scene = Scene { site, ledger, random: Random::new(20_261_121), running: None, count: Count::default() };
+    let (random, checkpoint) = (Random::new(20_261_121), site.checkpoint());
+    let mut scene = Scene { site, ledger, random, running: None, checkpoint, count: Count::default() };
     while scene.count.kills() < wanted {
         scene.kill_somebody();
         if scene.count.kills() / KILLS_BETWEEN_COMPARISONS > scene.count.comparisons {
@@ -94,6 +102,8 @@ fn of_everybody_at_any_moment() {
     scene.compare();
     let rounds = scene.ledger.next_round() - 1;
     eprintln!("{}; {rounds} rounds of work; nothing lost, nothing twice", scene.count);
+    // Otherwise it would be the catching up before each comparison that applies everything.
+    assert!(scene.count.advances > wanted / 10, "{}", scene.count);
     assert!(
         scene.count.replica > 0 && scene.count.source > 0 && scene.count.at_points > 0 && scene.count.at_random > 0
     );
@@ -127,6 +137,7 @@ impl Scene {
         let mut running = self.site.spawn(command);
         for _ in 0..WORK_MAX {
             self.ledger.work(&self.site.source);
+            self.ledger.define(&self.site.source);
             if point.starts_with("archive-file") {
                 self.site.source.sql("FLUSH BINARY LOGS");
             }
@@ -137,9 +148,15 @@ impl Scene {
         assert!(!running.is_running(), "{point} is not passed: {}", running.said());
         running.wait().assert_says(&["stopped at "]);
         self.count.at_points += 1;
+        self.note_advance();
     }
 
     fn kill_program(&mut self) {
+        self.kill_program_unseen();
+        self.note_advance();
+    }
+
+    fn kill_program_unseen(&mut self) {
         self.start_program();
         let mut work = self.begin_work();
         self.moment();
@@ -159,7 +176,7 @@ impl Scene {
         work.wait().unwrap();
         if self.random.below(3) == 0 {
             // The next one starts before the replica does.
-            self.kill_program();
+            self.kill_program_unseen();
             self.start_program();
         }
         self.site.replica.begin();
@@ -176,8 +193,18 @@ impl Scene {
         self.site.source.begin();
     }
 
+    /// After the program was killed, while the replica is there.
+    fn note_advance(&mut self) {
+        let checkpoint = self.site.checkpoint();
+        self.count.advances += u64::from(checkpoint != self.checkpoint);
+        self.checkpoint = checkpoint;
+    }
+
     /// Work that goes on while something is killed.
     fn begin_work(&mut self) -> Child {
+        if self.random.below(3) == 0 {
+            self.ledger.define(&self.site.source);
+        }
         begin_script(&self.site.source, &[self.ledger.script(), self.ledger.script()].concat())
     }
 

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+#[cfg(feature = "failpoints")]
+mod abandoned_sessions;
 mod archive_faults;
 mod beyond_transactions;
 mod clocks;

@@ -32,6 +32,19 @@ impl Ledger {
         source.sql(&self.round());
     }
 
+    /// A few definitions, with changes that need them. Tables come, change and go.
+    pub fn define(&self, source: &Server) {
+        let round = self.round;
+        source.sql(&format!(
+            "USE ledger; CREATE OR REPLACE TABLE defined (id INT AUTO_INCREMENT PRIMARY KEY, round INT NOT NULL); \
+             INSERT INTO defined (round) VALUES ({round}), ({round}); ALTER TABLE defined ADD COLUMN extra INT DEFAULT {round}; \
+             INSERT INTO defined (round) VALUES ({round}); CREATE INDEX i ON defined (extra); \
+             RENAME TABLE defined TO renamed, trail TO defined, defined TO trail; DROP TABLE renamed; \
+             CREATE TABLE defined LIKE entry; INSERT INTO defined SELECT * FROM entry WHERE round = {round}; \
+             TRUNCATE TABLE defined; INSERT INTO defined (round, what) VALUES ({round}, 'after')"
+        ));
+    }
+
     /// The same, as statements that the caller is to send.
     pub fn script(&mut self) -> String {
         self.round() + ";"

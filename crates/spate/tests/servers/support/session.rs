@@ -22,6 +22,11 @@ impl Session {
         Session { client, input, output: BufReader::new(output) }
     }
 
+    /// Sends a statement without waiting for its end.
+    pub fn send(&mut self, sql: &str) {
+        writeln!(self.input, "{sql};").unwrap();
+    }
+
     /// Executes statements, none of which may fail; their answers' lines, of columns separated by tabs.
     pub fn sql(&mut self, sql: &str) -> Vec<String> {
         writeln!(self.input, "{sql}; SELECT '{END}';").unwrap();
