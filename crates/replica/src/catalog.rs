@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use spate_schedule::TableDefinition;
 use spate_schedule::TableName;
 use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::sequence::SequenceBounds;
 
 use crate::wire::{Connection, Result, ResultSet, quote};
 
@@ -96,12 +97,23 @@ impl Catalog {
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
-            is_sequence: table.text_at(0, 1).as_deref() == Some("SEQUENCE"),
+            sequence: match table.text_at(0, 1).as_deref() {
+                Some("SEQUENCE") => Some(self.sequence_bounds(name)?),
+                _ => None,
+            },
             engine,
             is_transactional,
             has_engine_actions,
             columns,
         }))
+    }
+
+    fn sequence_bounds(&mut self, name: &TableName) -> Result<SequenceBounds> {
+        let table = quote::qualified(&name.schema, &name.table);
+        let sql = format!("SELECT minimum_value, maximum_value, increment FROM {table}");
+        let row = self.connection.query(&sql)?;
+        let number = |column| row.text_at(0, column).and_then(|text| text.parse().ok()).unwrap_or(0);
+        Ok(SequenceBounds { minimum: number(0), maximum: number(1), increment: number(2) })
     }
 
     fn indexes(&mut self, place: &str, columns: &[ColumnDefinition]) -> Result<Vec<Index>> {

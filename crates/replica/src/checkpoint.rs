@@ -18,7 +18,7 @@ const LOCK_WAIT_SECONDS: u32 = 10;
 
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
-const CREATE_TABLES: [&str; 2] = [
+const CREATE_TABLES: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
      applier INT UNSIGNED NOT NULL PRIMARY KEY, \
      gtid_position TEXT CHARACTER SET ascii NOT NULL, \
@@ -27,6 +27,7 @@ const CREATE_TABLES: [&str; 2] = [
      seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
      source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB",
     journal::CREATE_TABLE,
+    journal::CREATE_PREPARED_TABLE,
 ];
 
 /// How far the replica has come.
@@ -92,9 +93,9 @@ pub fn lock(connection: &mut Connection) -> Result<()> {
 pub fn create_tables(connection: &mut Connection) -> Result<()> {
     let present = connection.query(
         "SELECT COUNT(*) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('checkpoint', 'intent', 'hold')",
+         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('checkpoint', 'intent', 'prepared', 'hold')",
     )?;
-    if present.single_text().as_deref() == Some("3") {
+    if present.single_text().as_deref() == Some("4") {
         return Ok(());
     }
     let mut create = |sql: &str| {

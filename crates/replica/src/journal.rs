@@ -35,6 +35,21 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (
      fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'of the objects named, before') ENGINE=InnoDB \
      COMMENT='what cannot be rolled back and may or may not have been executed'";
 
+/// A row for each prepared XA transaction that changes nothing else: one without any change the server would forget.
+pub(crate) const CREATE_PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.prepared (\
+     xid VARCHAR(600) CHARACTER SET ascii NOT NULL PRIMARY KEY) ENGINE=InnoDB \
+     COMMENT='prepared XA transactions without changes'";
+
+/// The change of an XA transaction without changes.
+pub(crate) fn prepare_sql(xid: &Xid) -> String {
+    format!("INSERT INTO spate.prepared VALUES ({})", quote::text(&xid.to_string()))
+}
+
+/// What undoes [`prepare_sql`] once the XA transaction has ended.
+pub(crate) fn ended_sql(xid: &Xid) -> String {
+    format!("DELETE FROM spate.prepared WHERE xid={}", quote::text(&xid.to_string()))
+}
+
 /// What kind of intention a note is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IntentKind {

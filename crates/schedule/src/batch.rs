@@ -328,9 +328,9 @@ impl BatchBuilder {
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let exhausted = match plan.definition.is_sequence {
-            true => sequence::exhausted(&plan.definition.name, &plan.map, rows.columns, images)?,
-            false => None,
+        let exhausted = match &plan.definition.sequence {
+            Some(bounds) => sequence::exhausted(&plan.definition.name, bounds, &plan.map, rows.columns, images)?,
+            None => None,
         };
         if let Some(exhausted) = exhausted {
             self.batch.statistics.row_changes += 1;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use spate_binlog::TableMap;
 
+use crate::sequence::SequenceBounds;
+
 /// A table's schema and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
@@ -52,8 +54,8 @@ pub struct TableDefinition {
     pub engine: String,
     /// Does the server keep its history (WITH SYSTEM VERSIONING)?
     pub is_system_versioned: bool,
-    /// Is it a sequence?
-    pub is_sequence: bool,
+    /// If it is a sequence: which values it gives out.
+    pub sequence: Option<SequenceBounds>,
     /// Can the engine roll back?
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.

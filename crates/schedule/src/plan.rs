@@ -88,7 +88,7 @@ impl TablePlan {
             has_hidden_unique_key: false,
             engine: String::new(),
             is_system_versioned: false,
-            is_sequence: false,
+            sequence: None,
             is_transactional: true,
             has_engine_actions: false,
             lookup: LookupDefinition::default(),

@@ -17,30 +17,50 @@ pub struct Exhausted {
     pub round: i64,
 }
 
-/// The columns of a sequence's row, in order.
-const COLUMNS: usize = 8;
+/// Which values a sequence gives out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SequenceBounds {
+    /// The lowest.
+    pub minimum: i64,
+    /// The highest.
+    pub maximum: i64,
+    /// From one to the next.
+    pub increment: i64,
+}
 
-/// What the row in `image` (a full one) says if no value is left; `None` if some is, or if the row is no sequence's.
+/// The columns of a sequence's row that change: the next value that was not given out, and how many times it has begun anew.
+const NEXT_VALUE: usize = 0;
+const ROUND: usize = 7;
+
+/// What the row in `image` says if no value is left; `None` if some is. `columns` are those that the image has.
 ///
 /// # Errors
 /// [`crate::Error::Binlog`] if the image cannot be measured.
-pub(crate) fn exhausted(name: &TableName, map: &TableMap, columns: &[u8], image: &[u8]) -> Result<Option<Exhausted>> {
-    if map.columns.len() != COLUMNS {
-        return Ok(None);
-    }
-    let all: Vec<usize> = (0..COLUMNS).collect();
-    let walk = ImagePlan::new(map, columns, &all)?;
-    let mut spans = vec![Span::default(); COLUMNS];
+pub(crate) fn exhausted(
+    name: &TableName,
+    bounds: &SequenceBounds,
+    map: &TableMap,
+    columns: &[u8],
+    image: &[u8],
+) -> Result<Option<Exhausted>> {
+    let has = |column: usize| {
+        column < map.columns.len() && columns.get(column / 8).is_some_and(|byte| byte & (1 << (column % 8)) != 0)
+    };
+    let tracked: Vec<usize> = [NEXT_VALUE, ROUND].into_iter().filter(|&column| has(column)).collect();
+    let walk = ImagePlan::new(map, columns, &tracked)?;
+    let mut spans = vec![Span::default(); tracked.len()];
     walk.measure(image, &mut spans)?;
     let number = |column: usize| {
-        let bytes = spans[column].value(image);
+        let slot = tracked.iter().position(|&tracked| tracked == column)?;
+        let bytes = spans[slot].value(image);
         let mut wide = [0; 8];
         let used = bytes.len().min(wide.len());
         wide[..used].copy_from_slice(&bytes[..used]);
-        i64::from_le_bytes(wide)
+        Some(i64::from_le_bytes(wide))
     };
-    let (next, minimum, maximum, increment, round) = (number(0), number(1), number(2), number(4), number(7));
-    let is_rising = increment >= 0;
-    let (last, is_past) = if is_rising { (maximum, next > maximum) } else { (minimum, next < minimum) };
-    Ok(is_past.then(|| Exhausted { name: name.clone(), last, round }))
+    let Some(next) = number(NEXT_VALUE) else { return Ok(None) };
+    let is_rising = bounds.increment >= 0;
+    let (last, is_past) =
+        if is_rising { (bounds.maximum, next > bounds.maximum) } else { (bounds.minimum, next < bounds.minimum) };
+    Ok(is_past.then(|| Exhausted { name: name.clone(), last, round: number(ROUND).unwrap_or(0) }))
 }

@@ -186,7 +186,9 @@ impl Preparer<'_> {
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
-                self.send(Command::OpenBranch(vec![format_sql(part), format!("XA START {xid}").into_bytes()]))
+                self.send(Command::OpenBranch(vec![format_sql(part), format!("XA START {xid}").into_bytes()]))?;
+                let is_empty = part.end.is_some() && part.batch.items.is_empty();
+                if is_empty { self.plain(journal::prepare_sql(xid).as_bytes(), pending) } else { Ok(()) }
             }
             _ => Ok(()),
         }
@@ -282,9 +284,10 @@ impl Preparer<'_> {
         self.flush(pending, None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
-        if let Some(Alone::XaEnd(_)) = part.batch.alone {
+        if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
             let sql = statement.sql.clone();
-            return self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }));
+            self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
+            return self.plain(journal::ended_sql(xid).as_bytes(), pending);
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();

@@ -105,7 +105,7 @@ pub fn definition() -> TableDefinition {
         has_hidden_unique_key: false,
         engine: "InnoDB".into(),
         is_system_versioned: false,
-        is_sequence: false,
+        sequence: None,
         is_transactional: true,
         has_engine_actions: false,
         lookup: LookupDefinition::default(),

@@ -24,6 +24,9 @@ fn xa_transactions_stay_prepared_until_they_end() {
              XA START X'00ff27'; UPDATE t SET v = v + 5; XA END X'00ff27'; XA PREPARE X'00ff27'; XA COMMIT X'00ff27';",
         ));
     }
+    // Without any change, prepared over another's.
+    site.source
+        .sql("USE d; XA START 'e'; SELECT 1; XA END 'e'; XA PREPARE 'e'; XA COMMIT 'e'; INSERT INTO t VALUES (9, 9)");
     // Left prepared by a session that ends.
     site.source.sql("USE d; XA START 'left'; INSERT INTO t VALUES (3, 3); XA END 'left'; XA PREPARE 'left'");
     site.source.sql("INSERT INTO d.t VALUES (4, 4)");
@@ -35,7 +38,7 @@ fn xa_transactions_stay_prepared_until_they_end() {
     site.source.sql("XA COMMIT 'left'; INSERT INTO d.t VALUES (5, 5)");
     site.catch_up(&[]);
     assert_eq!(site.replica.sql("XA RECOVER"), "");
-    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "5");
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM spate.prepared"), "6\n0");
     site.assert_identical();
 }
 
