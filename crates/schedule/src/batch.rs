@@ -85,6 +85,7 @@ struct OpenTransaction {
     /// Statistics and memory of the batch before it.
     before: (BatchStatistics, usize),
     had_irrevocable_rows: bool,
+    temporary_tables_before: TemporaryTables,
 }
 
 /// What the builder says to an event.
@@ -114,8 +115,13 @@ pub struct BatchBuilder {
     never_folds: bool,
     transaction: OpenTransaction,
     /// Temporary tables that exist in sessions of the source: the session's id and the name.
-    temporary_tables: BTreeSet<(u32, TableName)>,
+    temporary_tables: TemporaryTables,
+    /// Those at the end of the batch last taken.
+    taken_temporary_tables: TemporaryTables,
 }
+
+/// Temporary tables: the session's id on the source, and the name.
+type TemporaryTables = BTreeSet<(u32, TableName)>;
 
 impl BatchBuilder {
     /// A builder that knows no table yet.
@@ -196,6 +202,7 @@ impl BatchBuilder {
         self.batch_memory_bytes = 0;
         self.ordered_partial = 0;
         self.transaction.first_item = None;
+        self.taken_temporary_tables.clone_from(&self.temporary_tables);
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
         batch
@@ -225,6 +232,7 @@ impl BatchBuilder {
     pub fn take_earlier(&mut self) -> Batch {
         let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
         self.cut();
+        self.taken_temporary_tables.clone_from(&self.transaction.temporary_tables_before);
         let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
         let own_items = self.batch.items.split_off(first);
         self.batch_memory_bytes -= memory_bytes;
@@ -267,6 +275,18 @@ impl BatchBuilder {
         }
     }
 
+    /// Forgets everything since the batch last taken: its events will come again.
+    pub fn rewind(&mut self) {
+        self.batch = Batch::default();
+        self.batch_memory_bytes = 0;
+        self.segment = Segment::default();
+        self.segment_memory_bytes = 0;
+        self.context.clear();
+        self.ordered_partial = 0;
+        self.transaction = OpenTransaction::default();
+        self.temporary_tables.clone_from(&self.taken_temporary_tables);
+    }
+
     /// The last event of the transaction was taken.
     pub fn end_transaction(&mut self) {
         self.transaction.is_over = true;
@@ -283,6 +303,7 @@ impl BatchBuilder {
         self.transaction.first_item = Some(self.batch.items.len());
         self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
         self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
+        self.transaction.temporary_tables_before.clone_from(&self.temporary_tables);
         if gtid.is_some_and(|gtid| gtid.has(GtidEvent::PREPARED_XA)) {
             self.transaction.alone = self.transaction.xid.clone().map(Alone::XaPrepare);
         }
@@ -328,14 +349,17 @@ impl BatchBuilder {
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let exhausted = match &plan.definition.sequence {
-            Some(bounds) => sequence::exhausted(&plan.definition.name, bounds, &plan.map, rows.columns, images)?,
+        let setting = match &plan.definition.sequence {
+            Some(bounds) => {
+                let columns = (rows.columns, rows.has_full_images());
+                sequence::setting(&plan.definition.name, bounds, &plan.map, columns, images)?
+            }
             None => None,
         };
-        if let Some(exhausted) = exhausted {
+        if let Some(setting) = setting {
             self.batch.statistics.row_changes += 1;
             self.cut();
-            self.push(Item::Exhausted(exhausted));
+            self.push(Item::Sequence(setting));
             self.buffer = buffer;
             return Ok(());
         }

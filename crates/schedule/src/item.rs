@@ -11,7 +11,7 @@ use spate_binlog::{QueryEvent, Xid};
 use crate::Result;
 use crate::batch::Segment;
 use crate::definition::TableName;
-use crate::sequence::Exhausted;
+use crate::sequence::SequenceSetting;
 use crate::statement::{self, StatementClass};
 
 /// A part of a batch; parts are applied in order.
@@ -23,8 +23,8 @@ pub enum Item {
     Statement(Statement),
     /// A block of a file that a LOAD DATA will read.
     LoadBlock(FileBlock),
-    /// The last values of a sequence were given out.
-    Exhausted(Exhausted),
+    /// A sequence is set by a statement.
+    Sequence(SequenceSetting),
     /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
     /// back, but not without a trace.
     Undo,
@@ -176,7 +176,7 @@ impl Item {
             Item::Rows(segment) => segment.memory_bytes(),
             Item::Statement(statement) => statement.sql.len(),
             Item::LoadBlock(block) => block.bytes.len(),
-            Item::Exhausted(_) | Item::Undo => 0,
+            Item::Sequence(_) | Item::Undo => 0,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
-//! - [`sequence`]: sequences of which no value is left;
+//! - [`sequence`]: rows of sequences that cannot be written as they stand;
 //! - [`emit`]: net changes as chunks of events for replay.
 
 pub mod arena;

@@ -1,19 +1,21 @@
-//! Sequences: their one row says which values are given out. A server does not take a row that says "none is left" from a
-//! session that is no replica's; such a row is written as the SETVAL that leaves none.
+//! Sequences: their one row says which values are given out. From a session that is no replica's, a server takes neither a row
+//! that says "none is left" nor one of which only some columns are known; these become the SETVAL that leaves the same.
 
 use spate_binlog::{ImagePlan, Span, TableMap};
 
 use crate::Result;
 use crate::definition::TableName;
 
-/// A sequence of which no value is left.
+/// What a sequence is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exhausted {
+pub struct SequenceSetting {
     /// The sequence.
     pub name: TableName,
-    /// Its last value: the highest, or with a negative increment the lowest.
-    pub last: i64,
-    /// How many times it has begun anew.
+    /// The next value, or the last.
+    pub value: i64,
+    /// The value was given out already.
+    pub is_used: bool,
+    /// How many times the sequence has begun anew.
     pub round: i64,
 }
 
@@ -32,17 +34,18 @@ pub struct SequenceBounds {
 const NEXT_VALUE: usize = 0;
 const ROUND: usize = 7;
 
-/// What the row in `image` says if no value is left; `None` if some is. `columns` are those that the image has.
+/// What the row in `image` sets the sequence to, if it cannot be written as it stands. `columns` are those that the image has;
+/// `is_full` if these are all.
 ///
 /// # Errors
 /// [`crate::Error::Binlog`] if the image cannot be measured.
-pub(crate) fn exhausted(
+pub(crate) fn setting(
     name: &TableName,
     bounds: &SequenceBounds,
     map: &TableMap,
-    columns: &[u8],
+    (columns, is_full): (&[u8], bool),
     image: &[u8],
-) -> Result<Option<Exhausted>> {
+) -> Result<Option<SequenceSetting>> {
     let has = |column: usize| {
         column < map.columns.len() && columns.get(column / 8).is_some_and(|byte| byte & (1 << (column % 8)) != 0)
     };
@@ -62,5 +65,10 @@ pub(crate) fn exhausted(
     let is_rising = bounds.increment >= 0;
     let (last, is_past) =
         if is_rising { (bounds.maximum, next > bounds.maximum) } else { (bounds.minimum, next < bounds.minimum) };
-    Ok(is_past.then(|| Exhausted { name: name.clone(), last, round: number(ROUND).unwrap_or(0) }))
+    if is_full && !is_past {
+        return Ok(None);
+    }
+    let value = if is_past { last } else { next };
+    let round = number(ROUND).unwrap_or(0);
+    Ok(Some(SequenceSetting { name: name.clone(), value, is_used: is_past, round }))
 }

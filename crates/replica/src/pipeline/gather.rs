@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use spate_archive::{ArchiveReader, ArchivedEvent, Waited};
+use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Seek, Waited};
 use spate_binlog::{Boundary, EventType, FormatDescription};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 
@@ -56,7 +56,13 @@ pub(crate) struct Gatherer<'a> {
     /// Go no further than this transaction: what comes after it is known to be bad.
     pub(crate) last_seqno: Option<u64>,
     /// Transactions to leave out: the source rolled them back.
-    pub(crate) undone: &'a BTreeSet<u64>,
+    pub(crate) undone: BTreeSet<u64>,
+    /// To read again from where the last part ended.
+    pub(crate) archive: &'a Archive,
+    /// Where the last part ended; `None` if that was in the midst of a transaction.
+    pub(crate) handed: Option<Checkpoint>,
+    /// Transactions of the open batch in parts that were handed over.
+    pub(crate) handed_transactions: u64,
     pub(crate) open: Open,
 }
 
@@ -98,10 +104,33 @@ impl Gatherer<'_> {
             match gathered {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(end),
+                Err(Error::Undone { seqno }) if self.handed.is_some() => reader = self.rewind(seqno)?,
                 Err(error) => return Err(self.behind(error)),
             }
         }
         Ok(GatherEnd::Stopped)
+    }
+
+    /// Begins again after the last part, and leaves a transaction out.
+    fn rewind(&mut self, seqno: u64) -> Result<ArchiveReader> {
+        let checkpoint = self.handed.clone().unwrap_or_default();
+        self.undone.retain(|&known| known > checkpoint.seqno);
+        self.undone.insert(seqno);
+        self.builder.rewind();
+        let seek = Seek::AfterGtid(checkpoint.gtid_position.clone());
+        // What the replica was given of an open batch stays given.
+        let Open { is_hungry, stale_until, is_continued, began, oldest_seconds, .. } = self.open;
+        let (began, transactions) = if is_continued { (began, self.handed_transactions) } else { (None, 0) };
+        self.open = Open {
+            is_hungry,
+            stale_until,
+            is_continued,
+            began,
+            oldest_seconds,
+            transactions,
+            ..Open::after(checkpoint)
+        };
+        Ok(self.archive.reader(&seek, ReadOptions::default())?)
     }
 
     fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
@@ -314,6 +343,10 @@ impl Gatherer<'_> {
             }
         }
         self.open.is_hungry = false;
+        // Underway and not ended, a transaction's first half was handed over.
+        let is_whole = part.end.is_some() || self.open.underway.is_none();
+        self.handed = is_whole.then(|| part.reached.clone());
+        self.handed_transactions = self.open.transactions;
         self.progress.handed(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
         self.output.send(part).map_err(|_| Error::StageEnded)

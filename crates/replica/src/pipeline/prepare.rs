@@ -6,7 +6,7 @@ use spate_schedule::batch::{OrderedRows, Segment};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
-use spate_schedule::sequence::Exhausted;
+use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::{Alone, Item, Statement, TablePlan};
 
 use super::{Part, PartEnd};
@@ -152,7 +152,7 @@ impl Preparer<'_> {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => self.send(Command::LoadBlock(block.clone()))?,
-                Item::Exhausted(sequence) => self.plain(exhaust_sql(sequence).as_bytes(), pending)?,
+                Item::Sequence(setting) => self.plain(sequence_sql(setting).as_bytes(), pending)?,
                 Item::Undo => self.plain(b"ROLLBACK", pending)?,
             }
         }
@@ -356,9 +356,9 @@ fn expected(statement: &Statement) -> Expected {
     }
 }
 
-fn exhaust_sql(sequence: &Exhausted) -> String {
-    let name = quote::qualified(&sequence.name.schema, &sequence.name.table);
-    format!("DO SETVAL({name}, {}, 1, {})", sequence.last, sequence.round)
+fn sequence_sql(setting: &SequenceSetting) -> String {
+    let name = quote::qualified(&setting.name.schema, &setting.name.table);
+    format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
 }
 
 /// Tells a session how the source lays out its events.

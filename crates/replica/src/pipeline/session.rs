@@ -159,7 +159,10 @@ fn run_stages(
         stop: &over,
         progress,
         last_seqno: plan.last_seqno,
-        undone: &plan.undone,
+        undone: plan.undone.clone(),
+        archive,
+        handed: Some(checkpoint.clone()),
+        handed_transactions: 0,
         open: Open::after(checkpoint),
     };
     let preparer = Preparer {
