@@ -98,8 +98,9 @@ impl Fingerprinter {
     pub fn of(&mut self, image: &[u8]) -> Option<Fingerprint> {
         self.walk.measure(image, &mut self.spans).ok()?;
         self.text.clear();
-        for (span, &(form, column_type, is_unsigned)) in self.spans.iter().zip(&self.columns) {
-            if !self.text.is_empty() {
+        for (number, (span, &(form, column_type, is_unsigned))) in self.spans.iter().zip(&self.columns).enumerate() {
+            // The text of an empty string is empty, also at the beginning.
+            if number > 0 {
                 self.text.push(',');
             }
             match span.is_null {
