@@ -8,7 +8,7 @@ use crate::journal;
 use crate::verify::hold::{self, APPLIER_LOCK};
 use crate::wire::{Connection, quote};
 
-const GRANT_OWN_SCHEMA: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
+pub(crate) const GRANT_OWN_SCHEMA: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 /// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
 pub const APPLIER: u32 = 0;

@@ -184,6 +184,20 @@ pub enum Error {
         /// The statement that gives it.
         grant: String,
     },
+    /// A replicated statement changed the applier's own account.
+    #[error(
+        "{place}: {change} was executed as on the source, and now the replica no longer lets Spate work: {error}. Give the \
+         account back there (CREATE USER, GRANT; spate replicate --help lists what it needs), or start with another that the \
+         source does not have; replication goes on after this statement"
+    )]
+    LockedOut {
+        /// Which transaction.
+        place: TransactionPlace,
+        /// The statement.
+        change: String,
+        /// What the replica refuses.
+        error: Box<Error>,
+    },
     /// The source's stream breaks the protocol.
     #[error("the {peer} sent {what}: {error}")]
     Stream {

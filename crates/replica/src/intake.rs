@@ -15,6 +15,7 @@ use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 use crate::backoff::Backoff;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::retention::Retaining;
 use crate::source::{check_source, oldest_binlog};
 use crate::status::Status;
 use crate::wire::{self, ConnectOptions, Connection, quote};
@@ -65,6 +66,8 @@ pub(crate) struct Intake<'a> {
     pub(crate) stop: &'a AtomicBool,
     /// Stop by itself once the archive reaches this position.
     pub(crate) until: Option<GtidPosition>,
+    /// What to remove from the archive meanwhile.
+    pub(crate) retention: Option<Retaining<'a>>,
     /// Where to leave the handle that ends the connection, so that a stop need not wait for the source to say something.
     pub(crate) interrupt: &'a Interrupt,
 }
@@ -187,7 +190,8 @@ impl Intake<'_> {
             EventType::FORMAT_DESCRIPTION => {
                 stream.checksum = FormatDescription::parse(packet.event).map_err(bad)?.checksum;
                 let file = stream.next_file.clone();
-                return self.with_space(|writer| writer.begin_file(&file, packet.event));
+                self.with_space(|writer| writer.begin_file(&file, packet.event))?;
+                return self.purge();
             }
             _ => {}
         }
@@ -204,7 +208,16 @@ impl Intake<'_> {
         Ok(())
     }
 
+    /// Removes files that nobody needs, if it is time to look.
+    fn purge(&mut self) -> Result<()> {
+        let Some(mut retaining) = self.retention.take() else { return Ok(()) };
+        let purged = self.with_space(|writer| retaining.purge_if_due(writer));
+        self.retention = Some(retaining);
+        purged
+    }
+
     fn flush(&mut self) -> Result<()> {
+        self.purge()?;
         let is_due = self.writer.sync_due_in().is_some_and(|due| due.is_zero());
         if self.writer.pending_bytes() == 0 && !is_due {
             return Ok(());

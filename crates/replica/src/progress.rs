@@ -13,6 +13,17 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// The session's first transaction begins after `seqno`.
+    pub(crate) fn begin_after(&self, seqno: u64) {
+        self.handed(seqno);
+        self.applied(seqno);
+    }
+
+    /// How many transactions are on their way and not committed.
+    pub(crate) fn in_doubt(&self) -> u64 {
+        self.last_handed().saturating_sub(self.last_applied())
+    }
+
     /// Everything up to `seqno` is on its way to the replica.
     pub(crate) fn handed(&self, seqno: u64) {
         self.handed.store(seqno, Ordering::Release);

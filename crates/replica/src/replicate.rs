@@ -7,18 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Archive, ArchiveWriter, RealFileSystem, SyncPolicy, WriterOptions, stopping_point};
+use spate_archive::{Archive, ArchiveWriter, RealFileSystem, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
 use crate::backoff::Backoff;
 use crate::checkpoint::{self, Checkpoint};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::exclusions::Exclusions;
 use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
 use crate::limits::BatchLimits;
+use crate::narrowing::{Narrowing, Pace};
 use crate::pipeline::gather::GatherEnd;
-use crate::pipeline::session::{self, Prepared, SessionPlan};
+use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
 use crate::pipeline::sessions::SessionMaker;
+use crate::records;
+use crate::retention::Retaining;
 use crate::source::{current_position, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
@@ -45,6 +49,22 @@ pub struct ReplicateOptions {
     pub without_replica_binlog: bool,
     /// What became of a statement during which an earlier run was interrupted.
     pub interrupted: Option<InterruptedStatement>,
+    /// What is not applied.
+    pub exclusions: Exclusions,
+    /// What to do with a row change that does not fit the replica's rows.
+    pub on_conflict: OnConflict,
+    /// What to keep of the archive beyond what is not applied yet; `None` keeps all.
+    pub retention: Option<Retention>,
+}
+
+/// What to do with a row change that does not fit the replica's rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Stop there, and say which.
+    #[default]
+    Stop,
+    /// Make the row what the source says.
+    Repair,
 }
 
 impl ReplicateOptions {
@@ -69,12 +89,14 @@ pub enum InterruptedStatement {
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
     let Prepared { mut connection, checkpoint } = prepare_patiently(options, status, stop)?;
     warn_if_writable(&mut connection, status)?;
+    status.skipped_before(records::latest_skips(&mut connection)?);
     let until = resolve_until(options, status, stop)?;
     let checkpoint = match checkpoint {
         Some(checkpoint) => begin_again(checkpoint, options, status),
         None => begin_first(&mut connection, options, status, stop)?,
     };
     status.applied(&checkpoint, None);
+    say_what_is_behind(&options.exclusions, &checkpoint, status);
     let writer_options = WriterOptions {
         sync: options.sync,
         start_position: Some(checkpoint.gtid_position.clone()),
@@ -85,7 +107,9 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     status.archive(archive.clone());
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
-    let intake = Intake { options: &options.intake, writer, status, stop: &over, until: None, interrupt: &interrupt };
+    let retention = options.retention.map(|retention| Retaining::of_applied(retention, status));
+    let intake =
+        Intake { options: &options.intake, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let result = intake.run();
@@ -104,6 +128,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        say_what_did_not_come(&options.exclusions, status);
         match (applied, received) {
             (Err(Error::StageEnded), Err(error)) => Err(error),
             (Err(error), _) => Err(error),
@@ -143,7 +168,9 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
     status.archive(writer.archive().clone());
-    Intake { options: &options.intake, writer, status, stop, until, interrupt: &Interrupt::default() }.run()?;
+    let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
+    Intake { options: &options.intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }
+        .run()?;
     status.reached_end();
     Ok(())
 }
@@ -175,6 +202,8 @@ pub struct FetchOptions {
     pub start: Option<Start>,
     /// Where to end.
     pub until: Until,
+    /// What to keep of the archive; `None` keeps all. Nobody is known to need what goes.
+    pub retention: Option<Retention>,
 }
 
 /// A replica that others may write to will sooner or later differ from the source.
@@ -209,7 +238,7 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 fn prepare_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Prepared> {
     let mut backoff = Backoff::default();
     loop {
-        match session::prepare_replica(options.session_maker(), options.interrupted, status) {
+        match prepare(options, options.interrupted, status) {
             Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
                 status.applier(format!("waiting: {error}"));
                 status.error("applier", format!("{error}; trying again until it works"));
@@ -280,63 +309,73 @@ fn supervise(
     is_over: &dyn Fn() -> bool,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut normal = SessionPlan {
-        limits: options.limits,
-        until: until.clone(),
-        one_by_one: false,
-        last_seqno: None,
-        undone: BTreeSet::new(),
-    };
-    let mut plan = normal.clone();
-    let mut known_error: Option<Error> = None;
+    let mut narrowing = Narrowing::new(options.on_conflict == OnConflict::Repair);
+    let mut undone = BTreeSet::new();
+    // A transaction that cannot be applied, while those before it are: the last of these, and why.
+    let mut known_error: Option<(u64, Error)> = None;
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
     while !is_over() {
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
-            None => session::prepare_replica(options.session_maker(), None, status),
+            None => prepare(options, None, status),
         };
         let began = Instant::now();
+        let plan = session_plan(options, until, &narrowing, known_error.as_ref().map(|(seqno, _)| *seqno), &undone);
         let batches_before = status.report().batches;
         let report = match ready {
             Ok(prepared) => {
                 status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
                 session::run(options.session_maker(), prepared, archive, &plan, status, stop)
             }
-            Err(error) => session::SessionReport { result: Err(error), last_handed: 0 },
+            Err(error) => SessionReport { result: Err(error), last_handed: 0, last_applied: 0, in_doubt: 0 },
         };
         match report.result {
             Ok(GatherEnd::Stopped) => break,
-            Ok(GatherEnd::Reached) => match known_error.take() {
-                Some(error) => return Err(stopped(status, error)),
-                None if plan.last_seqno.is_some() => plan = normal.clone(),
-                None => {
-                    status.reached_end();
-                    break;
+            Ok(GatherEnd::Reached) => {
+                let is_all = known_error.as_ref().is_none_or(|(seqno, _)| report.last_applied >= *seqno);
+                match known_error.take_if(|_| is_all) {
+                    Some((_, error)) => return Err(stopped(status, error)),
+                    None if until.is_reached_by(&status.applied_checkpoint()) => {
+                        status.reached_end();
+                        break;
+                    }
+                    None if narrowing.reached(report.last_applied) => {}
+                    None => {
+                        status.reached_end();
+                        break;
+                    }
                 }
-            },
-            // Alone, too, it fails before any change of it: what is missing is not a row.
-            Err(Error::Batch { source }) if plan.one_by_one => {
-                let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
-                return Err(stopped(status, Error::from(source).or_privilege("replay row changes", grant)));
             }
             Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. })) => {
-                status.error("applier", format!("a batch failed ({error}): applying its transactions one by one"));
-                let limits = BatchLimits { transactions_max: 1, ..options.limits };
-                let last_seqno = Some(report.last_handed);
-                plan = SessionPlan { limits, one_by_one: true, last_seqno, ..normal.clone() };
+                if narrowing.pace() == Pace::Full {
+                    let how = "applying its transactions in ever smaller batches to find out which";
+                    status.error("applier", format!("a batch failed ({error}): {how}"));
+                }
+                // Alone, too, it fails before any change of it: what is missing is not a row.
+                if !narrowing.refused(report.in_doubt, report.last_handed) {
+                    let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
+                    let error = match error {
+                        Error::Batch { source } => Error::from(source).or_privilege("replay row changes", grant),
+                        other => other,
+                    };
+                    return Err(stopped(status, error));
+                }
+            }
+            // What could not be repaired keeps back nothing that comes before it.
+            Err(error @ (Error::Change { .. } | Error::Transaction { .. }))
+                if plan.one_by_one && !error.is_transient() =>
+            {
+                if plan.limits.transactions_max == 1 || !narrowing.refused(report.in_doubt, report.last_handed) {
+                    return Err(stopped(status, error));
+                }
             }
             Err(Error::Undone { seqno }) => {
                 let applied = status.report().applied.seqno;
-                for undone in [&mut plan.undone, &mut normal.undone] {
-                    undone.retain(|known| *known > applied);
-                    undone.insert(seqno);
-                }
+                undone.retain(|known| *known > applied);
+                undone.insert(seqno);
             }
-            Err(Error::Behind { seqno, error }) => {
-                known_error = Some(*error);
-                plan = SessionPlan { last_seqno: Some(seqno), ..normal.clone() };
-            }
+            Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
             Err(error) if error.is_transient() => {
                 status.applier(format!("waiting: {error}"));
                 status.error("applier", format!("{error}; trying again until it works"));
@@ -354,6 +393,69 @@ fn supervise(
     }
     status.applier("stopped");
     Ok(())
+}
+
+fn prepare(options: &ReplicateOptions, interrupted: Option<InterruptedStatement>, status: &Status) -> Result<Prepared> {
+    session::prepare_replica(options.session_maker(), options.exclusions.break_ring(), interrupted, status)
+}
+
+/// What the next session is to do. `known_good`: no further than this transaction.
+fn session_plan(
+    options: &ReplicateOptions,
+    until: &Until,
+    narrowing: &Narrowing,
+    known_good: Option<u64>,
+    undone: &BTreeSet<u64>,
+) -> SessionPlan {
+    let (one_by_one, transactions_max, batch) = match narrowing.pace() {
+        Pace::Full => (false, None, u64::MAX),
+        Pace::Narrow(batch) => (false, None, batch),
+        Pace::Rows { transactions, batch } => (true, Some(transactions), batch),
+    };
+    let batch = batch.min(options.limits.transactions_max);
+    SessionPlan {
+        limits: BatchLimits { transactions_max: batch, ..options.limits },
+        until: until.clone(),
+        one_by_one,
+        repairs: one_by_one && options.on_conflict == OnConflict::Repair,
+        last_seqno: [narrowing.last_seqno(), known_good].into_iter().flatten().min(),
+        transactions_max,
+        exclusions: options.exclusions.clone(),
+        undone: undone.clone(),
+    }
+}
+
+/// Tells of named transactions that the replica has behind it: somebody may believe that they were left out.
+fn say_what_is_behind(exclusions: &Exclusions, checkpoint: &Checkpoint, status: &Status) {
+    let left_out = status.report().skipped;
+    for gtid in exclusions.behind(&checkpoint.gtid_position) {
+        let was_left_out = left_out.iter().any(|skipped| skipped.gtid == gtid.to_string());
+        let message = match was_left_out {
+            true => format!("--skip gtid:{gtid}: it was left out by an earlier run already"),
+            false => format!(
+                "--skip gtid:{gtid}: there is nothing to leave out, since the replica is behind it already, at GTID position '{}' \
+                 (spate.skipped there has the transactions that were left out)",
+                checkpoint.gtid_position
+            ),
+        };
+        status.note("applier", &message);
+    }
+}
+
+/// Tells of named transactions that never came.
+fn say_what_did_not_come(exclusions: &Exclusions, status: &Status) {
+    let report = status.report();
+    let reached = status.applied_checkpoint().gtid_position;
+    for gtid in &exclusions.gtids {
+        if report.skipped.iter().any(|skipped| skipped.gtid == gtid.to_string()) {
+            continue;
+        }
+        let why = match reached.covers(*gtid) {
+            true => "the source's binlog went past its number without it, or it had been applied before",
+            false => "it had not come by the end",
+        };
+        status.note("applier", &format!("--skip gtid:{gtid}: nothing was left out: {why} (GTID position '{reached}')"));
+    }
 }
 
 fn stopped(status: &Status, error: Error) -> Error {

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use spate_archive::{Archive, LogEnd};
 
 use crate::checkpoint::Checkpoint;
+use crate::exclusions::Skipped;
+use crate::pipeline::repair::Repairs;
 
 /// Rates are averages over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
@@ -18,6 +20,12 @@ const ERRORS_MAX: usize = 20;
 
 /// Warnings about tables without a key that are kept among the errors; of the others only the log tells.
 const KEYLESS_WARNINGS_MAX: usize = 5;
+
+/// Skipped transactions kept for the status page: the latest; `spate.skipped` on the replica has all.
+pub(crate) const SKIPPED_MAX: usize = 20;
+
+/// Repairs kept for the status page: the latest; the log has all, and `spate.repaired` on the replica counts them.
+pub(crate) const REPAIRS_MAX: usize = 20;
 
 /// A place in the source's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +62,30 @@ pub struct ErrorStatus {
     pub stage: String,
     /// What happened, where, and what to do.
     pub message: String,
+}
+
+/// A transaction that was left out because somebody said so.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedStatus {
+    /// Its GTID.
+    pub gtid: String,
+    /// The source's binlog file.
+    pub file: String,
+    /// Offset of its end, in bytes.
+    pub position: u64,
+    /// When it was left out, in seconds since 1970.
+    pub at_seconds: u64,
+}
+
+/// What is kept of the archive, and what was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeStatus {
+    /// Files removed since the start.
+    pub files: u64,
+    /// Their bytes, without indexes.
+    pub bytes: u64,
+    /// When the last of them was removed, in seconds since 1970; 0 if none was.
+    pub at_seconds: u64,
 }
 
 /// Everything at one moment.
@@ -101,6 +133,21 @@ pub struct StatusReport {
     pub received_bytes: u64,
     /// The last batch.
     pub last_batch: BatchStatus,
+    /// Transactions left out since the start because of the server that they come from.
+    #[serde(default)]
+    pub ignored_transactions: u64,
+    /// The latest transactions that were left out because somebody said so, oldest first.
+    #[serde(default)]
+    pub skipped: Vec<SkippedStatus>,
+    /// Row changes repaired since the start.
+    #[serde(default)]
+    pub repairs: u64,
+    /// The latest repairs, oldest first.
+    #[serde(default)]
+    pub latest_repairs: Vec<String>,
+    /// What was removed from the archive.
+    #[serde(default)]
+    pub purged: PurgeStatus,
     /// The latest errors and warnings, oldest first.
     pub errors: Vec<ErrorStatus>,
 }
@@ -123,6 +170,8 @@ struct State {
     /// How far the archive reaches.
     archive: Option<Archive>,
     applied: Checkpoint,
+    /// The last transaction of this archive that is committed on the replica; `None` until this process committed one.
+    applied_here: Option<u64>,
     /// Commit time on the source of the oldest transaction that is not applied, 0 if none was seen yet.
     oldest_unapplied_seconds: f64,
     /// The last transaction received, as the intake told.
@@ -235,14 +284,62 @@ impl Status {
             state.oldest_unapplied_seconds = state.believe(checkpoint.source_seconds as f64);
         }
         state.applied.clone_from(checkpoint);
-        let report = &mut state.report;
         if let Some(batch) = batch {
+            state.applied_here = Some(checkpoint.seqno);
+            let report = &mut state.report;
             report.transactions += batch.transactions;
             report.row_changes += batch.row_changes;
             report.net_row_changes += batch.net_row_changes;
             report.batches += 1;
             report.last_batch = batch.clone();
         }
+    }
+
+    /// The checkpoint as it is on the replica.
+    pub(crate) fn applied_checkpoint(&self) -> Checkpoint {
+        self.lock().applied.clone()
+    }
+
+    /// The last transaction of this archive that this process has seen committed on the replica.
+    pub(crate) fn applied_here(&self) -> Option<u64> {
+        self.lock().applied_here
+    }
+
+    /// What earlier runs left out.
+    pub(crate) fn skipped_before(&self, skipped: Vec<SkippedStatus>) {
+        self.lock().report.skipped = skipped;
+    }
+
+    /// Notes transactions that were left out, once they are committed as such.
+    pub(crate) fn left_out(&self, skipped: &[Skipped], ignored: u64) {
+        self.lock().report.ignored_transactions += ignored;
+        for Skipped { gtid, place } in skipped {
+            let status = SkippedStatus {
+                gtid: gtid.to_string(),
+                file: place.file.clone(),
+                position: place.position,
+                at_seconds: unix_seconds() as u64,
+            };
+            push_bounded(&mut self.lock().report.skipped, status, SKIPPED_MAX);
+            self.note("applier", &format!("{place} was left out, as --skip says; spate.skipped on the replica has it"));
+        }
+    }
+
+    /// Notes repairs, once they are committed.
+    pub(crate) fn repaired(&self, repairs: Repairs) {
+        let mut state = self.lock();
+        state.report.repairs += repairs.count;
+        for repair in repairs.latest {
+            push_bounded(&mut state.report.latest_repairs, repair, REPAIRS_MAX);
+        }
+    }
+
+    /// Notes files removed from the archive.
+    pub(crate) fn purged(&self, files: u64, bytes: u64) {
+        let purged = &mut self.lock().report.purged;
+        purged.files += files;
+        purged.bytes += bytes;
+        purged.at_seconds = unix_seconds() as u64;
     }
 
     /// Notes an error, once: a repetition of the latest only moves its time.
@@ -285,10 +382,8 @@ impl Status {
             last.at_seconds = at_seconds;
             return false;
         }
-        if errors.len() == ERRORS_MAX {
-            errors.remove(0);
-        }
-        errors.push(ErrorStatus { at_seconds, stage: stage.to_owned(), message: message.to_owned() });
+        let error = ErrorStatus { at_seconds, stage: stage.to_owned(), message: message.to_owned() };
+        push_bounded(errors, error, ERRORS_MAX);
         true
     }
 
@@ -359,6 +454,14 @@ fn position(end: &LogEnd) -> PositionStatus {
         position: end.source_position,
         seqno: end.seqno,
     }
+}
+
+/// Adds to a list that keeps its last `maximum` entries.
+pub(crate) fn push_bounded<T>(list: &mut Vec<T>, entry: T, maximum: usize) {
+    if list.len() >= maximum {
+        list.remove(0);
+    }
+    list.push(entry);
 }
 
 fn unix_seconds() -> f64 {

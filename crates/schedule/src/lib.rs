@@ -8,7 +8,8 @@
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
-//! - [`emit`]: net changes as chunks of events for replay.
+//! - [`emit`]: net changes as chunks of events for replay;
+//! - [`row_change`]: single row changes, for repairs.
 
 pub mod arena;
 pub mod batch;
@@ -19,6 +20,7 @@ pub mod fold;
 pub mod item;
 pub mod multiset;
 pub mod plan;
+pub mod row_change;
 pub mod sequence;
 pub mod statement;
 mod words;
@@ -28,3 +30,4 @@ pub use definition::{TableDefinition, TableName};
 pub use error::{Error, Result};
 pub use item::{Alone, Item, Statement};
 pub use plan::TablePlan;
+pub use row_change::RowChange;

@@ -33,6 +33,7 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
         sync: archiving.archive_sync,
         start: archiving.start.clone(),
         until: archiving.until.clone().unwrap_or_default(),
+        retention: archiving.retention(),
     };
     let stop = signals::stop_flag()?;
     let line = progress_line::line();

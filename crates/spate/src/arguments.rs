@@ -6,13 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use spate_archive::SyncPolicy;
+use spate_archive::{Retention, SyncPolicy};
+use spate_binlog::Gtid;
 use spate_lab::LabCommand;
 use spate_replica::endpoint::{Endpoint, OPTION_GROUPS};
+use spate_replica::exclusions::Exclusions;
 use spate_replica::limits::{self, BatchLimits};
 use spate_replica::until::{Start, Until};
 
 use crate::Failure;
+use crate::archive_files::Before;
 
 const REPLICATE_EXAMPLES: &str = "\
 Examples:
@@ -27,10 +30,27 @@ Examples:
   # Catch up and end
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
 
-Privileges, on the source:   GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO repl@…
-on the replica:              GRANT ALL PRIVILEGES ON spate.* TO spate@…;
-                             GRANT SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY, BINLOG ADMIN, READ_ONLY ADMIN ON *.* TO spate@…
-                             and, to apply DDL, the privileges that the statements need.";
+  # Everything but one transaction
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --skip gtid:0-1-4711
+
+  # A replica that somebody wrote to: make the rows that changes meet what the source says
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --on-conflict repair
+
+  # db1 (server id 1) and db2 (server id 2) replicate from each other
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate/to-2 --ignore-server-ids 2
+  spate replicate --source repl@db2 --replica spate@db1 --archive /var/lib/spate/to-1 --ignore-server-ids 1
+
+Privileges, on the source:
+  GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO repl@…
+on the replica:
+  GRANT SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY ON *.* TO spate@…
+  GRANT ALL PRIVILEGES ON spate.* TO spate@…
+  GRANT READ_ONLY ADMIN ON *.* TO spate@…   if the replica is read_only
+  GRANT BINLOG ADMIN ON *.* TO spate@…      for --no-replica-binlog and --ignore-server-ids
+  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair
+and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
+  GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
+    EVENT, SET USER, CREATE USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -47,6 +67,23 @@ The exit status is 0 if everything is identical, 1 if something differs or the c
 const FETCH_EXAMPLES: &str = "\
 Examples:
   spate archive fetch --source repl@db1 --archive /var/lib/spate --start earliest --until caught-up";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  spate archive list /var/lib/spate
+  spate archive list /var/lib/mysql --json | jq '.[-1].last_gtid'";
+
+const PURGE_EXAMPLES: &str = "\
+Examples:
+  # What the replica has applied, up to a file of the source, or of which there is too much
+  spate archive purge /var/lib/spate --replica spate@db2 --before file:binlog.000042
+  spate archive purge /var/lib/spate --replica spate@db2 --keep-size 10GiB --keep-age 7d
+
+  # An archive that no replica reads
+  spate archive purge /backup/binlogs --even-unapplied --keep-age 90d
+
+While `spate replicate` or `spate archive fetch` runs on the archive, its own options --keep-archive-size and
+--keep-archive-age do this.";
 
 const FOLD_STATS_EXAMPLES: &str = "\
 Examples:
@@ -93,6 +130,12 @@ pub(crate) enum ArchiveCommand {
     /// Receive the source's binlog, without a replica
     #[command(after_help = FETCH_EXAMPLES)]
     Fetch(FetchArguments),
+    /// List the files of an archive, or of any directory of binlogs or relay logs
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListArguments),
+    /// Remove the oldest files of an archive that nobody is using now
+    #[command(after_help = PURGE_EXAMPLES)]
+    Purge(PurgeArguments),
     /// Show what folding makes of a directory of binlogs, for several sizes of batch
     #[command(after_help = FOLD_STATS_EXAMPLES)]
     FoldStats(FoldStatsArguments),
@@ -140,6 +183,13 @@ pub(crate) struct ArchivingArguments {
     /// Where to end: gtid:<set>, file:<name>:<offset>, or caught-up (with what the source has when it is asked)
     #[arg(long, value_name = "PLACE")]
     pub(crate) until: Option<Until>,
+    /// Keep the archive at about this size: remove the oldest files that are not needed any more (that are applied, for
+    /// `replicate`). Without this and --keep-archive-age, nothing is removed
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    keep_archive_size: Option<u64>,
+    /// Keep files of the archive for so long, such as 12h or 7d, if they are not needed any more
+    #[arg(long, value_name = "DURATION", value_parser = parse_age)]
+    keep_archive_age: Option<Duration>,
     /// Print the final status as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -170,6 +220,28 @@ pub(crate) struct ReplicateArguments {
     /// What became of a statement during which an earlier run was interrupted
     #[arg(long, value_name = "OUTCOME", value_enum)]
     pub(crate) interrupted_statement: Option<Outcome>,
+    /// Leave these transactions out; the table spate.skipped on the replica will say so. May be repeated
+    #[arg(long, value_name = "gtid:D-S-N[,…]", value_parser = parse_gtids)]
+    skip: Vec<GtidList>,
+    /// What to do with a row change that does not fit the replica's rows: stop there, or make the row what the source says
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
+    pub(crate) on_conflict: Conflict,
+    /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
+    /// replica log what is applied under the id of the server that wrote it
+    #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    ignore_server_ids: Vec<u32>,
+}
+
+/// The transactions that one --skip names.
+#[derive(Debug, Clone)]
+pub(crate) struct GtidList(Vec<Gtid>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Conflict {
+    /// Stop, and name the transaction, the table and the row
+    Stop,
+    /// Overwrite rows that are there, insert rows that are missing, remove rows that have a unique value of another row
+    Repair,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -222,6 +294,60 @@ pub(crate) struct FetchArguments {
     pub(crate) source: SourceArguments,
     #[command(flatten)]
     pub(crate) archiving: ArchivingArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// An archive, or any directory of binlogs or relay logs
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Name of the binlog files without their number, if the directory holds several sets
+    #[arg(long, value_name = "NAME")]
+    pub(crate) base_name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "bounds", required = true, multiple = true, args = ["before", "keep_size", "keep_age"])]
+pub(crate) struct PurgeArguments {
+    /// The archive
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) replica: OptionalReplicaArguments,
+    /// Remove also what no replica is known to have applied
+    #[arg(long, conflicts_with = "replica")]
+    pub(crate) even_unapplied: bool,
+    /// Remove nothing from this place on: gtid:<set> or file:<name of the source's file>
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) before: Option<Before>,
+    /// Remove as long as all files together are larger than this
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) keep_size: Option<u64>,
+    /// Remove what is older than this, such as 12h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = parse_age)]
+    pub(crate) keep_age: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OptionalReplicaArguments {
+    /// Keep what this replica has not applied: [user@]host[:port] or [user@]/path/to/socket
+    #[arg(long, value_name = "ENDPOINT")]
+    replica: Option<Endpoint>,
+    /// Option file with user and password for the replica (groups client, client-mariadb, spate). Without it the password is
+    /// taken from SPATE_REPLICA_PASSWORD
+    #[arg(long, value_name = "FILE", requires = "replica")]
+    replica_defaults_file: Option<PathBuf>,
+}
+
+impl OptionalReplicaArguments {
+    /// The replica, if one is named, with what the option file and the environment add.
+    pub(crate) fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
+        let complete = |given| complete(given, self.replica_defaults_file.as_ref(), "SPATE_REPLICA_PASSWORD");
+        self.replica.as_ref().map(complete).transpose()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -282,7 +408,28 @@ impl ArchivingArguments {
     }
 }
 
+impl ArchivingArguments {
+    /// What to keep of the archive, if it is not all.
+    pub(crate) fn retention(&self) -> Option<Retention> {
+        retention(self.keep_archive_size, self.keep_archive_age)
+    }
+}
+
+/// `None` without any bound.
+pub(crate) fn retention(size: Option<u64>, age: Option<Duration>) -> Option<Retention> {
+    let retention = Retention { bytes_max: size, age_seconds_max: age.map(|age| age.as_secs()) };
+    (retention != Retention::default()).then_some(retention)
+}
+
 impl ReplicateArguments {
+    /// What is not applied.
+    pub(crate) fn exclusions(&self) -> Exclusions {
+        Exclusions {
+            gtids: self.skip.iter().flat_map(|list| list.0.iter().copied()).collect(),
+            server_ids: self.ignore_server_ids.iter().copied().collect(),
+        }
+    }
+
     pub(crate) fn limits(&self) -> BatchLimits {
         BatchLimits {
             transactions_max: self.batch_transactions,
@@ -308,8 +455,32 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// `gtid:0-1-42,0-1-43`; unlike in a position, a domain may come more than once.
+fn parse_gtids(text: &str) -> Result<GtidList, String> {
+    let expected = "expected gtid: and GTIDs, such as gtid:0-1-42";
+    let list = text.strip_prefix("gtid:").ok_or(expected)?;
+    let gtids = list.split(',').map(|gtid| gtid.parse().map_err(|error: spate_binlog::Error| error.to_string()));
+    gtids.collect::<Result<_, _>>().map(GtidList)
+}
+
+/// `90s`, `30m`, `12h`, `7d`.
+pub(crate) fn parse_age(text: &str) -> Result<Duration, String> {
+    let expected = "expected a duration such as 90s, 30m, 12h or 7d";
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| expected)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86400,
+        _ => return Err(expected.to_owned()),
+    };
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
+}
+
 /// `512MiB`, `1G`, `536870912`: powers of 1024, whatever the unit's spelling, as the servers' own options.
-fn parse_memory(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
@@ -320,7 +491,11 @@ fn parse_memory(text: &str) -> Result<u64, String> {
         _ => return Err("expected a size such as 512MiB or 2GiB".to_owned()),
     };
     let number: u64 = number.parse().map_err(|_| "expected a size such as 512MiB or 2GiB".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).ok_or("that is too much")?;
+    number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
     if bytes < limits::MEMORY_BYTES_MIN {
         return Err(format!("at least {} MiB are needed", limits::MEMORY_BYTES_MIN >> 20));
     }
@@ -336,6 +511,19 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn transactions_and_ages() {
+        assert_eq!(parse_gtids("gtid:0-1-2,0-1-3").unwrap().0.len(), 2);
+        for wrong in ["", "0-1-2", "gtid:", "gtid:0-1", "gtid:0-1-2,"] {
+            assert!(parse_gtids(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_age("7d"), Ok(Duration::from_secs(7 * 86400)));
+        assert_eq!(parse_age("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "7", "d", "7w", "-1d", "99999999999999999999d", "9999999999999999999d"] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

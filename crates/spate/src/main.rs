@@ -1,6 +1,7 @@
 //! The `spate` command: replication, its status, comparison, the archive, and the laboratory.
 
 mod archive;
+mod archive_files;
 mod arguments;
 mod progress_line;
 mod replicate;
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
+        Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),
+        Command::Archive { command: ArchiveCommand::Purge(options) } => archive_files::purge(&options),
         Command::Lab { command } => spate_lab::run(command).map_err(Failure::from),
     };
     done.unwrap_or_else(|failure| {

@@ -6,9 +6,9 @@ use std::thread;
 
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
-use spate_replica::{InterruptedStatement, ReplicateOptions};
+use spate_replica::{InterruptedStatement, OnConflict, ReplicateOptions};
 
-use crate::arguments::{Outcome, ReplicateArguments};
+use crate::arguments::{Conflict, Outcome, ReplicateArguments};
 use crate::status_socket::StatusSocket;
 use crate::{Failure, print, progress_line, say, signals};
 
@@ -31,6 +31,12 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
             Outcome::Done => InterruptedStatement::Done,
             Outcome::Repeat => InterruptedStatement::Repeat,
         }),
+        exclusions: arguments.exclusions(),
+        on_conflict: match arguments.on_conflict {
+            Conflict::Stop => OnConflict::Stop,
+            Conflict::Repair => OnConflict::Repair,
+        },
+        retention: archiving.retention(),
     };
     let stop = signals::stop_flag()?;
     let line = progress_line::line();

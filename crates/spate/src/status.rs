@@ -59,6 +59,24 @@ fn text(report: &StatusReport) -> String {
             report.transactions, report.row_changes, report.net_row_changes, report.batches, report.uptime_seconds
         ),
     );
+    if report.ignored_transactions > 0 {
+        row("ignored", format!("{} transactions of --ignore-server-ids", report.ignored_transactions));
+    }
+    if report.purged.files > 0 {
+        row("archive", format!("{} files ({} bytes) removed", report.purged.files, report.purged.bytes));
+    }
+    for skipped in &report.skipped {
+        row("skipped", format!("{}  {}:{}", skipped.gtid, skipped.file, skipped.position));
+    }
+    if report.repairs > 0 {
+        row(
+            "repairs",
+            format!("{} row changes since start (spate.repaired on the replica counts them)", report.repairs),
+        );
+    }
+    for repair in &report.latest_repairs {
+        row("repair", repair.clone());
+    }
     for error in &report.errors {
         row(&format!("{} says", error.stage), error.message.clone());
     }

@@ -15,9 +15,11 @@ use spate_schedule::item::LoadFile;
 use super::PartEnd;
 use super::files::Files;
 use super::prepare::{Change, Command, Execution, Expected, batch_status};
+use super::repair::Repairer;
 use super::sessions::Sessions;
 use crate::applier_lock::PING_EVERY;
 use crate::error::{Error, Result};
+use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Surplus, Sweep};
@@ -44,6 +46,11 @@ pub(crate) struct Applier<'a> {
     in_flight: VecDeque<Sent>,
     /// What the open batch does was noted before.
     has_intent: bool,
+    /// Mends refused row changes. A change must then have its answer before the next is sent.
+    repairer: Option<Repairer<'a>>,
+    accounts: AccountGuard<'a>,
+    /// A statement of the open batch that may lock us out.
+    watched: Option<Change>,
 }
 
 /// A statement that was sent: what it does, and how it should end.
@@ -51,6 +58,7 @@ type Sent = (Option<Change>, Expected);
 
 impl<'a> Applier<'a> {
     /// An applier over sessions of which the first holds the lock.
+    #[expect(clippy::too_many_arguments, reason = "it is where the stage's parts come together, once")]
     pub(crate) fn new(
         sessions: Sessions<'a>,
         files: Files,
@@ -58,6 +66,8 @@ impl<'a> Applier<'a> {
         tickets: Sender<()>,
         status: &'a Status,
         progress: &'a Progress,
+        repairer: Option<Repairer<'a>>,
+        accounts: AccountGuard<'a>,
     ) -> Applier<'a> {
         Applier {
             sessions,
@@ -69,6 +79,9 @@ impl<'a> Applier<'a> {
             began: None,
             in_flight: VecDeque::new(),
             has_intent: false,
+            repairer,
+            accounts,
+            watched: None,
         }
     }
 
@@ -107,12 +120,19 @@ impl<'a> Applier<'a> {
                     self.receive_all()?;
                     self.sessions.close_branch()?;
                 }
+                Command::WatchAccount(change) => self.watched = Some(change),
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     self.status.applying(oldest_seconds);
-                    self.commit(&sql, statements)?;
-                    let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-                    self.committed(end, row_changes, net_row_changes, milliseconds);
+                    let mut committed = self.commit(&sql, statements);
+                    if committed.is_ok() {
+                        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+                        committed = self.committed(end, row_changes, net_row_changes, milliseconds);
+                    }
+                    match self.watched.take() {
+                        Some(change) => self.accounts.look(change, committed)?,
+                        None => committed?,
+                    }
                 }
             }
         }
@@ -134,7 +154,7 @@ impl<'a> Applier<'a> {
     }
 
     fn execute(&mut self, execution: Execution) -> Result<()> {
-        let in_flight_max = if execution.is_careful { 0 } else { IN_FLIGHT_MAX - 1 };
+        let in_flight_max = if execution.is_careful || self.repairer.is_some() { 0 } else { IN_FLIGHT_MAX - 1 };
         while self.in_flight.len() > in_flight_max {
             self.receive()?;
         }
@@ -168,10 +188,18 @@ impl<'a> Applier<'a> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let sent = self.in_flight.pop_front().unwrap_or_default();
+        let (change, expected) = self.in_flight.pop_front().unwrap_or_default();
         let connection = self.sessions.current();
         let answer = connection.receive_result();
-        answered(connection, answer.map(drop), sent)
+        let Err(error) = held_against(connection, answer.map(drop), expected) else { return Ok(()) };
+        match (&mut self.repairer, change) {
+            (Some(repairer), Some(change)) if error.server_error().is_some() && !error.is_transient() => {
+                let message = repairer.repair(connection, &change, error)?;
+                self.status.note("applier", &message);
+                Ok(())
+            }
+            (_, change) => Err(refused(error, change)),
+        }
     }
 
     fn sweep(&mut self, sweep: Sweep, answer: &Sender<Surplus>) -> Result<()> {
@@ -205,19 +233,28 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) {
+    fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) -> Result<()> {
         self.progress.applied(end.checkpoint.seqno);
         let batch = batch_status(&end, row_changes, net_row_changes, milliseconds);
         self.status.applied(&end.checkpoint, Some(&batch));
         self.began = None;
+        self.status.left_out(&end.skipped, end.ignored);
         // The preparing stage may be gone already, at the end of a run.
         let _is_gone = self.tickets.try_send(());
+        if let Some(repairer) = &mut self.repairer {
+            self.status.repaired(repairer.committed()?);
+        }
+        Ok(())
     }
 }
 
 /// Holds an answer against what was expected.
 fn answered(connection: &Connection, answer: wire::Result<()>, (change, expected): Sent) -> Result<()> {
-    let answer = match (answer, expected) {
+    held_against(connection, answer, expected).map_err(|error| refused(error, change))
+}
+
+fn held_against(connection: &Connection, answer: wire::Result<()>, expected: Expected) -> wire::Result<()> {
+    match (answer, expected) {
         (Ok(()), Expected::Failure(code)) => Err(refusal(
             connection,
             code,
@@ -226,8 +263,7 @@ fn answered(connection: &Connection, answer: wire::Result<()>, (change, expected
         (Err(error), Expected::Failure(code)) if error.code() == Some(code) => Ok(()),
         (Err(error), Expected::Gone) if error.code().is_some_and(|code| CODES_UNKNOWN.contains(&code)) => Ok(()),
         (answer, _) => answer,
-    };
-    answer.map_err(|error| refused(error, change))
+    }
 }
 
 /// What the server should have said.
@@ -248,7 +284,7 @@ fn refused(source: wire::Error, change: Option<Change>) -> Error {
         return source.into();
     }
     match change {
-        Some(Change { place, what }) => {
+        Some(Change { place, what, .. }) => {
             let advice = advice(source.code());
             Error::Change { place, change: what, source, advice }
         }
@@ -260,16 +296,18 @@ fn refused(source: wire::Error, change: Option<Change>) -> Error {
 fn advice(code: Option<u16>) -> &'static str {
     match code {
         Some(1032) => {
-            "The row is missing on the replica: somebody deleted it there, or the replica began at a wrong position"
+            "The row is missing on the replica: somebody deleted it there, or the replica began at a wrong position. \
+             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
         }
         Some(1062) => {
-            "The row is on the replica already: somebody wrote there, or the replica began at a wrong position"
+            "The row is on the replica already: somebody wrote there, or the replica began at a wrong position. \
+             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
         }
         Some(1146) => "The table is missing on the replica",
         Some(1153) => "Raise max_allowed_packet on the replica",
         Some(1205 | 1213) => "Other sessions write to the replica",
         Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
         Some(1044 | 1142 | 1143 | 1227 | 1370) => "The user of Spate lacks a privilege on the replica",
-        _ => "Compare the replica with the source (spate verify)",
+        _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",
     }
 }

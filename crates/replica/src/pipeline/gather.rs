@@ -14,6 +14,7 @@ use super::{Part, PartEnd};
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, TransactionPlace};
+use crate::exclusions::{Exclusion, Exclusions, Skipped};
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
@@ -63,6 +64,10 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) handed: Option<Checkpoint>,
     /// Transactions of the open batch in parts that were handed over.
     pub(crate) handed_transactions: u64,
+    /// End after so many transactions.
+    pub(crate) transactions_left: Option<u64>,
+    /// What is left out.
+    pub(crate) exclusions: &'a Exclusions,
     pub(crate) open: Open,
 }
 
@@ -84,6 +89,16 @@ pub(crate) struct Open {
     /// Definitions are out of date until the transaction with this seqno is applied.
     stale_until: Option<u64>,
     is_hungry: bool,
+    /// Why the transaction that is being read is left out, if it is.
+    excluded: Option<Exclusion>,
+    /// Named transactions of the batch that were left out.
+    skipped: Vec<Skipped>,
+    /// How many of the batch were left out because of the server that they come from.
+    ignored: u64,
+    /// The server that the batch's changes come from.
+    origin: Option<u32>,
+    /// A transaction of this session was read.
+    has_begun: bool,
 }
 
 impl Gatherer<'_> {
@@ -146,14 +161,20 @@ impl Gatherer<'_> {
             }
             Boundary::Inside | Boundary::End => {}
         }
-        self.take(event)?;
+        let is_left_out = self.open.excluded.is_some();
+        if !is_left_out {
+            self.take(event)?;
+        }
         match event.boundary {
             Boundary::End | Boundary::Whole => {
-                self.stand_alone()?;
-                self.builder.end_transaction();
+                if !is_left_out {
+                    self.stand_alone()?;
+                    self.builder.end_transaction();
+                }
                 self.open.end_transaction(event);
                 self.after_transaction()
             }
+            _ if is_left_out => Ok(None),
             _ => self.inside_transaction().map(|()| None),
         }
     }
@@ -189,18 +210,29 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Reached));
         }
         let gtid = event.gtid().map(|event| event.gtid);
+        let excluded = self.exclusions.of(gtid, event.header.server_id);
+        let ends_before = excluded.is_none()
+            && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
         let is_held = !self.hold.try_begin(gtid, event.seqno);
-        if is_held || self.builder.ends_before(event.gtid().as_ref()) {
+        if is_held || ends_before {
             self.hand_over_whole()?;
         }
         if is_held && !self.hold.wait_begin(gtid, event.seqno, self.stop) {
             return Ok(Some(GatherEnd::Stopped));
         }
-        self.open.begin_transaction(event);
-        if gtid.is_none() {
+        if !std::mem::replace(&mut self.open.has_begun, true) {
+            self.progress.begin_after(event.seqno.saturating_sub(1));
+        }
+        self.open.begin_transaction(event, excluded);
+        if gtid.is_none() && excluded.is_none() {
             self.builder.begin_anonymous();
         }
         Ok(None)
+    }
+
+    /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.
+    fn is_of_other_origin(&self, server_id: u32) -> bool {
+        self.exclusions.break_ring() && self.open.origin.is_some_and(|origin| origin != server_id)
     }
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
@@ -278,7 +310,9 @@ impl Gatherer<'_> {
     }
 
     fn after_transaction(&mut self) -> Result<Option<GatherEnd>> {
-        let is_last = self.last_seqno == Some(self.open.checkpoint.seqno);
+        self.transactions_left = self.transactions_left.map(|left| left.saturating_sub(1));
+        let is_last =
+            self.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last) || self.transactions_left == Some(0);
         let reached = is_last || self.until.is_reached_by(&self.open.checkpoint);
         if !self.open.is_hungry {
             self.open.is_hungry = self.hunger.try_recv().is_ok();
@@ -359,7 +393,8 @@ impl Open {
         Open { checkpoint, ..Open::default() }
     }
 
-    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>) {
+    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, excluded: Option<Exclusion>) {
+        self.excluded = excluded;
         self.place.gtid = event.gtid().map(|event| event.gtid.to_string()).unwrap_or_default();
         self.place.position = event.source_end_position;
         if *self.place.file != **event.source_file {
@@ -372,7 +407,12 @@ impl Open {
         let mut underway = self.checkpoint.clone();
         underway.pass(event);
         self.underway = Some(underway);
-        self.server_id = event.header.server_id;
+        if excluded.is_none() || self.origin.is_none() {
+            self.server_id = event.header.server_id;
+        }
+        if excluded.is_none() {
+            self.origin = Some(event.header.server_id);
+        }
         if self.format.as_ref().is_none_or(|format| !Arc::ptr_eq(format, event.format)) {
             self.format = Some(Arc::clone(event.format));
         }
@@ -383,12 +423,24 @@ impl Open {
         self.underway = None;
         self.checkpoint.pass(event);
         self.place.position = event.source_end_position;
+        match (self.excluded.take(), event.gtid()) {
+            (Some(Exclusion::Named), Some(gtid)) => {
+                self.skipped.push(Skipped { gtid: gtid.gtid, place: self.place.clone() });
+            }
+            (Some(_), _) => self.ignored += 1,
+            (None, _) => {}
+        }
     }
 
     /// Ends what was gathered. `goes_on`: in the midst of a transaction.
     fn close(&mut self, batch: Batch, goes_on: bool) -> Option<Part> {
         let format = Arc::clone(self.format.as_ref()?);
-        let end = (!goes_on).then(|| PartEnd { checkpoint: self.checkpoint.clone(), transactions: self.transactions });
+        let end = (!goes_on).then(|| PartEnd {
+            checkpoint: self.checkpoint.clone(),
+            transactions: self.transactions,
+            skipped: std::mem::take(&mut self.skipped),
+            ignored: std::mem::take(&mut self.ignored),
+        });
         let reached = match (&self.underway, goes_on) {
             (Some(underway), true) => underway.clone(),
             _ => self.checkpoint.clone(),
@@ -396,6 +448,7 @@ impl Open {
         self.is_continued = goes_on;
         if !goes_on {
             self.transactions = 0;
+            self.origin = None;
             self.began = None;
         }
         let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);

@@ -16,6 +16,7 @@ pub(crate) mod apply;
 pub(crate) mod files;
 pub(crate) mod gather;
 pub(crate) mod prepare;
+pub(crate) mod repair;
 pub(crate) mod session;
 pub(crate) mod sessions;
 
@@ -26,6 +27,7 @@ use spate_schedule::Batch;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::TransactionPlace;
+use crate::exclusions::Skipped;
 
 /// Consecutive transactions on their way to the replica, or a piece of one that is too large for memory.
 #[derive(Debug)]
@@ -50,4 +52,8 @@ pub(crate) struct Part {
 pub(crate) struct PartEnd {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) transactions: u64,
+    /// Named transactions in it that were left out.
+    pub(crate) skipped: Vec<Skipped>,
+    /// How many transactions in it were left out because of the server that they come from.
+    pub(crate) ignored: u64,
 }

@@ -7,12 +7,14 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
 use spate_schedule::sequence::SequenceSetting;
-use spate_schedule::{Alone, Item, Statement, TablePlan};
+use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
 
 use super::{Part, PartEnd};
 use crate::dialect::{Collations, append_binlog, load_sql, statement_sql};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
+use crate::privileges;
+use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::{Surplus, Sweep, Sweeper};
 use crate::wire::{self, quote};
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
     Sweep { sweep: Sweep, answer: Sender<Surplus> },
+    /// The batch has a statement that may lock us out: look after its commit.
+    WatchAccount(Change),
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
     Commit {
         sql: Vec<u8>,
@@ -88,6 +92,8 @@ pub(crate) enum Expected {
 pub(crate) struct Change {
     pub(crate) place: TransactionPlace,
     pub(crate) what: String,
+    /// The row change, if it is one: a repair needs it.
+    pub(crate) row: Option<Box<RowChange>>,
 }
 
 /// How to prepare.
@@ -102,6 +108,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
     pub(crate) one_by_one: bool,
+    /// The replica is part of a ring: its binlog must say which server a change comes from.
+    pub(crate) is_in_ring: bool,
 }
 
 /// What has been prepared of the open batch.
@@ -117,6 +125,10 @@ struct Pending {
     is_open: bool,
     /// What was noted before the batch's changes.
     intent: Option<IntentKind>,
+    /// Something of the batch changes the replica's data.
+    has_changes: bool,
+    /// The server that the applier's session was last told to log changes for.
+    origin: Option<u32>,
 }
 
 impl Preparer<'_> {
@@ -144,9 +156,11 @@ impl Preparer<'_> {
             pending.has_format = true;
             self.send(Command::Execute(Execution { sql: format_sql(&part), statements: 1, ..Execution::default() }))?;
         }
+        self.tell_origin(&part, pending)?;
         self.intend(&part, pending)?;
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
+        pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
@@ -186,7 +200,11 @@ impl Preparer<'_> {
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
-                self.send(Command::OpenBranch(vec![format_sql(part), format!("XA START {xid}").into_bytes()]))?;
+                let mut statements = vec![format_sql(part), format!("XA START {xid}").into_bytes()];
+                if self.is_in_ring {
+                    statements.insert(0, origin_sql(part));
+                }
+                self.send(Command::OpenBranch(statements))?;
                 let is_empty = part.end.is_some() && part.batch.items.is_empty();
                 if is_empty { self.plain(journal::prepare_sql(xid).as_bytes(), pending) } else { Ok(()) }
             }
@@ -207,6 +225,11 @@ impl Preparer<'_> {
         // The update of the checkpoint, and COMMIT.
         let mut statements = std::mem::take(&mut pending.statements) + 2;
         spate_archive::stopping_point("before-checkpoint-update");
+        for skipped in &end.skipped {
+            statements += 1;
+            sql.extend_from_slice(records::skip_sql(skipped).as_bytes());
+            sql.push(b';');
+        }
         sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
         if pending.intent.take().is_some() {
             statements += 1;
@@ -214,15 +237,33 @@ impl Preparer<'_> {
             sql.extend_from_slice(journal::forget_sql().as_bytes());
         }
         sql.extend_from_slice(b";COMMIT");
+        // A checkpoint alone would go round the ring for ever.
+        if !std::mem::take(&mut pending.has_changes) && self.is_in_ring {
+            statements += 2;
+            sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice(), b";SET SESSION sql_log_bin=1"].concat();
+        }
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
         self.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
     }
 
+    /// In a ring, the replica logs a change under the id of the server that it comes from.
+    fn tell_origin(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+        if !self.is_in_ring || pending.is_open || pending.origin == Some(part.server_id) {
+            return Ok(());
+        }
+        pending.origin = Some(part.server_id);
+        self.send(Command::Execute(Execution { sql: origin_sql(part), statements: 1, ..Execution::default() }))
+    }
+
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
         self.warn_of_missing_keys(segment);
         let swept = self.sweep(segment, pending)?;
-        let mut changes = self.one_by_one.then(|| segment.ordered().iter().flat_map(|ordered| ordered.describe()));
+        let mut changes = self.one_by_one.then(|| {
+            let rows =
+                |ordered: &'_ OrderedRows| ordered.describe().into_iter().zip(ordered.row_changes(part.server_id));
+            segment.ordered().iter().flat_map(rows)
+        });
         let chunk_bytes_max = match self.one_by_one {
             true => 1,
             false => CHUNK_EVENT_BYTES.min(self.max_allowed_packet * PACKET_SHARE.0 / PACKET_SHARE.1),
@@ -233,7 +274,8 @@ impl Preparer<'_> {
                 pending.sql.push(b';');
                 pending.statements += 1;
                 let what = changes.as_mut().and_then(Iterator::next);
-                let change = what.map(|what| Change { place: part.place.clone(), what });
+                let change =
+                    what.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) });
                 if change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {
                     self.flush(pending, change).map_err(EmitError::Stage)?;
                 }
@@ -284,7 +326,14 @@ impl Preparer<'_> {
         self.flush(pending, None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
+        if privileges::concerns_accounts(&statement.sql) {
+            self.send(Command::WatchAccount(self::change(statement, part)))?;
+        }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
+            if self.is_in_ring {
+                let sql = origin_sql(part);
+                self.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
+            }
             let sql = statement.sql.clone();
             self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
             return self.plain(journal::ended_sql(xid).as_bytes(), pending);
@@ -361,6 +410,11 @@ fn sequence_sql(setting: &SequenceSetting) -> String {
     format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
 }
 
+/// Tells a session where the changes come from that it will log.
+fn origin_sql(part: &Part) -> Vec<u8> {
+    format!("SET SESSION server_id={}", part.server_id).into_bytes()
+}
+
 /// Tells a session how the source lays out its events.
 fn format_sql(part: &Part) -> Vec<u8> {
     let mut sql = Vec::new();
@@ -369,7 +423,7 @@ fn format_sql(part: &Part) -> Vec<u8> {
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {
-    Change { place: part.place.clone(), what: spate_schedule::statement::excerpt(&statement.sql) }
+    Change { place: part.place.clone(), what: spate_schedule::statement::excerpt(&statement.sql), row: None }
 }
 
 enum EmitError {

@@ -12,16 +12,20 @@ use super::apply::Applier;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
+use super::repair::Repairer;
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
 use crate::dialect::Collations;
 use crate::error::{Error, Result};
+use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
 use crate::journal::{self, Finding};
 use crate::limits::BatchLimits;
+use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
+use crate::records;
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
 use crate::until::Until;
@@ -44,6 +48,12 @@ pub(crate) struct SessionPlan {
     pub(crate) last_seqno: Option<u64>,
     /// Transactions to leave out: the source rolled them back.
     pub(crate) undone: BTreeSet<u64>,
+    /// Mend the row changes that the replica refuses; only row by row.
+    pub(crate) repairs: bool,
+    /// End after so many transactions.
+    pub(crate) transactions_max: Option<u64>,
+    /// What is left out.
+    pub(crate) exclusions: Exclusions,
 }
 
 /// How a session went.
@@ -51,6 +61,10 @@ pub(crate) struct SessionReport {
     pub(crate) result: Result<GatherEnd>,
     /// The last transaction that it had on its way.
     pub(crate) last_handed: u64,
+    /// The last transaction that it committed.
+    pub(crate) last_applied: u64,
+    /// How many transactions were on their way and not committed.
+    pub(crate) in_doubt: u64,
 }
 
 /// The connection that applies, logged in, set up and holding the lock.
@@ -60,20 +74,26 @@ pub(crate) struct Prepared {
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
-/// not have rolled back, is looked into.
+/// not have rolled back, is looked into. `needs_silence`: some of what is applied must be kept out of the replica's binlog.
 ///
 /// # Errors
 /// [`Error::Locked`], [`Error::Interrupted`], a missing privilege, or any error of the connection.
 pub(crate) fn prepare_replica(
     maker: SessionMaker<'_>,
+    needs_silence: bool,
     interrupted: Option<InterruptedStatement>,
     status: &Status,
 ) -> Result<Prepared> {
     let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
+    privileges::check(&mut connection)?;
     maker.set_up(&mut connection)?;
+    if needs_silence {
+        maker.check_silence(&mut connection)?;
+    }
     applier_lock::take(&mut connection)?;
     checkpoint::create_tables(&mut connection)?;
+    records::create_tables(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
     if let Some(intent) = journal::read(&mut connection)? {
         let finding = match (intent.look(&mut connection)?, interrupted) {
@@ -109,7 +129,12 @@ pub(crate) fn run(
 ) -> SessionReport {
     let progress = Progress::default();
     let result = run_stages(maker, prepared, archive, plan, status, stop, &progress);
-    SessionReport { result, last_handed: progress.last_handed() }
+    SessionReport {
+        result,
+        last_handed: progress.last_handed(),
+        last_applied: progress.last_applied(),
+        in_doubt: progress.in_doubt(),
+    }
 }
 
 fn run_stages(
@@ -163,6 +188,8 @@ fn run_stages(
         archive,
         handed: Some(checkpoint.clone()),
         handed_transactions: 0,
+        transactions_left: plan.transactions_max,
+        exclusions: &plan.exclusions,
         open: Open::after(checkpoint),
     };
     let preparer = Preparer {
@@ -174,10 +201,13 @@ fn run_stages(
         status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,
+        is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
-    let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress);
+    let repairer = plan.repairs.then(|| Repairer::new(maker));
+    let accounts = AccountGuard::new(maker);
+    let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts);
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let preparing = spawn(scope, "prepare", move || preparer.run());

@@ -84,13 +84,26 @@ impl SessionMaker<'_> {
     /// Any error of the connection; a missing privilege names the GRANT.
     pub(crate) fn set_up(&self, connection: &mut Connection) -> Result<()> {
         connection.execute(SESSION_SETTINGS.as_bytes())?;
-        if self.without_binlog {
-            let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
-            let switched = connection.execute(b"SET SESSION sql_log_bin=0");
-            switched.map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))?;
+        if self.without_binlog { silence(connection) } else { Ok(()) }
+    }
+
+    /// Looks whether the applier could keep some of what it does out of the replica's binlog.
+    ///
+    /// # Errors
+    /// A missing privilege names the GRANT; any error of the connection.
+    pub(crate) fn check_silence(&self, connection: &mut Connection) -> Result<()> {
+        if !self.without_binlog {
+            silence(connection)?;
+            connection.execute(b"SET SESSION sql_log_bin=1")?;
         }
         Ok(())
     }
+}
+
+fn silence(connection: &mut Connection) -> Result<()> {
+    let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
+    let switched = connection.execute(b"SET SESSION sql_log_bin=0");
+    switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
 }
 
 pub(crate) struct Sessions<'a> {

@@ -19,13 +19,7 @@ fn under_a_live_load_and_after_tampering() {
     let running = site.spawn(site.replicate(&["--start", "earliest"]));
     site.wait_for_status("batches", |status| status["batches"].as_u64() > Some(5));
     for _ in 0..3 {
-        let mut ended = site.run(site.command("verify", &["--json"]));
-        if ended.status.code() != Some(0) {
-            // Seen once on a machine under load, unexplained: rows of one transaction differed at an exact position. What
-            // really differs still does the next time.
-            eprintln!("a first comparison found differences: {}", ended.output);
-            ended = site.run(site.command("verify", &["--json"]));
-        }
+        let ended = site.run(site.command("verify", &["--json"]));
         assert_eq!(ended.status.code(), Some(0), "{}", ended.output);
         let report = report(&ended);
         assert_eq!(report["position"]["is_exact"], true, "{report}");

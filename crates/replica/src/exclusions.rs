@@ -1,0 +1,70 @@
+//! Transactions that are left out: those that somebody named, and those that come from certain servers.
+
+use std::collections::BTreeSet;
+
+use spate_binlog::{Gtid, GtidPosition};
+
+use crate::error::TransactionPlace;
+
+/// What not to apply. The position moves past it all the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exclusions {
+    /// Transactions that a person decided to leave out: `--skip`. Each is recorded on the replica.
+    pub gtids: BTreeSet<Gtid>,
+    /// Servers whose transactions come back to where they are already: `--ignore-server-ids`.
+    pub server_ids: BTreeSet<u32>,
+}
+
+/// Why a transaction is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exclusion {
+    /// It was named.
+    Named,
+    /// It comes from an ignored server.
+    Server,
+}
+
+/// A named transaction that was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    pub(crate) gtid: Gtid,
+    pub(crate) place: TransactionPlace,
+}
+
+impl Exclusions {
+    /// Why a transaction is left out, if it is. `server_id` is the one in its first event's header.
+    pub(crate) fn of(&self, gtid: Option<Gtid>, server_id: u32) -> Option<Exclusion> {
+        let is_from = |server_id| self.server_ids.contains(&server_id);
+        if is_from(server_id) || gtid.is_some_and(|gtid| is_from(gtid.server_id)) {
+            return Some(Exclusion::Server);
+        }
+        gtid.filter(|gtid| self.gtids.contains(gtid)).map(|_| Exclusion::Named)
+    }
+
+    /// True if there is a ring to be broken: what is applied must then be logged under the id of the server it came from.
+    pub(crate) fn break_ring(&self) -> bool {
+        !self.server_ids.is_empty()
+    }
+
+    /// The named transactions that a replica at `position` has behind it already.
+    pub(crate) fn behind(&self, position: &GtidPosition) -> Vec<Gtid> {
+        self.gtids.iter().copied().filter(|&gtid| position.covers(gtid)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_names() {
+        let named: Gtid = "0-1-5".parse().unwrap();
+        let exclusions = Exclusions { gtids: [named].into(), server_ids: [7].into() };
+        assert_eq!(exclusions.of(Some(named), 1), Some(Exclusion::Named));
+        assert_eq!(exclusions.of("0-1-6".parse().ok(), 1), None);
+        assert_eq!(exclusions.of("0-7-6".parse().ok(), 7), Some(Exclusion::Server));
+        assert_eq!(exclusions.of(None, 7), Some(Exclusion::Server));
+        assert_eq!(exclusions.behind(&"0-1-4".parse().unwrap()), []);
+        assert_eq!(exclusions.behind(&"0-1-5,1-1-9".parse().unwrap()), [named]);
+    }
+}

@@ -1,0 +1,230 @@
+//! `spate archive list` and `spate archive purge`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use spate_archive::{
+    Applied, Archive, ArchiveFile, ArchiveWriter, DirectoryOptions, ReadOptions, RealFileSystem, Retention, Seek,
+    TransactionRecord, WriterOptions,
+};
+use spate_binlog::{Boundary, GtidPosition};
+use spate_replica::checkpoint;
+use spate_replica::endpoint::Endpoint;
+use spate_replica::wire::{ConnectOptions, Connection};
+
+use crate::arguments::{ListArguments, PurgeArguments};
+use crate::{Failure, print, say};
+
+/// One binlog file of an archive.
+#[derive(Debug, Serialize)]
+struct ListedFile {
+    file: String,
+    /// Name of the source's file.
+    source_file: String,
+    bytes: u64,
+    transactions: u64,
+    first_seqno: u64,
+    /// The last transaction that begins in the file; `first_seqno` - 1 if none does.
+    last_seqno: u64,
+    first_gtid: Option<String>,
+    last_gtid: Option<String>,
+    /// Seconds since 1970, by the source's clock.
+    first_commit_seconds: Option<u32>,
+    last_commit_seconds: Option<u32>,
+}
+
+pub(crate) fn list(arguments: &ListArguments) -> Result<ExitCode, Failure> {
+    let options = DirectoryOptions { base_name: arguments.base_name.clone() };
+    let archive = Archive::open(Arc::new(RealFileSystem), &arguments.directory, options)?;
+    let files = archive.files();
+    let last_seqno = archive.tail().received().seqno;
+    let mut listed = Vec::with_capacity(files.len());
+    for (index, file) in files.iter().enumerate() {
+        let end = files.get(index + 1).map_or(last_seqno, |next| next.first_seqno().saturating_sub(1));
+        listed.push(describe(&archive, file, end)?);
+    }
+    if arguments.json {
+        print(&serde_json::to_string_pretty(&listed)?)?;
+    } else {
+        print(&text(&listed))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(archive: &Archive, file: &ArchiveFile, last_seqno: u64) -> Result<ListedFile, Failure> {
+    let first_seqno = file.first_seqno();
+    let has_any = last_seqno >= first_seqno;
+    let first = if has_any { Some(archive.transaction(first_seqno)?) } else { None };
+    let last = if has_any { Some(archive.transaction(last_seqno)?) } else { None };
+    let gtid = |record: Option<TransactionRecord>| record.and_then(|record| record.gtid).map(|gtid| gtid.to_string());
+    Ok(ListedFile {
+        file: file.name().to_string(),
+        source_file: file.source_name().to_string(),
+        bytes: std::fs::metadata(archive.path_of(file))?.len(),
+        transactions: (last_seqno + 1).saturating_sub(first_seqno),
+        first_seqno,
+        last_seqno,
+        first_gtid: gtid(first),
+        last_gtid: gtid(last),
+        first_commit_seconds: first.map(|record| record.commit_seconds),
+        last_commit_seconds: last.map(|record| record.commit_seconds),
+    })
+}
+
+fn text(files: &[ListedFile]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["file", "bytes", "transactions", "seqnos", "GTIDs", "committed on the source (UTC)"]);
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let time = |seconds: Option<u32>| seconds.map_or_else(|| "-".to_owned(), |seconds| utc(u64::from(seconds)));
+    for file in files {
+        table.add_row([
+            file.file.clone(),
+            file.bytes.to_string(),
+            file.transactions.to_string(),
+            format!("{} to {}", file.first_seqno, file.last_seqno),
+            format!("{} to {}", or_dash(&file.first_gtid), or_dash(&file.last_gtid)),
+            format!("{} to {}", time(file.first_commit_seconds), time(file.last_commit_seconds)),
+        ]);
+    }
+    table.to_string()
+}
+
+/// `2026-11-21 12:30:00`. The days are counted in eras of 400 years that begin in March, so that leap days come last; after
+/// Howard Hinnant's "chrono-compatible low-level date algorithms".
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Before which place files are removed.
+#[derive(Debug, Clone)]
+pub(crate) enum Before {
+    /// Files in which this position covers everything.
+    Gtid(GtidPosition),
+    /// Files before this file of the source.
+    File(String),
+}
+
+impl FromStr for Before {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Before, String> {
+        match text.split_once(':') {
+            Some(("gtid", position)) => {
+                position.parse().map(Before::Gtid).map_err(|error: spate_binlog::Error| error.to_string())
+            }
+            Some(("file", name)) if !name.is_empty() => Ok(Before::File(name.to_owned())),
+            _ => Err("expected gtid:<set> or file:<name>".to_owned()),
+        }
+    }
+}
+
+pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
+    let dir = &arguments.directory;
+    // Opening for writing would begin an archive in an empty directory.
+    let there = Archive::open(Arc::new(RealFileSystem), dir, DirectoryOptions::default())?;
+    if there.files().is_empty() {
+        return Err(format!("{} holds no archive", dir.display()).into());
+    }
+    let mut writer = ArchiveWriter::open(Arc::new(RealFileSystem), dir, WriterOptions::default()).map_err(|error| {
+        match error {
+            spate_archive::Error::Locked { .. } => format!(
+                "{error}. A running replicate purges by itself, with --keep-archive-size or --keep-archive-age, and knows what \
+                 is applied"
+            ),
+            other => other.to_string(),
+        }
+    })?;
+    let mut unneeded = match (arguments.replica.endpoint()?, arguments.even_unapplied) {
+        (Some(replica), _) => applied_seqno(writer.archive(), &checkpoint_of(&replica)?)?,
+        (None, true) => writer.archive().tail().durable().seqno,
+        (None, false) => {
+            let why = "say who may still need the archive: --replica <endpoint> keeps what is not applied there; \
+                       --even-unapplied removes it too";
+            return Err(why.into());
+        }
+    };
+    if let Some(before) = &arguments.before {
+        unneeded = unneeded.min(seqno_before(writer.archive(), before)?);
+    }
+    let retention =
+        Retention { bytes_max: arguments.keep_size, age_seconds_max: arguments.keep_age.map(|age| age.as_secs()) };
+    let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+    let purged = writer.purge(&retention, Applied(unneeded), now_seconds)?;
+    let left = writer.archive().files();
+    let oldest = left.first().map(|file| file.name().to_string()).unwrap_or_default();
+    say(&format!("removed {} files ({} bytes); {} are left, from {oldest} on", purged.files, purged.bytes, left.len()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn checkpoint_of(replica: &Endpoint) -> Result<GtidPosition, Failure> {
+    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    match checkpoint::read(&mut connection)? {
+        Some(checkpoint) => Ok(checkpoint.gtid_position),
+        None => Err(format!("the replica ({replica}) has no checkpoint: what is applied there is not known").into()),
+    }
+}
+
+/// The last transaction of the archive up to which `position` covers everything.
+fn applied_seqno(archive: &Archive, position: &GtidPosition) -> Result<u64, Failure> {
+    let mut reader = match archive.reader(&Seek::AfterGtid(position.clone()), ReadOptions::default()) {
+        Ok(reader) => reader,
+        // All of it is still to come.
+        Err(spate_archive::Error::BeginsAfter { .. }) => return Ok(0),
+        Err(error) => return Err(error.into()),
+    };
+    while let Some(event) = reader.next_event()? {
+        if matches!(event.boundary, Boundary::Begin | Boundary::Whole) {
+            return Ok(event.seqno.saturating_sub(1));
+        }
+    }
+    Ok(archive.tail().durable().seqno)
+}
+
+fn seqno_before(archive: &Archive, before: &Before) -> Result<u64, Failure> {
+    match before {
+        Before::Gtid(position) => applied_seqno(archive, position),
+        Before::File(name) => match archive.files().iter().find(|file| **file.source_name() == **name) {
+            Some(file) => Ok(file.first_seqno().saturating_sub(1)),
+            None => {
+                Err(format!("{} has no file {name} (spate archive list)", Path::new(archive.dir()).display()).into())
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(utc(4_107_542_399), "2100-02-28 23:59:59");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00");
+    }
+
+    #[test]
+    fn places() {
+        assert!(matches!("gtid:0-1-5,1-1-7".parse(), Ok(Before::Gtid(_))));
+        assert!(matches!("file:a.000001".parse(), Ok(Before::File(name)) if name == "a.000001"));
+        for wrong in ["", "gtid:x", "file:", "2026-11-21"] {
+            assert!(wrong.parse::<Before>().is_err(), "{wrong}");
+        }
+    }
+}
