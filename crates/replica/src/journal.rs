@@ -7,7 +7,8 @@
 //! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it begins anew |
 //! | XA PREPARE | the server lists the XID as prepared |
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it |
-//! | changes of tables that cannot roll back | nobody knows how many of them did |
+//! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
+//! | other changes of such tables | nobody knows |
 
 use std::fmt::Write;
 
@@ -57,6 +58,9 @@ pub(crate) enum IntentKind {
     CreateSelect,
     XaPrepare,
     XaEnd,
+    /// Changes of rows that can be told apart.
+    IrrevocableRows,
+    /// Any others.
     Irrevocable,
 }
 
@@ -83,16 +87,19 @@ pub(crate) enum Finding {
     Done,
     /// It did not: execute it again.
     NotDone,
-    /// A part of it may have taken effect.
+    /// A part of it may have taken effect: execute it again, and make each row what the source says.
+    Mendable,
+    /// A part of it may have taken effect, and nobody knows which.
     Unknown,
 }
 
 impl IntentKind {
-    const ALL: [IntentKind; 5] = [
+    const ALL: [IntentKind; 6] = [
         IntentKind::Definition,
         IntentKind::CreateSelect,
         IntentKind::XaPrepare,
         IntentKind::XaEnd,
+        IntentKind::IrrevocableRows,
         IntentKind::Irrevocable,
     ];
 
@@ -102,6 +109,7 @@ impl IntentKind {
             IntentKind::CreateSelect => "create-select",
             IntentKind::XaPrepare => "xa-prepare",
             IntentKind::XaEnd => "xa-end",
+            IntentKind::IrrevocableRows => "irrevocable-rows",
             IntentKind::Irrevocable => "irrevocable",
         }
     }
@@ -168,6 +176,7 @@ impl Intent {
             }
             IntentKind::XaPrepare => Ok(if self.is_prepared(connection)? { Finding::Done } else { Finding::NotDone }),
             IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
+            IntentKind::IrrevocableRows => Ok(Finding::Mendable),
             IntentKind::Irrevocable => Ok(Finding::Unknown),
         }
     }
@@ -190,7 +199,9 @@ impl Intent {
             IntentKind::Definition | IntentKind::CreateSelect => statement::excerpt(&self.statement),
             IntentKind::XaPrepare => format!("XA PREPARE {}", String::from_utf8_lossy(&self.statement)),
             IntentKind::XaEnd => format!("the end of XA transaction {}", String::from_utf8_lossy(&self.statement)),
-            IntentKind::Irrevocable => "changes of tables whose engine cannot roll back".to_owned(),
+            IntentKind::IrrevocableRows | IntentKind::Irrevocable => {
+                "changes of tables whose engine cannot roll back".to_owned()
+            }
         }
     }
 }

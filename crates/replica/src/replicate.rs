@@ -19,6 +19,7 @@ use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_M
 use crate::limits::BatchLimits;
 use crate::narrowing::{Narrowing, Pace};
 use crate::pipeline::gather::GatherEnd;
+use crate::pipeline::repair::RepairScope;
 use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
 use crate::pipeline::sessions::SessionMaker;
 use crate::records;
@@ -87,7 +88,7 @@ pub enum InterruptedStatement {
 /// # Errors
 /// A definite error, which says what to do.
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let Prepared { mut connection, checkpoint } = prepare_patiently(options, status, stop)?;
+    let Prepared { mut connection, checkpoint, mend_until } = prepare_patiently(options, status, stop)?;
     warn_if_writable(&mut connection, status)?;
     status.skipped_before(records::latest_skips(&mut connection)?);
     let until = resolve_until(options, status, stop)?;
@@ -115,7 +116,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             let result = intake.run();
             result.inspect_err(|error| status.intake(format!("stopped: {error}")))
         });
-        let prepared = Prepared { connection, checkpoint: Some(checkpoint) };
+        let prepared = Prepared { connection, checkpoint: Some(checkpoint), mend_until };
         let applied = supervise(
             options,
             prepared,
@@ -321,7 +322,11 @@ fn supervise(
             None => prepare(options, None, status),
         };
         let began = Instant::now();
-        let plan = session_plan(options, until, &narrowing, known_error.as_ref().map(|(seqno, _)| *seqno), &undone);
+        let mut plan = session_plan(options, until, &narrowing, known_error.as_ref().map(|(seqno, _)| *seqno), &undone);
+        let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
+        if let Some(seqno) = mend_until {
+            plan = plan.mending(seqno);
+        }
         let batches_before = status.report().batches;
         let report = match ready {
             Ok(prepared) => {
@@ -340,7 +345,7 @@ fn supervise(
                         status.reached_end();
                         break;
                     }
-                    None if narrowing.reached(report.last_applied) => {}
+                    None if mend_until.is_some() || narrowing.reached(report.last_applied) => {}
                     None => {
                         status.reached_end();
                         break;
@@ -417,8 +422,9 @@ fn session_plan(
         limits: BatchLimits { transactions_max: batch, ..options.limits },
         until: until.clone(),
         one_by_one,
-        repairs: one_by_one && options.on_conflict == OnConflict::Repair,
+        repairs: (one_by_one && options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         last_seqno: [narrowing.last_seqno(), known_good].into_iter().flatten().min(),
+        is_one_batch: false,
         transactions_max,
         exclusions: options.exclusions.clone(),
         undone: undone.clone(),

@@ -574,6 +574,12 @@ impl Segment {
         &self.multisets
     }
 
+    /// True if it holds changes of a table that can neither roll back nor tell its rows apart by a key.
+    pub fn has_irrevocable_rows_without_key(&self) -> bool {
+        let definitions = self.ordered.iter().map(|ordered| &ordered.plan.definition);
+        definitions.into_iter().any(|definition| !definition.is_transactional && definition.row_key.is_empty())
+    }
+
     /// The ordered changes.
     pub fn ordered(&self) -> &[OrderedRows] {
         &self.ordered

@@ -106,6 +106,11 @@ impl RowChange {
             && (0..self.plan.map.columns.len()).all(|column| bit_is_set(&self.columns_after, column))
     }
 
+    /// True if its engine rolls a change back with the transaction.
+    pub fn can_roll_back(&self) -> bool {
+        self.plan.definition.is_transactional
+    }
+
     /// True if foreign keys with CASCADE or SET NULL connect the table: the engine follows a change with changes of its own.
     pub fn has_engine_actions(&self) -> bool {
         self.plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions)

@@ -64,6 +64,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) handed: Option<Checkpoint>,
     /// Transactions of the open batch in parts that were handed over.
     pub(crate) handed_transactions: u64,
+    /// All up to `last_seqno` is one batch.
+    pub(crate) is_one_batch: bool,
     /// End after so many transactions.
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
@@ -290,7 +292,7 @@ impl Gatherer<'_> {
         if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
             self.open.is_hungry = true;
             let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
-            if self.waits_for_temporary_tables(gathered) {
+            if self.waits_for_more(gathered) {
                 return match reader.wait(STOP_CHECK) {
                     Waited::Closed => Err(Error::StageEnded),
                     Waited::Ready | Waited::TimedOut => Ok(()),
@@ -320,7 +322,7 @@ impl Gatherer<'_> {
         let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
         let alone = self.builder.alone().cloned();
         let is_worth_it = self.open.is_hungry && gathered >= BEHIND_GATHER_MIN;
-        let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_temporary_tables(gathered);
+        let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;
         } else if self.builder.memory_bytes() >= self.limits.memory_bytes_max {
@@ -336,7 +338,10 @@ impl Gatherer<'_> {
 
     /// A batch that ends while a session of the source has a temporary table could not be followed by one that uses the table,
     /// should the session that applies end in between. So a batch waits for the table's end, within reason.
-    fn waits_for_temporary_tables(&self, gathered: Duration) -> bool {
+    fn waits_for_more(&self, gathered: Duration) -> bool {
+        if self.is_one_batch {
+            return true;
+        }
         self.builder.has_temporary_tables() && gathered < TEMPORARY_TABLES_WAIT_MAX
     }
 

@@ -179,7 +179,8 @@ impl Preparer<'_> {
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
     fn intend(&self, part: &Part, pending: &mut Pending) -> Result<()> {
         let Some(kind) = intent_kind(part) else { return Ok(()) };
-        if pending.intent.is_some() {
+        // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
+        if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
         pending.intent = Some(kind);
@@ -393,7 +394,14 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
         Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
         Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
-        None => part.batch.has_irrevocable_rows.then_some(IntentKind::Irrevocable),
+        None if !part.batch.has_irrevocable_rows => None,
+        None => {
+            let is_unclear = part.batch.items.iter().any(|item| match item {
+                Item::Rows(segment) => segment.has_irrevocable_rows_without_key(),
+                _ => false,
+            });
+            Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })
+        }
     }
 }
 

@@ -26,6 +26,15 @@ const REMOVED_SHOWN_MAX: usize = 5;
 
 const SCRATCH_SCHEMA: &str = "spate";
 
+/// Which refused row changes are mended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RepairScope {
+    /// All.
+    All,
+    /// Those of tables whose engine cannot roll back: an interruption may have left them half done.
+    Irrevocable,
+}
+
 /// What a repair did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
@@ -63,6 +72,7 @@ pub(crate) struct Repairs {
 #[derive(Debug)]
 pub(crate) struct Repairer<'a> {
     maker: SessionMaker<'a>,
+    scope: RepairScope,
     /// Makes scratch tables, since DDL would commit the applier's transaction.
     other: Option<Connection>,
     /// Scratch tables of the open transaction.
@@ -72,8 +82,8 @@ pub(crate) struct Repairer<'a> {
 
 impl<'a> Repairer<'a> {
     /// A repairer that has done nothing yet.
-    pub(crate) fn new(maker: SessionMaker<'a>) -> Repairer<'a> {
-        Repairer { maker, other: None, scratch: HashMap::new(), done: Repairs::default() }
+    pub(crate) fn new(maker: SessionMaker<'a>, scope: RepairScope) -> Repairer<'a> {
+        Repairer { maker, scope, other: None, scratch: HashMap::new(), done: Repairs::default() }
     }
 
     /// Repairs what the replica refused. Returns what was done, in words.
@@ -91,6 +101,10 @@ impl<'a> Repairer<'a> {
                 "Only row changes can be repaired. Mend the replica by hand, or leave the transaction out (--skip)";
             return Err(unrepaired(change, refusal, advice));
         };
+        if self.scope == RepairScope::Irrevocable && row.can_roll_back() {
+            let advice = "Compare the replica with the source (spate verify)";
+            return Err(unrepaired(change, refusal, advice));
+        }
         let repair = match (refusal.code(), row.kind()) {
             (Some(ROW_NOT_FOUND), RowsKind::Delete) => (Repair::Absent, String::new()),
             (Some(ROW_NOT_FOUND), RowsKind::Update) => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions, Seek};
@@ -12,7 +13,7 @@ use super::apply::Applier;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
-use super::repair::Repairer;
+use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
@@ -49,11 +50,28 @@ pub(crate) struct SessionPlan {
     /// Transactions to leave out: the source rolled them back.
     pub(crate) undone: BTreeSet<u64>,
     /// Mend the row changes that the replica refuses; only row by row.
-    pub(crate) repairs: bool,
+    pub(crate) repairs: Option<RepairScope>,
+    /// All up to `last_seqno` is one batch.
+    pub(crate) is_one_batch: bool,
     /// End after so many transactions.
     pub(crate) transactions_max: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: Exclusions,
+}
+
+impl SessionPlan {
+    /// The same, up to a transaction, in one batch, row by row, with rows that cannot be rolled back made what the source says.
+    pub(crate) fn mending(self, last_seqno: u64) -> SessionPlan {
+        SessionPlan {
+            limits: BatchLimits { transactions_max: u64::MAX, duration_max: Duration::MAX, ..self.limits },
+            one_by_one: true,
+            repairs: Some(self.repairs.unwrap_or(RepairScope::Irrevocable)),
+            last_seqno: Some(last_seqno),
+            is_one_batch: true,
+            transactions_max: None,
+            ..self
+        }
+    }
 }
 
 /// How a session went.
@@ -71,6 +89,8 @@ pub(crate) struct SessionReport {
 pub(crate) struct Prepared {
     pub(crate) connection: Connection,
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
+    pub(crate) mend_until: Option<u64>,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
@@ -95,10 +115,11 @@ pub(crate) fn prepare_replica(
     checkpoint::create_tables(&mut connection)?;
     records::create_tables(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
+    let mut mend_until = None;
     if let Some(intent) = journal::read(&mut connection)? {
         let finding = match (intent.look(&mut connection)?, interrupted) {
-            (Finding::Unknown, Some(InterruptedStatement::Done)) => Finding::Done,
-            (Finding::Unknown, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
+            (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Done)) => Finding::Done,
+            (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
             (finding, _) => finding,
         };
         match finding {
@@ -107,6 +128,11 @@ pub(crate) fn prepare_replica(
                 checkpoint = Some(journal::accept(&mut connection, &intent)?);
             }
             Finding::NotDone => connection.execute(journal::forget_sql().as_bytes()).map(drop)?,
+            // The note stays until they are made again.
+            Finding::Mendable => {
+                status.note("applier", &format!("{} were interrupted: mending them", intent.described()));
+                mend_until = Some(intent.checkpoint.seqno);
+            }
             Finding::Unknown => {
                 let place = format!("{}:{}", intent.checkpoint.source_file, intent.checkpoint.source_position);
                 return Err(Error::Interrupted { gtid: intent.gtid.clone(), place, statement: intent.described() });
@@ -115,7 +141,7 @@ pub(crate) fn prepare_replica(
     }
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint })
+    Ok(Prepared { connection, checkpoint, mend_until })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -146,7 +172,7 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, checkpoint } = prepared;
+    let Prepared { mut connection, checkpoint, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
@@ -188,6 +214,7 @@ fn run_stages(
         archive,
         handed: Some(checkpoint.clone()),
         handed_transactions: 0,
+        is_one_batch: plan.is_one_batch,
         transactions_left: plan.transactions_max,
         exclusions: &plan.exclusions,
         open: Open::after(checkpoint),
@@ -205,7 +232,7 @@ fn run_stages(
     };
     let sessions = Sessions::new(maker, connection, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
-    let repairer = plan.repairs.then(|| Repairer::new(maker));
+    let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope));
     let accounts = AccountGuard::new(maker);
     let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts);
     thread::scope(|scope| {

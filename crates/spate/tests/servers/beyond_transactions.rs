@@ -174,3 +174,47 @@ fn alter_in_two_phases_and_sequences() {
         assert_eq!(site.source.sql(sql), site.replica.sql(sql), "{sql}");
     }
 }
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn interrupted_changes_that_cannot_be_rolled_back() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE i (id INT PRIMARY KEY, v INT); \
+         CREATE TABLE m (id INT PRIMARY KEY, u INT UNIQUE, v VARCHAR(2000)) ENGINE=MyISAM; \
+         CREATE TABLE a (id INT PRIMARY KEY, v INT) ENGINE=Aria; CREATE TABLE n (v INT) ENGINE=MyISAM; \
+         INSERT INTO m SELECT seq, seq, REPEAT('old', 500) FROM mysql.seq_1_to_200; INSERT INTO a SELECT seq, 0 FROM mysql.seq_1_to_100",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    for point in ["after-intent", "amid-statements:2", "amid-statements:4", "before-fulfilment", "after-commit-sent"] {
+        site.source.sql(
+            "USE d; INSERT INTO i SELECT IFNULL(MAX(id), 0) + 1, 1 FROM i; UPDATE m SET v = CONCAT(v, '+') WHERE id % 3 > 0; \
+             DELETE FROM m WHERE id % 10 = 7; INSERT INTO m SELECT MAX(id) + 1, MAX(id) + 1, 'new' FROM m; \
+             UPDATE m SET u = -u WHERE id % 2 = 0; REPLACE INTO m SELECT id, u, 'replaced' FROM m WHERE id % 11 = 0; \
+             UPDATE a SET v = v + 1; DELETE FROM a ORDER BY id LIMIT 3; INSERT INTO a SELECT MAX(id) + 1, 5 FROM a; \
+             INSERT INTO i SELECT MAX(id) + 1, 2 FROM i;",
+        );
+        let mut command = site.replicate(&["--until", "caught-up"]);
+        command.env("SPATE_STOP_AT", point);
+        let ended = site.run(command);
+        assert!(ended.output.contains("stopped at"), "{point}: {}", ended.output);
+        let ended = site.catch_up(&[]);
+        assert!(point == "after-commit-sent" || ended.output.contains("mending them"), "{point}: {}", ended.output);
+        site.assert_identical();
+    }
+    // Without a key nobody knows which of the rows are there.
+    site.source.sql("INSERT INTO d.n VALUES (1), (1), (2)");
+    let mut command = site.replicate(&["--until", "caught-up"]);
+    command.env("SPATE_STOP_AT", "before-fulfilment");
+    let ended = site.run(command);
+    assert!(ended.output.contains("stopped at"), "{}", ended.output);
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&[
+        "--interrupted-statement done",
+        "cannot roll back",
+        &site.source.sql("SELECT @@gtid_binlog_pos"),
+    ]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.n"), "0", "they were to be sent together with the commit");
+    site.catch_up(&["--interrupted-statement", "repeat"]);
+    site.assert_identical();
+}
