@@ -35,6 +35,8 @@ features! {
     Types = "types",
     /// Tables with several unique keys, prefix keys, keys of several columns, and no key at all.
     Keys = "keys",
+    /// Unique keys over whole texts and blobs, which the server keeps as hashes.
+    LongKeys = "long-keys",
     /// Virtual and stored generated columns.
     Generated = "generated",
     /// Compressed columns.

@@ -30,9 +30,9 @@ Examples:
 Each seed starts a source, a replica that follows by the server's own replication, and one that Spate keeps; in the end
 both replicas must hold the same. The exit status is 0 only if no seed found a difference.
 
-Features: types, keys, generated, compressed, dml, foreign-keys, triggers, routines, partitions, system-versioning,
-sequences, views, ddl, create-select, two-phase-alter, accounts, temporary-tables, load-data, xa, engines,
-statement-context, domains.";
+Features: types, keys, long-keys, generated, compressed, dml, foreign-keys, triggers, routines, partitions,
+system-versioning, sequences, views, ddl, create-select, two-phase-alter, accounts, temporary-tables, load-data, xa,
+engines, statement-context, domains.";
 
 /// Options of `lab torture`.
 #[derive(Debug, Args)]

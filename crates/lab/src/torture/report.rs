@@ -15,7 +15,7 @@ use crate::Result;
 use crate::screen::{table, thousands};
 
 /// A shrunk record longer than this is not printed; it is in the kept file.
-const SHOWN_STEPS_MAX: usize = 60;
+const SHOWN_STEPS_MAX: usize = 25;
 
 /// What became of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

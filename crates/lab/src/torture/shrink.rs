@@ -1,5 +1,6 @@
 //! From a long record to a short one that shows the same: delta debugging over recorded steps.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ struct Laboratory<'a> {
     ground: &'a Ground,
     settings: Settings,
     signature: String,
-    name: Option<String>,
+    headline: String,
     directory: &'a Path,
     trials: usize,
     deadline: Instant,
@@ -43,15 +44,11 @@ pub(super) fn shrink(
     directory: &Path,
     tell: &dyn Fn(&str),
 ) -> Result<Option<Shrunk>> {
-    let name = match finding {
-        Finding::Difference { name, .. } => Some(name.clone()),
-        _ => None,
-    };
     let mut laboratory = Laboratory {
         ground,
         settings: settings.clone(),
         signature: finding.signature(),
-        name,
+        headline: finding.headline(),
         directory,
         trials: 0,
         deadline: Instant::now() + time,
@@ -95,15 +92,23 @@ impl Laboratory<'_> {
         Ok(None)
     }
 
+    /// True if the finding names this table.
+    fn names(&self, table: &str) -> bool {
+        self.headline.contains(&format!(".{}", table.replace("``", "`")))
+            || self.headline.contains(&format!("`{table}`"))
+    }
+
     /// Guesses: what follows the first occurrence, and statements about other tables, rarely matter.
     fn keep_what_matters(&mut self, mut steps: Vec<Step>) -> Result<Vec<Step>> {
-        if let Some(name) = self.name.clone() {
-            let table = name.rsplit('`').nth(1).unwrap_or_default().to_owned();
+        let tables: Vec<String> = tables_of(&steps).into_iter().filter(|table| self.names(table)).collect();
+        if !tables.is_empty() {
             let is_about = |step: &Step| {
-                step.statement().is_none_or(|sql| sql.contains(&format!("`{table}`")) || is_about_the_session(sql))
+                step.statement().is_none_or(|sql| {
+                    is_about_the_session(sql) || tables.iter().any(|table| sql.contains(&format!("`{table}`")))
+                })
             };
             let guess: Vec<Step> = steps.iter().filter(|step| is_about(step)).cloned().collect();
-            if !table.is_empty() && guess.len() < steps.len() && self.shows(&guess)? {
+            if guess.len() < steps.len() && self.shows(&guess)? {
                 steps = guess;
             }
         }
@@ -146,6 +151,24 @@ impl Laboratory<'_> {
     }
 }
 
+/// The names, as quoted, of what the statements create as tables, views and sequences.
+fn tables_of(steps: &[Step]) -> BTreeSet<String> {
+    let name = |step: &Step| {
+        let (_, rest) = step.statement().filter(|sql| sql.starts_with("CREATE"))?.split_once("`.`")?;
+        // A quote within the name is doubled.
+        let mut end = 0;
+        while let Some(found) = rest[end..].find('`') {
+            end += found;
+            if !rest[end + 1..].starts_with('`') {
+                return Some(rest[..end].to_owned());
+            }
+            end += 2;
+        }
+        None
+    };
+    steps.iter().filter_map(name).collect()
+}
+
 /// Transactions, settings, schemas: what statements stand in.
 fn is_about_the_session(sql: &str) -> bool {
     const WORDS: [&str; 11] = [
@@ -162,4 +185,26 @@ fn is_about_the_session(sql: &str) -> bool {
         "ALTER DATABASE",
     ];
     WORDS.iter().any(|word| sql.starts_with(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_where_they_are_created() {
+        let steps = [
+            Step::sql(0, "CREATE TABLE `odd ``name`.`t``q` (id INT)"),
+            Step::sql(0, "CREATE SEQUENCE `d1`.`s2`"),
+            Step::sql(0, "INSERT INTO `d1`.`x` VALUES (1)"),
+            Step::sql(0, "CREATE DATABASE `d1`"),
+        ];
+        assert_eq!(tables_of(&steps).into_iter().collect::<Vec<_>>(), ["s2", "t``q"]);
+    }
+
+    #[test]
+    fn settings_and_transactions_are_kept() {
+        assert!(is_about_the_session("SET NAMES latin1") && is_about_the_session("XA END 'x'"));
+        assert!(!is_about_the_session("DROP TABLE t"));
+    }
 }

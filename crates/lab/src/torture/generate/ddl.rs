@@ -72,7 +72,8 @@ impl Generator {
                 let (_, kind) = self.draw_type(Use::Payload);
                 format!("CHANGE COLUMN {name} {name} {kind}")
             }
-            10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "UNIQUE INDEX", "INDEX IF NOT EXISTS `n1`"])),
+            10 if self.may_be_unique(&column) => format!("ADD UNIQUE INDEX ({name})"),
+            10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "INDEX IF NOT EXISTS `n1`"])),
             11 => format!("DROP INDEX {}", quote(&self.random.pick(&table.keys)?.name)),
             12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
             12 => format!("ADD PRIMARY KEY ({name})"),
@@ -178,9 +179,21 @@ impl Generator {
         {
             return Some(format!("DROP INDEX {} ON {}", quote(&key.name), table.quoted()));
         }
-        let column = quote(&self.random.pick(&table.columns)?.name);
-        let kind = self.random.word(&["INDEX", "UNIQUE INDEX", "OR REPLACE INDEX"]);
-        Some(format!("CREATE {kind} `i{}` ON {} ({column})", self.random.below(4), table.quoted()))
+        let column = self.random.pick(&table.columns)?;
+        let kinds: &[&str] = if self.may_be_unique(column) {
+            &["UNIQUE INDEX", "OR REPLACE INDEX"]
+        } else {
+            &["INDEX", "OR REPLACE INDEX"]
+        };
+        let kind = self.random.word(kinds);
+        let name = quote(&column.name);
+        Some(format!("CREATE {kind} `i{}` ON {} ({name})", self.random.below(4), table.quoted()))
+    }
+
+    /// A unique key over a column that no index can hold becomes a hash.
+    fn may_be_unique(&self, column: &Column) -> bool {
+        let is_long = column.data_type.ends_with("text") || column.data_type.ends_with("blob");
+        self.has(Feature::LongKeys) || !(is_long || column.column_type.contains("(2000)"))
     }
 
     fn schema_definition(&mut self) -> Option<String> {

@@ -175,7 +175,7 @@ impl Generator {
         if self.random.chance(20) {
             draft.parts.push("KEY `n1` (`n`)".to_owned());
         }
-        if self.random.chance(7) {
+        if self.has(Feature::LongKeys) && self.random.chance(12) {
             draft.parts.push("`h` TEXT, UNIQUE KEY `h` (`h`) USING HASH".to_owned());
         }
     }
