@@ -16,7 +16,7 @@
 //! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an insert,
 //!   all deletes before all inserts.
 //!
-//! Images may be partial, of rows events that hold only some of the columns: see [`partial`].
+//! Images may be partial, of rows events that hold only some of the columns: see `fold/partial.rs`.
 //!
 //! A phantom is inserted among rows that it never met, so its unique values could collide with one that moved. When both
 //! come together, and when a change contradicts what the fold knows, the change is not taken ([`Verdict::Cut`]): the caller

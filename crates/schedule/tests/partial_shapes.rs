@@ -28,6 +28,7 @@ fn definition(name: TableName) -> TableDefinition {
         has_hidden_unique_key: false,
         engine: "InnoDB".into(),
         is_system_versioned: false,
+        is_sequence: false,
         is_transactional: true,
         has_engine_actions: false,
         lookup: LookupDefinition::default(),

@@ -33,7 +33,7 @@ impl TableFold {
     /// Sorts and classifies the net changes.
     ///
     /// # Errors
-    /// [`Error::Binlog`] if a kept image cannot be measured, which would be a defect.
+    /// [`crate::Error::Binlog`] if a kept image cannot be measured, which would be a defect.
     pub fn net_changes(&self) -> Result<NetChanges<'_>> {
         let mut changes = NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None };
         let Some(plan) = self.plan.images.as_ref() else { return Ok(changes) };
