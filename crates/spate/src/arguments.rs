@@ -50,7 +50,7 @@ on the replica:
   GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair
 and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
-    EVENT, SET USER, CREATE USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
+    EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
