@@ -320,7 +320,8 @@ fn supervise(
                 let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
                 return Err(stopped(status, Error::from(source).or_privilege("replay row changes", grant)));
             }
-            Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. })) => {
+            Err(error @ Error::PacketTooLarge { .. }) if plan.one_by_one => return Err(stopped(status, error)),
+            Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. } | Error::PacketTooLarge { .. })) => {
                 status.error("applier", format!("a batch failed ({error}): applying its transactions one by one"));
                 let limits = BatchLimits { transactions_max: 1, ..options.limits };
                 let last_seqno = Some(report.last_handed);
