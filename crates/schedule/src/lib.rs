@@ -7,6 +7,7 @@
 //! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
+//! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: sequences of which no value is left;
 //! - [`emit`]: net changes as chunks of events for replay.
 
@@ -18,6 +19,7 @@ mod error;
 pub mod fold;
 pub mod item;
 pub mod multiset;
+pub mod outdated;
 pub mod plan;
 pub mod sequence;
 pub mod statement;

@@ -14,9 +14,13 @@ mod differing_replica;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;
+mod large;
+mod large_rows;
 mod logging;
+mod many_tables;
 mod networks;
 mod refusals;
+mod shapes;
 mod start_and_end;
 mod statements;
 #[cfg(feature = "failpoints")]
