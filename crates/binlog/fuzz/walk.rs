@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use spate_binlog::boundary::BoundaryTracker;
-use spate_binlog::gtid::{GtidEvent, parse_gtid_list};
+use spate_binlog::gtid::{GtidEvent, Xid, parse_gtid_list};
+use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
 use spate_binlog::query::{QueryEvent, StatusVariables};
 use spate_binlog::session::{IntvarEvent, RandEvent, RotateEvent, UserVarEvent, UserVarValue};
 use spate_binlog::table_map::bit_is_set;
@@ -50,9 +51,17 @@ pub(crate) fn walk(file: &[u8]) -> usize {
 pub(crate) fn parse_body(header: &EventHeader, body: &[u8], maps: &mut HashMap<u64, TableMap>) {
     let mut buffer = Vec::new();
     match header.event_type {
-        EventType::GTID_MARIADB => drop(GtidEvent::parse(header.server_id, body)),
+        EventType::GTID_MARIADB => {
+            let _ = GtidEvent::parse(header.server_id, body);
+            // What names an XA transaction goes into statements, so it must be sound text.
+            if let Ok(Some(xid)) = Xid::of_gtid_event(body) {
+                assert!(xid.to_string().starts_with("X'"));
+            }
+        }
         EventType::GTID_LIST => drop(parse_gtid_list(body)),
-        EventType::QUERY | EventType::EXECUTE_LOAD_QUERY => query(QueryEvent::parse(body).ok()),
+        EventType::QUERY => query(QueryEvent::parse(body).ok()),
+        EventType::EXECUTE_LOAD_QUERY => load_query(body),
+        EventType::BEGIN_LOAD_QUERY | EventType::APPEND_BLOCK | EventType::DELETE_FILE => drop(LoadBlock::parse(body)),
         EventType::QUERY_COMPRESSED => query(compressed::parse_query(body, &mut buffer).ok()),
         EventType::INTVAR => drop(IntvarEvent::parse(body)),
         EventType::RAND => drop(RandEvent::parse(body)),
@@ -79,6 +88,14 @@ fn query(query: Option<QueryEvent<'_>>) {
     if let Some(query) = query {
         let _ = (query.begins_group(), query.ends_group(), query.statement_text());
         let _ = StatusVariables::parse(query.status);
+    }
+}
+
+fn load_query(body: &[u8]) {
+    query(QueryEvent::parse(body).ok());
+    if let Ok(load) = ExecuteLoadQuery::parse(body) {
+        // The applier cuts the statement there.
+        let _ = load.query.statement.get(load.file_name.clone()).expect("the name stands in the statement");
     }
 }
 

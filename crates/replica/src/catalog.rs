@@ -1,15 +1,28 @@
 //! What the replica says of its tables, in the words that folding needs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use spate_schedule::TableDefinition;
-use spate_schedule::TableName;
 use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::outdated::Outdated;
 use spate_schedule::sequence::SequenceBounds;
+use spate_schedule::{TableDefinition, TableName};
 
 use crate::wire::{Connection, Result, ResultSet, quote};
 
+/// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
+const PAGE_TABLES_MAX: usize = 256;
+
+/// A page of tables that are this wide together is not followed by a larger one: wide tables make large answers.
+const PAGE_COLUMNS_MAX: usize = 8 << 10;
+
+/// Definitions that were read ahead and that nobody has asked for yet. With more at hand, no more are read ahead.
+const AHEAD_MAX: usize = 4 << 10;
+
 /// Reads definitions over a connection of its own, so that the applier's is never in the way.
+///
+/// A source with thousands of tables changes them one after the other, and each is asked for when it is first met. So with each
+/// table of a schema, twice as many others of it are read along as the time before: one table alone costs one table's questions, a
+/// thousand some ten times that.
 ///
 /// Foreign keys are read once for all tables and kept until [`Catalog::forget`], since a table's policy depends on every
 /// table that foreign keys connect it with.
@@ -20,6 +33,19 @@ pub struct Catalog {
     transactional_engines: Option<Vec<String>>,
     /// The user may delete rows of every table, and sees every trigger.
     may_delete_anywhere: Option<bool>,
+    /// Definitions that were read and not asked for. Only of tables with a row key: how the rows of others are found is looked
+    /// up when it is needed.
+    ahead: HashMap<TableName, TableDefinition>,
+    schemas: HashMap<String, SchemaPages>,
+}
+
+/// What is still to be read of a schema.
+#[derive(Debug, Default)]
+struct SchemaPages {
+    /// Its tables that were not read yet. Listed with the second table that is asked for.
+    unread: Option<BTreeSet<String>>,
+    /// How many to read the next time.
+    page_tables: usize,
 }
 
 /// For each table in a foreign key: the name of its group, and for each group whether an engine action occurs in it.
@@ -27,6 +53,19 @@ pub struct Catalog {
 struct ForeignKeys {
     groups: HashMap<TableName, usize>,
     has_actions: Vec<bool>,
+}
+
+/// An answer, and which of its rows are whose.
+#[derive(Debug)]
+struct Grouped {
+    answer: ResultSet,
+    rows: HashMap<String, Vec<usize>>,
+}
+
+impl Grouped {
+    fn rows_of(&self, table: &str) -> &[usize] {
+        self.rows.get(table).map_or(&[], Vec::as_slice)
+    }
 }
 
 #[derive(Debug)]
@@ -43,12 +82,44 @@ struct Index {
 impl Catalog {
     /// A catalog over `connection`.
     pub fn new(connection: Connection) -> Catalog {
-        Catalog { connection, foreign_keys: None, transactional_engines: None, may_delete_anywhere: None }
+        Catalog {
+            connection,
+            foreign_keys: None,
+            transactional_engines: None,
+            may_delete_anywhere: None,
+            ahead: HashMap::new(),
+            schemas: HashMap::new(),
+        }
     }
 
-    /// Forgets what DDL may have changed.
-    pub fn forget(&mut self) {
-        self.foreign_keys = None;
+    /// Forgets what DDL has put out of date, and says what that is: more than was asked if foreign keys connect one of the
+    /// tables with others.
+    pub fn forget(&mut self, outdated: &Outdated) -> Outdated {
+        let outdated = match outdated {
+            Outdated::Tables(tables) if self.are_alone(tables) => outdated.clone(),
+            Outdated::Nothing | Outdated::Keyless => outdated.clone(),
+            Outdated::Tables(_) | Outdated::All => Outdated::All,
+        };
+        match outdated {
+            Outdated::All => {
+                self.foreign_keys = None;
+                self.ahead.clear();
+                self.schemas.clear();
+            }
+            _ => self.ahead.retain(|_, definition| !outdated.includes(definition)),
+        }
+        outdated
+    }
+
+    /// True if no foreign key connects one of these tables with another.
+    fn are_alone(&self, tables: &[TableName]) -> bool {
+        let Some(keys) = &self.foreign_keys else { return false };
+        !tables.iter().any(|table| keys.groups.keys().any(|known| table.may_be(known)))
+    }
+
+    /// A definition that was read along with others, if it is still at hand: it needs no question.
+    pub fn at_hand(&mut self, name: &TableName) -> Option<TableDefinition> {
+        self.ahead.remove(name)
     }
 
     /// The definition of a table, or `None` if the replica does not have it (or does not show it to this user).
@@ -56,27 +127,128 @@ impl Catalog {
     /// # Errors
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
-        let place =
-            format!("TABLE_SCHEMA = {} AND TABLE_NAME = {}", quote::text(&name.schema), quote::text(&name.table));
-        let table = self
-            .connection
-            .query(&format!("SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE {place}"))?;
-        if table.rows.is_empty() {
-            return Ok(None);
+        let page = self.page(name)?;
+        let mut definitions = self.read(&name.schema, &page)?;
+        if page.len() > 1 && !definitions.contains_key(&name.table) {
+            definitions.extend(self.read(&name.schema, std::slice::from_ref(&name.table))?);
         }
-        let columns = self.connection.query(&format!(
-            "SELECT COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION FROM information_schema.COLUMNS \
-             WHERE {place} ORDER BY ORDINAL_POSITION"
-        ))?;
-        let has_period = (0..columns.rows.len()).any(|row| columns.text_at(row, 3).as_deref() == Some("ROW START"));
-        let mut columns = (0..columns.rows.len()).map(|row| column(&columns, row)).collect::<Vec<_>>();
-        let indexes = self.indexes(&place, &columns)?;
-        let engine = table.text_at(0, 0).unwrap_or_default();
-        let is_system_versioned = table.text_at(0, 1).as_deref() == Some("SYSTEM VERSIONED");
+        let Some(mut definition) = definitions.remove(&name.table) else { return Ok(None) };
+        let others = definitions.into_values().filter(|definition| !definition.row_key.is_empty());
+        self.ahead.extend(others.map(|definition| (definition.name.clone(), definition)));
+        if definition.row_key.is_empty() {
+            definition.lookup = self.lookup(name)?;
+        }
+        Ok(Some(definition))
+    }
+
+    /// The tables to read with `name`, itself among them.
+    fn page(&mut self, name: &TableName) -> Result<Vec<String>> {
+        let pages = self.schemas.entry(name.schema.clone()).or_default();
+        let room = AHEAD_MAX.saturating_sub(self.ahead.len());
+        let others = pages.page_tables.saturating_sub(1).min(room);
+        pages.page_tables = (pages.page_tables * 2).clamp(1, PAGE_TABLES_MAX);
+        if others == 0 {
+            return Ok(vec![name.table.clone()]);
+        }
+        if pages.unread.is_none() {
+            let sql = format!(
+                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {}",
+                quote::text(&name.schema)
+            );
+            let rows = self.connection.query(&sql)?;
+            pages.unread = Some((0..rows.rows.len()).filter_map(|row| rows.text_at(row, 0)).collect());
+        }
+        let unread = pages.unread.get_or_insert_default();
+        unread.remove(&name.table);
+        let after = unread.range(name.table.clone()..).chain(unread.range(..name.table.clone()));
+        let mut page: Vec<String> = after.take(others).cloned().collect();
+        for table in &page {
+            unread.remove(table);
+        }
+        page.push(name.table.clone());
+        Ok(page)
+    }
+
+    /// Reads the definitions of these tables of a schema, by name; those that the replica does not have are left out.
+    fn read(&mut self, schema: &str, tables: &[String]) -> Result<HashMap<String, TableDefinition>> {
+        let names: Vec<String> = tables.iter().map(|table| quote::text(table)).collect();
+        let names = match names.as_slice() {
+            // The server looks only for this table then, and not through the schema.
+            [name] => format!("= {name}"),
+            names => format!("IN ({})", names.join(", ")),
+        };
+        let place = format!("TABLE_SCHEMA = {} AND TABLE_NAME {names}", quote::text(schema));
+        let only = (tables.len() == 1).then(|| &*tables[0]);
+        let kinds = self.grouped(
+            only,
+            &format!("SELECT TABLE_NAME, ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE {place}"),
+        )?;
+        if kinds.answer.rows.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let columns = self.grouped(
+            only,
+            &format!(
+                "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION \
+             FROM information_schema.COLUMNS WHERE {place} ORDER BY TABLE_NAME, ORDINAL_POSITION"
+            ),
+        )?;
+        // Without ORDER BY: the server lists keys in its own order, in which the first unique key without NULL is the one
+        // that it treats as the primary key.
+        let indexes = self.grouped(
+            only,
+            &format!(
+                "SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, NULLABLE, SUB_PART, INDEX_TYPE \
+             FROM information_schema.STATISTICS WHERE {place}"
+            ),
+        )?;
+        if columns.answer.rows.len() > PAGE_COLUMNS_MAX
+            && let Some(pages) = self.schemas.get_mut(schema)
+        {
+            pages.page_tables = pages.page_tables.min(tables.len());
+        }
+        let mut definitions = HashMap::new();
+        // By their exact names: the server compares names in a WHERE without regard to case.
+        for table in tables {
+            let Some(&kind) = kinds.rows_of(table).first() else { continue };
+            let name = TableName { schema: schema.to_owned(), table: table.clone() };
+            let text = |column| kinds.answer.text_at(kind, column).unwrap_or_default();
+            let (engine, table_type) = (text(1), text(2));
+            let columns = (&columns.answer, columns.rows_of(table));
+            let indexes = (&indexes.answer, indexes.rows_of(table));
+            definitions.insert(table.clone(), self.define(name, engine, &table_type, columns, indexes)?);
+        }
+        Ok(definitions)
+    }
+
+    /// An answer whose first column is a table's name; `only`: all of it is about this table, however the server writes it.
+    fn grouped(&mut self, only: Option<&str>, sql: &str) -> Result<Grouped> {
+        let answer = self.connection.query(sql)?;
+        let mut rows: HashMap<String, Vec<usize>> = HashMap::new();
+        for row in 0..answer.rows.len() {
+            let table = only.map(str::to_owned).or_else(|| answer.text_at(row, 0)).unwrap_or_default();
+            rows.entry(table).or_default().push(row);
+        }
+        Ok(Grouped { answer, rows })
+    }
+
+    /// Makes a definition of what the server says.
+    fn define(
+        &mut self,
+        name: TableName,
+        engine: String,
+        table_type: &str,
+        (columns, column_rows): (&ResultSet, &[usize]),
+        (indexes, index_rows): (&ResultSet, &[usize]),
+    ) -> Result<TableDefinition> {
+        let has_period = column_rows.iter().any(|&row| columns.text_at(row, 4).as_deref() == Some("ROW START"));
+        let mut columns = column_rows.iter().map(|&row| column(columns, row)).collect::<Vec<_>>();
+        let indexes = read_indexes(indexes, index_rows, &columns);
+        let is_system_versioned = table_type == "SYSTEM VERSIONED";
         let hashes = indexes.iter().filter(|index| index.is_unique && index.is_hash && engine != "MEMORY").count();
         columns.extend(unlisted(is_system_versioned && !has_period, hashes));
         let is_transactional = self.transactional_engines()?.contains(&engine);
-        let has_engine_actions = self.foreign_keys()?.has_actions(name);
+        let has_engine_actions = self.foreign_keys()?.has_actions(&name);
         let row_key_index = row_key_index(&indexes);
         let row_key = row_key_index.map_or(vec![], |index| indexes[index].columns.iter().copied().flatten().collect());
         let others = || {
@@ -89,23 +261,23 @@ impl Catalog {
         unique_columns.dedup();
         let is_hidden = |column: &Option<usize>| column.is_none_or(|column| columns[column].is_generated);
         let has_hidden_unique_key = others().any(|index| index.columns.iter().any(is_hidden));
-        let lookup = if row_key.is_empty() { self.lookup(name, &place)? } else { LookupDefinition::default() };
-        Ok(Some(TableDefinition {
-            name: name.clone(),
-            lookup,
+        let sequence = match table_type {
+            "SEQUENCE" => Some(self.sequence_bounds(&name)?),
+            _ => None,
+        };
+        Ok(TableDefinition {
+            name,
+            lookup: LookupDefinition::default(),
             row_key,
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
-            sequence: match table.text_at(0, 1).as_deref() {
-                Some("SEQUENCE") => Some(self.sequence_bounds(name)?),
-                _ => None,
-            },
+            sequence,
             engine,
             is_transactional,
             has_engine_actions,
             columns,
-        }))
+        })
     }
 
     fn sequence_bounds(&mut self, name: &TableName) -> Result<SequenceBounds> {
@@ -116,47 +288,14 @@ impl Catalog {
         Ok(SequenceBounds { minimum: number(0), maximum: number(1), increment: number(2) })
     }
 
-    fn indexes(&mut self, place: &str, columns: &[ColumnDefinition]) -> Result<Vec<Index>> {
-        // Without ORDER BY: the server lists keys in its own order, in which the first unique key without NULL is the one
-        // that it treats as the primary key.
-        let rows = self.connection.query(&format!(
-            "SELECT INDEX_NAME, NON_UNIQUE, COLUMN_NAME, NULLABLE, SUB_PART, INDEX_TYPE \
-             FROM information_schema.STATISTICS WHERE {place}"
-        ))?;
-        let mut indexes: Vec<Index> = Vec::new();
-        for row in 0..rows.rows.len() {
-            let text = |column| rows.text_at(row, column);
-            let name = text(0).unwrap_or_default();
-            if indexes.last().is_none_or(|index| index.name != name) {
-                let (is_unique, is_btree) = (text(1).as_deref() == Some("0"), text(5).as_deref() == Some("BTREE"));
-                indexes.push(Index {
-                    name,
-                    columns: vec![],
-                    is_unique,
-                    has_null: false,
-                    is_prefix: false,
-                    is_btree,
-                    is_hash: text(5).as_deref() == Some("HASH"),
-                });
-            }
-            let column = text(2).and_then(|name| columns.iter().position(|column| column.name == name));
-            if let Some(index) = indexes.last_mut() {
-                index.columns.push(column);
-                index.has_null |= text(3).as_deref() == Some("YES");
-                index.is_prefix |= text(4).is_some();
-            }
-        }
-        Ok(indexes)
-    }
-
     /// How rows of a table without a row key can be found.
-    fn lookup(&mut self, name: &TableName, place: &str) -> Result<LookupDefinition> {
+    fn lookup(&mut self, name: &TableName) -> Result<LookupDefinition> {
+        let (schema, table) = (quote::text(&name.schema), quote::text(&name.table));
         let indexes = self.connection.query(&format!(
             "SELECT COALESCE(MAX(GREATEST(CARDINALITY, 1)), 0) FROM information_schema.STATISTICS \
-             WHERE {place} AND INDEX_TYPE = 'BTREE'"
+             WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {table} AND INDEX_TYPE = 'BTREE'"
         ))?;
         let distinct_values = indexes.single_text().and_then(|text| text.parse().ok()).unwrap_or(0);
-        let (schema, table) = (quote::text(&name.schema), quote::text(&name.table));
         let triggers = self.connection.query(&format!(
             "SELECT 1 FROM information_schema.TRIGGERS \
              WHERE EVENT_OBJECT_SCHEMA = {schema} AND EVENT_OBJECT_TABLE = {table} LIMIT 1"
@@ -241,14 +380,42 @@ impl ForeignKeys {
 
 fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
     let text = |column| rows.text_at(row, column).unwrap_or_default();
-    let extra = text(2).to_ascii_uppercase();
+    let extra = text(3).to_ascii_uppercase();
     ColumnDefinition {
-        name: text(0),
-        column_type: text(1),
-        is_unsigned: text(1).contains("unsigned"),
+        name: text(1),
+        column_type: text(2),
+        is_unsigned: text(2).contains("unsigned"),
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
         is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
     }
+}
+
+fn read_indexes(answer: &ResultSet, rows: &[usize], columns: &[ColumnDefinition]) -> Vec<Index> {
+    let by_name: HashMap<&str, usize> = columns.iter().enumerate().map(|(at, column)| (&*column.name, at)).collect();
+    let mut indexes: Vec<Index> = Vec::new();
+    for &row in rows {
+        let text = |column| answer.text_at(row, column);
+        let name = text(1).unwrap_or_default();
+        if indexes.last().is_none_or(|index| index.name != name) {
+            let (is_unique, is_btree) = (text(2).as_deref() == Some("0"), text(6).as_deref() == Some("BTREE"));
+            indexes.push(Index {
+                name,
+                columns: vec![],
+                is_unique,
+                has_null: false,
+                is_prefix: false,
+                is_btree,
+                is_hash: text(6).as_deref() == Some("HASH"),
+            });
+        }
+        let column = text(3).and_then(|name| by_name.get(&*name).copied());
+        if let Some(index) = indexes.last_mut() {
+            index.columns.push(column);
+            index.has_null |= text(4).as_deref() == Some("YES");
+            index.is_prefix |= text(5).is_some();
+        }
+    }
+    indexes
 }
 
 /// Columns that the server keeps behind those that it lists, and logs with every row: when a row's version began and ended, and

@@ -46,6 +46,42 @@ pub fn append_binlog(sql: &mut Vec<u8>, events: &[u8]) {
     sql.push(b'\'');
 }
 
+/// Bytes that [`append_binlog`] appends for so many bytes of events.
+pub fn binlog_sql_bytes(event_bytes: usize) -> usize {
+    b"BINLOG ''".len() + event_bytes.div_ceil(3) * 4
+}
+
+/// Where user variables keep the two halves of what is too large for one packet.
+const HALF_VARIABLES: [&str; 2] = ["@spate_binlog_1", "@spate_binlog_2"];
+
+/// Executes what the two halves hold together, and frees them.
+pub const BINLOG_OF_HALVES: &[u8] =
+    b"BINLOG @spate_binlog_1, @spate_binlog_2;SET @spate_binlog_1=NULL, @spate_binlog_2=NULL";
+
+/// How many statements [`BINLOG_OF_HALVES`] are.
+pub const BINLOG_OF_HALVES_STATEMENTS: usize = 2;
+
+/// Where to cut so many bytes of events: the base64 texts of the two parts, one after the other, are that of the whole.
+pub fn first_half(event_bytes: usize) -> usize {
+    (event_bytes / 2).next_multiple_of(3).min(event_bytes)
+}
+
+/// Keeps the base64 text of one half of some events (0 or 1) for [`BINLOG_OF_HALVES`].
+pub fn binlog_half_sql(half: usize, events: &[u8]) -> Vec<u8> {
+    let mut sql = Vec::with_capacity(binlog_half_sql_bytes(events.len()));
+    sql.extend_from_slice(b"SET ");
+    sql.extend_from_slice(HALF_VARIABLES[half].as_bytes());
+    sql.extend_from_slice(b"='");
+    base64_simd::STANDARD.encode_append(events, &mut sql);
+    sql.push(b'\'');
+    sql
+}
+
+/// The length of what [`binlog_half_sql`] gives for so many bytes of events.
+pub fn binlog_half_sql_bytes(event_bytes: usize) -> usize {
+    "SET ".len() + HALF_VARIABLES[0].len() + "=''".len() + event_bytes.div_ceil(3) * 4
+}
+
 /// What the replica knows: names of collations and character sets by the ids that events carry, and variables.
 #[derive(Debug, Default)]
 pub struct Collations {
@@ -177,4 +213,26 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         ));
     }
     format!("SET SESSION {}", settings.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_halves_are_the_whole() {
+        for length in (0..20).chain([1000, 1001, 1002]) {
+            let events: Vec<u8> = (0..length).map(|index| (index * 37 % 251) as u8).collect();
+            let mut whole = Vec::new();
+            append_binlog(&mut whole, &events);
+            assert_eq!(whole.len(), binlog_sql_bytes(events.len()));
+            let (first, second) = events.split_at(first_half(events.len()));
+            assert!(first.len() >= second.len(), "{length}");
+            let texts = [first, second].map(|events| base64_simd::STANDARD.encode_to_string(events)).concat();
+            assert_eq!(whole, format!("BINLOG '{texts}'").into_bytes(), "{length}");
+            let sql = binlog_half_sql(1, first);
+            assert_eq!(sql.len(), binlog_half_sql_bytes(first.len()));
+            assert!(BINLOG_OF_HALVES.starts_with(b"BINLOG @spate_binlog_1, @spate_binlog_2;"));
+        }
+    }
 }

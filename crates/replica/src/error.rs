@@ -85,16 +85,36 @@ pub enum Error {
         /// Its ordinal in the archive.
         seqno: u64,
     },
-    /// A statement does not fit into the replica's largest packet.
+    /// A statement does not fit into the replica's largest packet; which change needs it, is still to be found out.
     #[error(
-        "a row change needs a statement of {bytes} bytes, and the replica takes {max_allowed_packet}: \
-         raise max_allowed_packet there"
+        "a change needs a statement of {bytes} bytes, and the replica's max_allowed_packet is {max_allowed_packet}: \
+         raise it there"
     )]
     PacketTooLarge {
         /// Bytes of the statement.
         bytes: usize,
         /// The replica's limit in bytes.
         max_allowed_packet: usize,
+    },
+    /// One change of one transaction does not fit into the replica's largest packet, nor in two of them if it is of a row.
+    #[error(
+        "{place}: {change}: it needs a statement of {bytes} bytes. The replica's max_allowed_packet is {replica_bytes}, the \
+         source's {}. Nothing of this transaction was applied. SET GLOBAL max_allowed_packet on the replica to {} or more \
+         (at most 1 GiB), and start again",
+        source_bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()),
+        (bytes + 1024).next_multiple_of(1024)
+    )]
+    ChangeTooLarge {
+        /// Which transaction.
+        place: TransactionPlace,
+        /// The change, its table and key.
+        change: String,
+        /// Bytes of the statement.
+        bytes: usize,
+        /// The replica's limit in bytes.
+        replica_bytes: usize,
+        /// The source's limit in bytes, if it was asked.
+        source_bytes: Option<u64>,
     },
     /// The replica refused one change of one transaction.
     #[error("{place}: {change}: {source}. Nothing of this transaction was applied. {advice}")]

@@ -255,6 +255,7 @@ impl Intake<'_> {
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
         let mut connection = Connection::connect(&self.options.source, &options)?;
         let facts = check_source(&mut connection)?;
+        self.status.source_packet(facts.packet_bytes);
         let clock = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();
         if let Some(seconds) = clock.and_then(|text| text.parse().ok()) {
             self.status.source_clock(seconds);

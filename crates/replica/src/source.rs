@@ -15,6 +15,8 @@ const GRANT_MONITOR: &str = "GRANT BINLOG MONITOR ON *.* TO <the user of Spate>"
 pub(crate) struct SourceFacts {
     pub(crate) has_checksums: bool,
     pub(crate) has_semi_sync: bool,
+    /// Its `max_allowed_packet`, in bytes.
+    pub(crate) packet_bytes: u64,
 }
 
 /// The oldest binlog file that a source has, and the GTID position at its beginning.
@@ -49,14 +51,19 @@ pub(crate) fn check_version(connection: &Connection) -> Result<()> {
 /// [`Error::Unsuitable`] says what to change there; any error of the connection.
 pub(crate) fn check_source(connection: &mut Connection) -> Result<SourceFacts> {
     check_version(connection)?;
-    let answer =
-        connection.query("SELECT @@log_bin, @@global.binlog_checksum, @@global.rpl_semi_sync_master_enabled")?;
+    let answer = connection.query(
+        "SELECT @@log_bin, @@global.binlog_checksum, @@global.rpl_semi_sync_master_enabled, @@global.max_allowed_packet",
+    )?;
     let text = |column| answer.text_at(0, column).unwrap_or_default();
     if text(0) != "1" {
         let why = "it writes no binlog: set log_bin in its configuration and restart it".to_owned();
         return Err(Error::Unsuitable { peer: connection.peer().to_string(), why });
     }
-    Ok(SourceFacts { has_checksums: text(1) == "CRC32", has_semi_sync: text(2) == "1" })
+    Ok(SourceFacts {
+        has_checksums: text(1) == "CRC32",
+        has_semi_sync: text(2) == "1",
+        packet_bytes: text(3).parse().unwrap_or(0),
+    })
 }
 
 /// The source's position now.

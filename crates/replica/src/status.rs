@@ -181,6 +181,8 @@ struct State {
     /// What the source's clock showed, and when. From then on our own time that no one sets counts: whoever sets our clock
     /// does not change the lag.
     source_clock: Option<(Instant, f64)>,
+    /// The source's `max_allowed_packet`, for messages.
+    source_packet_bytes: Option<u64>,
     samples: Vec<Sample>,
     /// Tables of which it was said that they have no key.
     keyless_tables: HashSet<String>,
@@ -251,6 +253,16 @@ impl Status {
     /// Notes what the source's clock shows now, in seconds since 1970.
     pub(crate) fn source_clock(&self, seconds: f64) {
         self.lock().source_clock = Some((Instant::now(), seconds));
+    }
+
+    /// Notes the source's `max_allowed_packet`.
+    pub(crate) fn source_packet(&self, bytes: u64) {
+        self.lock().source_packet_bytes = Some(bytes);
+    }
+
+    /// The source's `max_allowed_packet` in bytes, if it was asked.
+    pub(crate) fn source_packet_bytes(&self) -> Option<u64> {
+        self.lock().source_packet_bytes
     }
 
     pub(crate) fn archive(&self, archive: Archive) {

@@ -12,6 +12,7 @@ use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::{TableFold, Verdict};
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
 use crate::multiset::RowMultiset;
+use crate::outdated::Outdated;
 use crate::plan::TablePlan;
 use crate::sequence;
 use crate::statement::{self, StatementClass};
@@ -19,6 +20,13 @@ use crate::{Error, Result};
 
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
 pub const OWN_SCHEMA: &str = "spate";
+
+/// Plans that are kept: a source gives a table another id whenever it opens it anew, so their number has no other bound. What is
+/// dropped is made again from the next table map.
+const PLANS_MAX: usize = 16 << 10;
+
+/// Columns in the plans that are kept: some hundred bytes each.
+const PLANNED_COLUMNS_MAX: usize = 128 << 10;
 
 /// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
 /// on their tables stay in order: cuts cost all tables some of their folding.
@@ -78,6 +86,8 @@ struct OpenTransaction {
     /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
     first_item: Option<usize>,
     alone: Option<Alone>,
+    /// The definitions that its statements put out of date.
+    outdated: Outdated,
     /// It is only one half of a statement's life: nothing of it is executed.
     is_silent: bool,
     /// Its last event was taken.
@@ -102,6 +112,8 @@ pub enum Answer {
 pub struct BatchBuilder {
     definitions: HashMap<TableName, Arc<TableDefinition>>,
     plans: HashMap<u64, Option<Arc<TablePlan>>>,
+    /// Columns in `plans`.
+    planned_columns: usize,
     batch: Batch,
     /// Bytes of memory that `batch` holds.
     batch_memory_bytes: usize,
@@ -142,7 +154,35 @@ impl BatchBuilder {
     /// Forgets all definitions, since DDL may have changed them.
     pub fn forget_definitions(&mut self) {
         self.definitions.clear();
+        self.forget_plans();
+    }
+
+    /// Forgets the definitions that are out of date.
+    pub fn forget(&mut self, outdated: &Outdated) {
+        match outdated {
+            Outdated::Nothing => {}
+            Outdated::All => self.forget_definitions(),
+            some => {
+                self.definitions.retain(|_, definition| !some.includes(definition));
+                self.plans.retain(|_, plan| plan.as_ref().is_none_or(|plan| !some.includes(&plan.definition)));
+                self.planned_columns = self.plans.values().flatten().map(|plan| plan.map.columns.len()).sum();
+            }
+        }
+    }
+
+    /// The definitions that the transaction whose events were last taken puts out of date.
+    pub fn outdated(&self) -> &Outdated {
+        &self.transaction.outdated
+    }
+
+    fn forget_plans(&mut self) {
         self.plans.clear();
+        self.planned_columns = 0;
+    }
+
+    fn plan(&mut self, table_id: u64, plan: TablePlan) {
+        self.planned_columns += plan.map.columns.len();
+        self.plans.insert(table_id, Some(Arc::new(plan)));
     }
 
     /// Takes the next event: its header, and its body without checksum.
@@ -294,6 +334,10 @@ impl BatchBuilder {
 
     fn begin_transaction(&mut self, gtid: Option<GtidEvent>, xid: Option<Xid>) {
         self.transaction = OpenTransaction { gtid, xid, ..OpenTransaction::default() };
+        // Not in its midst: a statement's table maps all come before its rows.
+        if self.plans.len() > PLANS_MAX || self.planned_columns > PLANNED_COLUMNS_MAX {
+            self.forget_plans();
+        }
         if self.transaction.is_usual() {
             return;
         }
@@ -323,12 +367,12 @@ impl BatchBuilder {
         }
         let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
         if self.transaction.alone == Some(Alone::CreateSelect) {
-            self.plans.insert(table_id, Some(Arc::new(TablePlan::just_created(map, name))));
+            self.plan(table_id, TablePlan::just_created(map, name));
             return Ok(Answer::Taken);
         }
         let Some(definition) = self.definitions.get(&name) else { return Ok(Answer::NeedsDefinition(name)) };
-        let plan = Arc::new(TablePlan::new(map, Arc::clone(definition))?);
-        self.plans.insert(table_id, Some(plan));
+        let plan = TablePlan::new(map, Arc::clone(definition))?;
+        self.plan(table_id, plan);
         Ok(Answer::Taken)
     }
 
@@ -473,6 +517,10 @@ impl BatchBuilder {
     fn statement(&mut self, header: &EventHeader, statement: Statement) {
         let uses_temporary_table = header.flags & FLAG_THREAD_SPECIFIC != 0;
         self.cut();
+        if statement.class == StatementClass::Definition {
+            let outdated = std::mem::take(&mut self.transaction.outdated);
+            self.transaction.outdated = outdated.and(Outdated::by(&statement));
+        }
         match statement.class {
             StatementClass::Definition if self.transaction.is_group() => {
                 self.transaction.alone.get_or_insert(Alone::CreateSelect);

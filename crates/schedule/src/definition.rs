@@ -15,6 +15,20 @@ pub struct TableName {
     pub table: String,
 }
 
+impl TableName {
+    /// True if a statement that says this name may mean `other`: some servers do not tell upper from lower case.
+    pub fn may_be(&self, other: &TableName) -> bool {
+        may_be(&self.table, &other.table) && may_be(&self.schema, &other.schema)
+    }
+}
+
+fn may_be(one: &str, other: &str) -> bool {
+    match one.is_ascii() && other.is_ascii() {
+        true => one.eq_ignore_ascii_case(other),
+        false => one.to_lowercase() == other.to_lowercase(),
+    }
+}
+
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.table)

@@ -16,6 +16,9 @@ use crate::plan::TablePlan;
 /// Tables in one chunk: the server opens and locks them all at once.
 const TABLES_PER_CHUNK_MAX: usize = 64;
 
+/// Room that is kept for the next chunk; a single large row must not keep its memory.
+const ROOM_KEPT_MAX: usize = 1 << 20;
+
 /// What the source checked need not, and after folding must not, be checked again.
 const FOLDED_FLAGS: u16 = FLAG_NO_FOREIGN_KEY_CHECKS | FLAG_NO_CHECK_CONSTRAINT_CHECKS | FLAG_COMPLETE_ROWS;
 
@@ -54,7 +57,8 @@ where
     S: FnMut(&[u8]) -> std::result::Result<(), E>,
     E: From<crate::Error>,
 {
-    /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by at most one row.
+    /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by table maps and headers, unless it
+    /// holds a single row.
     pub fn new(chunk_bytes_max: usize, server_id: u32, sink: S) -> ChunkWriter<S> {
         ChunkWriter {
             sink,
@@ -110,7 +114,12 @@ where
         let mut table_id = None;
         let mut open: Option<OpenEvent> = None;
         for change in changes.iter() {
-            if self.is_full() {
+            let (kind, shape, first, second) = match change {
+                NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
+                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
+                NetChange::Insert { image, shape } => (RowsKind::Insert, shape, image, None),
+            };
+            if self.is_full_before(first.len() + second.map_or(0, <[u8]>::len)) {
                 self.close(open.take());
                 self.flush()?;
                 table_id = None;
@@ -118,11 +127,6 @@ where
             let table_id = match table_id {
                 Some(id) => id,
                 None => *table_id.insert(self.map(&fold.plan)?),
-            };
-            let (kind, shape, first, second) = match change {
-                NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
-                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
-                NetChange::Insert { image, shape } => (RowsKind::Insert, shape, image, None),
             };
             if open.as_ref().is_none_or(|open| open.kind != kind || open.shape != shape) {
                 self.close(open.take());
@@ -164,7 +168,7 @@ where
         let mut open = None;
         for (image, copies) in images {
             for _ in 0..copies {
-                if self.is_full() {
+                if self.is_full_before(image.len()) {
                     self.close(open.take());
                     self.flush()?;
                     *table_id = None;
@@ -198,14 +202,17 @@ where
             let table_id = self.map(plan)?;
             let event = self.open(ordered.kind, table_id, flags, &columns, &columns_after);
             let mut is_first = true;
-            while !rest.is_empty() && (is_first || !self.is_full()) {
-                is_first = false;
+            while !rest.is_empty() {
                 let mut length = 0;
                 for walk in &walks {
                     length += walk.measure(&rest[length..], &mut []).map_err(|error| E::from(error.into()))?;
                 }
                 // Rows that cannot be told apart go together, as the source had them.
                 let length = if walks.is_empty() { rest.len() } else { length };
+                if !is_first && self.is_full_before(length) {
+                    break;
+                }
+                is_first = false;
                 let (row, tail) = rest.split_at(length);
                 self.rows.extend_from_slice(row);
                 self.changes += 1;
@@ -217,8 +224,10 @@ where
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
-        self.maps.len() + self.rows.len() >= self.chunk_bytes_max || self.tables >= TABLES_PER_CHUNK_MAX
+    /// True if the chunk must end before a row of `length` bytes: a row that is too large stands alone.
+    fn is_full_before(&self, length: usize) -> bool {
+        let bytes = self.maps.len() + self.rows.len();
+        bytes > 0 && bytes + length > self.chunk_bytes_max || self.tables >= TABLES_PER_CHUNK_MAX
     }
 
     fn map(&mut self, plan: &TablePlan) -> std::result::Result<u64, E> {
@@ -251,11 +260,14 @@ where
     fn flush(&mut self) -> std::result::Result<(), E> {
         if !self.rows.is_empty() {
             mark_statement_end(&mut self.rows, self.last_event);
-            self.maps.extend_from_slice(&self.rows);
-            (self.sink)(&self.maps)?;
+            // In place: a single row may be large enough that a copy matters.
+            self.rows.reserve_exact(self.maps.len());
+            self.rows.splice(..0, self.maps.drain(..));
+            (self.sink)(&self.rows)?;
         }
         self.maps.clear();
         self.rows.clear();
+        self.rows.shrink_to(ROOM_KEPT_MAX.max(self.chunk_bytes_max));
         self.tables = 0;
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
+//! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
 //! - [`emit`]: net changes as chunks of events for replay;
 //! - [`row_change`]: single row changes, for repairs.
@@ -19,6 +20,7 @@ mod error;
 pub mod fold;
 pub mod item;
 pub mod multiset;
+pub mod outdated;
 pub mod plan;
 pub mod row_change;
 pub mod sequence;

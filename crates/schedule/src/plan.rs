@@ -157,7 +157,11 @@ impl FoldPlan {
     pub(crate) fn locator(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
         output.clear();
         output.resize(self.locator_null_bytes, 0);
-        for &slot in &self.locator_slots {
+        for (number, &slot) in self.locator_slots.iter().enumerate() {
+            // The replica's key has no NULL, but the source's column may.
+            if spans[slot].is_null {
+                output[number / 8] |= 1 << (number % 8);
+            }
             output.extend_from_slice(spans[slot].field(image));
         }
     }

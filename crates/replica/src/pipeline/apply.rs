@@ -106,6 +106,11 @@ impl<'a> Applier<'a> {
                     self.has_intent = true;
                     stopping_point("after-intent");
                 }
+                Command::Settle(answer) => {
+                    self.receive_all()?;
+                    // The preparing stage may be gone already; this session then ends without a commit.
+                    let _is_gone = answer.send(());
+                }
                 Command::ExecuteApart(execution) => {
                     self.receive_all()?;
                     let connection = self.sessions.journal()?;

@@ -250,6 +250,10 @@ impl Gatherer<'_> {
             match answer.map_err(|error| Error::Transaction { place: at(), error })? {
                 Answer::Taken => return Ok(()),
                 Answer::NeedsDefinition(name) => {
+                    if let Some(definition) = self.catalog.at_hand(&name) {
+                        self.builder.learn(definition);
+                        continue;
+                    }
                     self.wait_for_definitions()?;
                     let definition = self.catalog.definition(&name)?;
                     let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
@@ -259,7 +263,8 @@ impl Gatherer<'_> {
         }
     }
 
-    /// After DDL, the replica's definitions are those that the next events need only once the DDL is applied.
+    /// After DDL, the replica's definitions are those that the next events need only once the DDL is applied. (What was read
+    /// before it, and is not forgotten, the DDL does not change.)
     fn wait_for_definitions(&mut self) -> Result<()> {
         let Some(seqno) = self.open.stale_until else { return Ok(()) };
         while !self.progress.wait_applied(seqno, STOP_CHECK) {
@@ -330,8 +335,8 @@ impl Gatherer<'_> {
         }
         if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
             self.open.stale_until = Some(self.open.checkpoint.seqno);
-            self.builder.forget_definitions();
-            self.catalog.forget();
+            let outdated = self.catalog.forget(self.builder.outdated());
+            self.builder.forget(&outdated);
         }
         Ok(reached.then_some(GatherEnd::Reached))
     }

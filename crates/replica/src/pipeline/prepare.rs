@@ -10,7 +10,10 @@ use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
 
 use super::{Part, PartEnd};
-use crate::dialect::{Collations, append_binlog, load_sql, statement_sql};
+use crate::dialect::{
+    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, Collations, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
+    binlog_sql_bytes, first_half, load_sql, statement_sql,
+};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
 use crate::privileges;
@@ -29,6 +32,12 @@ const JOINED_SQL_BYTES_MAX: usize = 64 << 10;
 /// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
 const PACKET_SHARE: (usize, usize) = (5, 8);
 
+/// Left free in a packet, for its own bytes and the server's.
+const PACKET_MARGIN_BYTES: usize = 64;
+
+/// While a statement of this size is on its way, nothing else is prepared: a large row is held but once as a statement.
+const LARGE_SQL_BYTES: usize = 2 << 20;
+
 /// What the applier is to do next.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -40,6 +49,8 @@ pub(crate) enum Command {
     Load(Execution, LoadFile),
     /// Note what cannot be rolled back, before it is executed.
     Intend(Box<Intent>),
+    /// Answer once all before has succeeded, and is no longer held.
+    Settle(Sender<()>),
     /// Execute this outside of the open transaction.
     ExecuteApart(Execution),
     /// Execute what follows in a session of its own, which begins with these statements.
@@ -271,16 +282,10 @@ impl Preparer<'_> {
         };
         let writer =
             ChunkWriter::new(chunk_bytes_max, part.server_id, |events: &[u8]| -> std::result::Result<(), EmitError> {
-                append_binlog(&mut pending.sql, events);
-                pending.sql.push(b';');
-                pending.statements += 1;
                 let what = changes.as_mut().and_then(Iterator::next);
                 let change =
                     what.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) });
-                if change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {
-                    self.flush(pending, change).map_err(EmitError::Stage)?;
-                }
-                Ok(())
+                self.chunk(events, change, pending).map_err(EmitError::Stage)
             });
         let written = (|| {
             let mut writer = writer;
@@ -293,6 +298,63 @@ impl Preparer<'_> {
             Err(EmitError::Schedule(error)) => return Err(Error::Transaction { place: part.place.clone(), error }),
         }
         Ok(())
+    }
+
+    fn chunk(&self, events: &[u8], change: Option<Change>, pending: &mut Pending) -> Result<()> {
+        let sql_bytes = binlog_sql_bytes(events.len());
+        if !self.fits(sql_bytes) {
+            self.flush(pending, None)?;
+            return self.halves(events, change);
+        }
+        if !self.fits(pending.sql.len() + sql_bytes) {
+            self.flush(pending, None)?;
+        }
+        append_binlog(&mut pending.sql, events);
+        pending.sql.push(b';');
+        pending.statements += 1;
+        match change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {
+            true => self.flush(pending, change),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends events that are too large for one packet in two.
+    fn halves(&self, events: &[u8], change: Option<Change>) -> Result<()> {
+        let (first, second) = events.split_at(first_half(events.len()));
+        let sql_bytes = binlog_half_sql_bytes(first.len().max(second.len()));
+        if !self.fits(sql_bytes) {
+            return Err(self.too_large(binlog_sql_bytes(events.len()), change));
+        }
+        for (half, events) in [first, second].into_iter().enumerate() {
+            let execution = Execution { sql: binlog_half_sql(half, events), statements: 1, ..Execution::default() };
+            self.send(Command::Execute(execution))?;
+            self.settle()?;
+        }
+        let (sql, statements) = (BINLOG_OF_HALVES.to_vec(), BINLOG_OF_HALVES_STATEMENTS);
+        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
+    }
+
+    fn fits(&self, sql_bytes: usize) -> bool {
+        sql_bytes + PACKET_MARGIN_BYTES <= self.max_allowed_packet
+    }
+
+    /// Without a change, the batch will be taken apart to find out which one it is.
+    fn too_large(&self, sql_bytes: usize, change: Option<Change>) -> Error {
+        let replica_bytes = self.max_allowed_packet;
+        match change {
+            None => Error::PacketTooLarge { bytes: sql_bytes, max_allowed_packet: replica_bytes },
+            Some(Change { place, what, .. }) => {
+                let source_bytes = self.status.source_packet_bytes();
+                Error::ChangeTooLarge { place, change: what, bytes: sql_bytes, replica_bytes, source_bytes }
+            }
+        }
+    }
+
+    /// Waits until the applier has no statement left.
+    fn settle(&self) -> Result<()> {
+        let (answer, answered) = bounded(1);
+        self.send(Command::Settle(answer))?;
+        answered.recv().map_err(|_| Error::StageEnded)
     }
 
     /// Deletes what is to be deleted from tables without a key, where one pass costs less than the server's search.
@@ -343,6 +405,9 @@ impl Preparer<'_> {
         let is_careful = part.batch.alone.is_some();
         let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
         let [before, sql, after] = statement_sql(statement, &self.collations);
+        if let Some(large) = [&before, &sql].into_iter().find(|sql| !self.fits(sql.len())) {
+            return Err(self.too_large(large.len(), change));
+        }
         let expected = expected(statement);
         if let Expected::Failure(code) = expected
             && wire::ServerError::is_transient_code(code)
@@ -375,11 +440,13 @@ impl Preparer<'_> {
         if sql.last() == Some(&b';') {
             sql.pop();
         }
-        if sql.len() >= self.max_allowed_packet {
-            return Err(Error::PacketTooLarge { bytes: sql.len(), max_allowed_packet: self.max_allowed_packet });
+        if !self.fits(sql.len()) {
+            return Err(self.too_large(sql.len(), change));
         }
+        let is_large = sql.len() > LARGE_SQL_BYTES;
         let statements = std::mem::take(&mut pending.statements);
-        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
+        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))?;
+        if is_large { self.settle() } else { Ok(()) }
     }
 
     fn send(&self, command: Command) -> Result<()> {

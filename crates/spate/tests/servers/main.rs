@@ -17,7 +17,10 @@ mod differing_replica;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;
+mod large;
+mod large_rows;
 mod logging;
+mod many_tables;
 mod networks;
 mod partial_images;
 mod privileges;
@@ -25,6 +28,7 @@ mod refusals;
 mod retention;
 mod rings;
 mod skipping;
+mod shapes;
 mod start_and_end;
 mod statements;
 #[cfg(feature = "failpoints")]

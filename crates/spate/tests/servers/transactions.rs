@@ -1,9 +1,7 @@
 //! Row changes of unusual kinds and sizes.
 
-use std::fs;
-
 use crate::support::writer::{TABLES, Writers};
-use crate::support::{PATIENCE, Site, wait_until};
+use crate::support::{PATIENCE, Site, memory, wait_until};
 
 #[test]
 fn compressed_events() {
@@ -111,19 +109,13 @@ fn a_transaction_larger_than_memory_is_one() {
     while running.is_running() {
         assert!(std::time::Instant::now() < deadline, "{}", running.said());
         counts.extend(site.replica.try_sql("SELECT COUNT(*) FROM d.t"));
-        memory_kib = memory_kib.max(peak_memory_kib(running.id()).unwrap_or(0));
+        memory_kib = memory_kib.max(memory::peak_kib(running.id()).unwrap_or(0));
     }
     let ended = running.wait();
     assert!(ended.status.success(), "{}", ended.output);
     assert!(counts.iter().all(|count| count == "0" || count == "10000"), "a part of it was seen: {counts:?}");
     assert!(memory_kib > 0 && memory_kib <= MEMORY_MAX_KIB, "{memory_kib} KiB");
     site.assert_identical();
-}
-
-fn peak_memory_kib(id: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[test]
