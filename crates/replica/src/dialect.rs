@@ -11,9 +11,9 @@ use crate::wire::{Connection, quote};
 
 /// What every applier session sets: what replay needs, and nothing more.
 ///
-/// READ COMMITTED: no gap locks, so that readers and other sessions are disturbed as little as possible. The rest undoes
-/// what the server's global settings could do to a replayed change.
-pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+/// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
+/// writes, so its gap locks are in nobody's way. The rest undoes what the server's global settings could do to a replayed change.
+pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
     SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
     sql_safe_updates=0, sql_big_selects=1, sql_select_limit=DEFAULT, max_statement_time=0, \

@@ -36,12 +36,12 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (
      fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'of the objects named, before') ENGINE=InnoDB \
      COMMENT='what cannot be rolled back and may or may not have been executed'";
 
-/// A row for each prepared XA transaction that changes nothing else: one without any change the server would forget.
+/// A row for each prepared XA transaction: one without any change the server would forget.
 pub(crate) const CREATE_PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.prepared (\
      xid VARCHAR(600) CHARACTER SET ascii NOT NULL PRIMARY KEY) ENGINE=InnoDB \
-     COMMENT='prepared XA transactions without changes'";
+     COMMENT='XA transactions that are prepared'";
 
-/// The change of an XA transaction without changes.
+/// The change that every XA transaction has.
 pub(crate) fn prepare_sql(xid: &Xid) -> String {
     format!("INSERT INTO spate.prepared VALUES ({})", quote::text(&xid.to_string()))
 }

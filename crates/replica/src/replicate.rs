@@ -88,14 +88,8 @@ pub enum InterruptedStatement {
 /// # Errors
 /// A definite error, which says what to do.
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let Prepared { mut connection, checkpoint, mend_until } = prepare_patiently(options, status, stop)?;
-    warn_if_writable(&mut connection, status)?;
-    status.skipped_before(records::latest_skips(&mut connection)?);
     let until = resolve_until(options, status, stop)?;
-    let checkpoint = match checkpoint {
-        Some(checkpoint) => begin_again(checkpoint, options, status),
-        None => begin_first(&mut connection, options, status, stop)?,
-    };
+    let (connection, checkpoint, mend_until) = begin_patiently(options, status, stop)?;
     status.applied(&checkpoint, None);
     say_what_is_behind(&options.exclusions, &checkpoint, status);
     let writer_options = WriterOptions {
@@ -236,10 +230,15 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 }
 
 /// A replica that is not there yet is waited for, at the start as later.
-fn prepare_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Prepared> {
+/// The connection that applies, where it begins, and what has to be mended first; a replica that is not there is waited for.
+fn begin_patiently(
+    options: &ReplicateOptions,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<(Connection, Checkpoint, Option<u64>)> {
     let mut backoff = Backoff::default();
     loop {
-        match prepare(options, options.interrupted, status) {
+        match begin(options, status, stop) {
             Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
                 status.applier(format!("waiting: {error}"));
                 status.error("applier", format!("{error}; trying again until it works"));
@@ -249,6 +248,21 @@ fn prepare_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicB
             other => return other,
         }
     }
+}
+
+fn begin(
+    options: &ReplicateOptions,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<(Connection, Checkpoint, Option<u64>)> {
+    let Prepared { mut connection, checkpoint, mend_until } = prepare(options, options.interrupted, status)?;
+    warn_if_writable(&mut connection, status)?;
+    status.skipped_before(records::latest_skips(&mut connection)?);
+    let checkpoint = match checkpoint {
+        Some(checkpoint) => begin_again(checkpoint, options, status),
+        None => begin_first(&mut connection, options, status, stop)?,
+    };
+    Ok((connection, checkpoint, mend_until))
 }
 
 fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {

@@ -217,8 +217,8 @@ impl Preparer<'_> {
                     statements.insert(0, origin_sql(part));
                 }
                 self.send(Command::OpenBranch(statements))?;
-                let is_empty = part.end.is_some() && part.batch.items.is_empty();
-                if is_empty { self.plain(journal::prepare_sql(xid).as_bytes(), pending) } else { Ok(()) }
+                // Its statements may change nothing; and the server forgets a prepared transaction without changes.
+                self.plain(journal::prepare_sql(xid).as_bytes(), pending)
             }
             _ => Ok(()),
         }

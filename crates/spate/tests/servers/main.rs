@@ -27,8 +27,8 @@ mod privileges;
 mod refusals;
 mod retention;
 mod rings;
-mod skipping;
 mod shapes;
+mod skipping;
 mod start_and_end;
 mod statements;
 #[cfg(feature = "failpoints")]

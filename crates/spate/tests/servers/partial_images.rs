@@ -30,7 +30,7 @@ fn a_busy_source_of_partial_images() {
         writers.stop();
         site.wait_applied();
         let status = site.status();
-        assert!(!status["errors"].to_string().contains("one by one"), "{status}");
+        assert!(!status["errors"].to_string().contains("ever smaller batches"), "{status}");
         assert!(running.terminate().status.success());
         site.assert_identical();
     }
