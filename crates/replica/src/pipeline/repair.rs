@@ -312,7 +312,8 @@ fn remove_by_key(connection: &mut Connection, row: &RowChange, scratch: &str, ke
     let shown =
         row.key_columns().iter().map(|column| format!("{table}.{}", quote::identifier(column))).collect::<Vec<_>>();
     let shown = if shown.is_empty() { "'without a key'".to_owned() } else { shown.join(", ") };
-    let found = connection.query(&format!("SELECT {shown} FROM {joined}"))?;
+    // Not as of the snapshot, which is older than the scratch table.
+    let found = connection.query(&format!("SELECT {shown} FROM {joined} FOR UPDATE"))?;
     if found.rows.is_empty() {
         return Ok(String::new());
     }
