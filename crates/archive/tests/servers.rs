@@ -105,6 +105,19 @@ fn binlogs(server: &Server) -> Vec<String> {
     logs.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
 }
 
+/// The server notes in a new file, whenever it finds the time, that crash recovery needs no older one.
+fn wait_for_checkpoint(server: &Server) {
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+    const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
+    let (newest, deadline) = (binlogs(server).pop().unwrap(), std::time::Instant::now() + PATIENCE);
+    let noted =
+        |events: &str| events.lines().any(|event| event.contains("Binlog_checkpoint") && event.ends_with(&newest));
+    while !noted(&server.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'"))) {
+        assert!(std::time::Instant::now() < deadline, "no checkpoint in {newest}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 #[test]
 fn a_servers_binlog_is_read_where_it_lies_and_copied_byte_for_byte() {
     for options in [
@@ -114,7 +127,9 @@ fn a_servers_binlog_is_read_where_it_lies_and_copied_byte_for_byte() {
     ] {
         let server = Server::start(1, options);
         server.sql(WORK);
-        server.sql("FLUSH BINARY LOGS; INSERT INTO work.t (text) VALUES ('in the second file')");
+        server.sql("FLUSH BINARY LOGS");
+        wait_for_checkpoint(&server);
+        server.sql("INSERT INTO work.t (text) VALUES ('in the second file')");
         let archive = open(&server.binlog_dir());
         let seen = read(&archive);
         let state = server.sql("SELECT @@gtid_binlog_pos");
