@@ -321,7 +321,10 @@ fn remove_by_key(connection: &mut Connection, row: &RowChange, scratch: &str, ke
         let column = |(column, name): (usize, &&str)| {
             format!("{name}={}", found.text_at(at, column).unwrap_or_else(|| "NULL".to_owned()))
         };
-        row.key_columns().iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+        match row.key_columns().as_slice() {
+            [] => "no key".to_owned(),
+            columns => columns.iter().enumerate().map(column).collect::<Vec<_>>().join(", "),
+        }
     };
     connection.execute(b"SET SESSION foreign_key_checks=0")?;
     let deleted = connection.execute(format!("DELETE {table} FROM {joined}").as_bytes());
