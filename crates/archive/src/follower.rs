@@ -188,6 +188,10 @@ impl Follower {
             self.is_relay_log = true;
             self.source_file = Arc::from("");
         }
+        if !is_own && !self.is_relay_log && self.format.is_some() && self.tracker.in_transaction() {
+            let why = "a format description in the midst of a transaction".to_owned();
+            return Err(spate_binlog::Error::Malformed { what: "binlog file", why });
+        }
         if !is_own && format.created_seconds != 0 {
             // The source was started anew: what it had not finished it never will.
             self.abandon_transaction();

@@ -315,6 +315,10 @@ impl ArchiveReader {
             return Ok(false);
         }
         let Some(next) = self.archive.file_after(file) else { return Ok(false) };
+        if self.follower.tracker.in_transaction() && !self.is_abandoned && !self.follower.is_relay_log() {
+            let why = "a transaction has no end, and another file follows";
+            return Err(Error::malformed(blocks.path(), blocks.offset(), "binlog file", why));
+        }
         self.follower.enter_file(&next.source_name);
         if next.start.seqno != self.follower.seqno {
             let (wanted, first) = (self.follower.seqno + 1, next.first_seqno());

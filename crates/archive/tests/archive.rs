@@ -195,3 +195,30 @@ fn a_transaction_is_seen_when_it_is_whole_and_flushed() {
     drop(writer);
     assert_eq!(reader.wait(Duration::from_secs(60)), Waited::Closed);
 }
+
+/// No crash leaves it, but somebody's hand may: an earlier file whose last transaction has no end, every event of it sound.
+#[test]
+fn a_transaction_without_an_end_is_damage_if_more_follows() {
+    let files = two_files();
+    let mut longer = files[0].clone();
+    let (events, end) = (longer.events.len(), longer.bytes.len());
+    longer.transaction("0-1-9", 100);
+    let cut = longer.events[events + 3];
+    let torn = longer.bytes[..cut].to_vec();
+    // A format description that says "the source was started anew" drops a transaction only at a file's beginning.
+    longer.bytes.truncate(cut);
+    longer.format(1);
+    longer.transaction("0-1-10", 100);
+    for bytes in [torn, longer.bytes] {
+        let (fs, writer) = archive_of(&files);
+        drop(writer);
+        fs.overwrite(&Path::new(DIR).join("bin.000001"), bytes);
+        let writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+        match transactions(writer.archive(), &Seek::Earliest) {
+            Err(Error::Corrupt { path, offset, .. }) => {
+                assert!(path.ends_with("bin.000001") && offset > end as u64, "{} {offset}", path.display());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

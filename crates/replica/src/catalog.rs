@@ -15,8 +15,9 @@ const PAGE_TABLES_MAX: usize = 256;
 /// A page of tables that are this wide together is not followed by a larger one: wide tables make large answers.
 const PAGE_COLUMNS_MAX: usize = 8 << 10;
 
-/// Definitions that were read ahead and that nobody has asked for yet. With more at hand, no more are read ahead.
-const AHEAD_MAX: usize = 4 << 10;
+/// Columns of tables that were read ahead and that nobody has asked for yet, at some hundred bytes each. With more at hand, no
+/// more is read ahead.
+const AHEAD_COLUMNS_MAX: usize = 128 << 10;
 
 /// Reads definitions over a connection of its own, so that the applier's is never in the way.
 ///
@@ -128,9 +129,11 @@ impl Catalog {
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
         let page = self.page(name)?;
-        let mut definitions = self.read(&name.schema, &page)?;
+        let (mut definitions, mut sequences) = self.read(&name.schema, &page)?;
         if page.len() > 1 && !definitions.contains_key(&name.table) {
-            definitions.extend(self.read(&name.schema, std::slice::from_ref(&name.table))?);
+            let (one, sequence) = self.read(&name.schema, std::slice::from_ref(&name.table))?;
+            definitions.extend(one);
+            sequences.extend(sequence);
         }
         let Some(mut definition) = definitions.remove(&name.table) else { return Ok(None) };
         let others = definitions.into_values().filter(|definition| !definition.row_key.is_empty());
@@ -138,14 +141,17 @@ impl Catalog {
         if definition.row_key.is_empty() {
             definition.lookup = self.lookup(name)?;
         }
+        if sequences.contains(&name.table) {
+            definition.sequence = Some(self.sequence_bounds(name)?);
+        }
         Ok(Some(definition))
     }
 
     /// The tables to read with `name`, itself among them.
     fn page(&mut self, name: &TableName) -> Result<Vec<String>> {
         let pages = self.schemas.entry(name.schema.clone()).or_default();
-        let room = AHEAD_MAX.saturating_sub(self.ahead.len());
-        let others = pages.page_tables.saturating_sub(1).min(room);
+        let ahead: usize = self.ahead.values().map(|definition| definition.columns.len()).sum();
+        let others = if ahead < AHEAD_COLUMNS_MAX { pages.page_tables.saturating_sub(1) } else { 0 };
         pages.page_tables = (pages.page_tables * 2).clamp(1, PAGE_TABLES_MAX);
         if others == 0 {
             return Ok(vec![name.table.clone()]);
@@ -169,8 +175,13 @@ impl Catalog {
         Ok(page)
     }
 
-    /// Reads the definitions of these tables of a schema, by name; those that the replica does not have are left out.
-    fn read(&mut self, schema: &str, tables: &[String]) -> Result<HashMap<String, TableDefinition>> {
+    /// Reads the definitions of these tables of a schema, by name; those that the replica does not have are left out. What is a
+    /// sequence is said besides.
+    fn read(
+        &mut self,
+        schema: &str,
+        tables: &[String],
+    ) -> Result<(HashMap<String, TableDefinition>, BTreeSet<String>)> {
         let names: Vec<String> = tables.iter().map(|table| quote::text(table)).collect();
         let names = match names.as_slice() {
             // The server looks only for this table then, and not through the schema.
@@ -184,7 +195,7 @@ impl Catalog {
             &format!("SELECT TABLE_NAME, ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE {place}"),
         )?;
         if kinds.answer.rows.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(Default::default());
         }
         let columns = self.grouped(
             only,
@@ -207,7 +218,7 @@ impl Catalog {
         {
             pages.page_tables = pages.page_tables.min(tables.len());
         }
-        let mut definitions = HashMap::new();
+        let (mut definitions, mut sequences) = (HashMap::new(), BTreeSet::new());
         // By their exact names: the server compares names in a WHERE without regard to case.
         for table in tables {
             let Some(&kind) = kinds.rows_of(table).first() else { continue };
@@ -216,9 +227,12 @@ impl Catalog {
             let (engine, table_type) = (text(1), text(2));
             let columns = (&columns.answer, columns.rows_of(table));
             let indexes = (&indexes.answer, indexes.rows_of(table));
+            if table_type == "SEQUENCE" {
+                sequences.insert(table.clone());
+            }
             definitions.insert(table.clone(), self.define(name, engine, &table_type, columns, indexes)?);
         }
-        Ok(definitions)
+        Ok((definitions, sequences))
     }
 
     /// An answer whose first column is a table's name; `only`: all of it is about this table, however the server writes it.
@@ -261,10 +275,6 @@ impl Catalog {
         unique_columns.dedup();
         let is_hidden = |column: &Option<usize>| column.is_none_or(|column| columns[column].is_generated);
         let has_hidden_unique_key = others().any(|index| index.columns.iter().any(is_hidden));
-        let sequence = match table_type {
-            "SEQUENCE" => Some(self.sequence_bounds(&name)?),
-            _ => None,
-        };
         Ok(TableDefinition {
             name,
             lookup: LookupDefinition::default(),
@@ -272,7 +282,7 @@ impl Catalog {
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
-            sequence,
+            sequence: None,
             engine,
             is_transactional,
             has_engine_actions,
