@@ -308,6 +308,11 @@ fn advice(code: Option<u16>) -> &'static str {
             "The row is on the replica already: somebody wrote there, or the replica began at a wrong position. \
              --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
         }
+        // The server does not say more when a replayed row does not fit.
+        Some(1105 | 1677) => {
+            "The replica's table may have columns of other types, to which the source's values cannot be converted: compare SHOW \
+             CREATE TABLE on both. (slave_type_conversions=ALL_NON_LOSSY on the replica allows wider types)"
+        }
         Some(1146) => "The table is missing on the replica",
         Some(1153) => "Raise max_allowed_packet on the replica",
         Some(1205 | 1213) => "Other sessions write to the replica",

@@ -60,3 +60,40 @@ fn a_row_to_insert_is_there() {
 fn a_table_is_missing() {
     second_transaction_fails("DROP TABLE d.u", "INSERT INTO d.u VALUES (7)", &["has no table d.u"]);
 }
+
+/// What the server's own replication allows: more columns with defaults, other indexes, wider types where it converts.
+#[test]
+fn more_columns_further_indexes_and_wider_types() {
+    let site = Site::new(&[], &["--slave-type-conversions=ALL_NON_LOSSY"]);
+    site.source.sql(
+        "SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20), n SMALLINT, u INT UNIQUE); \
+         CREATE TABLE d.k (a INT, b VARCHAR(10))",
+    );
+    site.replica.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id BIGINT PRIMARY KEY, v VARCHAR(200), n INT, u BIGINT UNIQUE, \
+         extra INT NOT NULL DEFAULT 7, seen TIMESTAMP NULL, KEY (v), KEY (n, v)); \
+         CREATE TABLE d.k (a BIGINT, b VARCHAR(100), extra VARCHAR(5) DEFAULT 'x', KEY (a))",
+    );
+    site.source.sql(
+        "USE d; INSERT INTO t SELECT seq, CONCAT('v', seq), seq % 100, seq FROM mysql.seq_1_to_500; \
+         UPDATE t SET n = -n, v = REPEAT('w', 20) WHERE id % 3 = 0; UPDATE t SET u = -u; DELETE FROM t WHERE id % 7 = 0; \
+         UPDATE t SET id = id + 1000 WHERE id % 5 = 0; INSERT INTO k SELECT seq % 10, 'k' FROM mysql.seq_1_to_200; \
+         DELETE FROM k WHERE a = 3; UPDATE k SET b = 'changed' WHERE a = 4;",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    let rows = "SELECT id, v, n, u FROM d.t ORDER BY id; SELECT a, b FROM d.k ORDER BY a, b";
+    assert_eq!(site.source.sql(rows), site.replica.sql(rows));
+    assert_eq!(site.replica.sql("SELECT DISTINCT extra FROM d.t; SELECT DISTINCT extra FROM d.k"), "7\nx");
+}
+
+#[test]
+fn a_type_that_does_not_fit_is_refused() {
+    let site = Site::plain();
+    site.source.sql("SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))");
+    site.replica.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
+    site.source.sql("INSERT INTO d.t VALUES (1, 'one')");
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[&gtid, "d.t", "cannot be converted"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "0");
+}
