@@ -1,6 +1,6 @@
 //! Batches: consecutive transactions, gathered event by event into what the replica will execute as one transaction.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
@@ -9,13 +9,14 @@ use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
 use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, compressed, table_map};
 
 use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
-use crate::fold::{TableFold, Verdict};
+use crate::fold::Verdict;
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
-use crate::multiset::RowMultiset;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
+use crate::segment::{OrderedRows, Segment};
 use crate::sequence;
 use crate::statement::{self, StatementClass};
+use crate::transaction::{OpenTransaction, TemporaryTables};
 use crate::{Error, Result};
 
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
@@ -31,29 +32,6 @@ const PLANNED_COLUMNS_MAX: usize = 128 << 10;
 /// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
 /// on their tables stay in order: cuts cost all tables some of their folding.
 const CUTS_AROUND_ORDERED_MAX: usize = 64;
-
-/// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
-#[derive(Debug, Default)]
-pub struct Segment {
-    folds: Vec<TableFold>,
-    /// From a plan's address to its place in `folds`. (A plan lives as long as the builder knows its table map.)
-    fold_of: HashMap<TableName, usize>,
-    multisets: Vec<RowMultiset>,
-    multiset_of: HashMap<TableName, usize>,
-    ordered: Vec<OrderedRows>,
-    ordered_tables: HashMap<TableName, ()>,
-}
-
-/// One rows event that is applied as the source logged it.
-#[derive(Debug)]
-pub struct OrderedRows {
-    pub(crate) plan: Arc<TablePlan>,
-    pub(crate) kind: RowsKind,
-    pub(crate) flags: u16,
-    pub(crate) columns: Vec<u8>,
-    pub(crate) columns_after: Vec<u8>,
-    pub(crate) images: Vec<u8>,
-}
 
 /// What a batch was made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,27 +53,6 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// Some row changes are of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
-}
-
-/// The transaction whose events are being taken.
-#[derive(Debug, Default)]
-struct OpenTransaction {
-    /// What it is told by its GTID event. Without one it is taken to be unusual.
-    gtid: Option<GtidEvent>,
-    xid: Option<Xid>,
-    /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
-    first_item: Option<usize>,
-    alone: Option<Alone>,
-    /// The definitions that its statements put out of date.
-    outdated: Outdated,
-    /// It is only one half of a statement's life: nothing of it is executed.
-    is_silent: bool,
-    /// Its last event was taken.
-    is_over: bool,
-    /// Statistics and memory of the batch before it.
-    before: (BatchStatistics, usize),
-    had_irrevocable_rows: bool,
-    temporary_tables_before: TemporaryTables,
 }
 
 /// What the builder says to an event.
@@ -131,9 +88,6 @@ pub struct BatchBuilder {
     /// Those at the end of the batch last taken.
     taken_temporary_tables: TemporaryTables,
 }
-
-/// Temporary tables: the session's id on the source, and the name.
-type TemporaryTables = BTreeSet<(u32, TableName)>;
 
 impl BatchBuilder {
     /// A builder that knows no table yet.
@@ -581,150 +535,6 @@ impl BatchBuilder {
     fn push(&mut self, item: Item) {
         self.batch_memory_bytes += item.memory_bytes();
         self.batch.items.push(item);
-    }
-}
-
-impl OpenTransaction {
-    /// True if it is a plain transaction of engines that can roll back: nothing but its changes matters.
-    fn is_usual(&self) -> bool {
-        const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;
-        const PHASES: u8 =
-            GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_COMMIT_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER;
-        self.gtid.is_some_and(|gtid| {
-            gtid.has(GtidEvent::TRANSACTIONAL) && !gtid.has(UNUSUAL) && gtid.extra_flags & PHASES == 0
-        })
-    }
-
-    /// True if a ROLLBACK may stand at its end, which is logged when something could not be rolled back.
-    fn may_be_undone(&self) -> bool {
-        self.is_group() && self.is_irrevocable() && !self.is_over
-    }
-
-    /// True if it may have changed something that cannot roll back.
-    fn is_irrevocable(&self) -> bool {
-        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::TRANSACTIONAL))
-    }
-
-    /// True if it is more than a single statement.
-    fn is_group(&self) -> bool {
-        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::STANDALONE))
-    }
-}
-
-impl Segment {
-    /// The net changes, table by table.
-    pub fn folds(&self) -> &[TableFold] {
-        &self.folds
-    }
-
-    /// The net changes of tables without a row key.
-    pub fn multisets(&self) -> &[RowMultiset] {
-        &self.multisets
-    }
-
-    /// True if it holds changes of a table that can neither roll back nor tell its rows apart by a key.
-    pub fn has_irrevocable_rows_without_key(&self) -> bool {
-        let definitions = self.ordered.iter().map(|ordered| &ordered.plan.definition);
-        definitions.into_iter().any(|definition| !definition.is_transactional && definition.row_key.is_empty())
-    }
-
-    /// The ordered changes.
-    pub fn ordered(&self) -> &[OrderedRows] {
-        &self.ordered
-    }
-
-    fn is_empty(&self) -> bool {
-        self.folds.is_empty() && self.multisets.is_empty() && self.ordered.is_empty()
-    }
-
-    /// The multiset of a plan's table; `None` as for [`Segment::fold_for`].
-    fn multiset_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut RowMultiset>> {
-        let name = &plan.definition.name;
-        if let Some(&index) = self.multiset_of.get(name) {
-            return Ok(self.multisets.get_mut(index).filter(|multiset| multiset.has_shape_of(plan)));
-        }
-        if self.fold_of.contains_key(name) || self.ordered_tables.contains_key(name) {
-            return Ok(None);
-        }
-        self.multiset_of.insert(name.clone(), self.multisets.len());
-        self.multisets.push(RowMultiset::new(Arc::clone(plan))?);
-        Ok(self.multisets.last_mut())
-    }
-
-    /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
-    fn fold_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut TableFold>> {
-        // Nearly always the table of the row before.
-        if self.folds.last().is_some_and(|fold| Arc::ptr_eq(&fold.plan, plan)) {
-            return Ok(self.folds.last_mut());
-        }
-        let name = &plan.definition.name;
-        if let Some(&index) = self.fold_of.get(name) {
-            let fold = &mut self.folds[index];
-            return Ok(if fold.has_shape_of(plan) { Some(fold) } else { None });
-        }
-        if self.multiset_of.contains_key(name) || self.ordered_tables.contains_key(name) {
-            return Ok(None);
-        }
-        self.fold_of.insert(name.clone(), self.folds.len());
-        self.folds.push(TableFold::new(Arc::clone(plan))?);
-        Ok(self.folds.last_mut())
-    }
-
-    /// Forgets the fold of the plan's table if it was only just begun, and nothing has been folded into it.
-    fn forget_untouched(&mut self, plan: &TablePlan) {
-        if self
-            .folds
-            .last()
-            .is_some_and(|fold| fold.plan.definition.name == plan.definition.name && fold.is_untouched())
-        {
-            self.folds.pop();
-            self.fold_of.remove(&plan.definition.name);
-        }
-    }
-
-    /// True if nothing has been folded into the plan's table.
-    fn is_fresh(&self, plan: &TablePlan) -> bool {
-        self.fold_of.get(&plan.definition.name).is_none_or(|&index| self.folds[index].is_untouched())
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let folds: usize = self.folds.iter().map(TableFold::memory_bytes).sum();
-        let multisets: usize = self.multisets.iter().map(RowMultiset::memory_bytes).sum();
-        folds + multisets + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
-    }
-}
-
-impl OrderedRows {
-    /// The table.
-    pub fn plan(&self) -> &TablePlan {
-        &self.plan
-    }
-
-    /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
-    pub fn describe(&self) -> Vec<String> {
-        let plan = &self.plan;
-        let walk = |columns: &[u8]| spate_binlog::ImagePlan::new(&plan.map, columns, &[]);
-        let (Ok(first), Ok(second)) = (walk(&self.columns), walk(&self.columns_after)) else { return vec![] };
-        let mut described = Vec::new();
-        let mut rest = self.images.as_slice();
-        while let Ok(mut length) = first.measure(rest, &mut []) {
-            let key = plan.describe_key(&self.columns, &rest[..length]);
-            if self.kind == RowsKind::Update {
-                let Ok(after) = second.measure(&rest[length..], &mut []) else { break };
-                length += after;
-            }
-            let what = match self.kind {
-                RowsKind::Insert => "insert into",
-                RowsKind::Update => "update of",
-                RowsKind::Delete => "delete from",
-            };
-            described.push(format!("{what} {}, the row with {key}", plan.definition.name));
-            rest = &rest[length..];
-            if rest.is_empty() || length == 0 {
-                break;
-            }
-        }
-        described
     }
 }
 

@@ -7,11 +7,11 @@ use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FL
 use spate_binlog::{ImagePlan, RowsKind};
 
 use crate::Result;
-use crate::batch::{OrderedRows, Segment};
 use crate::definition::{FoldPolicy, OrderedReason};
 use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
+use crate::segment::{OrderedRows, Segment};
 
 /// Tables in one chunk: the server opens and locks them all at once.
 const TABLES_PER_CHUNK_MAX: usize = 64;

@@ -9,8 +9,8 @@ use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
 use spate_binlog::{QueryEvent, Xid};
 
 use crate::Result;
-use crate::batch::Segment;
 use crate::definition::TableName;
+use crate::segment::Segment;
 use crate::sequence::SequenceSetting;
 use crate::statement::{self, StatementClass};
 

@@ -2,6 +2,7 @@
 //!
 //! The tour, in the order data meets it:
 //! - [`batch`]: events go in, batches come out: row changes folded per table, everything else in the source's order;
+//! - [`segment`]: row changes between two statements; `transaction`: the one that is being taken;
 //! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
 //! - [`plan`]: what folding needs to know of a table's images, worked out once;
 //! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
@@ -23,8 +24,10 @@ pub mod multiset;
 pub mod outdated;
 pub mod plan;
 pub mod row_change;
+pub mod segment;
 pub mod sequence;
 pub mod statement;
+mod transaction;
 mod words;
 
 pub use batch::{Answer, Batch, BatchBuilder};

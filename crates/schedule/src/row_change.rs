@@ -7,9 +7,9 @@ use spate_binlog::rows::{FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CH
 use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, RowsKind, Span};
 
-use crate::batch::OrderedRows;
 use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::plan::TablePlan;
+use crate::segment::OrderedRows;
 use crate::{Error, Result};
 
 /// What the source checked; and a repair must touch no other table.

@@ -2,10 +2,10 @@
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_binlog::ChecksumAlgorithm;
-use spate_schedule::batch::{OrderedRows, Segment};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
 

@@ -1,0 +1,61 @@
+//! The transaction that a batch's builder is in the midst of: what its GTID event says of it, and what it turned out to be.
+
+use std::collections::BTreeSet;
+
+use spate_binlog::{GtidEvent, Xid};
+
+use crate::batch::BatchStatistics;
+use crate::definition::TableName;
+use crate::item::Alone;
+use crate::outdated::Outdated;
+
+/// Temporary tables: the session's id on the source, and the name.
+pub(crate) type TemporaryTables = BTreeSet<(u32, TableName)>;
+
+/// The transaction whose events are being taken.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTransaction {
+    /// What it is told by its GTID event. Without one it is taken to be unusual.
+    pub(crate) gtid: Option<GtidEvent>,
+    pub(crate) xid: Option<Xid>,
+    /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
+    pub(crate) first_item: Option<usize>,
+    pub(crate) alone: Option<Alone>,
+    /// The definitions that its statements put out of date.
+    pub(crate) outdated: Outdated,
+    /// It is only one half of a statement's life: nothing of it is executed.
+    pub(crate) is_silent: bool,
+    /// Its last event was taken.
+    pub(crate) is_over: bool,
+    /// Statistics and memory of the batch before it.
+    pub(crate) before: (BatchStatistics, usize),
+    pub(crate) had_irrevocable_rows: bool,
+    pub(crate) temporary_tables_before: TemporaryTables,
+}
+
+impl OpenTransaction {
+    /// True if it is a plain transaction of engines that can roll back: nothing but its changes matters.
+    pub(crate) fn is_usual(&self) -> bool {
+        const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;
+        const PHASES: u8 =
+            GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_COMMIT_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER;
+        self.gtid.is_some_and(|gtid| {
+            gtid.has(GtidEvent::TRANSACTIONAL) && !gtid.has(UNUSUAL) && gtid.extra_flags & PHASES == 0
+        })
+    }
+
+    /// True if a ROLLBACK may stand at its end, which is logged when something could not be rolled back.
+    pub(crate) fn may_be_undone(&self) -> bool {
+        self.is_group() && self.is_irrevocable() && !self.is_over
+    }
+
+    /// True if it may have changed something that cannot roll back.
+    pub(crate) fn is_irrevocable(&self) -> bool {
+        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::TRANSACTIONAL))
+    }
+
+    /// True if it is more than a single statement.
+    pub(crate) fn is_group(&self) -> bool {
+        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::STANDALONE))
+    }
+}
