@@ -79,7 +79,7 @@ pub enum Error {
         /// Why the one after it cannot.
         error: Box<Error>,
     },
-    /// A transaction that was gathered with others turned out to have been rolled back on the source: it is to be left out.
+    /// A transaction that was gathered with others turned out to have been rolled back on the source: it is to be kept apart from them.
     #[error("the transaction with the ordinal {seqno} was rolled back on the source")]
     Undone {
         /// Its ordinal in the archive.

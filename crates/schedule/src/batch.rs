@@ -281,6 +281,22 @@ impl BatchBuilder {
         self.temporary_tables.clone_from(&self.taken_temporary_tables);
     }
 
+    /// The transaction that was just begun is known to end with ROLLBACK: it is a batch of its own, and is rolled back on the
+    /// replica too, which leaves what cannot be rolled back there either, such as the values that it took from sequences.
+    pub fn expect_undo(&mut self) {
+        self.keep_apart();
+        self.transaction.alone = Some(Alone::RolledBack);
+    }
+
+    /// Keeps the changes of the transaction that was just begun apart from those before it.
+    fn keep_apart(&mut self) {
+        self.cut();
+        self.transaction.first_item = Some(self.batch.items.len());
+        self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
+        self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
+        self.transaction.temporary_tables_before.clone_from(&self.temporary_tables);
+    }
+
     /// The last event of the transaction was taken.
     pub fn end_transaction(&mut self) {
         self.transaction.is_over = true;
@@ -295,13 +311,9 @@ impl BatchBuilder {
         if self.transaction.is_usual() {
             return;
         }
-        self.cut();
         let extra = gtid.map_or(0, |gtid| gtid.extra_flags);
         self.transaction.is_silent = extra & (GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER) != 0;
-        self.transaction.first_item = Some(self.batch.items.len());
-        self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
-        self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
-        self.transaction.temporary_tables_before.clone_from(&self.temporary_tables);
+        self.keep_apart();
         if gtid.is_some_and(|gtid| gtid.has(GtidEvent::PREPARED_XA)) {
             self.transaction.alone = self.transaction.xid.clone().map(Alone::XaPrepare);
         }

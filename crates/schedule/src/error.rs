@@ -19,7 +19,7 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The transaction is to be left out: the source rolled it back, although it logged it as one that can be.
+    /// The transaction is to be kept apart from others: the source rolled it back ([`crate::BatchBuilder::expect_undo`]).
     #[error("the source rolled the transaction back")]
     Undone,
     /// The binlog holds something that Spate does not apply.

@@ -43,6 +43,8 @@ pub enum Alone {
     XaEnd(Xid),
     /// Statements that may have changed tables whose engine cannot roll back.
     Irrevocable,
+    /// It can be rolled back, and was; but values that it took from sequences stay taken.
+    RolledBack,
 }
 
 /// A statement that is executed as SQL, with everything that decides what it does.

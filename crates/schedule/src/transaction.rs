@@ -46,7 +46,7 @@ impl OpenTransaction {
 
     /// True if a ROLLBACK may stand at its end, which is logged when something could not be rolled back.
     pub(crate) fn may_be_undone(&self) -> bool {
-        self.is_group() && self.is_irrevocable() && !self.is_over
+        self.is_group() && (self.is_irrevocable() || self.alone == Some(Alone::RolledBack)) && !self.is_over
     }
 
     /// True if it may have changed something that cannot roll back.

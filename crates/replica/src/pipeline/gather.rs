@@ -56,7 +56,7 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) progress: &'a Progress,
     /// Go no further than this transaction: what comes after it is known to be bad.
     pub(crate) last_seqno: Option<u64>,
-    /// Transactions to leave out: the source rolled them back.
+    /// Transactions to keep apart: the source rolled them back.
     pub(crate) undone: BTreeSet<u64>,
     /// To read again from where the last part ended.
     pub(crate) archive: &'a Archive,
@@ -128,7 +128,7 @@ impl Gatherer<'_> {
         Ok(GatherEnd::Stopped)
     }
 
-    /// Begins again after the last part, and leaves a transaction out.
+    /// Begins again after the last part, and keeps a transaction apart.
     fn rewind(&mut self, seqno: u64) -> Result<ArchiveReader> {
         let checkpoint = self.handed.clone().unwrap_or_default();
         self.undone.retain(|&known| known > checkpoint.seqno);
@@ -239,9 +239,6 @@ impl Gatherer<'_> {
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         loop {
-            if self.undone.contains(&event.seqno) {
-                return Ok(());
-            }
             let answer = self.builder.event(&event.header, event.body);
             if answer == Err(spate_schedule::Error::Undone) {
                 return Err(Error::Undone { seqno: event.seqno });

@@ -38,6 +38,9 @@ const PACKET_MARGIN_BYTES: usize = 64;
 /// While a statement of this size is on its way, nothing else is prepared: a large row is held but once as a statement.
 const LARGE_SQL_BYTES: usize = 2 << 20;
 
+/// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
+const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
+
 /// What the applier is to do next.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -461,6 +464,8 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
         Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
         Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
+        // Nothing of it stays that would do harm a second time.
+        Some(Alone::RolledBack) => None,
         None if !part.batch.has_irrevocable_rows => None,
         None => {
             let is_unclear = part.batch.items.iter().any(|item| match item {
@@ -476,6 +481,8 @@ fn expected(statement: &Statement) -> Expected {
     match statement.error_code {
         0 if spate_schedule::statement::drops_tables(&statement.sql) => Expected::Gone,
         0 => Expected::Success,
+        // Whether a statement had to wait for another's locks is nothing that it does.
+        code if CONCURRENCY_CODES.contains(&code) => Expected::Success,
         code => Expected::Failure(code),
     }
 }

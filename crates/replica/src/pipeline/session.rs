@@ -47,7 +47,7 @@ pub(crate) struct SessionPlan {
     pub(crate) one_by_one: bool,
     /// Go no further than this transaction.
     pub(crate) last_seqno: Option<u64>,
-    /// Transactions to leave out: the source rolled them back.
+    /// Transactions to keep apart: the source rolled them back.
     pub(crate) undone: BTreeSet<u64>,
     /// Mend the row changes that the replica refuses; only row by row.
     pub(crate) repairs: Option<RepairScope>,

@@ -164,7 +164,9 @@ fn alter_in_two_phases_and_sequences() {
          SET SESSION binlog_row_image=MINIMAL; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); \
          SET SESSION binlog_row_image=FULL; CREATE SEQUENCE c MAXVALUE 40 CYCLE CACHE 3; \
          SELECT SETVAL(c, 136); SELECT NEXTVAL(c); SELECT SETVAL(c, 40); CREATE SEQUENCE r INCREMENT -7 MINVALUE -20 MAXVALUE -1; \
-         SELECT NEXTVAL(r), NEXTVAL(r), NEXTVAL(r); SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); ALTER SEQUENCE s RESTART 5000;",
+         SELECT NEXTVAL(r), NEXTVAL(r), NEXTVAL(r); SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); \
+         BEGIN; INSERT INTO t VALUES (777, 1, 1); INSERT INTO t SELECT NEXTVAL(s), seq, 1 FROM mysql.seq_1_to_20; \
+         UPDATE t SET w = -5; ROLLBACK; INSERT INTO t VALUES (NEXTVAL(s), 2, 1); ALTER SEQUENCE s RESTART 5000;",
     );
     let failed = site.source.try_sql("ALTER TABLE d.t ADD UNIQUE (v)").unwrap_err();
     assert!(failed.contains("Duplicate"), "{failed}");
