@@ -150,7 +150,7 @@ fn memory_for_rows_of_16_and_60_megabytes() {
 
 fn memory_for_rows(megabytes: u64) {
     // An update's event holds the row twice; see `large_rows::memory_for_large_rows`.
-    let memory_max_kib = (64 + 12 * megabytes) << 10;
+    let memory_max_kib = (64 + 16 * megabytes) << 10;
     let site = Site::new(&[ROOMY.as_slice(), &["--max-allowed-packet=256M"]].concat(), &ROOMY);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT, b LONGBLOB)");
     let bytes = megabytes * 1_000_000;
