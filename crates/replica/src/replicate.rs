@@ -392,7 +392,9 @@ fn supervise(
             Err(Error::Undone { seqno }) => {
                 let applied = status.report().applied.seqno;
                 undone.retain(|known| *known > applied);
-                undone.insert(seqno);
+                if !undone.insert(seqno) {
+                    return Err(stopped(status, Error::Undone { seqno }));
+                }
             }
             Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
             Err(error) if error.is_transient() => {

@@ -132,7 +132,10 @@ impl Gatherer<'_> {
     fn rewind(&mut self, seqno: u64) -> Result<ArchiveReader> {
         let checkpoint = self.handed.clone().unwrap_or_default();
         self.undone.retain(|&known| known > checkpoint.seqno);
-        self.undone.insert(seqno);
+        if !self.undone.insert(seqno) {
+            // It was kept apart already: to begin again would never end.
+            return Err(Error::Undone { seqno });
+        }
         self.builder.rewind();
         let seek = Seek::AfterGtid(checkpoint.gtid_position.clone());
         // What the replica was given of an open batch stays given.
@@ -166,6 +169,9 @@ impl Gatherer<'_> {
         let is_left_out = self.open.excluded.is_some();
         if !is_left_out {
             self.take(event)?;
+            if event.boundary == Boundary::Begin && self.undone.contains(&event.seqno) {
+                self.builder.expect_undo();
+            }
         }
         match event.boundary {
             Boundary::End | Boundary::Whole => {
