@@ -63,7 +63,7 @@ pub const BINLOG_OF_HALVES_STATEMENTS: usize = 2;
 
 /// Where to cut so many bytes of events: the base64 texts of the two parts, one after the other, are that of the whole.
 pub fn first_half(event_bytes: usize) -> usize {
-    (event_bytes / 2).next_multiple_of(3).min(event_bytes)
+    event_bytes.div_ceil(2).next_multiple_of(3).min(event_bytes)
 }
 
 /// Keeps the base64 text of one half of some events (0 or 1) for [`BINLOG_OF_HALVES`].
