@@ -60,10 +60,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) undone: BTreeSet<u64>,
     /// To read again from where the last part ended.
     pub(crate) archive: &'a Archive,
-    /// Where the last part ended; `None` if that was in the midst of a transaction.
-    pub(crate) handed: Option<Checkpoint>,
-    /// Transactions of the open batch in parts that were handed over.
-    pub(crate) handed_transactions: u64,
+    /// What was open when the last part was handed over; `None` if that was in the midst of a transaction.
+    pub(crate) handed: Option<Open>,
     /// All up to `last_seqno` is one batch.
     pub(crate) is_one_batch: bool,
     /// End after so many transactions.
@@ -74,7 +72,7 @@ pub(crate) struct Gatherer<'a> {
 }
 
 /// The batch that is being gathered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Open {
     /// The position after the last whole transaction that was gathered, in this batch or before.
     pub(crate) checkpoint: Checkpoint,
@@ -130,26 +128,17 @@ impl Gatherer<'_> {
 
     /// Begins again after the last part, and keeps a transaction apart.
     fn rewind(&mut self, seqno: u64) -> Result<ArchiveReader> {
-        let checkpoint = self.handed.clone().unwrap_or_default();
-        self.undone.retain(|&known| known > checkpoint.seqno);
+        let handed = self.handed.clone().unwrap_or_default();
+        self.undone.retain(|&known| known > handed.checkpoint.seqno);
         if !self.undone.insert(seqno) {
             // It was kept apart already: to begin again would never end.
             return Err(Error::Undone { seqno });
         }
         self.builder.rewind();
-        let seek = Seek::AfterGtid(checkpoint.gtid_position.clone());
-        // What the replica was given of an open batch stays given.
-        let Open { is_hungry, stale_until, is_continued, began, oldest_seconds, .. } = self.open;
-        let (began, transactions) = if is_continued { (began, self.handed_transactions) } else { (None, 0) };
-        self.open = Open {
-            is_hungry,
-            stale_until,
-            is_continued,
-            began,
-            oldest_seconds,
-            transactions,
-            ..Open::after(checkpoint)
-        };
+        let seek = Seek::AfterGtid(handed.checkpoint.gtid_position.clone());
+        // What the next stage asked for and what this session has begun is not undone.
+        let Open { is_hungry, stale_until, has_begun, .. } = self.open;
+        self.open = Open { is_hungry, stale_until, has_begun, ..handed };
         Ok(self.archive.reader(&seek, ReadOptions::default())?)
     }
 
@@ -392,8 +381,7 @@ impl Gatherer<'_> {
         self.open.is_hungry = false;
         // Underway and not ended, a transaction's first half was handed over.
         let is_whole = part.end.is_some() || self.open.underway.is_none();
-        self.handed = is_whole.then(|| part.reached.clone());
-        self.handed_transactions = self.open.transactions;
+        self.handed = is_whole.then(|| self.open.clone());
         self.progress.handed(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
         self.output.send(part).map_err(|_| Error::StageEnded)
