@@ -269,10 +269,12 @@ impl Gatherer<'_> {
     }
 
     /// A definite error in a transaction does not keep back the whole transactions before it. The builder holds a piece of
-    /// the bad one by now, so they are gathered again by the next session, which ends with them.
+    /// the bad one by now, so they are gathered again by the next session, which ends with them. (What may pass by itself, such as
+    /// a lost connection, is no fault of the transaction that happened to be read.)
     fn behind(&self, error: Error) -> Error {
         let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
-        if matches!(error, Error::StageEnded | Error::Undone { .. }) || is_nothing_lost {
+        let is_definite = !error.is_transient() && !matches!(error, Error::StageEnded | Error::Undone { .. });
+        if !is_definite || is_nothing_lost {
             return error;
         }
         Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::proxy::{Cut, Place, Proxy, Way};
+use crate::support::session::Session;
 use crate::support::{PATIENCE, Random, Site, wait_until};
 
 const OPTIONS: [&str; 6] = ["--start", "earliest", "--memory", "64MiB", "--batch-transactions", "4"];
@@ -156,4 +157,39 @@ fn everything_comes_late_and_slowly() {
         "{status}"
     );
     assert!(running.terminate().status.success());
+}
+
+/// The connection that asks for definitions is lost while transactions were gathered that need none: no fault of theirs, nor of
+/// the one that does.
+#[test]
+fn the_connection_that_asks_is_lost_in_the_midst_of_a_batch() {
+    let options = &OPTIONS[..4];
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE DATABASE e; CREATE TABLE e.u (id INT PRIMARY KEY)");
+    site.catch_up(options);
+    let running = site.spawn(site.replicate(options));
+    site.source.sql("INSERT INTO d.t VALUES (1)");
+    site.wait_applied();
+    let mut blocker = Session::open(&site.replica);
+    blocker.sql("LOCK TABLES d.t WRITE");
+    // One for the applier, one that is prepared, one that is gathered.
+    for id in 2..5 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id})"));
+        sleep(Duration::from_millis(100));
+    }
+    let applier = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+    wait_until("the applier to wait", || !site.replica.sql(applier).is_empty());
+    let applier = site.replica.sql(applier);
+    let asking = site
+        .replica
+        .sql(&format!("SELECT MIN(id) FROM information_schema.processlist WHERE id > {applier} AND command = 'Sleep'"));
+    site.replica.sql(&format!("KILL {asking}"));
+    site.source.sql("INSERT INTO e.u VALUES (1)");
+    sleep(Duration::from_millis(300));
+    blocker.sql("UNLOCK TABLES");
+    site.wait_applied();
+    let errors = site.status()["errors"].to_string();
+    assert!(errors.contains("trying again until it works"), "{errors}");
+    assert!(running.terminate().status.success());
+    site.assert_identical();
 }
