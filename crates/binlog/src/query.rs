@@ -68,6 +68,18 @@ impl<'a> QueryEvent<'a> {
     pub fn begins_group(&self) -> bool {
         self.statement.eq_ignore_ascii_case(b"BEGIN")
     }
+
+    /// True if on MySQL, after a GTID event, the statement begins a group of events: of a transaction, of a branch of an XA
+    /// transaction, or of a CREATE TABLE … SELECT, whose rows follow.
+    pub fn begins_mysql_group(&self) -> bool {
+        self.begins_group() || starts_with_ignore_case(self.statement, b"XA START ") || self.is_create_select()
+    }
+
+    /// True if on MySQL the statement creates a table that is filled within the same transaction.
+    pub fn is_create_select(&self) -> bool {
+        const MARK: &[u8] = b" START TRANSACTION";
+        starts_with_ignore_case(self.statement, b"CREATE") && self.statement.trim_ascii_end().ends_with(MARK)
+    }
 }
 
 fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {

@@ -147,7 +147,7 @@ impl BatchBuilder {
         self.batch.statistics.event_bytes += u64::from(header.event_length);
         match header.event_type {
             EventType::GTID_MARIADB => {
-                let gtid = GtidEvent::parse(header.server_id, body)?;
+                let gtid = GtidEvent::parse_mariadb(header.server_id, body)?;
                 self.begin_transaction(Some(gtid), Xid::of_gtid_event(body)?);
             }
             EventType::TABLE_MAP => return self.table_map(body),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use spate_binlog::gtid::parse_gtid_list;
+use spate_binlog::gtid::mariadb::parse_gtid_list;
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, RotateEvent, UserVarEvent};
 use spate_binlog::value::ShownValue;
@@ -42,7 +42,7 @@ fn details(event: &Event, maps: &Maps) -> String {
             let format = FormatDescription::parse(&event.bytes).unwrap();
             format!("{} checksum={:?} lengths={:?}", format.server_version, format.checksum, format.post_header_lengths)
         }
-        EventType::GTID_MARIADB => gtid(&GtidEvent::parse(event.header.server_id, body).unwrap()),
+        EventType::GTID_MARIADB => gtid(&GtidEvent::parse_mariadb(event.header.server_id, body).unwrap()),
         EventType::GTID_LIST => parse_gtid_list(body).unwrap().to_string(),
         EventType::QUERY => query(&QueryEvent::parse(body).unwrap()),
         EventType::QUERY_COMPRESSED => {
