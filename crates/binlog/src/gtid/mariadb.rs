@@ -75,6 +75,28 @@ impl Xid {
     }
 }
 
+impl Xid {
+    /// The XID that an XA statement names, written as the servers log it: `XA COMMIT X'…',X'…',format`.
+    pub fn of_statement(statement: &[u8]) -> Option<Xid> {
+        let text = std::str::from_utf8(statement).ok()?;
+        let mut words = text.split_ascii_whitespace();
+        if !words.next()?.eq_ignore_ascii_case("XA") {
+            return None;
+        }
+        words.next()?;
+        let mut parts = words.next()?.split(',');
+        let (global, branch) = (hexadecimal(parts.next()?)?, hexadecimal(parts.next()?)?);
+        Some(Xid { format_id: parts.next()?.parse().ok()?, global, branch })
+    }
+}
+
+/// The bytes of `X'…'`.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("X'").or_else(|| text.strip_prefix("x'"))?.strip_suffix('\'')?;
+    let digits: Vec<u32> = digits.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    (digits.len() % 2 == 0).then(|| digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+}
+
 /// As XA statements take it: `X'…',X'…',format`.
 impl fmt::Display for Xid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,4 +129,20 @@ pub fn parse_gtid_list(body: &[u8]) -> Result<GtidPosition> {
         position.advance(Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence }));
     }
     Ok(position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_xid_is_read_as_it_is_written() {
+        let xid = Xid { format_id: 7, global: b"a\xff".to_vec(), branch: vec![] };
+        for statement in [format!("XA START {xid}"), format!("xa commit {xid}"), format!("XA ROLLBACK {xid} ")] {
+            assert_eq!(Xid::of_statement(statement.as_bytes()), Some(xid.clone()));
+        }
+        for statement in ["XA RECOVER", "XA COMMIT 'x'", "BEGIN", "XA COMMIT X'1',X'',1", ""] {
+            assert_eq!(Xid::of_statement(statement.as_bytes()), None);
+        }
+    }
 }
