@@ -11,14 +11,13 @@ use crate::{Failure, say};
 
 /// Option files for both sides.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Connections")]
 pub(crate) struct CommonArguments {
     /// Option file for both sides, as the vendors' clients read it: groups client, client-server, client-mariadb, spate, and
     /// spate-source or spate-replica
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Connections", value_name = "FILE")]
     defaults_file: Option<PathBuf>,
     /// The same, read after /etc/my.cnf and /etc/mysql/my.cnf and before ~/.my.cnf
-    #[arg(long, value_name = "FILE", conflicts_with = "defaults_file")]
+    #[arg(long, help_heading = "Connections", value_name = "FILE", conflicts_with = "defaults_file")]
     defaults_extra_file: Option<PathBuf>,
 }
 
@@ -27,29 +26,28 @@ macro_rules! side {
     ($name:ident, $side:literal, $variable:literal, $endpoint_help:literal) => {
         #[doc = concat!("The ", $side, ", and how it is reached.")]
         #[derive(Debug, Clone, Args)]
-        #[command(next_help_heading = "Connections")]
-        pub(crate) struct $name {
-            #[arg(id = $side, long = $side, value_name = "ENDPOINT", help = $endpoint_help)]
+                pub(crate) struct $name {
+            #[arg(id = $side, long = $side, help_heading = "Connections", value_name = "ENDPOINT", help = $endpoint_help)]
             endpoint: Option<Endpoint>,
-            #[arg(id = concat!($side, "_defaults_file"), long = concat!($side, "-defaults-file"), value_name = "FILE",
+            #[arg(id = concat!($side, "_defaults_file"), long = concat!($side, "-defaults-file"), help_heading = "Connections", value_name = "FILE",
                   help = concat!("Option file with user, password and the like for the ", $side, ". Without a password there, it \
                                   is taken from ", $variable))]
             defaults_file: Option<PathBuf>,
-            #[arg(id = concat!($side, "_tls_mode"), long = concat!($side, "-tls-mode"), value_name = "MODE",
+            #[arg(id = concat!($side, "_tls_mode"), long = concat!($side, "-tls-mode"), help_heading = "Connections", value_name = "MODE",
                   help = "TLS: disabled, preferred (if it is offered), required, verify-ca (with a server whose certificate an \
                           authority has issued), verify-identity (and to that host). Without it, what the other options imply: \
                           verify-ca with an authority; else preferred")]
             tls_mode: Option<TlsMode>,
-            #[arg(id = concat!($side, "_tls_ca"), long = concat!($side, "-tls-ca"), value_name = "FILE",
+            #[arg(id = concat!($side, "_tls_ca"), long = concat!($side, "-tls-ca"), help_heading = "Connections", value_name = "FILE",
                   help = "Certificates of the authorities that may have issued the server's (PEM file, or a directory of such)")]
             tls_ca: Option<PathBuf>,
-            #[arg(id = concat!($side, "_tls_cert"), long = concat!($side, "-tls-cert"), value_name = "FILE",
+            #[arg(id = concat!($side, "_tls_cert"), long = concat!($side, "-tls-cert"), help_heading = "Connections", value_name = "FILE",
                   help = "Our certificate (PEM), for accounts with REQUIRE X509")]
             tls_cert: Option<PathBuf>,
-            #[arg(id = concat!($side, "_tls_key"), long = concat!($side, "-tls-key"), value_name = "FILE",
+            #[arg(id = concat!($side, "_tls_key"), long = concat!($side, "-tls-key"), help_heading = "Connections", value_name = "FILE",
                   help = "The key to our certificate (PEM)")]
             tls_key: Option<PathBuf>,
-            #[arg(id = concat!($side, "_public_key"), long = concat!($side, "-public-key"), value_name = "FILE|request",
+            #[arg(id = concat!($side, "_public_key"), long = concat!($side, "-public-key"), help_heading = "Connections", value_name = "FILE|request",
                   help = "The server's RSA key (PEM), for caching_sha2_password without TLS; or request, to take the key that comes")]
             public_key: Option<PublicKey>,
         }
