@@ -84,7 +84,10 @@ impl Vendor {
 
     /// Gives a data directory, which may be a copy, the identity that belongs to the server's id. (MySQL knows servers by
     /// UUIDs and keeps its own in the data directory; a replica with its source's would replicate nothing.)
-    pub(crate) fn identify(self, data: &Path, server_id: u32) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn identify(self, data: &Path, server_id: u32) -> Result<()> {
         match self {
             Vendor::MariaDb => Ok(()),
             Vendor::MySql => {
