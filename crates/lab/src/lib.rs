@@ -2,7 +2,7 @@
 //! says in numbers how it did.
 //!
 //! The tour, from the servers up:
-//! - [`version`], [`server_options`], [`sandbox`]: a real server in a directory of its own;
+//! - [`version`], [`vendor`], [`server_options`], [`sandbox`]: a real server in a directory of its own;
 //! - [`process`], [`sql`]: what the kernel and the server say about it;
 //! - [`home`]: where the laboratory keeps its files; [`sandbox_registry`]: servers that outlive a command;
 //! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: what a source has written while its replica was away;
@@ -37,6 +37,7 @@ pub mod spate_program;
 pub mod sql;
 pub mod steady;
 pub mod torture;
+pub mod vendor;
 pub mod version;
 pub mod workload;
 

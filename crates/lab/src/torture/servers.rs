@@ -28,10 +28,12 @@ impl Template {
             let server = work.path().join("template");
             copy(&pristine, &server.join("data"))?;
             // With the size of redo log that the servers have, so that they need not make another one.
-            let options = ServerOptions::base(1).with("innodb-log-file-size", "8M").with("skip-log-bin", 1);
+            let options = ServerOptions::base(binaries.vendor(), 1)
+                .with_redo_log_mib(binaries.vendor(), 8)
+                .with("skip-log-bin", 1);
             let running = Sandbox::start(binaries, &server, &options, Lifetime::Ours)?;
             let password = sandbox::random_password()?;
-            sandbox::create_account(&mut running.connect()?, &password)?;
+            running.create_account(&password)?;
             let made = work.path().join("made");
             create_private_directory(&made)?;
             running.freeze(&made.join("data"))?;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::feature::{Feature, FeatureSet};
 use super::random::Random;
 use crate::server_options::{Durability, ServerOptions};
+use crate::vendor::Vendor;
 
 /// How the source logs changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -147,7 +148,7 @@ impl fmt::Display for Format {
 /// What all three servers have, small so that they start fast. Options that decide what a statement does and are in no
 /// binlog must be equal on all of them, as an administrator would have it.
 fn common(server_id: u32) -> ServerOptions {
-    ServerOptions::base(server_id)
+    ServerOptions::base(Vendor::MariaDb, server_id)
         .with("innodb-buffer-pool-size", "32M")
         .with("innodb-log-file-size", "8M")
         .with("innodb-undo-log-truncate", 0)

@@ -35,3 +35,4 @@ mod statements;
 mod stopping_points;
 mod support;
 mod transactions;
+mod vendors;

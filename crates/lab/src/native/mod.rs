@@ -1,21 +1,55 @@
 //! The server's own replication as a contender.
 
+mod mariadb;
+mod mysql;
+
 use std::time::{Duration, Instant};
 
+use ::mysql::Row;
 use indicatif::ProgressBar;
-use mysql::Row;
 
 use crate::contender::NativeMode;
-use crate::sandbox::{ACCOUNT, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::sql::Session;
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// One wait for the end position, after which progress and errors are looked at.
 const WAIT_SECONDS: f64 = 0.5;
 
+/// How a vendor's server is told to replicate. Positions are the vendor's own.
+trait Dialect {
+    /// Sets the number of appliers and how they find what may run in parallel.
+    fn set_appliers(&self, threads: u32, mode: NativeMode) -> Vec<String>;
+    /// Names the source; nothing runs yet.
+    fn name_source(&self, port: u16, password: &str) -> String;
+    /// Starts to receive, without applying.
+    fn start_receiver(&self) -> &'static str;
+    /// Starts whatever does not run yet.
+    fn start(&self) -> &'static str;
+    /// Stops all.
+    fn stop(&self) -> &'static str;
+    /// Shows one row of what it does, with the columns `Last_SQL_Error` and `Last_IO_Error`.
+    fn status(&self) -> &'static str;
+    /// The column of the status that says what was received.
+    fn received_column(&self) -> &'static str;
+    /// Is the position received, by what that column says?
+    fn has_received(&self, session: &mut Session, received: &str, end: &str) -> Result<bool>;
+    /// Waits so many seconds for a position; the answer is 0 if it is applied.
+    fn wait(&self, end: &str, seconds: f64) -> String;
+}
+
+fn dialect(vendor: Vendor) -> &'static dyn Dialect {
+    match vendor {
+        Vendor::MariaDb => &mariadb::MariaDb,
+        Vendor::MySql => &mysql::MySql,
+    }
+}
+
 /// A replica that is set up to follow a source by itself.
 pub struct NativeReplication<'a> {
     name: &'a str,
+    vendor: Vendor,
     session: Session,
     end: &'a str,
     limit: Duration,
@@ -35,15 +69,11 @@ impl<'a> NativeReplication<'a> {
         end: &'a str,
         limit: Duration,
     ) -> Result<NativeReplication<'a>> {
-        let mut session = replica.connect()?;
-        session.run(&format!("SET GLOBAL slave_parallel_threads = {threads}"))?;
-        session.run(&format!("SET GLOBAL slave_parallel_mode = '{mode}'"))?;
-        session.run(&format!(
-            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = '{ACCOUNT}',
-             MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1, MASTER_PASSWORD = '{password}'",
-            source.port()
-        ))?;
-        Ok(NativeReplication { name, session, end, limit })
+        let (vendor, mut session) = (replica.vendor(), replica.connect()?);
+        let dialect = dialect(vendor);
+        dialect.set_appliers(threads, mode).iter().try_for_each(|statement| session.run(statement))?;
+        session.run(&dialect.name_source(source.port(), password))?;
+        Ok(NativeReplication { name, vendor, session, end, limit })
     }
 
     /// Fetches the whole backlog into the relay log, without applying any of it.
@@ -52,29 +82,33 @@ impl<'a> NativeReplication<'a> {
     /// [`Error::Sql`], [`Error::ReplicationStopped`], [`Error::TimedOut`].
     pub fn receive(&mut self) -> Result<()> {
         const LOOK_EVERY: Duration = Duration::from_millis(50);
-        self.session.run("START SLAVE IO_THREAD")?;
+        let dialect = dialect(self.vendor);
+        self.session.run(dialect.start_receiver())?;
         let begun = Instant::now();
-        while self.status_text("Gtid_IO_Pos")?.as_deref() != Some(self.end) {
+        loop {
+            let received = self.status_text(dialect.received_column())?.unwrap_or_default();
+            if dialect.has_received(&mut self.session, &received, self.end)? {
+                return Ok(());
+            }
             self.check_errors()?;
             self.check_limit(begun, "fetching the backlog")?;
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(())
     }
 
-    /// Starts whatever does not run yet, and waits until the end position is applied. The bar follows the sequence number
-    /// of the applied GTID.
+    /// Starts whatever does not run yet, and waits until the end position is applied. The bar follows the number of
+    /// applied transactions.
     ///
     /// # Errors
     /// [`Error::Sql`], [`Error::ReplicationStopped`]; [`Error::TimedOut`], which says how far it came.
     pub fn apply(&mut self, bar: &ProgressBar) -> Result<Duration> {
-        let wait = format!("SELECT MASTER_GTID_WAIT('{}', {WAIT_SECONDS})", self.end);
+        let wait = dialect(self.vendor).wait(self.end, WAIT_SECONDS);
         let begun = Instant::now();
-        self.session.run("START SLAVE")?;
+        self.follow()?;
         while self.session.value::<i64>(&wait)? != 0 {
             self.check_errors()?;
-            let position: String = self.session.value("SELECT @@GLOBAL.gtid_slave_pos")?;
-            bar.set_position(sequence(&position));
+            let position = self.vendor.applied_position(&mut self.session)?;
+            bar.set_position(self.vendor.sequence(&position));
             self.check_limit(begun, &format!("catching up (it came to {position} of {})", self.end))?;
         }
         Ok(begun.elapsed())
@@ -85,7 +119,7 @@ impl<'a> NativeReplication<'a> {
     /// # Errors
     /// [`Error::Sql`].
     pub fn follow(&mut self) -> Result<()> {
-        self.session.run("START SLAVE")
+        self.session.run(dialect(self.vendor).start())
     }
 
     /// Stops fetching and applying.
@@ -93,7 +127,7 @@ impl<'a> NativeReplication<'a> {
     /// # Errors
     /// [`Error::Sql`].
     pub fn stop(&mut self) -> Result<()> {
-        self.session.run("STOP SLAVE")
+        self.session.run(dialect(self.vendor).stop())
     }
 
     /// An error if replication has stopped with one.
@@ -121,23 +155,7 @@ impl<'a> NativeReplication<'a> {
     }
 
     fn status_text(&mut self, column: &str) -> Result<Option<String>> {
-        let row: Option<Row> = self.session.first_row("SHOW SLAVE STATUS")?;
+        let row: Option<Row> = self.session.first_row(dialect(self.vendor).status())?;
         Ok(row.and_then(|row| row.get_opt::<String, _>(column)).and_then(|value| value.ok()))
-    }
-}
-
-/// The sequence number of a position with one domain; 0 if there is none.
-pub fn sequence(position: &str) -> u64 {
-    position.rsplit('-').next().and_then(|sequence| sequence.parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sequence_is_the_last_number() {
-        assert_eq!(sequence("0-1-42"), 42);
-        assert_eq!(sequence(""), 0);
     }
 }
