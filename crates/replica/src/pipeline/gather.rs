@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Seek, Waited};
-use spate_binlog::{Boundary, EventType, FormatDescription};
+use spate_binlog::payload::PayloadEvents;
+use spate_binlog::{Boundary, EventHeader, EventType, FormatDescription};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 
 use super::{Part, PartEnd};
@@ -233,8 +234,25 @@ impl Gatherer<'_> {
     }
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+        if event.header.event_type != EventType::TRANSACTION_PAYLOAD {
+            return self.take_one(event, &event.header, event.body);
+        }
+        let bad =
+            |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
+        let mut events = PayloadEvents::open(event.body).map_err(bad)?;
         loop {
-            let answer = self.builder.event(&event.header, event.body);
+            let bad =
+                |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
+            let Some((header, body)) = events.next_event().map_err(bad)? else { return Ok(()) };
+            self.take_one(event, &header, body)?;
+            self.inside_transaction()?;
+        }
+    }
+
+    /// Takes an event that stands in `event`, or is `event` itself.
+    fn take_one(&mut self, event: &ArchivedEvent<'_>, header: &EventHeader, body: &[u8]) -> Result<()> {
+        loop {
+            let answer = self.builder.event(header, body);
             if answer == Err(spate_schedule::Error::Undone) {
                 return Err(Error::Undone { seqno: event.seqno });
             }

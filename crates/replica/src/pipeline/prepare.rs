@@ -1,7 +1,7 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use spate_binlog::ChecksumAlgorithm;
+use spate_binlog::{ChecksumAlgorithm, RowsVersion};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
@@ -274,22 +274,28 @@ impl Preparer<'_> {
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
         self.warn_of_missing_keys(segment);
         let swept = self.sweep(segment, pending)?;
+        let version = RowsVersion::of(&part.format);
         let mut changes = self.one_by_one.then(|| {
-            let rows =
-                |ordered: &'_ OrderedRows| ordered.describe().into_iter().zip(ordered.row_changes(part.server_id));
+            let rows = |ordered: &'_ OrderedRows| {
+                ordered.describe().into_iter().zip(ordered.row_changes(part.server_id, version))
+            };
             segment.ordered().iter().flat_map(rows)
         });
         let chunk_bytes_max = match self.one_by_one {
             true => 1,
             false => CHUNK_EVENT_BYTES.min(self.max_allowed_packet * PACKET_SHARE.0 / PACKET_SHARE.1),
         };
-        let writer =
-            ChunkWriter::new(chunk_bytes_max, part.server_id, |events: &[u8]| -> std::result::Result<(), EmitError> {
+        let writer = ChunkWriter::new(
+            chunk_bytes_max,
+            part.server_id,
+            version,
+            |events: &[u8]| -> std::result::Result<(), EmitError> {
                 let what = changes.as_mut().and_then(Iterator::next);
                 let change =
                     what.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) });
                 self.chunk(events, change, pending).map_err(EmitError::Stage)
-            });
+            },
+        );
         let written = (|| {
             let mut writer = writer;
             writer.segment_after(segment, &swept)?;
