@@ -396,3 +396,76 @@ fn what_comes_before_tls_is_not_taken_for_what_comes_through_it() {
     drop(injecting.join().unwrap());
     assert_refused(outcome, &["before TLS began"]);
 }
+
+/// A server that shows a certificate of its own and sends these packets after the client's answer; what the client sent
+/// through TLS comes back.
+fn impostor(packets: &'static [&'static [u8]]) -> (u16, std::thread::JoinHandle<Vec<u8>>) {
+    use std::io::{Read, Write};
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut greeting = b"\x0a11.8.3-MariaDB\0\x01\0\0\0abcdefgh\0\xff\xff\x2d\x02\0\xff\x81\x15".to_vec();
+        greeting.extend_from_slice(&[0; 10]);
+        greeting.extend_from_slice(b"ijklmnopqrst\0mysql_native_password\0");
+        let length = u8::try_from(greeting.len()).unwrap();
+        stream.write_all(&[&[length, 0, 0, 0], greeting.as_slice()].concat()).unwrap();
+        stream.read_exact(&mut [0; 36]).unwrap();
+        let connection = rustls::ServerConnection::new(config.into()).unwrap();
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        let mut received = Vec::new();
+        for packet in packets {
+            let mut piece = [0; 1000];
+            let Ok(count @ 1..) = stream.read(&mut piece) else { return received };
+            received.extend_from_slice(&piece[..count]);
+            stream.write_all(&[&[packet.len() as u8, 0, 0, piece[3] + 1], *packet].concat()).unwrap();
+            stream.flush().unwrap();
+        }
+        let _until_it_closes = stream.read_to_end(&mut received);
+        received
+    });
+    (port, serving)
+}
+
+#[test]
+fn someone_in_between_is_noticed_and_does_not_get_the_password() {
+    const FORGED: &[u8] = b"\0\0\0\x02\0\0\0\x41\x010123456789ABCDEF0123456789ABCDEF0123456789ABCDEF0123456789ABCDEF";
+    const SILENT: &[u8] = b"\0\0\0\x02\0\0\0";
+    const CLEAR: &[u8] = b"\xfemysql_clear_password\0";
+    const OLD: &[u8] = b"\xfe";
+    const SHA: &[u8] = b"\xfesha256_password\0abcdefghijklmnopqrst\0";
+    const CACHING: &[u8] = b"\xfecaching_sha2_password\0abcdefghijklmnopqrst\0";
+    const FULL: &[u8] = b"\x01\x04";
+    let cases: [(&[&[u8]], &str); 6] = [
+        (&[FORGED], "is not signed with the account's password"),
+        (&[SILENT], "cannot prove by the account's password"),
+        (&[CLEAR], "in the clear"),
+        (&[OLD], "which is broken"),
+        (&[SHA], "has not proved who it is"),
+        (&[CACHING, FULL], "has not proved who it is"),
+    ];
+    for (packets, says) in cases {
+        let (port, serving) = impostor(packets);
+        let endpoint = Endpoint::tcp("spate", "127.0.0.1", port)
+            .with_password(Secret::new(PASSWORD))
+            .with_tls(options(TlsMode::VerifyIdentity, None));
+        assert_refused(Connection::connect(&endpoint, &ConnectOptions::new("source")), &[says]);
+        let received = serving.join().unwrap();
+        assert!(!received.is_empty());
+        assert!(!received.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()), "{says}");
+    }
+    // Whoever only asks for encryption gives the password to whoever answers, as the vendors' clients do; but not in a form
+    // that is meant for others.
+    let (port, serving) = impostor(&[CLEAR]);
+    let endpoint = Endpoint::tcp("spate", "127.0.0.1", port).with_password(Secret::new(PASSWORD));
+    assert_refused(Connection::connect(&endpoint, &ConnectOptions::new("source")), &["in the clear"]);
+    drop(serving.join().unwrap());
+}
