@@ -22,7 +22,7 @@ use crate::{Failure, print, progress_line, say, signals};
 
 pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
-    let source = arguments.source.endpoint()?;
+    let source = arguments.source.endpoint(&arguments.common)?;
     let options = FetchOptions {
         intake: IntakeOptions {
             start_place: None,

@@ -20,6 +20,7 @@ mod kills;
 mod large;
 mod large_rows;
 mod logging;
+mod logins;
 mod many_tables;
 mod networks;
 mod partial_images;

@@ -135,6 +135,10 @@ impl Server {
         command
     }
 
+    pub fn data_directory(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("s")
     }
