@@ -121,6 +121,10 @@ impl<'a> Applier<'a> {
                     self.receive_all()?;
                     self.sessions.open_branch(&statements)?;
                 }
+                Command::MarkBranch(xid) => {
+                    self.receive_all()?;
+                    self.sessions.mark_branch(&xid)?;
+                }
                 Command::CloseBranch => {
                     self.receive_all()?;
                     self.sessions.close_branch()?;

@@ -1,7 +1,7 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use spate_binlog::{ChecksumAlgorithm, RowsVersion};
+use spate_binlog::{ChecksumAlgorithm, RowsVersion, Xid};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     ExecuteApart(Execution),
     /// Execute what follows in a session of its own, which begins with these statements.
     OpenBranch(Vec<Vec<u8>>),
+    /// See to it that the XA transaction of that session has a change.
+    MarkBranch(Xid),
     /// End that session, and go on in the first.
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
@@ -219,9 +221,7 @@ impl Preparer<'_> {
                 if self.is_in_ring {
                     statements.insert(0, origin_sql(part));
                 }
-                self.send(Command::OpenBranch(statements))?;
-                // Its statements may change nothing; and the server forgets a prepared transaction without changes.
-                self.plain(journal::prepare_sql(xid).as_bytes(), pending)
+                self.send(Command::OpenBranch(statements))
             }
             _ => Ok(()),
         }
@@ -229,6 +229,8 @@ impl Preparer<'_> {
 
     fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
+            self.flush(pending, None)?;
+            self.send(Command::MarkBranch(xid.clone()))?;
             self.plain(format!("XA END {xid}").as_bytes(), pending)?;
             self.plain(format!("XA PREPARE {xid}").as_bytes(), pending)?;
             self.send(Command::CloseBranch)?;
