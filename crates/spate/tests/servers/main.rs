@@ -34,4 +34,5 @@ mod statements;
 #[cfg(feature = "failpoints")]
 mod stopping_points;
 mod support;
+mod temporary_tables;
 mod transactions;
