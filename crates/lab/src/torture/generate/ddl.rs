@@ -24,6 +24,9 @@ impl Generator {
 
     fn alter(&mut self) -> Option<String> {
         let table = self.table()?;
+        if table.is_partitioned && !self.may_alter_partitions() {
+            return None;
+        }
         let mut clauses = vec![self.clause(&table)?];
         if self.random.chance(20) {
             clauses.extend(self.clause(&table));
@@ -123,6 +126,9 @@ impl Generator {
     }
 
     fn partition_alteration(&mut self, table: &Table) -> Option<String> {
+        if !table.is_partitioned && !self.may_alter_partitions() {
+            return None;
+        }
         if !table.is_partitioned {
             let column = table.integer_key()?.name.clone();
             return Some(self.partition_clause(Some(&column)).trim().to_owned());

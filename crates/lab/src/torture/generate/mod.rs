@@ -293,7 +293,8 @@ impl Generator {
     }
 
     fn delete_history(&mut self) -> Option<String> {
-        let versioned: Vec<&Table> = self.world.tables.iter().filter(|table| table.is_versioned).collect();
+        let versioned: Vec<&Table> =
+            self.world.tables.iter().filter(|table| table.is_versioned && table.foreign_keys.is_empty()).collect();
         Some(format!("DELETE HISTORY FROM {}", self.random.pick(&versioned)?.quoted()))
     }
 
