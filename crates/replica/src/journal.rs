@@ -46,6 +46,16 @@ pub(crate) fn prepare_sql(xid: &Xid) -> String {
     format!("INSERT INTO spate.prepared VALUES ({})", quote::text(&xid.to_string()))
 }
 
+/// True if this session has written, changed or deleted a row since it began, or tried to.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
+    let counts = connection
+        .query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_delete', 'Handler_update', 'Handler_write')")?;
+    Ok((0..counts.rows.len()).any(|row| counts.text_at(row, 1).as_deref() != Some("0")))
+}
+
 /// What undoes [`prepare_sql`] once the XA transaction has ended.
 pub(crate) fn ended_sql(xid: &Xid) -> String {
     format!("DELETE FROM spate.prepared WHERE xid={}", quote::text(&xid.to_string()))

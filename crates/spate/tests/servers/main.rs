@@ -35,5 +35,6 @@ mod statements;
 #[cfg(feature = "failpoints")]
 mod stopping_points;
 mod support;
+mod temporary_tables;
 mod transactions;
 mod vendors;
