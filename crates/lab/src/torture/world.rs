@@ -10,7 +10,7 @@ pub(super) const OWN_SCHEMAS: &str = "'mysql','sys','information_schema','perfor
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// `varchar`
+    /// `varchar`; JSON is `longtext`, as MariaDB has it
     pub(super) data_type: String,
     /// `varchar(20)`
     pub(super) column_type: String,
@@ -157,7 +157,7 @@ impl World {
             let extra = extra.to_ascii_uppercase();
             table.columns.push(Column {
                 name,
-                data_type: data_type.to_ascii_lowercase(),
+                data_type: data_type.to_ascii_lowercase().replace("json", "longtext"),
                 column_type,
                 charset: charset.unwrap_or_default(),
                 is_nullable: nullable == "YES",

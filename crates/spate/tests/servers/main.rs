@@ -22,6 +22,7 @@ mod large_rows;
 mod logging;
 mod logins;
 mod many_tables;
+mod mysql;
 mod networks;
 mod partial_images;
 mod privileges;
