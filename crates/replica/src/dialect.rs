@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use spate_binlog::load::LoadDuplicates;
 use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext};
+use spate_schedule::statement::StatementClass;
 
 use crate::error::Result;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
@@ -48,8 +49,11 @@ pub const OWN_GTIDS: &str = "SET SESSION gtid_next='AUTOMATIC'";
 const AFTER_STATEMENT_MYSQL: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, sql_auto_is_null=0, \
     lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
-    collation_server=DEFAULT, collation_database=DEFAULT, explicit_defaults_for_timestamp=DEFAULT, \
-    default_collation_for_utf8mb4=DEFAULT, sql_require_primary_key=0, default_table_encryption=DEFAULT";
+    collation_server=DEFAULT, collation_database=DEFAULT, default_collation_for_utf8mb4=DEFAULT";
+
+/// The same for what matters to definitions only, and cannot be set within a transaction.
+const AFTER_DEFINITION_MYSQL: &str = ", explicit_defaults_for_timestamp=DEFAULT, sql_require_primary_key=0, \
+    default_table_encryption=DEFAULT";
 
 /// What a statement may have left behind is undone before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
@@ -161,6 +165,9 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
     // Last, because they change how what comes after is understood.
     before += &status_sql(statement, collations);
     let after = match &collations.version {
+        _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
+            format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
+        }
         _ if collations.is_mysql() => AFTER_STATEMENT_MYSQL.to_owned(),
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
@@ -230,7 +237,7 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
             settings.push(format!("system_versioning_insert_history={}", is_set(flags2::INSERT_HISTORY)));
         }
     }
-    if collations.is_mysql() {
+    if collations.is_mysql() && statement.class == StatementClass::Definition {
         let switches = [
             ("explicit_defaults_for_timestamp", status.explicit_defaults_for_timestamp),
             ("sql_require_primary_key", status.sql_require_primary_key),
@@ -238,6 +245,8 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         ];
         let told = |(name, value): (&str, Option<bool>)| Some(format!("{name}={}", u8::from(value?)));
         settings.extend(switches.into_iter().filter_map(told));
+    }
+    if collations.is_mysql() {
         if let Some(collation) = status.default_collation_for_utf8mb4 {
             settings.push(format!("default_collation_for_utf8mb4={collation}"));
         }

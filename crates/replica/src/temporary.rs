@@ -14,7 +14,7 @@ use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 
 use crate::checkpoint::{APPLIER, GRANT_OWN_SCHEMA};
 use crate::error::{Error, Result};
-use crate::wire::{self, Connection, quote};
+use crate::wire::{self, Connection, Vendor, quote};
 
 const CREATE_TABLES: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
@@ -38,8 +38,24 @@ const CREATE_TABLES: [&str; 2] = [
 ];
 
 /// Under these, values become texts, and texts the same values again.
-const SESSION: &str = "SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO', check_constraint_checks=0";
-const AFTERWARDS: &str = "SET SESSION time_zone=DEFAULT, sql_mode='', check_constraint_checks=1";
+fn session_sql(connection: &Connection) -> &'static [u8] {
+    match connection.server_version().vendor {
+        Vendor::MariaDb => {
+            b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO', check_constraint_checks=0"
+        }
+        Vendor::MySql => b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO'",
+    }
+}
+
+fn afterwards_sql(connection: &Connection) -> &'static [u8] {
+    match connection.server_version().vendor {
+        Vendor::MariaDb => b"SET SESSION time_zone=DEFAULT, sql_mode='', check_constraint_checks=1",
+        Vendor::MySql => b"SET SESSION time_zone=DEFAULT, sql_mode=''",
+    }
+}
+
+/// Rows that are read at a time to be inserted again, where the server cannot do that by itself.
+const ROWS_AT_A_TIME: usize = 200;
 
 /// How the definition of a temporary table begins. (What is not temporary shows another beginning: a temporary table that is gone
 /// may have hidden a table.)
@@ -73,7 +89,7 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
     for gone in kept(connection)?.difference(&tables.open) {
         connection.execute(forget_sql(gone).as_bytes())?;
     }
-    connection.execute(SESSION.as_bytes())?;
+    connection.execute(session_sql(connection))?;
     for table in tables.open.iter().filter(|table| tables.used_by.contains(&table.thread_id)) {
         match copy(connection, table) {
             Err(error) if is_refusal(&error) => {
@@ -83,7 +99,7 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
             copied => copied?,
         }
     }
-    connection.execute(AFTERWARDS.as_bytes())?;
+    connection.execute(afterwards_sql(connection))?;
     Ok(())
 }
 
@@ -96,7 +112,7 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Resul
     if tables.is_empty() {
         return Ok(tables);
     }
-    connection.execute(SESSION.as_bytes())?;
+    connection.execute(session_sql(connection))?;
     for table in &tables {
         match make(connection, table) {
             Err(error) if is_refusal(&error) => {
@@ -106,7 +122,7 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Resul
             made => made?,
         }
     }
-    connection.execute(AFTERWARDS.as_bytes())?;
+    connection.execute(afterwards_sql(connection))?;
     Ok(tables)
 }
 
@@ -211,6 +227,9 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()>
     let (definition, names) = (kept.text_at(0, 0).unwrap_or_default(), kept.text_at(0, 1).unwrap_or_default());
     let insert = format!("INSERT INTO {} ({names}) VALUES (", quote::qualified(&table.name.schema, &table.name.table));
     connection.execute(format!("SET SESSION pseudo_thread_id={};{definition}", table.thread_id).as_bytes())?;
+    if connection.server_version().vendor == Vendor::MySql {
+        return fill(connection, &condition, &insert);
+    }
     let fill = format!(
         "BEGIN NOT ATOMIC \
          FOR kept IN (SELECT column_values FROM spate.temporary_row WHERE {condition} ORDER BY id) DO \
@@ -219,4 +238,23 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()>
     );
     connection.execute(fill.as_bytes())?;
     Ok(())
+}
+
+/// Inserts the kept rows of a table; `insert` is the statement up to a row's values.
+fn fill(connection: &mut Connection, condition: &str, insert: &str) -> wire::Result<()> {
+    let mut after = 0;
+    loop {
+        let rows = connection.query(&format!(
+            "SELECT id, column_values FROM spate.temporary_row WHERE {condition} AND id > {after} \
+             ORDER BY id LIMIT {ROWS_AT_A_TIME}"
+        ))?;
+        for row in 0..rows.rows.len() {
+            let values = rows.rows[row].get(1).cloned().flatten().unwrap_or_default();
+            connection.execute(&[insert.as_bytes(), &values, b")"].concat())?;
+            after = rows.text_at(row, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+        }
+        if rows.rows.len() < ROWS_AT_A_TIME {
+            return Ok(());
+        }
+    }
 }
