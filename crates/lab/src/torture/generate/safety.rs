@@ -8,6 +8,8 @@
 //! - Counters that a statement draws for some of its rows, and is given for others, depend on what the engine has reserved.
 //! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after it is gone.
 //! - Rows that a foreign key changes in a system-versioned table get another history, of which DELETE HISTORY then finds nothing.
+//! - A temporary table that is created within a transaction is not always logged.
+//! - An XA transaction that looks through a table locks it for longer on a replica than on the source.
 //! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
 //! - A server that starts anew empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
 
