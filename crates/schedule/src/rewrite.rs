@@ -73,7 +73,7 @@ fn with_admin(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
         return None;
     }
     let (user, host) = status.invoker.as_ref()?;
-    Some([sql, b" WITH ADMIN ", &[quoted(user), quoted(host)].join(&b'@')].concat())
+    Some([sql, b"\nWITH ADMIN ", &[quoted(user), quoted(host)].join(&b'@')].concat())
 }
 
 fn with_invoker(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
@@ -157,7 +157,7 @@ mod tests {
             ("ALTER USER CURRENT_USER() IDENTIFIED BY 'x'", "ALTER USER `o'brien`@`10.%` IDENTIFIED BY 'x'"),
             ("DROP USER a, CURRENT_USER", "DROP USER a, `o'brien`@`10.%`"),
             ("RENAME USER CURRENT_USER TO b", "RENAME USER `o'brien`@`10.%` TO b"),
-            ("CREATE OR REPLACE ROLE r", "CREATE OR REPLACE ROLE r WITH ADMIN `o'brien`@`10.%`"),
+            ("CREATE OR REPLACE ROLE r", "CREATE OR REPLACE ROLE r\nWITH ADMIN `o'brien`@`10.%`"),
             ("CREATE ROLE r WITH ADMIN CURRENT_USER", "CREATE ROLE r WITH ADMIN `o'brien`@`10.%`"),
             ("CREATE ROLE r WITH ADMIN s", "as it is"),
             ("GRANT SELECT ON d.* TO 'CURRENT_USER'", "as it is"),
