@@ -2,8 +2,8 @@
 //! way to say it.
 //!
 //! - An event of the event scheduler is the source's to run: the replica keeps it, switched off.
-//! - `CURRENT_USER` in a statement about accounts is who executed it on the source; and so is who may give a new role away, if the
-//!   statement does not say.
+//! - Who alters an event becomes its definer.
+//! - `CURRENT_USER` in a statement about accounts is who executed it on the source.
 
 use spate_binlog::query::StatusVariables;
 
@@ -13,26 +13,41 @@ use crate::words::Words;
 pub(crate) fn replicated(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
     let mut words = Words::new(sql);
     let first = words.next()?;
-    if first.is("CREATE") && creates_role(words.clone()) {
-        return with_invoker(sql, status).or_else(|| with_admin(sql, status));
-    }
     if first.is("CREATE") || first.is("ALTER") {
         let is_user = words.peek().is_some_and(|word| word.is("USER"));
-        return if is_user { with_invoker(sql, status) } else { switched_off(sql, words, first.is("CREATE")) };
+        return if is_user { with_invoker(sql, status) } else { event(sql, words, first.is("CREATE"), status) };
     }
     let is_about_accounts =
         first.is("GRANT") || first.is("REVOKE") || first.is("SET") || words.next().is_some_and(|word| word.is("USER"));
     if is_about_accounts { with_invoker(sql, status) } else { None }
 }
 
-/// CREATE EVENT or ALTER EVENT, with the state that events have on a replica. `words` follow the first.
-fn switched_off(sql: &[u8], mut words: Words<'_>, creates: bool) -> Option<Vec<u8>> {
-    const STATE: &[u8] = b"DISABLE ON SLAVE ";
+/// CREATE EVENT or ALTER EVENT. `words` follow the first.
+fn event(sql: &[u8], mut words: Words<'_>, creates: bool, status: &StatusVariables) -> Option<Vec<u8>> {
     // What may stand before is short: OR REPLACE, and a definer.
     const WORDS_BEFORE_MAX: usize = 12;
+    let verb_end = words.place(sql);
+    let is_anonymous = words.peek().is_some_and(|word| word.is("EVENT"));
     if !words.by_ref().take(WORDS_BEFORE_MAX).any(|word| word.is("EVENT")) {
         return None;
     }
+    let changed = switched_off(sql, words, creates);
+    match &status.invoker {
+        // The server itself writes the definer of an event that it creates.
+        Some((user, host)) if !creates && is_anonymous => {
+            let definer = [b"DEFINER=".as_slice(), &quoted(user), b"@", &quoted(host), b" "].concat();
+            let (verb, rest) = sql.split_at(verb_end);
+            // What comes after the verb is not moved by what is changed behind it.
+            let rest = changed.as_deref().map_or(rest, |changed| &changed[verb_end..]);
+            Some([verb, &definer, rest].concat())
+        }
+        _ => changed,
+    }
+}
+
+/// The same, with the state that events have on a replica. `words` follow EVENT.
+fn switched_off(sql: &[u8], mut words: Words<'_>, creates: bool) -> Option<Vec<u8>> {
+    const STATE: &[u8] = b"DISABLE ON SLAVE ";
     if words.accept("IF") {
         words.accept("NOT");
         words.accept("EXISTS");
@@ -58,22 +73,6 @@ fn switched_off(sql: &[u8], mut words: Words<'_>, creates: bool) -> Option<Vec<u
             return None;
         }
     }
-}
-
-fn creates_role(mut words: Words<'_>) -> bool {
-    if words.accept("OR") {
-        words.accept("REPLACE");
-    }
-    words.accept("ROLE")
-}
-
-/// CREATE ROLE with the administrator that it has when it names none.
-fn with_admin(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
-    if Words::new(sql).any(|word| word.is("ADMIN")) {
-        return None;
-    }
-    let (user, host) = status.invoker.as_ref()?;
-    Some([sql, b"\nWITH ADMIN ", &[quoted(user), quoted(host)].join(&b'@')].concat())
 }
 
 fn with_invoker(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
@@ -137,10 +136,14 @@ mod tests {
                 "CREATE EVENT comment ON SCHEDULE EVERY 1 DAY COMMENT 'enable' DO SELECT 1",
                 "CREATE EVENT comment ON SCHEDULE EVERY 1 DAY DISABLE ON SLAVE COMMENT 'enable' DO SELECT 1",
             ),
-            ("ALTER EVENT e ENABLE", "ALTER EVENT e DISABLE ON SLAVE "),
-            ("ALTER EVENT e DISABLE COMMENT 'x'", "ALTER EVENT e DISABLE ON SLAVE COMMENT 'x'"),
-            ("ALTER EVENT e DISABLE ON SLAVE DO SELECT 1", "ALTER EVENT e DISABLE ON SLAVE DO SELECT 1"),
-            ("ALTER EVENT e RENAME TO f DO BEGIN UPDATE t SET enable = 1; END", "as it is"),
+            ("ALTER EVENT e ENABLE", "ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE "),
+            ("ALTER DEFINER=a@b EVENT e DISABLE COMMENT 'x'", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE COMMENT 'x'"),
+            (
+                "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO SELECT 1",
+                "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO SELECT 1",
+            ),
+            ("ALTER DEFINER=a@b EVENT e RENAME TO f DO BEGIN UPDATE t SET enable = 1; END", "as it is"),
+            ("ALTER EVENT e RENAME TO f", "ALTER DEFINER=`o'brien`@`10.%` EVENT e RENAME TO f"),
             ("CREATE TABLE event (enable INT)", "as it is"),
             ("DROP EVENT e", "as it is"),
             ("CREATE EVENT", "as it is"),
@@ -157,9 +160,6 @@ mod tests {
             ("ALTER USER CURRENT_USER() IDENTIFIED BY 'x'", "ALTER USER `o'brien`@`10.%` IDENTIFIED BY 'x'"),
             ("DROP USER a, CURRENT_USER", "DROP USER a, `o'brien`@`10.%`"),
             ("RENAME USER CURRENT_USER TO b", "RENAME USER `o'brien`@`10.%` TO b"),
-            ("CREATE OR REPLACE ROLE r", "CREATE OR REPLACE ROLE r\nWITH ADMIN `o'brien`@`10.%`"),
-            ("CREATE ROLE r WITH ADMIN CURRENT_USER", "CREATE ROLE r WITH ADMIN `o'brien`@`10.%`"),
-            ("CREATE ROLE r WITH ADMIN s", "as it is"),
             ("GRANT SELECT ON d.* TO 'CURRENT_USER'", "as it is"),
             ("CREATE VIEW v AS SELECT CURRENT_USER()", "as it is"),
             ("INSERT INTO t VALUES (CURRENT_USER())", "as it is"),

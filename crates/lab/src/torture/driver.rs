@@ -45,7 +45,9 @@ impl Driver {
     /// A connection for a session, of the account that the session belongs to.
     fn connect(&self, session: usize) -> Result<Conn> {
         let account = match &self.password {
-            Some(password) if session % 3 > 0 => Some((CLIENTS[session % 3 - 1], password.as_str())),
+            Some(password) if session % (CLIENTS.len() + 1) > 0 => {
+                Some((CLIENTS[session % (CLIENTS.len() + 1) - 1], password.as_str()))
+            }
             _ => None,
         };
         connect(&self.socket, &self.files, account)

@@ -45,17 +45,20 @@ fn statements_about_the_current_user_are_about_the_sources() {
         "GRANT SELECT ON d.t TO CURRENT_USER; GRANT r TO CURRENT_USER(); ALTER USER CURRENT_USER WITH MAX_USER_CONNECTIONS 7; \
          CREATE TRIGGER d.g BEFORE INSERT ON d.t FOR EACH ROW SET NEW.id = NEW.id + 1; \
          CREATE DEFINER=CURRENT_USER PROCEDURE d.p() SELECT 1; CREATE VIEW d.v AS SELECT 1; \
-         SET PASSWORD = PASSWORD('changed'); REVOKE SELECT ON d.t FROM CURRENT_USER",
+         CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO SELECT 1; SET PASSWORD = PASSWORD('changed'); REVOKE SELECT ON d.t FROM CURRENT_USER",
     );
+    site.source.sql("CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DO SELECT 1");
+    as_other("ALTER EVENT d.f DO SELECT 2");
     site.catch_up(&["--start", "earliest"]);
     let accounts = "SELECT Host, User, Priv FROM mysql.global_priv WHERE User IN ('other', 'root'); \
         SELECT Host, Db, User, Table_name, Grantor, Table_priv FROM mysql.tables_priv WHERE User <> 'mariadb.sys'; \
-        SELECT * FROM mysql.roles_mapping ORDER BY 1, 2, 3; \
+        SELECT * FROM mysql.roles_mapping WHERE User = 'other'; \
         SELECT trigger_name, definer FROM information_schema.triggers WHERE trigger_schema = 'd'; \
         SELECT routine_name, definer FROM information_schema.routines WHERE routine_schema = 'd'; \
-        SELECT table_name, definer FROM information_schema.views WHERE table_schema = 'd'";
+        SELECT table_name, definer FROM information_schema.views WHERE table_schema = 'd'; \
+        SELECT event_name, definer FROM information_schema.events ORDER BY 1";
     let of_source = site.source.sql(accounts);
     assert_eq!(of_source, site.replica.sql(accounts));
-    assert_eq!(of_source.matches("other@localhost").count(), 3, "{of_source}");
+    assert_eq!(of_source.matches("other@localhost").count(), 5, "{of_source}");
     assert!(of_source.contains("\"max_user_connections\":7"), "{of_source}");
 }

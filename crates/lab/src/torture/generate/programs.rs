@@ -188,9 +188,8 @@ impl Generator {
             _ => format!("{schema}.*"),
         };
         if self.has(Feature::Clients) && self.random.chance(12) {
-            return Some(match self.random.below(3) {
+            return Some(match self.random.below(2) {
                 0 => format!("GRANT {privilege} ON {schema}.* TO CURRENT_USER"),
-                1 => format!("GRANT {role} TO CURRENT_USER()"),
                 _ => "ALTER USER CURRENT_USER PASSWORD EXPIRE NEVER".to_owned(),
             });
         }
