@@ -153,7 +153,16 @@ fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
          FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA NOT IN ({OWN_SCHEMAS})"
     );
     let [routines, events] = match vendor {
-        Vendor::MariaDb => ["proc", "event"].map(|table| format!("SELECT * FROM mysql.{table} WHERE db NOT IN ({OWN_SCHEMAS})")),
+        Vendor::MariaDb => [
+            format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"),
+            // Without what a server adds for itself: when an event was last executed, and which server created it.
+            format!(
+                "SELECT db, name, body, definer, execute_at, interval_value, interval_field, created, modified, starts, ends,
+                        status, on_completion, sql_mode, comment, time_zone, character_set_client, collation_connection,
+                        db_collation, body_utf8
+                 FROM mysql.event WHERE db NOT IN ({OWN_SCHEMAS})"
+            ),
+        ],
         Vendor::MySql => [
             format!(
                 "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC,

@@ -85,6 +85,9 @@ pub(super) fn draw(random: &mut Random, pair: Pair, format: Format, features: &F
         // Statements lock no more than the rows that they change, so that more of them succeed.
         set("transaction-isolation", random.word(&["READ-COMMITTED", "READ-COMMITTED", "REPEATABLE-READ"]));
     }
+    if features.has(Feature::Events) {
+        set("event-scheduler", "ON");
+    }
     if features.has(Feature::TwoPhaseAlter) && random.chance(70) {
         set("binlog-alter-two-phase", "1");
     }

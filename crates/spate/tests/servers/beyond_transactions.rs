@@ -98,6 +98,26 @@ fn files_loaded_by_statements() {
 }
 
 #[test]
+fn a_file_of_which_the_source_loaded_the_first_half_is_refused() {
+    let site = Site::plain();
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = directory.path().join("file.txt");
+    fs::write(&file, "1\n2\n2\n3\n").unwrap();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM");
+    let load = format!("LOAD DATA INFILE '{}' INTO TABLE m", file.display());
+    assert!(site.source.try_sql(&in_format("STATEMENT", &load)).unwrap_err().contains("Duplicate entry '2'"));
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql("INSERT INTO d.m VALUES (9)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[&gtid, "LOAD DATA", "half-way", "1062"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.m; SELECT COUNT(*) FROM spate.intent"), "0\n0");
+    site.replica.sql("INSERT INTO d.m VALUES (1), (2)");
+    site.catch_up(&["--skip", &format!("gtid:{gtid}")]);
+    site.assert_identical();
+}
+
+#[test]
 fn temporary_tables_of_several_sessions() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "failpoints")]
 mod abandoned_sessions;
+mod applied_as_a_replica;
 mod archive_faults;
 mod beyond_transactions;
 mod clocks;
