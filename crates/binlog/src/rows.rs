@@ -41,6 +41,8 @@ pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x02;
 pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x04;
 /// The images hold all columns of the table.
 pub const FLAG_COMPLETE_ROWS: u16 = 0x08;
+/// MySQL since 9.6: what foreign keys do to other rows is in the binlog too.
+pub const FLAG_CASCADES_LOGGED: u16 = 0x10;
 /// MariaDB: CHECK constraints were off on the source.
 pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x80;
 
@@ -159,20 +161,22 @@ impl<'a> RowsEvent<'a> {
     }
 }
 
-/// Bytes before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`], of a table with so
-/// many JSON columns: options, and with the only one that there is, a bit per JSON column.
+/// What stands before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`], of a table with
+/// so many JSON columns: options, and with the only one that there is, a bit per JSON column. Its length in bytes, and whether
+/// any column holds only what changed.
 ///
 /// # Errors
 /// [`Error::Truncated`]; [`Error::Unsupported`] for unknown options.
-pub fn partial_json_prefix(bytes: &[u8], json_columns: usize) -> Result<usize> {
+pub fn partial_json_prefix(bytes: &[u8], json_columns: usize) -> Result<(usize, bool)> {
     const HAS_PARTIAL_JSON: u64 = 1;
     let mut cursor = Cursor::new(bytes, "partial update");
     let options = cursor.length_encoded()?;
     if options & !HAS_PARTIAL_JSON != 0 {
         return Err(Error::unsupported("options of a partial update", format!("{options:#x}")));
     }
+    let mut is_partial = false;
     if options & HAS_PARTIAL_JSON != 0 {
-        cursor.take(json_columns.div_ceil(8))?;
+        is_partial = cursor.take(json_columns.div_ceil(8))?.iter().any(|&byte| byte != 0);
     }
-    Ok(bytes.len() - cursor.left())
+    Ok((bytes.len() - cursor.left(), is_partial))
 }

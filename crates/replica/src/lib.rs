@@ -15,6 +15,7 @@ mod backoff;
 pub mod catalog;
 pub mod checkpoint;
 pub mod dialect;
+mod dump;
 pub mod endpoint;
 mod error;
 pub mod exclusions;

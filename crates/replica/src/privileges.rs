@@ -5,7 +5,7 @@ use spate_schedule::TableName;
 use crate::error::{Error, Result};
 use crate::pipeline::prepare::Change;
 use crate::pipeline::sessions::SessionMaker;
-use crate::wire::Connection;
+use crate::wire::{Connection, Vendor};
 
 /// What Spate does with its own tables.
 const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
@@ -43,7 +43,15 @@ pub(crate) fn check(connection: &mut Connection) -> Result<()> {
             grant: format!("{grant} TO <the user of Spate>"),
         })
     };
-    if !everywhere("BINLOG REPLAY") && !everywhere("SUPER") {
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
+    if is_mysql && !["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"].into_iter().any(everywhere) {
+        return missing("replay row changes", "REPLICATION_APPLIER", "GRANT REPLICATION_APPLIER ON *.*");
+    }
+    if is_mysql && !["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"].into_iter().any(everywhere) {
+        let action = "set up sessions as statements need them";
+        return missing(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
+    }
+    if !is_mysql && !everywhere("BINLOG REPLAY") && !everywhere("SUPER") {
         return missing("replay row changes", "BINLOG REPLAY", "GRANT BINLOG REPLAY ON *.*");
     }
     if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !everywhere(wanted)) {
@@ -55,10 +63,32 @@ pub(crate) fn check(connection: &mut Connection) -> Result<()> {
         return missing("keep Spate's own tables", &format!("{wanted} ON spate.*"), "GRANT ALL PRIVILEGES ON spate.*");
     }
     let is_read_only = connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("1");
+    if is_mysql {
+        return check_mysql_read_only(connection, is_read_only, everywhere("CONNECTION_ADMIN") || everywhere("SUPER"));
+    }
     // Until 10.11, SUPER was enough.
     let is_super_enough = !connection.server_version().is_at_least(10, 11) && everywhere("SUPER");
     if is_read_only && !everywhere("READ_ONLY ADMIN") && !is_super_enough {
         return missing("be written to while it is read_only", "READ_ONLY ADMIN", "GRANT READ_ONLY ADMIN ON *.*");
+    }
+    Ok(())
+}
+
+/// MySQL lets administrators write to a server that is read-only, but nobody at all to one that is super-read-only.
+fn check_mysql_read_only(connection: &mut Connection, is_read_only: bool, is_admin: bool) -> Result<()> {
+    let peer = connection.peer().to_string();
+    if connection.query("SELECT @@global.super_read_only")?.single_text().as_deref() == Some("1") {
+        let why = "it is super_read_only, which keeps everybody but its own replication from writing: SET GLOBAL \
+                   super_read_only=OFF there, and leave read_only=ON";
+        return Err(Error::Unsuitable { peer, why: why.to_owned() });
+    }
+    if is_read_only && !is_admin {
+        return Err(Error::Privilege {
+            peer,
+            action: "be written to while it is read_only",
+            message: "the account lacks CONNECTION_ADMIN, says SHOW GRANTS".to_owned(),
+            grant: "GRANT CONNECTION_ADMIN ON *.* TO <the user of Spate>".to_owned(),
+        });
     }
     Ok(())
 }

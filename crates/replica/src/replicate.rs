@@ -24,7 +24,7 @@ use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
 use crate::pipeline::sessions::SessionMaker;
 use crate::records;
 use crate::retention::Retaining;
-use crate::source::{current_position, resolve_start};
+use crate::source::{SourcePlace, current_place, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
 use crate::wire::{ConnectOptions, Connection};
@@ -103,8 +103,10 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
     let retention = options.retention.map(|retention| Retaining::of_applied(retention, status));
+    let start_place = checkpoint.place_without_gtid();
+    let intake_options = IntakeOptions { start_place, ..options.intake.clone() };
     let intake =
-        Intake { options: &options.intake, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
+        Intake { options: &intake_options, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let result = intake.run();
@@ -139,6 +141,10 @@ fn receiving_failed_for_good(status: &Status) -> bool {
     report.lag_transactions == 0
 }
 
+/// Why an archive cannot be filled until it is caught up.
+const NO_GTIDS_FETCH: &str =
+    "its transactions have no GTIDs, so nobody can say when the archive has all of them: fetch without --until";
+
 /// Fills an archive, without a replica.
 ///
 /// # Errors
@@ -146,7 +152,13 @@ fn receiving_failed_for_good(status: &Status) -> bool {
 pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
     let mut connection = connect_patiently(&options.intake.source, status, stop)?;
     let until = match &options.until {
-        Until::CaughtUp => Some(current_position(&mut connection)?),
+        Until::CaughtUp => {
+            let place = current_place(&mut connection)?;
+            if place.file.is_some() {
+                return Err(Error::Unsuitable { peer: connection.peer().to_string(), why: NO_GTIDS_FETCH.to_owned() });
+            }
+            Some(place.gtid_position)
+        }
         Until::Gtid(position) => Some(position.clone()),
         Until::Forever => None,
         Until::File { .. } => {
@@ -157,15 +169,17 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     };
     let start = options.start.as_ref().map(|start| resolve_start(&mut connection, start)).transpose()?;
     drop(connection);
-    let writer_options = WriterOptions { sync: options.sync, start_position: start, ..WriterOptions::default() };
+    let start_position = start.as_ref().map(|start| start.gtid_position.clone());
+    let start_place = start.and_then(|start| start.file);
+    let writer_options = WriterOptions { sync: options.sync, start_position, ..WriterOptions::default() };
     let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
     if writer.archive().files().is_empty() && options.start.is_none() {
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
     status.archive(writer.archive().clone());
     let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
-    Intake { options: &options.intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }
-        .run()?;
+    let intake = IntakeOptions { start_place, ..options.intake.clone() };
+    Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
     status.reached_end();
     Ok(())
 }
@@ -226,7 +240,10 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         return Ok(options.until.clone());
     }
     let mut connection = connect_patiently(&options.intake.source, status, stop)?;
-    Ok(Until::Gtid(current_position(&mut connection)?))
+    Ok(match current_place(&mut connection)? {
+        SourcePlace { file: Some((file, position)), .. } => Until::File { file, position },
+        SourcePlace { gtid_position, .. } => Until::Gtid(gtid_position),
+    })
 }
 
 /// A replica that is not there yet is waited for, at the start as later.
@@ -288,15 +305,17 @@ fn begin_first(
     stop: &AtomicBool,
 ) -> Result<Checkpoint> {
     let Some(start) = &options.start else { return Err(Error::NoStart { replica: options.replica.to_string() }) };
-    let gtid_position = match start {
-        Start::Gtid(position) => position.clone(),
+    let place = match start {
+        Start::Gtid(position) => SourcePlace { gtid_position: position.clone(), file: None },
         _ => {
             let mut source = connect_patiently(&options.intake.source, status, stop)?;
             crate::source::check_source(&mut source)?;
             resolve_start(&mut source, start)?
         }
     };
-    let checkpoint = Checkpoint { gtid_position, ..Checkpoint::default() };
+    let (source_file, source_position) = place.file.unwrap_or_default();
+    let gtid_position = place.gtid_position;
+    let checkpoint = Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() };
     stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
     stopping_point("after-first-checkpoint");

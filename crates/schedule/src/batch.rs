@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
+use spate_binlog::rows::FLAG_CASCADES_LOGGED;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
 use spate_binlog::{Gtid, GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, compressed, table_map};
 
@@ -455,26 +456,64 @@ impl BatchBuilder {
             self.buffer = buffer;
             return Ok(());
         }
-        match plan.policy {
-            _ if self.never_folds => self.order(&plan, &rows, images)?,
-            FoldPolicy::Fold => self.fold(&plan, &rows, images)?,
-            FoldPolicy::Multiset if rows.has_full_images() => self.count(&plan, rows.kind, images)?,
-            _ => self.order(&plan, &rows, images)?,
+        let plan = self.plan_of(plan, &rows)?;
+        match rows.has_partial_json {
+            true => self.partial_json(&plan, rows, images)?,
+            false => self.images(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
     }
 
-    fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
-        if rows.has_partial_json {
-            self.ordered_partial += 1;
-            return self.order(plan, rows, images);
+    /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
+    fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
+        let logs_cascades = rows.flags & FLAG_CASCADES_LOGGED != 0;
+        if !plan.definition.has_engine_actions || plan.takes_cascades == logs_cascades {
+            return Ok(plan);
         }
+        let plan = Arc::new(TablePlan::with_cascades(plan.map.clone(), Arc::clone(&plan.definition), logs_cascades)?);
+        self.plans.insert(rows.table_id, Some(Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Takes row changes in the way that the table's plan says.
+    fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        match plan.policy {
+            _ if self.never_folds => self.order(plan, rows, images),
+            FoldPolicy::Fold => self.fold(plan, rows, images),
+            FoldPolicy::Multiset if rows.has_full_images() => self.count(plan, rows.kind, images),
+            _ => self.order(plan, rows, images),
+        }
+    }
+
+    /// Rows of which nothing is partial are like any others; what stands between their images only says that.
+    fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
+        let mut plain = rows;
+        plain.has_partial_json = false;
+        let mut rest = images;
+        let mut run = Vec::new();
+        while !rest.is_empty() {
+            let row = walk.next(rest)?;
+            rest = &rest[row.all.len()..];
+            if row.is_partial {
+                self.images(plan, &plain, &std::mem::take(&mut run))?;
+                self.ordered_partial += 1;
+                self.order(plan, &rows, row.all)?;
+            } else {
+                run.extend_from_slice(row.first);
+                run.extend_from_slice(row.second);
+            }
+        }
+        self.images(plan, &plain, &run)
+    }
+
+    fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
         let is_full = rows.has_full_images();
         while !images.is_empty() {
             let Some(fold) = self.segment.fold_for(plan)? else {
                 let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
-                if is_ordered && !is_full && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+                if is_ordered && (!is_full || plan.has_json()) && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
                     return self.order(plan, rows, images);
                 }
                 self.cut();
@@ -521,6 +560,9 @@ impl BatchBuilder {
     }
 
     fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        if images.is_empty() {
+            return Ok(());
+        }
         let name = &plan.definition.name;
         if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
             self.cut();
@@ -557,6 +599,9 @@ impl BatchBuilder {
             return Ok(());
         }
         if self.transaction.is_mysql && query.is_create_select() {
+            if self.transaction.is_usual() {
+                self.turn_irrevocable()?;
+            }
             query.statement = query.without_start_transaction();
         }
         if class == StatementClass::XaEnd || self.transaction.is_silent {

@@ -173,6 +173,8 @@ pub(crate) struct WalkedRow<'a> {
     pub(crate) first: &'a [u8],
     /// The after-image of an update.
     pub(crate) second: &'a [u8],
+    /// The after-image holds only what changed of some column.
+    pub(crate) is_partial: bool,
 }
 
 impl RowWalk {
@@ -193,12 +195,16 @@ impl RowWalk {
 
     /// The row change at the start of `rest`. It is never empty.
     pub(crate) fn next<'a>(&self, rest: &'a [u8]) -> Result<WalkedRow<'a>> {
-        let Some(first) = &self.first else { return Ok(WalkedRow { all: rest, first: rest, second: &[] }) };
+        let Some(first) = &self.first else {
+            return Ok(WalkedRow { all: rest, first: rest, second: &[], is_partial: false });
+        };
         let before = first.measure(rest, &mut [])?;
-        let (mut begin, mut end) = (before, before);
+        let (mut begin, mut end, mut is_partial) = (before, before, false);
         if let Some(second) = &self.second {
             if let Some(json_columns) = self.partial_json {
-                begin += partial_json_prefix(&rest[before..], json_columns)?;
+                let (length, is_some_partial) = partial_json_prefix(&rest[before..], json_columns)?;
+                begin += length;
+                is_partial = is_some_partial;
             }
             end = begin + second.measure(&rest[begin..], &mut [])?;
         }
@@ -206,6 +212,6 @@ impl RowWalk {
             let why = "a row without any column".to_owned();
             return Err(spate_binlog::Error::Malformed { what: "rows event", why }.into());
         }
-        Ok(WalkedRow { all: &rest[..end], first: &rest[..before], second: &rest[begin..end] })
+        Ok(WalkedRow { all: &rest[..end], first: &rest[..before], second: &rest[begin..end], is_partial })
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
     let source = arguments.source.endpoint(&arguments.common)?;
     let options = FetchOptions {
         intake: IntakeOptions {
+            start_place: None,
             source: source.clone(),
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,

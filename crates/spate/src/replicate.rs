@@ -16,6 +16,7 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
     let options = ReplicateOptions {
         intake: IntakeOptions {
+            start_place: None,
             source: arguments.source.endpoint(&arguments.common)?,
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,

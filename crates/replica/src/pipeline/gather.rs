@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Seek, Waited};
+use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType, FormatDescription};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
@@ -136,8 +136,8 @@ impl Gatherer<'_> {
             return Err(Error::Undone { seqno });
         }
         self.builder.rewind();
-        let seek = Seek::AfterGtid(handed.checkpoint.gtid_position.clone());
         // What the next stage asked for and what this session has begun is not undone.
+        let seek = handed.checkpoint.seek();
         let Open { is_hungry, stale_until, has_begun, .. } = self.open;
         self.open = Open { is_hungry, stale_until, has_begun, ..handed };
         Ok(self.archive.reader(&seek, ReadOptions::default())?)
@@ -208,6 +208,9 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Reached));
         }
         let gtid = event.gtid().map(|event| event.gtid);
+        if event.header.event_type == EventType::ANONYMOUS_GTID {
+            self.check_anonymous(event)?;
+        }
         let excluded = self.exclusions.of(gtid, event.header.server_id);
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
@@ -226,6 +229,27 @@ impl Gatherer<'_> {
             self.builder.begin_anonymous();
         }
         Ok(None)
+    }
+
+    /// After a restart, the place behind a transaction without a GTID could not be told from the checkpoint's GTID position.
+    fn check_anonymous(&self, event: &ArchivedEvent<'_>) -> Result<()> {
+        let position = &self.open.checkpoint.gtid_position;
+        if position.is_empty() {
+            return Ok(());
+        }
+        let why = format!(
+            "it has no GTID, and comes after others that have (GTID position '{position}'): a source must give GTIDs to all \
+             transactions or to none"
+        );
+        let place = TransactionPlace {
+            gtid: String::new(),
+            file: event.source_file.to_string(),
+            position: event.source_end_position,
+        };
+        Err(Error::Transaction {
+            place,
+            error: spate_schedule::Error::Refused { what: "a transaction".to_owned(), why },
+        })
     }
 
     /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.

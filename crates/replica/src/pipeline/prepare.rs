@@ -11,8 +11,8 @@ use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
 
 use super::{Part, PartEnd};
 use crate::dialect::{
-    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, Collations, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
-    binlog_sql_bytes, first_half, load_sql, statement_sql,
+    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, Collations, OWN_GTIDS, append_binlog, binlog_half_sql,
+    binlog_half_sql_bytes, binlog_sql_bytes, first_half, load_sql, statement_sql,
 };
 use crate::error::{Error, Result, TransactionPlace};
 use crate::journal::{self, Intent, IntentKind};
@@ -118,6 +118,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) output: Sender<Command>,
     pub(crate) collations: Collations,
     pub(crate) status: &'a Status,
+    /// What the replica's vendor replays.
+    pub(crate) replica_rows: RowsVersion,
     /// The replica's limit, in bytes.
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
@@ -168,7 +170,10 @@ impl Preparer<'_> {
     fn part(&self, part: Part, pending: &mut Pending) -> Result<()> {
         if !pending.has_format {
             pending.has_format = true;
-            self.send(Command::Execute(Execution { sql: format_sql(&part), statements: 1, ..Execution::default() }))?;
+            self.check_vendor(&part)?;
+            for sql in format_sql(&part) {
+                self.send(Command::Execute(Execution { sql, statements: 1, ..Execution::default() }))?;
+            }
         }
         self.tell_origin(&part, pending)?;
         self.intend(&part, pending)?;
@@ -188,6 +193,16 @@ impl Preparer<'_> {
             Some(end) => self.end(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
             None => Ok(()),
         }
+    }
+
+    /// Row events of one vendor are nothing that a server of the other executes.
+    fn check_vendor(&self, part: &Part) -> Result<()> {
+        if RowsVersion::of(&part.format) == self.replica_rows {
+            return Ok(());
+        }
+        let why =
+            format!("it cannot replay the row events of {}, which is of the other vendor", part.format.server_version);
+        Err(Error::Unsuitable { peer: "replica".to_owned(), why })
     }
 
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
@@ -215,7 +230,8 @@ impl Preparer<'_> {
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
-                let mut statements = vec![format_sql(part), format!("XA START {xid}").into_bytes()];
+                let mut statements = format_sql(part);
+                statements.push(format!("XA START {xid}").into_bytes());
                 if self.is_in_ring {
                     statements.insert(0, origin_sql(part));
                 }
@@ -504,10 +520,13 @@ fn origin_sql(part: &Part) -> Vec<u8> {
 }
 
 /// Tells a session how the source lays out its events.
-fn format_sql(part: &Part) -> Vec<u8> {
+fn format_sql(part: &Part) -> Vec<Vec<u8>> {
     let mut sql = Vec::new();
     append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
-    sql
+    match part.format.is_mariadb() {
+        true => vec![sql],
+        false => vec![sql, OWN_GTIDS.into()],
+    }
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use spate_archive::{Archive, ReadOptions, Seek};
+use spate_archive::{Archive, ReadOptions};
+use spate_binlog::RowsVersion;
 use spate_schedule::BatchBuilder;
 
 use super::apply::Applier;
@@ -30,7 +31,7 @@ use crate::records;
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
 use crate::until::Until;
-use crate::wire::Connection;
+use crate::wire::{Connection, Vendor};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
@@ -178,8 +179,12 @@ fn run_stages(
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
+    let replica_rows = match connection.server_version().vendor {
+        Vendor::MariaDb => RowsVersion::V1,
+        Vendor::MySql => RowsVersion::V2,
+    };
     connection.set_read_timeout(None)?;
-    let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
+    let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
     let mut watching = maker.connect_impatiently()?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
@@ -224,6 +229,7 @@ fn run_stages(
         tickets: tickets_out,
         output: commands_in,
         collations,
+        replica_rows,
         status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::applier_lock::Beside;
-use crate::dialect::SESSION_SETTINGS;
+use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection, ShutdownHandle};
+use crate::wire::{ConnectOptions, Connection, ShutdownHandle, Vendor};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
 const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -83,7 +83,8 @@ impl SessionMaker<'_> {
     /// # Errors
     /// Any error of the connection; a missing privilege names the GRANT.
     pub(crate) fn set_up(&self, connection: &mut Connection) -> Result<()> {
-        connection.execute(SESSION_SETTINGS.as_bytes())?;
+        let settings = session_settings(connection.server_version());
+        connection.execute(settings.as_bytes())?;
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 
@@ -101,7 +102,10 @@ impl SessionMaker<'_> {
 }
 
 fn silence(connection: &mut Connection) -> Result<()> {
-    let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
+    let grant = match connection.server_version().vendor {
+        Vendor::MariaDb => "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>",
+        Vendor::MySql => "GRANT SESSION_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
+    };
     let switched = connection.execute(b"SET SESSION sql_log_bin=0");
     switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
 }
