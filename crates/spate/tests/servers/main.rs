@@ -8,6 +8,7 @@
 mod abandoned_sessions;
 mod archive_faults;
 mod beyond_transactions;
+mod checks;
 mod clocks;
 mod comparison;
 mod conflicts;
