@@ -6,6 +6,7 @@
 //! - `pipeline`: from the archive to the replica: gather and fold, prepare, apply;
 //! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
 //! - `sweep`, [`fingerprint`]: many rows deleted from a table without a key in one pass;
+//! - [`mod@check`]: a look at both ends before anything runs;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
 //! - [`status`]: what a running Spate says of itself;
 //! - [`verify`]: comparison of source and replica.
@@ -13,6 +14,7 @@
 mod applier_lock;
 mod backoff;
 pub mod catalog;
+pub mod check;
 pub mod checkpoint;
 pub mod dialect;
 mod dump;

@@ -55,6 +55,14 @@ and, to apply DDL, the privileges that the statements need, with the GRANT OPTIO
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
     EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  spate check --source repl@db1 --replica spate@db2 --archive /var/lib/spate
+  spate check --defaults-file /etc/spate.cnf --json | jq '.findings[] | select(.level == \"error\")'
+
+The exit status is 0 if nothing keeps Spate from working, 1 if something does. `spate replicate` looks at the same at its start, but for
+what takes longer the more tables there are, and prints what is not good. docs/checks.md explains each check.";
+
 const STATUS_EXAMPLES: &str = "\
 Examples:
   spate status --archive /var/lib/spate
@@ -110,6 +118,9 @@ pub(crate) enum Command {
     /// Keep a replica up to date with its source
     #[command(after_help = REPLICATE_EXAMPLES)]
     Replicate(ReplicateArguments),
+    /// Look at source and replica before anything runs
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArguments),
     /// Ask a running `replicate` how it is doing
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArguments),
@@ -233,6 +244,34 @@ pub(crate) enum Outcome {
     Done,
     /// It did not, and is to be executed again
     Repeat,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    /// Directory of the archive, there or to be made
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
+    /// Our id among the source's replicas, as for `replicate`
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) server_id: Option<u32>,
+    /// As `replicate` will be started: what is applied is kept out of the replica's own binlog
+    #[arg(long)]
+    pub(crate) no_replica_binlog: bool,
+    /// As `replicate` will be started
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
+    pub(crate) on_conflict: Conflict,
+    /// As `replicate` will be started: what these servers wrote is left out
+    #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ignore_server_ids: Vec<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

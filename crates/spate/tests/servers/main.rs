@@ -9,6 +9,7 @@ mod abandoned_sessions;
 mod applied_as_a_replica;
 mod archive_faults;
 mod beyond_transactions;
+mod checks;
 mod clocks;
 mod comparison;
 mod conflicts;

@@ -1,0 +1,106 @@
+//! What the accounts may do, and the GRANT for what they may not.
+
+use super::facts::Facts;
+use super::{CheckOptions, Finding, Place};
+use crate::error::Result;
+use crate::privileges::Rights;
+use crate::wire::Connection;
+
+const CHECK: &str = "privileges";
+
+/// What most definitions need; each statement may need another.
+const DEFINITIONS: [&str; 14] = [
+    "CREATE",
+    "ALTER",
+    "DROP",
+    "INDEX",
+    "REFERENCES",
+    "CREATE VIEW",
+    "SHOW VIEW",
+    "TRIGGER",
+    "CREATE ROUTINE",
+    "ALTER ROUTINE",
+    "EXECUTE",
+    "EVENT",
+    "RELOAD",
+    "PROCESS",
+];
+
+pub(super) fn source(source: &mut Connection, facts: &Facts) -> Result<Vec<Finding>> {
+    let rights = Rights::read(source)?;
+    let grant = |privilege: &str| format!("GRANT {privilege} ON *.* TO {}", facts.account);
+    let mut found = Vec::new();
+    if !rights.has("REPLICATION SLAVE") && !rights.has("REPLICATION REPLICA") {
+        let message = format!("{} may not read the binlog: REPLICATION SLAVE is missing", facts.account);
+        found.push(Finding::error(CHECK, Place::Source, message).advise(grant("REPLICATION SLAVE")));
+    }
+    let monitor = if facts.is_mysql() { "REPLICATION CLIENT" } else { "BINLOG MONITOR" };
+    if !rights.has(monitor) && !rights.has("SUPER") {
+        let message = format!(
+            "{} may not list the binlog's files, as --start earliest needs it: {monitor} is missing",
+            facts.account
+        );
+        found.push(Finding::warning(CHECK, Place::Source, message).advise(grant(monitor)));
+    }
+    if found.is_empty() {
+        found.push(Finding::ok(CHECK, Place::Source, format!("{} may do what Spate does there", facts.account)));
+    }
+    Ok(found)
+}
+
+pub(super) fn replica(replica: &mut Connection, facts: &Facts, options: &CheckOptions) -> Result<Vec<Finding>> {
+    let rights = Rights::read(replica)?;
+    let account = &facts.account;
+    let mut found: Vec<Finding> = rights
+        .missing_on_replica(facts.is_on("read_only"))
+        .into_iter()
+        .map(|missing| {
+            let message = format!("{account} cannot {}: {} is missing", missing.action, missing.privilege);
+            Finding::error(CHECK, Place::Replica, message).advise(format!("{} TO {account}", missing.grant))
+        })
+        .collect();
+    for (privilege, why) in asked_for(&rights, facts, options) {
+        let message = format!("{account} lacks {privilege}, which {why} needs");
+        found.push(
+            Finding::error(CHECK, Place::Replica, message).advise(format!("GRANT {privilege} ON *.* TO {account}")),
+        );
+    }
+    found.extend(definitions(&rights, facts));
+    if found.is_empty() {
+        found.push(Finding::ok(CHECK, Place::Replica, format!("{account} may do what Spate does there")));
+    }
+    Ok(found)
+}
+
+/// What the options of this run need beyond the rest.
+fn asked_for(rights: &Rights, facts: &Facts, options: &CheckOptions) -> Vec<(&'static str, &'static str)> {
+    let mut lacking = Vec::new();
+    let keeps_log = options.without_replica_binlog || options.is_ring;
+    let why = if options.is_ring { "--ignore-server-ids" } else { "--no-replica-binlog" };
+    // On MySQL, every run needs what this needs.
+    if keeps_log && !facts.is_mysql() && !rights.has("BINLOG ADMIN") && !rights.has("SUPER") {
+        lacking.push(("BINLOG ADMIN", why));
+    }
+    if options.repairs && !rights.has("TRIGGER") {
+        lacking.push(("TRIGGER", "--on-conflict repair"));
+    }
+    lacking
+}
+
+fn definitions(rights: &Rights, facts: &Facts) -> Option<Finding> {
+    let definer = match (facts.is_mysql(), facts.version.is_at_least(8, 2)) {
+        (false, _) => "SET USER",
+        (true, true) => "SET_ANY_DEFINER",
+        (true, false) => "SET_USER_ID",
+    };
+    let lacking: Vec<&str> =
+        DEFINITIONS.into_iter().chain([definer]).filter(|privilege| !rights.has(privilege)).collect();
+    if lacking.is_empty() {
+        return None;
+    }
+    let lacking = lacking.join(", ");
+    let message = format!("{} will stop at definitions that need what it lacks: {lacking}", facts.account);
+    let advice =
+        format!("GRANT {lacking} ON *.* TO {} WITH GRANT OPTION, if the source changes definitions", facts.account);
+    Some(Finding::warning(CHECK, Place::Replica, message).advise(advice))
+}
