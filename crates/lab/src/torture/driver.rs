@@ -9,6 +9,9 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
 
 use super::step::{Action, FILES, Step};
+use super::waits::WaitEnder;
+use crate::sandbox::Sandbox;
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// No statement waits for another session, so one that takes this long hangs; its connection is given up.
@@ -30,11 +33,15 @@ pub(super) struct Driver {
     socket: PathBuf,
     files: PathBuf,
     connections: Vec<Option<Conn>>,
+    /// For a server that waits for locks whatever its options say.
+    waits: Option<WaitEnder>,
 }
 
 impl Driver {
-    pub(super) fn new(socket: &Path, files: &Path) -> Driver {
-        Driver { socket: socket.to_owned(), files: files.to_owned(), connections: Vec::new() }
+    pub(super) fn new(source: &Sandbox, files: &Path) -> Driver {
+        let socket = source.socket();
+        let waits = (source.vendor() == Vendor::MySql).then(|| WaitEnder::start(socket));
+        Driver { socket: socket.to_owned(), files: files.to_owned(), connections: Vec::new(), waits }
     }
 
     /// Executes a step that is no failure.
@@ -91,7 +98,12 @@ impl Driver {
             Some(connection) => connection,
             empty => empty.insert(connect(&self.socket, &self.files)?),
         };
-        match connection.query_drop(&sql) {
+        let id = connection.connection_id();
+        let outcome = match &self.waits {
+            Some(waits) => waits.during(id, || connection.query_drop(&sql)),
+            None => connection.query_drop(&sql),
+        };
+        match outcome {
             Ok(()) => Ok(Outcome::Done),
             Err(mysql::Error::MySqlError(error)) => Ok(Outcome::Failed(error.code)),
             Err(_) => {
