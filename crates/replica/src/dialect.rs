@@ -281,10 +281,10 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         let told = |(name, value): (&str, Option<bool>)| Some(format!("{name}={}", u8::from(value?)));
         settings.extend(switches.into_iter().filter_map(told));
     }
-    if collations.is_mysql() {
-        if let Some(collation) = status.default_collation_for_utf8mb4 {
-            settings.push(format!("default_collation_for_utf8mb4={collation}"));
-        }
+    if collations.is_mysql()
+        && let Some(collation) = status.default_collation_for_utf8mb4
+    {
+        settings.push(format!("default_collation_for_utf8mb4={collation}"));
     }
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));

@@ -9,6 +9,9 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
 
 use super::step::{Action, FILES, Step};
+use super::waits::WaitEnder;
+use crate::sandbox::Sandbox;
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// No statement waits for another session, so one that takes this long hangs; its connection is given up.
@@ -35,17 +38,21 @@ pub(super) struct Driver {
     /// Password of the accounts in [`CLIENTS`]; `None`: all sessions are root's.
     password: Option<String>,
     connections: Vec<Option<Conn>>,
+    /// For a server that waits for locks whatever its options say.
+    waits: Option<WaitEnder>,
 }
 
 impl Driver {
-    pub(super) fn new(socket: &Path, files: &Path, password: Option<String>) -> Driver {
-        Driver { socket: socket.to_owned(), files: files.to_owned(), password, connections: Vec::new() }
+    pub(super) fn new(source: &Sandbox, files: &Path, password: Option<String>) -> Driver {
+        let socket = source.socket();
+        let waits = (source.vendor() == Vendor::MySql).then(|| WaitEnder::start(socket));
+        Driver { socket: socket.to_owned(), files: files.to_owned(), password, connections: Vec::new(), waits }
     }
 
     /// A connection for a session, of the account that the session belongs to.
     fn connect(&self, session: usize) -> Result<Conn> {
         let account = match &self.password {
-            Some(password) if session % (CLIENTS.len() + 1) > 0 => {
+            Some(password) if !session.is_multiple_of(CLIENTS.len() + 1) => {
                 Some((CLIENTS[session % (CLIENTS.len() + 1) - 1], password.as_str()))
             }
             _ => None,
@@ -107,7 +114,12 @@ impl Driver {
             self.connections[session] = Some(self.connect(session)?);
         }
         let Some(connection) = &mut self.connections[session] else { return Ok(Outcome::Lost) };
-        match connection.query_drop(&sql) {
+        let id = connection.connection_id();
+        let outcome = match &self.waits {
+            Some(waits) => waits.during(id, || connection.query_drop(&sql)),
+            None => connection.query_drop(&sql),
+        };
+        match outcome {
             Ok(()) => Ok(Outcome::Done),
             Err(mysql::Error::MySqlError(error)) => Ok(Outcome::Failed(error.code)),
             Err(_) => {

@@ -92,7 +92,7 @@ pub(super) fn run(
         program = program.with_path(path.clone());
     }
     let clients = settings.features.has(Feature::Clients).then(|| servers.password.clone());
-    let driver = Driver::new(servers.source.socket(), &files_directory(directory), clients);
+    let driver = Driver::new(&servers.source, &files_directory(directory), clients);
     let result = TrialResult::default();
     let mut trial = Trial {
         settings,
@@ -301,7 +301,11 @@ impl Trial<'_> {
         let mut session = native.connect()?;
         let mut progress = Progress::new();
         loop {
-            let state = native::state(native.vendor(), &mut session)?;
+            let mut state = native::state(native.vendor(), &mut session)?;
+            // MySQL says of itself only that a worker has failed; the reason is in its log.
+            if let (Some(error), Some(why)) = (&mut state.error, native.last_error("Worker")) {
+                *error = why;
+            }
             if state.error.is_some() || position::has_reached(&state.position, end) {
                 return Ok(Some(state));
             }

@@ -49,7 +49,7 @@ impl Generator {
             is_foreign && (!outside_literals(sql).is_ascii() || (is_about_accounts(sql) && !sql.is_ascii()));
         // Who creates a role gives it away; on a replica that is its own account.
         let is_of_another =
-            step.session % (CLIENTS.len() + 1) > 0 && self.has(Feature::Clients) && sql.contains(" ROLE ");
+            !step.session.is_multiple_of(CLIENTS.len() + 1) && self.has(Feature::Clients) && sql.contains(" ROLE ");
         let is_too_early = ends_sequence(sql) && self.sessions.iter().any(|session| session.in_transaction);
         !is_misread && !is_too_early && !is_of_another
     }
