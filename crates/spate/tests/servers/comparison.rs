@@ -39,7 +39,7 @@ fn compare_under_load(kind: Kind) {
     let sent = writers.stop();
     assert!(sent > 100, "{sent}");
     site.wait_applied();
-    site.replica.sql("UPDATE busy.journal SET writer = 77 WHERE id = (SELECT MIN(id) FROM busy.journal)");
+    site.replica.sql("UPDATE busy.journal SET writer = 77 ORDER BY id LIMIT 1");
     let ended = site.run(site.command("verify", &["--json"]));
     assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
     let report = report(&ended);

@@ -93,6 +93,7 @@ fn of_everybody_at_any_moment_on_mysql() {
     kill_everybody(Kind::Mysql97);
 }
 
+#[allow(clippy::print_stderr, reason = "tells how it goes on")]
 fn kill_everybody(kind: Kind) {
     let wanted = std::env::var("SPATE_TEST_KILLS").map_or(KILLS_DEFAULT, |text| text.parse().unwrap());
     let began = Instant::now();
