@@ -22,6 +22,7 @@ pub mod endpoint;
 mod error;
 pub mod exclusions;
 pub mod fingerprint;
+pub mod handover;
 mod hold;
 pub mod intake;
 mod journal;

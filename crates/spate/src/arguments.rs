@@ -102,6 +102,14 @@ Examples:
   spate archive fold-stats /var/lib/mysql
   spate archive fold-stats /var/lib/spate --batch-transactions 1000 --batch-transactions 100000 --json";
 
+const HANDOVER_EXAMPLES: &str = "\
+Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
+(SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.
+
+Examples:
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
+  spate handover --replica spate@db2";
+
 /// A parallel replicator for MySQL and MariaDB
 ///
 /// Reads ahead, folds thousands of transactions into their net row changes, replays row images verbatim in key order, and
@@ -127,6 +135,9 @@ pub(crate) enum Command {
     /// Compare source and replica, table by table, at one position
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
+    /// Hand a replica over to its server's own replication, which then goes on where Spate ended
+    #[command(after_help = HANDOVER_EXAMPLES)]
+    Handover(HandoverArguments),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -307,6 +318,17 @@ pub(crate) struct VerifyArguments {
     /// How long to wait for the replica to reach the source's position, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = parse_seconds)]
     pub(crate) catch_up_seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HandoverArguments {
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
