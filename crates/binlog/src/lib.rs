@@ -13,7 +13,7 @@
 //! - [`rows`], [`image`]: the rows, measured by a plan that is made once per table;
 //! - [`compressed`]: MariaDB's compressed events;
 //! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
-//! - [`value`]: what a column's bytes mean, for messages and dumps;
+//! - [`value`]: what a column's bytes mean, for messages and dumps; [`typed`]: the same as a value of its type;
 //! - [`encode`]: rows events for replay.
 //!
 //! Formats are those of MariaDB 10.11 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
@@ -35,6 +35,7 @@ pub mod query;
 pub mod rows;
 pub mod session;
 pub mod table_map;
+pub mod typed;
 pub mod value;
 
 pub use boundary::{Boundary, BoundaryTracker};

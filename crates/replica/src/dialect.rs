@@ -9,6 +9,18 @@ use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext
 use crate::error::Result;
 use crate::wire::{Connection, quote};
 
+/// How row changes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// The source's row images, replayed.
+    Replay,
+    /// SQL statements.
+    Sql,
+}
+
+/// Which dialect is wanted; `None` is the best that the replica allows.
+pub type WantedDialect = Option<Dialect>;
+
 /// What every applier session sets: what replay needs, and nothing more.
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
@@ -107,6 +119,11 @@ impl Collations {
         Ok(Collations { names, is_10_11: connection.server_version().is_at_least(10, 11) })
     }
 
+    /// True if the replica's sessions can set what they can since MariaDB 10.11.
+    pub fn is_10_11(&self) -> bool {
+        self.is_10_11
+    }
+
     /// The character set of a collation, as SET takes it.
     fn charset(&self, collation: u32) -> String {
         self.names.get(&collation).map_or_else(|| collation.to_string(), |(charset, _)| charset.clone())
@@ -124,11 +141,14 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
     }
     // Last, because they change how what comes after is understood.
     before += &status_sql(statement, collations);
-    let mut after = AFTER_STATEMENT.to_owned();
-    if collations.is_10_11 {
-        after += AFTER_STATEMENT_10_11;
-    }
-    [before.into_bytes(), statement.sql.clone(), after.into_bytes()]
+    [before.into_bytes(), statement.sql.clone(), after_statement_sql(collations.is_10_11)]
+}
+
+/// Undoes what a statement, or statements that write rows, have set. `is_10_11`: sessions can set what they can since MariaDB
+/// 10.11.
+pub fn after_statement_sql(is_10_11: bool) -> Vec<u8> {
+    let more = if is_10_11 { AFTER_STATEMENT_10_11 } else { "" };
+    [AFTER_STATEMENT, more].concat().into_bytes()
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.

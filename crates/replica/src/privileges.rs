@@ -2,8 +2,9 @@
 
 use spate_schedule::TableName;
 
+use crate::dialect::{Dialect, WantedDialect};
 use crate::error::{Error, Result};
-use crate::pipeline::prepare::Change;
+use crate::pipeline::command::Change;
 use crate::pipeline::sessions::SessionMaker;
 use crate::wire::Connection;
 
@@ -27,11 +28,11 @@ struct Grant {
     scope: String,
 }
 
-/// Looks whether the account may do what every run needs.
+/// Looks whether the account may do what every run needs; returns how row changes are written.
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
-pub(crate) fn check(connection: &mut Connection) -> Result<()> {
+pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<Dialect> {
     let grants = read(connection)?;
     let peer = connection.peer().to_string();
     let everywhere = |wanted: &str| may(&grants, wanted, &["*.*"]);
@@ -43,8 +44,14 @@ pub(crate) fn check(connection: &mut Connection) -> Result<()> {
             grant: format!("{grant} TO <the user of Spate>"),
         })
     };
-    if !everywhere("BINLOG REPLAY") && !everywhere("SUPER") {
+    let may_replay = everywhere("BINLOG REPLAY") || everywhere("SUPER");
+    let dialect = wanted.unwrap_or(if may_replay { Dialect::Replay } else { Dialect::Sql });
+    if dialect == Dialect::Replay && !may_replay {
         return missing("replay row changes", "BINLOG REPLAY", "GRANT BINLOG REPLAY ON *.*");
+    }
+    if dialect == Dialect::Sql && !everywhere("TRIGGER") {
+        // A trigger that is not shown would fire.
+        return missing("see triggers, which statements must not fire", "TRIGGER", "GRANT TRIGGER ON *.*");
     }
     if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !everywhere(wanted)) {
         // Without seeing a foreign key, Spate would fold what its cascade depends on.
@@ -60,7 +67,7 @@ pub(crate) fn check(connection: &mut Connection) -> Result<()> {
     if is_read_only && !everywhere("READ_ONLY ADMIN") && !is_super_enough {
         return missing("be written to while it is read_only", "READ_ONLY ADMIN", "GRANT READ_ONLY ADMIN ON *.*");
     }
-    Ok(())
+    Ok(dialect)
 }
 
 /// True if the account would see a trigger of the table, if there were one.
@@ -120,7 +127,7 @@ impl<'a> AccountGuard<'a> {
         let is_refusal = |error: &Error| matches!(error, Error::Privilege { .. }) || is_denied(error);
         // A session knows its account's privileges as they were when it began.
         let again = self.maker.connect_impatiently();
-        let refusal = match again.and_then(|mut connection| check(&mut connection)) {
+        let refusal = match again.and_then(|mut connection| check(&mut connection, self.maker.dialect)) {
             Err(error) if is_refusal(&error) => error,
             _ => match result {
                 Err(error) if is_denied(&error) => error,

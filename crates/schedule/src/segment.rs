@@ -123,6 +123,31 @@ impl OrderedRows {
         &self.plan
     }
 
+    /// What is done to the rows.
+    pub fn kind(&self) -> RowsKind {
+        self.kind
+    }
+
+    /// The event's `FLAG_…` bits.
+    pub fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// A bit per column: is it in a row's first image?
+    pub fn columns(&self) -> &[u8] {
+        &self.columns
+    }
+
+    /// The same for the after-images of updates; else equal to [`OrderedRows::columns`].
+    pub fn columns_after(&self) -> &[u8] {
+        &self.columns_after
+    }
+
+    /// The images, one after the other.
+    pub fn images(&self) -> &[u8] {
+        &self.images
+    }
+
     /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
     pub fn describe(&self) -> Vec<String> {
         let plan = &self.plan;

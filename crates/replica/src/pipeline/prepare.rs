@@ -1,114 +1,28 @@
-//! The second stage: sorts and encodes a batch into the statements that the replica will execute.
+//! The second stage: sorts and encodes a batch into the statements that the replica will execute. Rows are written by an emitter,
+//! one for each dialect; everything else is the same in all of them.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use spate_binlog::ChecksumAlgorithm;
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
-use spate_schedule::emit::{ChunkWriter, Swept};
-use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
-use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
+use spate_schedule::{Alone, Item, Statement, TablePlan};
 
+use super::command::{Change, Command, Execution, Expected};
+use super::emit::RowEmitter;
+use super::outlet::Outlet;
 use super::{Part, PartEnd};
-use crate::dialect::{
-    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, Collations, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
-    binlog_sql_bytes, first_half, load_sql, statement_sql,
-};
-use crate::error::{Error, Result, TransactionPlace};
+use crate::dialect::{Collations, load_sql, statement_sql};
+use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
-use crate::sweep::{Surplus, Sweep, Sweeper};
+use crate::sweep::Sweeper;
 use crate::wire::{self, quote};
-
-/// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
-/// applier has something to do while the next is being encoded.
-const CHUNK_EVENT_BYTES: usize = 384 << 10;
-
-/// A small batch is sent as one packet up to this size: one round trip from its first statement to its commit.
-const JOINED_SQL_BYTES_MAX: usize = 64 << 10;
-
-/// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
-const PACKET_SHARE: (usize, usize) = (5, 8);
-
-/// Left free in a packet, for its own bytes and the server's.
-const PACKET_MARGIN_BYTES: usize = 64;
-
-/// While a statement of this size is on its way, nothing else is prepared: a large row is held but once as a statement.
-const LARGE_SQL_BYTES: usize = 2 << 20;
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
-
-/// What the applier is to do next.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Execute this within the open transaction.
-    Execute(Execution),
-    /// Keep a block of a file that a LOAD DATA will read.
-    LoadBlock(FileBlock),
-    /// Execute a LOAD DATA.
-    Load(Execution, LoadFile),
-    /// Note what cannot be rolled back, before it is executed.
-    Intend(Box<Intent>),
-    /// Answer once all before has succeeded, and is no longer held.
-    Settle(Sender<()>),
-    /// Execute this outside of the open transaction.
-    ExecuteApart(Execution),
-    /// Execute what follows in a session of its own, which begins with these statements.
-    OpenBranch(Vec<Vec<u8>>),
-    /// End that session, and go on in the first.
-    CloseBranch,
-    /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
-    Sweep { sweep: Sweep, answer: Sender<Surplus> },
-    /// The batch has a statement that may lock us out: look after its commit.
-    WatchAccount(Change),
-    /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
-    Commit {
-        sql: Vec<u8>,
-        statements: usize,
-        end: PartEnd,
-        oldest_seconds: u32,
-        row_changes: u64,
-        net_row_changes: u64,
-    },
-}
-
-/// Statements to execute.
-#[derive(Debug, Default)]
-pub(crate) struct Execution {
-    pub(crate) sql: Vec<u8>,
-    /// How many statements `sql` holds; 0 if there may be any number.
-    pub(crate) statements: usize,
-    /// What it does; only while a failed batch is being taken apart.
-    pub(crate) change: Option<Change>,
-    /// How it should end.
-    pub(crate) expected: Expected,
-    /// It cannot be rolled back: all before it must have succeeded, and nothing may follow until it has.
-    pub(crate) is_careful: bool,
-}
-
-/// How a statement should end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Expected {
-    /// It succeeds.
-    #[default]
-    Success,
-    /// It fails with this error, as it did on the source.
-    Failure(u16),
-    /// It succeeds, or a table that it drops is gone already.
-    Gone,
-}
-
-/// One change of one transaction, for messages.
-#[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub(crate) place: TransactionPlace,
-    pub(crate) what: String,
-    /// The row change, if it is one: a repair needs it.
-    pub(crate) row: Option<Box<RowChange>>,
-}
 
 /// How to prepare.
 pub(crate) struct Preparer<'a> {
@@ -117,6 +31,7 @@ pub(crate) struct Preparer<'a> {
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: Sender<Command>,
     pub(crate) collations: Collations,
+    pub(crate) emitter: Box<dyn RowEmitter + Send + 'a>,
     pub(crate) status: &'a Status,
     /// The replica's limit, in bytes.
     pub(crate) max_allowed_packet: usize,
@@ -127,14 +42,12 @@ pub(crate) struct Preparer<'a> {
 }
 
 /// What has been prepared of the open batch.
-#[derive(Default)]
-struct Pending {
-    sql: Vec<u8>,
-    /// How many statements `sql` holds.
-    statements: usize,
+struct Pending<'a> {
+    outlet: Outlet<'a>,
     row_changes: u64,
     net_row_changes: u64,
-    has_format: bool,
+    /// The session was told what the emitter wants to tell it.
+    is_session_told: bool,
     /// A part was prepared, and the batch goes on.
     is_open: bool,
     /// What was noted before the batch's changes.
@@ -145,13 +58,22 @@ struct Pending {
     origin: Option<u32>,
 }
 
-impl Preparer<'_> {
+impl<'a> Preparer<'a> {
     /// Prepares batches until the stage before is gone.
     ///
     /// # Errors
     /// [`Error::StageEnded`] if the applier is gone; an encoding error.
-    pub(crate) fn run(self) -> Result<()> {
-        let mut pending = Pending::default();
+    pub(crate) fn run(mut self) -> Result<()> {
+        let mut pending = Pending {
+            outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
+            row_changes: 0,
+            net_row_changes: 0,
+            is_session_told: false,
+            is_open: false,
+            intent: None,
+            has_changes: false,
+            origin: None,
+        };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
             if !pending.is_open && self.tickets.recv().is_err() {
@@ -165,10 +87,11 @@ impl Preparer<'_> {
         }
     }
 
-    fn part(&self, part: Part, pending: &mut Pending) -> Result<()> {
-        if !pending.has_format {
-            pending.has_format = true;
-            self.send(Command::Execute(Execution { sql: format_sql(&part), statements: 1, ..Execution::default() }))?;
+    fn part(&mut self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+        if !std::mem::replace(&mut pending.is_session_told, true)
+            && let Some(sql) = self.emitter.session_sql(&part)
+        {
+            pending.outlet.plain(&sql)?;
         }
         self.tell_origin(&part, pending)?;
         self.intend(&part, pending)?;
@@ -179,9 +102,9 @@ impl Preparer<'_> {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.statement(statement, &part, pending)?,
-                Item::LoadBlock(block) => self.send(Command::LoadBlock(block.clone()))?,
-                Item::Sequence(setting) => self.plain(sequence_sql(setting).as_bytes(), pending)?,
-                Item::Undo => self.plain(b"ROLLBACK", pending)?,
+                Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
+                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
+                Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
             }
         }
         match part.end {
@@ -191,7 +114,7 @@ impl Preparer<'_> {
     }
 
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
-    fn intend(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn intend(&mut self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = intent_kind(part) else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
         if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
@@ -202,7 +125,7 @@ impl Preparer<'_> {
             Item::Statement(statement) => Some(statement),
             _ => None,
         });
-        self.send(Command::Intend(Box::new(Intent {
+        pending.outlet.send(Command::Intend(Box::new(Intent {
             kind,
             checkpoint: part.reached.clone(),
             gtid: part.place.gtid.clone(),
@@ -215,30 +138,36 @@ impl Preparer<'_> {
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
-                let mut statements = vec![format_sql(part), format!("XA START {xid}").into_bytes()];
-                if self.is_in_ring {
-                    statements.insert(0, origin_sql(part));
-                }
-                self.send(Command::OpenBranch(statements))?;
+                let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
+                statements.extend(self.emitter.session_sql(part));
+                statements.push(format!("XA START {xid}").into_bytes());
+                self.emitter.end_rows(&mut pending.outlet)?;
+                pending.outlet.flush(None)?;
+                pending.outlet.send(Command::OpenBranch(statements))?;
                 // Its statements may change nothing; and the server forgets a prepared transaction without changes.
-                self.plain(journal::prepare_sql(xid).as_bytes(), pending)
+                pending.outlet.plain(journal::prepare_sql(xid).as_bytes())
             }
             _ => Ok(()),
         }
     }
 
-    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending) -> Result<()> {
+    fn end(
+        &mut self,
+        alone: Option<&Alone>,
+        end: PartEnd,
+        oldest_seconds: u32,
+        pending: &mut Pending<'a>,
+    ) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
-            self.plain(format!("XA END {xid}").as_bytes(), pending)?;
-            self.plain(format!("XA PREPARE {xid}").as_bytes(), pending)?;
-            self.send(Command::CloseBranch)?;
+            // In the branch's own session, which ends with it.
+            self.emitter.end_rows(&mut pending.outlet)?;
+            pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
+            pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
+            pending.outlet.send(Command::CloseBranch)?;
         }
-        if pending.sql.len() > JOINED_SQL_BYTES_MAX {
-            self.flush(pending, None)?;
-        }
-        let mut sql = std::mem::take(&mut pending.sql);
+        let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
         // The update of the checkpoint, and COMMIT.
-        let mut statements = std::mem::take(&mut pending.statements) + 2;
+        statements += 2;
         spate_archive::stopping_point("before-checkpoint-update");
         for skipped in &end.skipped {
             statements += 1;
@@ -259,117 +188,35 @@ impl Preparer<'_> {
         }
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
-        self.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
+        pending.outlet.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.
-    fn tell_origin(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn tell_origin(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         if !self.is_in_ring || pending.is_open || pending.origin == Some(part.server_id) {
             return Ok(());
         }
         pending.origin = Some(part.server_id);
-        self.send(Command::Execute(Execution { sql: origin_sql(part), statements: 1, ..Execution::default() }))
+        pending.outlet.plain(&origin_sql(part))
     }
 
-    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn segment(&mut self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
         let swept = self.sweep(segment, pending)?;
-        let mut changes = self.one_by_one.then(|| {
-            let rows =
-                |ordered: &'_ OrderedRows| ordered.describe().into_iter().zip(ordered.row_changes(part.server_id));
-            segment.ordered().iter().flat_map(rows)
-        });
-        let chunk_bytes_max = match self.one_by_one {
-            true => 1,
-            false => CHUNK_EVENT_BYTES.min(self.max_allowed_packet * PACKET_SHARE.0 / PACKET_SHARE.1),
-        };
-        let writer =
-            ChunkWriter::new(chunk_bytes_max, part.server_id, |events: &[u8]| -> std::result::Result<(), EmitError> {
-                let what = changes.as_mut().and_then(Iterator::next);
-                let change =
-                    what.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) });
-                self.chunk(events, change, pending).map_err(EmitError::Stage)
-            });
-        let written = (|| {
-            let mut writer = writer;
-            writer.segment_after(segment, &swept)?;
-            writer.finish()
-        })();
-        match written {
-            Ok(net_row_changes) => pending.net_row_changes += net_row_changes,
-            Err(EmitError::Stage(error)) => return Err(error),
-            Err(EmitError::Schedule(error)) => return Err(Error::Transaction { place: part.place.clone(), error }),
-        }
+        pending.net_row_changes += self.emitter.segment(segment, &swept, part, &mut pending.outlet)?;
         Ok(())
     }
 
-    fn chunk(&self, events: &[u8], change: Option<Change>, pending: &mut Pending) -> Result<()> {
-        let sql_bytes = binlog_sql_bytes(events.len());
-        if !self.fits(sql_bytes) {
-            self.flush(pending, None)?;
-            return self.halves(events, change);
-        }
-        if !self.fits(pending.sql.len() + sql_bytes) {
-            self.flush(pending, None)?;
-        }
-        append_binlog(&mut pending.sql, events);
-        pending.sql.push(b';');
-        pending.statements += 1;
-        match change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {
-            true => self.flush(pending, change),
-            false => Ok(()),
-        }
-    }
-
-    /// Sends events that are too large for one packet in two.
-    fn halves(&self, events: &[u8], change: Option<Change>) -> Result<()> {
-        let (first, second) = events.split_at(first_half(events.len()));
-        let sql_bytes = binlog_half_sql_bytes(first.len().max(second.len()));
-        if !self.fits(sql_bytes) {
-            return Err(self.too_large(binlog_sql_bytes(events.len()), change));
-        }
-        for (half, events) in [first, second].into_iter().enumerate() {
-            let execution = Execution { sql: binlog_half_sql(half, events), statements: 1, ..Execution::default() };
-            self.send(Command::Execute(execution))?;
-            self.settle()?;
-        }
-        let (sql, statements) = (BINLOG_OF_HALVES.to_vec(), BINLOG_OF_HALVES_STATEMENTS);
-        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
-    }
-
-    fn fits(&self, sql_bytes: usize) -> bool {
-        sql_bytes + PACKET_MARGIN_BYTES <= self.max_allowed_packet
-    }
-
-    /// Without a change, the batch will be taken apart to find out which one it is.
-    fn too_large(&self, sql_bytes: usize, change: Option<Change>) -> Error {
-        let replica_bytes = self.max_allowed_packet;
-        match change {
-            None => Error::PacketTooLarge { bytes: sql_bytes, max_allowed_packet: replica_bytes },
-            Some(Change { place, what, .. }) => {
-                let source_bytes = self.status.source_packet_bytes();
-                Error::ChangeTooLarge { place, change: what, bytes: sql_bytes, replica_bytes, source_bytes }
-            }
-        }
-    }
-
-    /// Waits until the applier has no statement left.
-    fn settle(&self) -> Result<()> {
-        let (answer, answered) = bounded(1);
-        self.send(Command::Settle(answer))?;
-        answered.recv().map_err(|_| Error::StageEnded)
-    }
-
     /// Deletes what is to be deleted from tables without a key, where one pass costs less than the server's search.
-    fn sweep(&self, segment: &Segment, pending: &mut Pending) -> Result<Vec<Swept>> {
+    fn sweep(&self, segment: &Segment, pending: &mut Pending<'a>) -> Result<Vec<Swept>> {
         let mut swept = Vec::new();
         for (number, multiset) in segment.multisets().iter().enumerate() {
             let Some(sweeper) = Sweeper::of(multiset, self.max_allowed_packet) else { continue };
-            self.flush(pending, None)?;
+            pending.outlet.flush(None)?;
             // The images are needed to insert again what was deleted beyond, so they wait here rather than in the queue.
             let surplus = sweeper.each(|sweep| {
                 let (answer, answered) = bounded(1);
-                self.send(Command::Sweep { sweep, answer })?;
+                pending.outlet.send(Command::Sweep { sweep, answer })?;
                 answered.recv().map_err(|_| Error::StageEnded)
             })?;
             pending.net_row_changes += multiset.deletes();
@@ -388,28 +235,30 @@ impl Preparer<'_> {
         }
     }
 
-    fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending) -> Result<()> {
-        self.flush(pending, None)?;
+    fn statement(&mut self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        let outlet = &mut pending.outlet;
+        self.emitter.end_rows(outlet)?;
+        outlet.flush(None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
         if privileges::concerns_accounts(&statement.sql) {
-            self.send(Command::WatchAccount(self::change(statement, part)))?;
+            outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
             if self.is_in_ring {
                 let sql = origin_sql(part);
-                self.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
+                outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
             }
             let sql = statement.sql.clone();
-            self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
-            return self.plain(journal::ended_sql(xid).as_bytes(), pending);
+            outlet.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
+            return outlet.plain(journal::ended_sql(xid).as_bytes());
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
         let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
         let [before, sql, after] = statement_sql(statement, &self.collations);
-        if let Some(large) = [&before, &sql].into_iter().find(|sql| !self.fits(sql.len())) {
-            return Err(self.too_large(large.len(), change));
+        if let Some(large) = [&before, &sql].into_iter().find(|sql| !outlet.fits(sql.len())) {
+            return Err(outlet.too_large(large.len(), change));
         }
         let expected = expected(statement);
         if let Expected::Failure(code) = expected
@@ -420,40 +269,12 @@ impl Preparer<'_> {
             let error = spate_schedule::Error::Refused { what, why };
             return Err(Error::Transaction { place: part.place.clone(), error });
         }
-        self.send(Command::Execute(execution(before)))?;
-        self.send(match &statement.load {
+        outlet.send(Command::Execute(execution(before)))?;
+        outlet.send(match &statement.load {
             None => Command::Execute(Execution { expected, ..execution(sql) }),
             Some(load) => Command::Load(Execution { expected, ..execution(load_sql(statement, load)) }, load.clone()),
         })?;
-        self.send(Command::Execute(execution(after)))
-    }
-
-    /// A statement of our own.
-    fn plain(&self, sql: &[u8], pending: &mut Pending) -> Result<()> {
-        self.flush(pending, None)?;
-        self.send(Command::Execute(Execution { sql: sql.to_vec(), statements: 1, ..Execution::default() }))
-    }
-
-    fn flush(&self, pending: &mut Pending, change: Option<Change>) -> Result<()> {
-        if pending.sql.is_empty() {
-            return Ok(());
-        }
-        let mut sql = std::mem::take(&mut pending.sql);
-        // The last semicolon would begin an empty statement.
-        if sql.last() == Some(&b';') {
-            sql.pop();
-        }
-        if !self.fits(sql.len()) {
-            return Err(self.too_large(sql.len(), change));
-        }
-        let is_large = sql.len() > LARGE_SQL_BYTES;
-        let statements = std::mem::take(&mut pending.statements);
-        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))?;
-        if is_large { self.settle() } else { Ok(()) }
-    }
-
-    fn send(&self, command: Command) -> Result<()> {
-        self.output.send(command).map_err(|_| Error::StageEnded)
+        outlet.send(Command::Execute(execution(after)))
     }
 }
 
@@ -497,26 +318,8 @@ fn origin_sql(part: &Part) -> Vec<u8> {
     format!("SET SESSION server_id={}", part.server_id).into_bytes()
 }
 
-/// Tells a session how the source lays out its events.
-fn format_sql(part: &Part) -> Vec<u8> {
-    let mut sql = Vec::new();
-    append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
-    sql
-}
-
 fn change(statement: &Statement, part: &Part) -> Change {
     Change { place: part.place.clone(), what: spate_schedule::statement::excerpt(&statement.sql), row: None }
-}
-
-enum EmitError {
-    Schedule(spate_schedule::Error),
-    Stage(Error),
-}
-
-impl From<spate_schedule::Error> for EmitError {
-    fn from(error: spate_schedule::Error) -> EmitError {
-        EmitError::Schedule(error)
-    }
 }
 
 /// The status of a batch that took `milliseconds`.

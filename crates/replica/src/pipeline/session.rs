@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions, Seek};
-use spate_schedule::BatchBuilder;
+use spate_schedule::outdated::Outdated;
+use spate_schedule::{BatchBuilder, TableName};
 
 use super::apply::Applier;
+use super::emit::RowEmitter;
+use super::emit::replay::ReplayEmitter;
+use super::emit::sql::SqlEmitter;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
 use super::prepare::Preparer;
@@ -18,7 +22,7 @@ use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
-use crate::dialect::Collations;
+use crate::dialect::{Collations, Dialect};
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
@@ -91,6 +95,8 @@ pub(crate) struct Prepared {
     pub(crate) checkpoint: Option<Checkpoint>,
     /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
     pub(crate) mend_until: Option<u64>,
+    /// How row changes are written.
+    pub(crate) dialect: Dialect,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
@@ -106,7 +112,7 @@ pub(crate) fn prepare_replica(
 ) -> Result<Prepared> {
     let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
-    privileges::check(&mut connection)?;
+    let dialect = privileges::check(&mut connection, maker.dialect)?;
     maker.set_up(&mut connection)?;
     if needs_silence {
         maker.check_silence(&mut connection)?;
@@ -141,7 +147,7 @@ pub(crate) fn prepare_replica(
     }
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, mend_until })
+    Ok(Prepared { connection, checkpoint, mend_until, dialect })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -172,7 +178,7 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, checkpoint, .. } = prepared;
+    let Prepared { mut connection, checkpoint, dialect, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
@@ -184,7 +190,10 @@ fn run_stages(
     let mut watching = maker.connect_impatiently()?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
-    let catalog = Catalog::new(asking);
+    let catalog = match dialect {
+        Dialect::Replay => Catalog::new(asking),
+        Dialect::Sql => Catalog::with_triggers(asking),
+    };
     let mut builder = BatchBuilder::new();
     if plan.one_by_one {
         builder.never_fold();
@@ -218,7 +227,9 @@ fn run_stages(
         exclusions: &plan.exclusions,
         open: Open::after(checkpoint),
     };
+    let emitter = emitter(dialect, plan.one_by_one, maker, &collations);
     let preparer = Preparer {
+        emitter,
         input: parts_out,
         hunger: hunger_in,
         tickets: tickets_out,
@@ -272,6 +283,29 @@ fn run_stages(
         };
         Ok(end)
     })
+}
+
+fn emitter<'a>(
+    dialect: Dialect,
+    one_by_one: bool,
+    maker: SessionMaker<'a>,
+    collations: &Collations,
+) -> Box<dyn RowEmitter + Send + 'a> {
+    match dialect {
+        Dialect::Replay => Box::new(ReplayEmitter { one_by_one }),
+        Dialect::Sql => {
+            let mut catalog = None;
+            let late = move |name: &TableName| {
+                let catalog = match &mut catalog {
+                    Some(catalog) => catalog,
+                    none => none.insert(Catalog::with_triggers(maker.connect_impatiently()?)),
+                };
+                catalog.forget(&Outdated::All);
+                Ok(catalog.definition(name)?)
+            };
+            Box::new(SqlEmitter::new(one_by_one, collations.is_10_11(), Box::new(late)))
+        }
+    }
 }
 
 /// Makes the session end when the process is told to.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::applier_lock::Beside;
-use crate::dialect::SESSION_SETTINGS;
+use crate::dialect::{SESSION_SETTINGS, WantedDialect};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::wire::{ConnectOptions, Connection, ShutdownHandle};
@@ -46,6 +46,8 @@ pub(crate) struct SessionMaker<'a> {
     pub(crate) replica: &'a Endpoint,
     /// Keep what is applied out of the replica's own binlog.
     pub(crate) without_binlog: bool,
+    /// How row changes are to be written.
+    pub(crate) dialect: WantedDialect,
 }
 
 impl SessionMaker<'_> {

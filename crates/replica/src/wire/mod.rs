@@ -30,6 +30,6 @@ mod version;
 
 pub use connection::{ConnectOptions, Connection};
 pub use error::{Error, Peer, Result, ServerError};
-pub use result::{Outcome, ResultSet, Row};
+pub use result::{Outcome, ResultSet, Row, StatementOutcome};
 pub use stream::ShutdownHandle;
 pub use version::{ServerVersion, Vendor};
