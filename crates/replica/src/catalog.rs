@@ -106,6 +106,8 @@ impl Catalog {
     pub fn forget(&mut self, outdated: &Outdated) -> Outdated {
         let outdated = match outdated {
             Outdated::Tables(tables) if self.are_alone(tables) => outdated.clone(),
+            // What concerns triggers; and it says of every table whether it has one.
+            Outdated::Keyless if self.with_triggers => Outdated::All,
             Outdated::Nothing | Outdated::Keyless => outdated.clone(),
             Outdated::Tables(_) | Outdated::All => Outdated::All,
         };
