@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use spate_binlog::gtid::parse_gtid_list;
+use spate_binlog::gtid::mariadb::parse_gtid_list;
+use spate_binlog::gtid::mysql::parse_previous_gtids;
 use spate_binlog::header::FLAG_RELAY_LOG;
 use spate_binlog::{
     Boundary, BoundaryTracker, ChecksumAlgorithm, EventHeader, EventType, FormatDescription, GtidPosition,
@@ -109,8 +110,12 @@ impl Follower {
                 self.advance_source(header);
                 return Ok(if self.tracker.in_transaction() { Boundary::Inside } else { Boundary::Outside });
             }
-            EventType::GTID_LIST => self.take_gtid_list(header, body)?,
-            EventType::GTID_MARIADB => {
+            EventType::GTID_LIST => self.take_start(header, &parse_gtid_list(body)?),
+            EventType::PREVIOUS_GTIDS => self.take_start(header, &parse_previous_gtids(body)?),
+            EventType::GTID_MARIADB
+            | EventType::GTID_MYSQL
+            | EventType::GTID_TAGGED_MYSQL
+            | EventType::ANONYMOUS_GTID => {
                 self.has_seen_gtid = true;
                 if self.is_relay_log {
                     self.abandon_transaction();
@@ -219,19 +224,14 @@ impl Follower {
         Ok(())
     }
 
-    /// The list tells the position at the beginning of a source's file, which may be before the archive's own beginning.
-    fn take_gtid_list(&mut self, header: &EventHeader, body: &[u8]) -> spate_binlog::Result<()> {
-        let list = parse_gtid_list(body)?;
-        if header.is_artificial() || self.tracker.in_transaction() {
-            return Ok(());
+    /// The position at the beginning of a source's file, which may be before the archive's own beginning. (What a relay log says
+    /// itself is only what that replica received.)
+    fn take_start(&mut self, header: &EventHeader, start: &GtidPosition) {
+        let is_own = header.flags & FLAG_RELAY_LOG != 0;
+        if !header.is_artificial() && !is_own && !self.tracker.in_transaction() {
+            self.gtid_position.advance_to(start);
+            self.position_known = true;
         }
-        for gtid in list.iter() {
-            if !self.gtid_position.covers(gtid) {
-                self.gtid_position.advance(gtid);
-            }
-        }
-        self.position_known = true;
-        Ok(())
     }
 
     /// The relay logs before this one were purged, and what comes now is the rest of a transaction that began there: MariaDB

@@ -86,7 +86,10 @@ impl ArchiveWriter {
         // carries no changes.
         let is_head = matches!(
             header.event_type,
-            EventType::GTID_LIST | EventType::BINLOG_CHECKPOINT | EventType::START_ENCRYPTION
+            EventType::GTID_LIST
+                | EventType::PREVIOUS_GTIDS
+                | EventType::BINLOG_CHECKPOINT
+                | EventType::START_ENCRYPTION
         );
         let is_current = self
             .current

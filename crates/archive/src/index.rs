@@ -4,24 +4,31 @@
 //! synced. A record whose `durable` bit is set was written after the fsync that covered its transaction had returned, so
 //! recovery knows from it which bytes a power cut cannot excuse.
 //!
-//! Layout (little endian). Header, 64 bytes: magic `SPATEIDX`, version u32, record length u32, first seqno u64, zeros, CRC32
-//! of the 60 bytes before it. Record, 64 bytes: seqno, offset, length, source end position, GTID sequence (u64 each), GTID
-//! domain, GTID server, commit seconds, flags, zero, CRC32 of the 60 bytes before it (u32 each).
+//! Layout (little endian). Header, as long as a record: magic `SPATEIDX`, version u32, record length u32, first seqno u64, zeros,
+//! CRC32 of the bytes before it. Record, 112 bytes: seqno, offset, length, source end position, GTID number (u64 each), commit
+//! seconds, flags (u32 each), who numbered the GTID (60 bytes: on MariaDB domain and server, u32 each; on MySQL the UUID, the
+//! tag's length, u8, and the tag), CRC32 of the 108 bytes before it.
 
 use std::path::{Path, PathBuf};
 
-use spate_binlog::Gtid;
+use spate_binlog::gtid::Origin;
+use spate_binlog::{Gtid, MariaDbGtid, MySqlGtid};
 
 use crate::fs::{FileHandle, FileSystem};
 use crate::stopping::stopping_point;
 use crate::{Error, Result};
 
 /// Bytes of a record, and of the header.
-pub(crate) const RECORD_LENGTH: usize = 64;
+pub(crate) const RECORD_LENGTH: usize = 112;
 const MAGIC: [u8; 8] = *b"SPATEIDX";
-const VERSION: u32 = 1;
-const FLAG_GTID: u32 = 1;
+const VERSION: u32 = 2;
+const FLAG_MARIADB: u32 = 1;
 const FLAG_DURABLE: u32 = 2;
+const FLAG_MYSQL: u32 = 4;
+/// Where the name of the GTID's numberer begins.
+const WHO_OFFSET: usize = 48;
+/// Where a tag begins, behind a UUID and the tag's length.
+const TAG_OFFSET: usize = WHO_OFFSET + 16 + 1;
 const CRC_OFFSET: usize = RECORD_LENGTH - 4;
 
 /// Where one transaction stands in the archive.
@@ -48,15 +55,29 @@ impl TransactionRecord {
     }
 
     fn encode(&self, durable: bool) -> [u8; RECORD_LENGTH] {
-        let gtid = self.gtid.unwrap_or(Gtid { domain_id: 0, server_id: 0, sequence: 0 });
-        let flags = if self.gtid.is_some() { FLAG_GTID } else { 0 } | if durable { FLAG_DURABLE } else { 0 };
         let mut bytes = [0; RECORD_LENGTH];
-        let longs = [self.seqno, self.offset, self.length, self.source_end_position, gtid.sequence];
+        let number = self.gtid.map_or(0, |gtid| gtid.number());
+        let longs = [self.seqno, self.offset, self.length, self.source_end_position, number];
         for (slot, value) in bytes[..40].chunks_exact_mut(8).zip(longs) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
-        let words = [gtid.domain_id, gtid.server_id, self.commit_seconds, flags];
-        for (slot, value) in bytes[40..56].chunks_exact_mut(4).zip(words) {
+        let vendor = match self.gtid {
+            None => 0,
+            Some(Gtid::MariaDb(gtid)) => {
+                bytes[WHO_OFFSET..WHO_OFFSET + 4].copy_from_slice(&gtid.domain_id.to_le_bytes());
+                bytes[WHO_OFFSET + 4..WHO_OFFSET + 8].copy_from_slice(&gtid.server_id.to_le_bytes());
+                FLAG_MARIADB
+            }
+            Some(Gtid::MySql(gtid)) => {
+                let tag = gtid.origin.tag().as_bytes();
+                bytes[WHO_OFFSET..TAG_OFFSET - 1].copy_from_slice(gtid.origin.uuid());
+                bytes[TAG_OFFSET - 1] = tag.len() as u8;
+                bytes[TAG_OFFSET..TAG_OFFSET + tag.len()].copy_from_slice(tag);
+                FLAG_MYSQL
+            }
+        };
+        let words = [self.commit_seconds, vendor | if durable { FLAG_DURABLE } else { 0 }];
+        for (slot, value) in bytes[40..WHO_OFFSET].chunks_exact_mut(4).zip(words) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         seal(&mut bytes);
@@ -68,15 +89,26 @@ impl TransactionRecord {
         if !is_sealed(bytes) {
             return None;
         }
-        let flags = word(bytes, 52);
-        let gtid = Gtid { domain_id: word(bytes, 40), server_id: word(bytes, 44), sequence: long(bytes, 32) };
+        let (number, flags) = (long(bytes, 32), word(bytes, 44));
+        let gtid = match flags & (FLAG_MARIADB | FLAG_MYSQL) {
+            FLAG_MARIADB => {
+                let (domain_id, server_id) = (word(bytes, WHO_OFFSET), word(bytes, WHO_OFFSET + 4));
+                Some(Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence: number }))
+            }
+            FLAG_MYSQL => {
+                let uuid = *bytes[WHO_OFFSET..].first_chunk()?;
+                let tag = bytes[TAG_OFFSET..CRC_OFFSET].get(..usize::from(bytes[TAG_OFFSET - 1]))?;
+                Some(Gtid::MySql(MySqlGtid { origin: Origin::new(uuid, tag).ok()?, number }))
+            }
+            _ => None,
+        };
         let record = TransactionRecord {
             seqno: long(bytes, 0),
             offset: long(bytes, 8),
             length: long(bytes, 16),
             source_end_position: long(bytes, 24),
-            gtid: (flags & FLAG_GTID != 0).then_some(gtid),
-            commit_seconds: word(bytes, 48),
+            gtid,
+            commit_seconds: word(bytes, 40),
         };
         Some((record, flags & FLAG_DURABLE != 0))
     }
@@ -151,7 +183,7 @@ pub(crate) struct IndexReader {
     used: usize,
 }
 
-/// Records read at a time: 64 KiB.
+/// Records read at a time: 112 KiB.
 const CHUNK_RECORDS: usize = 1024;
 
 impl IndexReader {

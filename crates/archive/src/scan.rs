@@ -155,11 +155,13 @@ pub(crate) fn is_whole_after(
     Ok(false)
 }
 
-/// Header, sequence, domain, flags, XA id or commit id, extra fields, checksum: no GTID event is longer.
+/// Header, names, numbers, flags, XA id or commit id, times, extra fields, checksum: no GTID event is longer.
 const GTID_EVENT_LENGTH_MAX: usize = 512;
 
 fn is_gtid_event(bytes: &[u8]) -> bool {
-    if bytes[4] != EventType::GTID_MARIADB.0 {
+    const GTID_EVENTS: [EventType; 4] =
+        [EventType::GTID_MARIADB, EventType::GTID_MYSQL, EventType::GTID_TAGGED_MYSQL, EventType::ANONYMOUS_GTID];
+    if !GTID_EVENTS.contains(&EventType(bytes[4])) {
         return false;
     }
     let Ok(header) = EventHeader::parse(bytes) else { return false };

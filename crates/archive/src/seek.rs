@@ -82,17 +82,16 @@ impl Archive {
         if is_known {
             return if position.covers_all(&begins) { Ok(()) } else { Err(begins_after(begins)) };
         }
-        // Nobody said where the archive begins: each domain's first transaction must be the next one, or an earlier one.
+        // Nobody said where the archive begins: the first transaction of each domain or origin must be the next one, or an earlier one.
         let mut seen = GtidPosition::default();
         let mut reader = self.reader_at(Some(first), Shown::Everything, ReadOptions::default());
         while let Some(event) = reader.next_event()? {
             let Some(gtid) = event.gtid().map(|event| event.gtid).filter(|_| event.boundary == Boundary::Begin) else {
                 continue;
             };
-            if seen.get(gtid.domain_id).is_none() {
+            if seen.is_before_all_of(gtid) {
                 seen.advance(gtid);
-                let reached = position.get(gtid.domain_id).map_or(0, |reached| reached.sequence);
-                if gtid.sequence > reached + 1 {
+                if position.has_gap_before(gtid) {
                     return Err(begins_after(seen));
                 }
             }
@@ -157,6 +156,11 @@ impl Archive {
             }
         }
         let Some(file) = chosen else {
+            if files.is_empty() {
+                // What comes will begin there, or before.
+                let shown = Shown::FromSource { file: source_file.to_owned(), position, walked: 0 };
+                return Ok(self.reader_at(None, shown, options));
+            }
             let names = match (files.first(), files.last()) {
                 (Some(first), Some(last)) => {
                     format!("it reaches from {} to {}", first.source_name(), last.source_name())

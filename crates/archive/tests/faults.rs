@@ -166,7 +166,7 @@ fn a_crash_during_recovery_is_recovered_from() {
 fn a_full_disk_loses_nothing_and_the_same_call_succeeds_when_there_is_room() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
-    for room in [0, 1, 63, 64, 1000, 5000] {
+    for room in [0, 1, 111, 112, 1000, 5000] {
         for at in 0..40 {
             let fs = FaultyFileSystem::default();
             let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
@@ -305,19 +305,20 @@ fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
     for file in &files {
         let path = local(&format!("{}.index", file.name));
         let live = fs.read(&path).unwrap();
-        assert_eq!(live.len(), 64 * 6, "a header and five records");
+        const RECORD: usize = 112;
+        assert_eq!(live.len(), RECORD * 6, "a header and five records");
         let mut damages = vec![None, Some(Vec::new()), Some(vec![7; 1000])];
         damages.extend((1..live.len()).step_by(29).map(|length| Some(live[..length].to_vec())));
         // Of a file that another one follows, only the index's length and ends are looked at.
         let is_last = file.name == "bin.000003";
-        let middle = 128..live.len() - 64;
+        let middle = 2 * RECORD..live.len() - RECORD;
         for at in (0..live.len()).filter(|at| is_last || !middle.contains(at)) {
             let mut flipped = live.clone();
             flipped[at] ^= 0x10;
             damages.push(Some(flipped));
         }
         let mut longer = live.clone();
-        longer.extend_from_slice(&live[64..128]);
+        longer.extend_from_slice(&live[RECORD..2 * RECORD]);
         damages.push(Some(longer));
         for damage in damages {
             match &damage {

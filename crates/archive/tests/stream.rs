@@ -266,7 +266,7 @@ fn a_reader_beside_the_writer_sees_every_transaction_once_and_in_order() {
             while let Some(event) = reader.next_event().unwrap() {
                 if event.boundary == Boundary::End {
                     assert_eq!(event.seqno, ended + 1);
-                    assert_eq!(event.gtid().unwrap().gtid.sequence, event.seqno);
+                    assert_eq!(event.gtid().unwrap().gtid.number(), event.seqno);
                     assert_eq!(event.gtid_position.to_string(), format!("0-1-{}", event.seqno));
                     ended = event.seqno;
                 }

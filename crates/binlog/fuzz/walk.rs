@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use spate_binlog::boundary::BoundaryTracker;
-use spate_binlog::gtid::{GtidEvent, Xid, parse_gtid_list};
+use spate_binlog::gtid::mariadb::parse_gtid_list;
+use spate_binlog::gtid::mysql::parse_previous_gtids;
+use spate_binlog::gtid::{GtidEvent, Xid};
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
 use spate_binlog::query::{QueryEvent, StatusVariables};
 use spate_binlog::session::{IntvarEvent, RandEvent, RotateEvent, UserVarEvent, UserVarValue};
@@ -52,13 +54,16 @@ pub(crate) fn parse_body(header: &EventHeader, body: &[u8], maps: &mut HashMap<u
     let mut buffer = Vec::new();
     match header.event_type {
         EventType::GTID_MARIADB => {
-            let _ = GtidEvent::parse(header.server_id, body);
+            let _ = GtidEvent::parse_mariadb(header.server_id, body);
             // What names an XA transaction goes into statements, so it must be sound text.
             if let Ok(Some(xid)) = Xid::of_gtid_event(body) {
                 assert!(xid.to_string().starts_with("X'"));
             }
         }
         EventType::GTID_LIST => drop(parse_gtid_list(body)),
+        EventType::GTID_MYSQL => drop(GtidEvent::parse_mysql(body)),
+        EventType::GTID_TAGGED_MYSQL => drop(GtidEvent::parse_mysql_tagged(body)),
+        EventType::PREVIOUS_GTIDS => drop(parse_previous_gtids(body)),
         EventType::QUERY => query(QueryEvent::parse(body).ok()),
         EventType::EXECUTE_LOAD_QUERY => load_query(body),
         EventType::BEGIN_LOAD_QUERY | EventType::APPEND_BLOCK | EventType::DELETE_FILE => drop(LoadBlock::parse(body)),

@@ -38,6 +38,8 @@ enum State {
     Group,
     /// In a transaction that the next statement ends, whatever it is.
     Standalone,
+    /// MySQL's GTID event does not say what follows: a statement that begins a group, or one that is all of it.
+    Announced,
 }
 
 impl BoundaryTracker {
@@ -47,14 +49,21 @@ impl BoundaryTracker {
     /// [`Error::Malformed`] if the event cannot stand where it stands, such as a second GTID inside a transaction.
     pub fn observe(&mut self, header: &EventHeader, body: &[u8]) -> Result<Boundary> {
         match header.event_type {
-            EventType::GTID_MARIADB => self.begin(GtidEvent::parse(header.server_id, body)?),
+            EventType::GTID_MARIADB => {
+                let gtid = GtidEvent::parse_mariadb(header.server_id, body)?;
+                self.begin(Some(gtid), if gtid.has(GtidEvent::STANDALONE) { State::Standalone } else { State::Group })
+            }
+            EventType::GTID_MYSQL => self.begin(Some(GtidEvent::parse_mysql(body)?), State::Announced),
+            EventType::GTID_TAGGED_MYSQL => self.begin(Some(GtidEvent::parse_mysql_tagged(body)?), State::Announced),
+            EventType::ANONYMOUS_GTID => self.begin(None, State::Announced),
+            EventType::TRANSACTION_PAYLOAD => self.payload(),
             EventType::XID | EventType::XA_PREPARE => self.end(header),
             EventType::QUERY => self.query(&QueryEvent::parse(body)?),
             EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => Ok(self.statement()),
             EventType::INCIDENT => Ok(self.statement()),
             other if may_stand_outside(other) => Ok(match self.state {
                 State::Outside => Boundary::Outside,
-                State::Group | State::Standalone => Boundary::Inside,
+                State::Group | State::Standalone | State::Announced => Boundary::Inside,
             }),
             _ if self.state == State::Outside => {
                 self.state = State::Group;
@@ -80,16 +89,26 @@ impl BoundaryTracker {
         *self = BoundaryTracker::default();
     }
 
-    fn begin(&mut self, gtid: GtidEvent) -> Result<Boundary> {
+    fn begin(&mut self, gtid: Option<GtidEvent>, state: State) -> Result<Boundary> {
         if self.in_transaction() {
+            let name = gtid.map_or_else(|| "without a GTID".to_owned(), |event| event.gtid.to_string());
             return Err(Error::malformed(
                 "event stream",
-                format!("GTID {} begins inside another transaction", gtid.gtid),
+                format!("transaction {name} begins inside another transaction"),
             ));
         }
-        self.state = if gtid.has(GtidEvent::STANDALONE) { State::Standalone } else { State::Group };
-        self.gtid = Some(gtid);
+        self.state = state;
+        self.gtid = gtid;
         Ok(Boundary::Begin)
+    }
+
+    /// All events of a transaction in one.
+    fn payload(&mut self) -> Result<Boundary> {
+        if self.state != State::Announced {
+            return Err(Error::malformed("event stream", "a transaction's payload without its GTID event"));
+        }
+        self.state = State::Outside;
+        Ok(Boundary::End)
     }
 
     fn end(&mut self, header: &EventHeader) -> Result<Boundary> {
@@ -109,6 +128,10 @@ impl BoundaryTracker {
             self.state = if ends { State::Outside } else { State::Group };
             return Ok(if ends { Boundary::End } else { Boundary::Inside });
         }
+        if self.state == State::Announced && query.begins_mysql_group() {
+            self.state = State::Group;
+            return Ok(Boundary::Inside);
+        }
         if self.state == State::Outside && query.begins_group() {
             self.state = State::Group;
             self.gtid = None;
@@ -121,7 +144,7 @@ impl BoundaryTracker {
     fn statement(&mut self) -> Boundary {
         match self.state {
             State::Group => Boundary::Inside,
-            State::Standalone => {
+            State::Standalone | State::Announced => {
                 self.state = State::Outside;
                 Boundary::End
             }
@@ -147,5 +170,6 @@ fn may_stand_outside(event_type: EventType) -> bool {
             | EventType::GTID_LIST
             | EventType::START_ENCRYPTION
             | EventType::PREVIOUS_GTIDS
+            | EventType::VIEW_CHANGE
     )
 }

@@ -61,6 +61,8 @@ pub enum ColumnType {
     Geometry { length_bytes: u8 },
     /// MySQL's binary `JSON`.
     Json { length_bytes: u8 },
+    /// MySQL's `VECTOR`: floats.
+    Vector { length_bytes: u8 },
 }
 
 /// How the bytes of a value are counted without understanding them.
@@ -96,6 +98,7 @@ impl ColumnType {
             19 => ColumnType::Time { fraction: fraction(metadata.u8()?)? },
             140 => ColumnType::BlobCompressed { length_bytes: length_bytes(metadata.u8()?)? },
             141 => ColumnType::VarcharCompressed { bytes_max: metadata.u16()? },
+            242 => ColumnType::Vector { length_bytes: length_bytes(metadata.u8()?)? },
             245 => ColumnType::Json { length_bytes: length_bytes(metadata.u8()?)? },
             246 => decimal(metadata.u8()?, metadata.u8()?)?,
             249..=252 => ColumnType::Blob { length_bytes: length_bytes(metadata.u8()?)? },
@@ -126,7 +129,8 @@ impl ColumnType {
             ColumnType::Blob { length_bytes }
             | ColumnType::BlobCompressed { length_bytes }
             | ColumnType::Geometry { length_bytes }
-            | ColumnType::Json { length_bytes } => Measure::Prefixed(length_bytes),
+            | ColumnType::Json { length_bytes }
+            | ColumnType::Vector { length_bytes } => Measure::Prefixed(length_bytes),
         }
     }
 

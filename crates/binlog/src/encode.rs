@@ -1,16 +1,42 @@
 //! Encoding of table maps and rows events for replay through `BINLOG '…'`.
 //!
-//! The session was told by its format description that events carry no checksum, so none is computed. Rows events are
-//! version 1, which MariaDB writes itself and every version of both vendors reads.
+//! The session was told by its format description that events carry no checksum, so none is computed. Rows events are of
+//! the version that the replica's vendor writes itself.
 
 use crate::header::{EventHeader, EventType, HEADER_LENGTH};
-use crate::rows::{FLAG_STATEMENT_END, RowsKind};
+use crate::rows::{FLAG_STATEMENT_END, RowsKind, RowsVersion};
 use crate::{ChecksumAlgorithm, Error, Result};
 
 /// Offset of a rows event's flags from the event's start.
 const ROWS_FLAGS_OFFSET: usize = HEADER_LENGTH + 6;
 /// Offset of the length field in an event header.
 const LENGTH_OFFSET: usize = 9;
+
+/// Extra data begins with its length, which counts itself.
+const NO_EXTRA_DATA: u16 = 2;
+
+/// How the rows of an event are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsLayout {
+    /// Images, one after the other.
+    Plain(RowsVersion),
+    /// MySQL's updates of which JSON columns may hold only what changed.
+    PartialJson,
+}
+
+impl RowsLayout {
+    fn event_type(self, kind: RowsKind) -> EventType {
+        match (self, kind) {
+            (RowsLayout::PartialJson, _) => EventType::PARTIAL_UPDATE_ROWS,
+            (RowsLayout::Plain(RowsVersion::V1), RowsKind::Insert) => EventType::WRITE_ROWS_V1,
+            (RowsLayout::Plain(RowsVersion::V1), RowsKind::Update) => EventType::UPDATE_ROWS_V1,
+            (RowsLayout::Plain(RowsVersion::V1), RowsKind::Delete) => EventType::DELETE_ROWS_V1,
+            (RowsLayout::Plain(RowsVersion::V2), RowsKind::Insert) => EventType::WRITE_ROWS_V2,
+            (RowsLayout::Plain(RowsVersion::V2), RowsKind::Update) => EventType::UPDATE_ROWS_V2,
+            (RowsLayout::Plain(RowsVersion::V2), RowsKind::Delete) => EventType::DELETE_ROWS_V2,
+        }
+    }
+}
 
 /// The columns that the images of an event hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,17 +116,15 @@ impl RowsEventEncoder {
         table_id: u64,
         server_id: u32,
         flags: u16,
-        columns: &ColumnBitmap,
-        columns_after: &ColumnBitmap,
+        (columns, columns_after): (&ColumnBitmap, &ColumnBitmap),
+        layout: RowsLayout,
     ) -> RowsEventEncoder {
-        let event_type = match kind {
-            RowsKind::Insert => EventType::WRITE_ROWS_V1,
-            RowsKind::Update => EventType::UPDATE_ROWS_V1,
-            RowsKind::Delete => EventType::DELETE_ROWS_V1,
-        };
-        let start = append_header(output, event_type, server_id);
+        let start = append_header(output, layout.event_type(kind), server_id);
         output.extend_from_slice(&table_id.to_le_bytes()[..6]);
         output.extend_from_slice(&flags.to_le_bytes());
+        if layout != RowsLayout::Plain(RowsVersion::V1) {
+            output.extend_from_slice(&NO_EXTRA_DATA.to_le_bytes());
+        }
         append_length_encoded(output, columns.count);
         output.extend_from_slice(&columns.bits);
         if kind == RowsKind::Update {

@@ -89,8 +89,20 @@ event_types! {
     ANONYMOUS_GTID = 34, "Anonymous_Gtid";
     /// MySQL: GTIDs of all earlier files.
     PREVIOUS_GTIDS = 35, "Previous_gtids";
+    /// MySQL Group Replication: what a transaction read and wrote.
+    TRANSACTION_CONTEXT = 36, "Transaction_context";
+    /// MySQL Group Replication: the group's members changed.
+    VIEW_CHANGE = 37, "View_change";
     /// XA PREPARE.
     XA_PREPARE = 38, "XA_prepare";
+    /// MySQL: updated rows, of which JSON columns may hold only what changed.
+    PARTIAL_UPDATE_ROWS = 39, "Update_rows_partial";
+    /// MySQL: all events of a transaction, perhaps compressed.
+    TRANSACTION_PAYLOAD = 40, "Transaction_payload";
+    /// MySQL: nothing new, the source is alive; never in a file.
+    HEARTBEAT_V2 = 41, "Heartbeat";
+    /// MySQL: the GTID, with a tag, of the transaction that follows.
+    GTID_TAGGED_MYSQL = 42, "Gtid_tagged";
     /// MariaDB: the statement behind the rows events.
     ANNOTATE_ROWS = 160, "Annotate_rows";
     /// MariaDB: which binlog files crash recovery still needs.
@@ -179,6 +191,6 @@ impl EventHeader {
 
     /// True for events that a server made up for the stream and that are in no binlog file.
     pub fn is_artificial(&self) -> bool {
-        self.flags & FLAG_ARTIFICIAL != 0 || self.event_type == EventType::HEARTBEAT
+        self.flags & FLAG_ARTIFICIAL != 0 || matches!(self.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
     }
 }

@@ -12,11 +12,12 @@
 //! - [`table_map`], [`column`](mod@column): the tables that rows events change;
 //! - [`rows`], [`image`]: the rows, measured by a plan that is made once per table;
 //! - [`compressed`]: MariaDB's compressed events;
+//! - [`payload`]: MySQL's transactions in one event;
 //! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
 //! - [`value`]: what a column's bytes mean, for messages and dumps; [`typed`]: the same as a value of its type;
 //! - [`encode`]: rows events for replay.
 //!
-//! Formats are those of MariaDB 10.11 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
+//! Formats are those of MariaDB 10.11 and MySQL 8.4 to 9.7 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
 //! internals manual ("Binary log event types").
 
 pub mod boundary;
@@ -31,6 +32,7 @@ pub mod gtid;
 pub mod header;
 pub mod image;
 pub mod load;
+pub mod payload;
 pub mod query;
 pub mod rows;
 pub mod session;
@@ -42,11 +44,11 @@ pub use boundary::{Boundary, BoundaryTracker};
 pub use checksum::ChecksumAlgorithm;
 pub use error::{Error, Result};
 pub use format::FormatDescription;
-pub use gtid::{Gtid, GtidEvent, GtidPosition, Xid};
+pub use gtid::{Gtid, GtidEvent, GtidPosition, MariaDbGtid, MySqlGtid, Xid};
 pub use header::{EventHeader, EventType};
 pub use image::{ImagePlan, Span};
 pub use query::QueryEvent;
-pub use rows::{RowsEvent, RowsKind};
+pub use rows::{RowsEvent, RowsKind, RowsVersion};
 pub use table_map::TableMap;
 
 /// The four bytes at the start of every binlog file.

@@ -5,6 +5,9 @@ use crate::{Error, Result};
 
 const WHAT: &str = "Query event";
 
+/// What MySQL appends to a statement that creates a table when the table's rows follow.
+const START_TRANSACTION: &[u8] = b" START TRANSACTION";
+
 /// A Query event, borrowed from its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueryEvent<'a> {
@@ -68,6 +71,24 @@ impl<'a> QueryEvent<'a> {
     pub fn begins_group(&self) -> bool {
         self.statement.eq_ignore_ascii_case(b"BEGIN")
     }
+
+    /// True if on MySQL, after a GTID event, the statement begins a group of events: of a transaction, of a branch of an XA
+    /// transaction, or of a CREATE TABLE … SELECT, whose rows follow.
+    pub fn begins_mysql_group(&self) -> bool {
+        self.begins_group() || starts_with_ignore_case(self.statement, b"XA START ") || self.is_create_select()
+    }
+
+    /// True if on MySQL the statement creates a table that is filled within the same transaction.
+    pub fn is_create_select(&self) -> bool {
+        starts_with_ignore_case(self.statement, b"CREATE")
+            && self.statement.trim_ascii_end().ends_with(START_TRANSACTION)
+    }
+
+    /// The statement without what marks that the rows follow ([`QueryEvent::is_create_select`]).
+    pub fn without_start_transaction(&self) -> &'a [u8] {
+        let statement = self.statement.trim_ascii_end();
+        statement.strip_suffix(START_TRANSACTION).unwrap_or(statement)
+    }
 }
 
 fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
@@ -101,6 +122,14 @@ pub struct StatusVariables {
     pub two_phase_alter_start: Option<u64>,
     /// MariaDB 11.2 and later: `character_set_collations` as pairs of two-byte ids.
     pub charset_collations: Option<Vec<u8>>,
+    /// MySQL: `explicit_defaults_for_timestamp`.
+    pub explicit_defaults_for_timestamp: Option<bool>,
+    /// MySQL: id of `default_collation_for_utf8mb4`.
+    pub default_collation_for_utf8mb4: Option<u16>,
+    /// MySQL: `sql_require_primary_key`.
+    pub sql_require_primary_key: Option<bool>,
+    /// MySQL: `default_table_encryption`.
+    pub default_table_encryption: Option<bool>,
 }
 
 impl StatusVariables {
@@ -136,6 +165,22 @@ impl StatusVariables {
             9 => drop(cursor.u64()?),
             10 => drop(cursor.u32()?),
             11 => self.invoker = Some((short_text(cursor)?.to_vec(), short_text(cursor)?.to_vec())),
+            12 => {
+                // Beyond so many the source does not name them.
+                const TOO_MANY: u8 = 254;
+                let count = cursor.u8()?;
+                for _ in 0..if count == TOO_MANY { 0 } else { count } {
+                    while cursor.u8()? != 0 {}
+                }
+            }
+            13 => self.microseconds = Some(cursor.u24()?),
+            16 => self.explicit_defaults_for_timestamp = Some(cursor.u8()? != 0),
+            17 => drop(cursor.u64()?),
+            18 => self.default_collation_for_utf8mb4 = Some(cursor.u16()?),
+            19 => self.sql_require_primary_key = Some(cursor.u8()? != 0),
+            20 => self.default_table_encryption = Some(cursor.u8()? != 0),
+            // MySQL since 9.6: whether the engine or the server itself carries out foreign keys; the outcome is the same.
+            21 => drop(cursor.u8()?),
             128 => self.microseconds = Some(cursor.u24()?),
             129 => drop(cursor.u64()?),
             130 => self.parse_gtid_flags(cursor)?,

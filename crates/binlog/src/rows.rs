@@ -4,7 +4,23 @@ use crate::compressed;
 use crate::cursor::Cursor;
 use crate::header::EventType;
 use crate::table_map::bit_is_set;
-use crate::{Error, Result};
+use crate::{Error, FormatDescription, Result};
+
+/// How rows events are laid out, and with that the numbers of their types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowsVersion {
+    /// Without room for extra data: what MariaDB writes.
+    V1,
+    /// With it: what MySQL writes.
+    V2,
+}
+
+impl RowsVersion {
+    /// What the server with this format description writes, and takes back.
+    pub fn of(format: &FormatDescription) -> RowsVersion {
+        if format.is_mariadb() { RowsVersion::V1 } else { RowsVersion::V2 }
+    }
+}
 
 /// What a rows event does to its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +41,8 @@ pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x02;
 pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x04;
 /// The images hold all columns of the table.
 pub const FLAG_COMPLETE_ROWS: u16 = 0x08;
+/// MySQL since 9.6: what foreign keys do to other rows is in the binlog too.
+pub const FLAG_CASCADES_LOGGED: u16 = 0x10;
 /// MariaDB: CHECK constraints were off on the source.
 pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x80;
 
@@ -46,6 +64,8 @@ pub struct RowsEvent<'a> {
     /// The images, one after the other; compressed if `is_compressed`.
     rows: &'a [u8],
     is_compressed: bool,
+    /// MySQL: before each after-image stands which JSON columns of it hold only what changed.
+    pub has_partial_json: bool,
 }
 
 impl RowsKind {
@@ -69,7 +89,7 @@ fn layout(event_type: EventType) -> Option<Layout> {
         EventType::UPDATE_ROWS_V1 => (Update, false, false),
         EventType::DELETE_ROWS_V1 => (Delete, false, false),
         EventType::WRITE_ROWS_V2 => (Insert, true, false),
-        EventType::UPDATE_ROWS_V2 => (Update, true, false),
+        EventType::UPDATE_ROWS_V2 | EventType::PARTIAL_UPDATE_ROWS => (Update, true, false),
         EventType::DELETE_ROWS_V2 => (Delete, true, false),
         EventType::WRITE_ROWS_COMPRESSED_V1 => (Insert, false, true),
         EventType::UPDATE_ROWS_COMPRESSED_V1 => (Update, false, true),
@@ -114,12 +134,15 @@ impl<'a> RowsEvent<'a> {
             columns_after,
             rows: cursor.rest(),
             is_compressed: layout.is_compressed,
+            has_partial_json: event_type == EventType::PARTIAL_UPDATE_ROWS,
         })
     }
 
-    /// True if every image holds every column.
+    /// True if every image holds every column, and all of it.
     pub fn has_full_images(&self) -> bool {
-        (0..self.column_count).all(|index| bit_is_set(self.columns, index) && bit_is_set(self.columns_after, index))
+        !self.has_partial_json
+            && (0..self.column_count)
+                .all(|index| bit_is_set(self.columns, index) && bit_is_set(self.columns_after, index))
     }
 
     /// The images, one after the other; decompressed into `buffer` if the event is compressed.
@@ -136,4 +159,24 @@ impl<'a> RowsEvent<'a> {
         compressed::decompress(self.rows, buffer)?;
         Ok(buffer)
     }
+}
+
+/// What stands before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`], of a table with
+/// so many JSON columns: options, and with the only one that there is, a bit per JSON column. Its length in bytes, and whether
+/// any column holds only what changed.
+///
+/// # Errors
+/// [`Error::Truncated`]; [`Error::Unsupported`] for unknown options.
+pub fn partial_json_prefix(bytes: &[u8], json_columns: usize) -> Result<(usize, bool)> {
+    const HAS_PARTIAL_JSON: u64 = 1;
+    let mut cursor = Cursor::new(bytes, "partial update");
+    let options = cursor.length_encoded()?;
+    if options & !HAS_PARTIAL_JSON != 0 {
+        return Err(Error::unsupported("options of a partial update", format!("{options:#x}")));
+    }
+    let mut is_partial = false;
+    if options & HAS_PARTIAL_JSON != 0 {
+        is_partial = cursor.take(json_columns.div_ceil(8))?.iter().any(|&byte| byte != 0);
+    }
+    Ok((bytes.len() - cursor.left(), is_partial))
 }

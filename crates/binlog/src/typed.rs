@@ -49,8 +49,8 @@ pub enum Value<'a> {
         /// The rest of it.
         fraction: Fraction,
     },
-    /// Every kind of string: `CHAR`, `VARCHAR`, `TEXT`, `BLOB`, MariaDB's `JSON`, and what MariaDB stores as bytes of a fixed
-    /// length (`UUID`, `INET6`).
+    /// Every kind of string: `CHAR`, `VARCHAR`, `TEXT`, `BLOB`, MariaDB's `JSON`; and what is stored as bytes: `VECTOR`, MariaDB's
+    /// `UUID` and `INET6`.
     Bytes(Cow<'a, [u8]>),
     /// `GEOMETRY`: the id of a reference system in four bytes, then well-known binary.
     Geometry(&'a [u8]),
@@ -135,9 +135,10 @@ impl<'a> Value<'a> {
                 let (seconds, rest) = split(bytes, 4, fraction)?;
                 Value::Timestamp { seconds: big_endian(seconds) as u32, fraction: Fraction::stored(fraction, rest)? }
             }
-            ColumnType::Varchar { .. } | ColumnType::Char { .. } | ColumnType::Blob { .. } => {
-                Value::Bytes(bytes.into())
-            }
+            ColumnType::Varchar { .. }
+            | ColumnType::Char { .. }
+            | ColumnType::Blob { .. }
+            | ColumnType::Vector { .. } => Value::Bytes(bytes.into()),
             ColumnType::VarcharCompressed { .. } | ColumnType::BlobCompressed { .. } => Value::Bytes(inflate(bytes)?),
             ColumnType::Geometry { .. } => Value::Geometry(bytes),
             ColumnType::Json { .. } => Value::Json(bytes),

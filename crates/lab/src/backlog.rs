@@ -116,7 +116,7 @@ impl BacklogPlan {
 }
 
 fn start_source(binaries: &ServerBinaries, plan: &BacklogPlan, directory: &Path) -> Result<Sandbox> {
-    let options = source_options(&plan.shape).with_durability(Durability::Relaxed);
+    let options = source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Relaxed);
     Sandbox::start(binaries, directory, &options, Lifetime::Ours)
 }
 
@@ -132,7 +132,7 @@ fn write_load(
     home::copy_directory(&dataset.frozen, &directory.join("data"))?;
     let source = start_source(binaries, plan, directory)?;
     let mut session = source.connect()?;
-    let start: String = session.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
+    let start = source.logged_position()?;
     if start != dataset.facts.position {
         let why = format!("its source stands at {start} instead of {}; delete the cache", dataset.facts.position);
         return Err(Error::Sandbox { name: dataset.frozen.display().to_string(), why });
@@ -147,7 +147,7 @@ fn write_load(
     }
     load.finish()?;
     bar.finish_and_clear();
-    let end: String = session.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
+    let end = source.logged_position()?;
     let step = screen.spinner("the source's checksums");
     let checksums = checksums(&source)?;
     step.finish_and_clear();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// One contender. Displays as it was written.
@@ -10,10 +11,10 @@ use crate::{Error, Result};
 pub enum Contender {
     /// The server's own replication.
     Native {
-        /// slave_parallel_threads; 0 is the single-threaded applier.
+        /// slave_parallel_threads, of which 0 is the single-threaded applier; or replica_parallel_workers.
         threads: u32,
-        /// slave_parallel_mode.
-        mode: NativeMode,
+        /// How it finds what may run in parallel; the server's default if there is none.
+        mode: Option<NativeMode>,
     },
     /// The `spate` program.
     Spate {
@@ -24,15 +25,66 @@ pub enum Contender {
     },
 }
 
-/// How the server's own replication finds what may run in parallel.
+/// How the server's own replication finds what may run in parallel, and how it commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeMode {
-    /// Anything, rolling back on conflict. The server's default.
+    /// MariaDB: anything, rolling back on conflict. The server's default.
     Optimistic,
-    /// What committed together on the source.
+    /// MariaDB: what committed together on the source.
     Conservative,
-    /// Like optimistic, with fewer cautions.
+    /// MariaDB: like optimistic, with fewer cautions.
     Aggressive,
+    /// MySQL: commits are in the source's order. The server's default.
+    Order,
+    /// MySQL: commits come as they come.
+    Free,
+}
+
+/// Every mode, by its name.
+const MODES: [(&str, NativeMode); 5] = [
+    ("optimistic", NativeMode::Optimistic),
+    ("conservative", NativeMode::Conservative),
+    ("aggressive", NativeMode::Aggressive),
+    ("order", NativeMode::Order),
+    ("free", NativeMode::Free),
+];
+
+impl NativeMode {
+    /// The vendor whose server knows this mode.
+    fn vendor(self) -> Vendor {
+        match self {
+            NativeMode::Optimistic | NativeMode::Conservative | NativeMode::Aggressive => Vendor::MariaDb,
+            NativeMode::Order | NativeMode::Free => Vendor::MySql,
+        }
+    }
+
+    /// The default of a vendor's server.
+    pub fn usual(vendor: Vendor) -> NativeMode {
+        match vendor {
+            Vendor::MariaDb => NativeMode::Optimistic,
+            Vendor::MySql => NativeMode::Order,
+        }
+    }
+}
+
+impl Contender {
+    /// The same contender with the vendor's defaults where it says nothing.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if the vendor's server cannot do what it says.
+    pub fn on(self, vendor: Vendor) -> Result<Contender> {
+        let Contender::Native { threads, mode } = self else { return Ok(self) };
+        let bad =
+            |why: &str| Error::BadArgument { what: "contender here", text: self.to_string(), why: why.to_owned() };
+        match (vendor, threads, mode) {
+            (Vendor::MySql, 0, _) => Err(bad("MySQL has at least one worker; native:1 is the fewest")),
+            (_, _, Some(mode)) if mode.vendor() != vendor => Err(bad(match vendor {
+                Vendor::MariaDb => "MariaDB's modes are optimistic, conservative and aggressive",
+                Vendor::MySql => "MySQL's modes are order and free",
+            })),
+            _ => Ok(Contender::Native { threads, mode: Some(mode.unwrap_or(NativeMode::usual(vendor))) }),
+        }
+    }
 }
 
 /// Options of `spate replicate` that the race itself decides.
@@ -50,11 +102,7 @@ const RESERVED: [&str; 9] = [
 
 impl fmt::Display for NativeMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NativeMode::Optimistic => "optimistic",
-            NativeMode::Conservative => "conservative",
-            NativeMode::Aggressive => "aggressive",
-        })
+        f.write_str(MODES.iter().find(|(_, mode)| mode == self).map_or("", |(name, _)| name))
     }
 }
 
@@ -62,7 +110,8 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contender::Native { threads: 0, .. } => f.write_str("native:0"),
-            Contender::Native { threads, mode } => write!(f, "native:{threads}:{mode}"),
+            Contender::Native { threads, mode: None } => write!(f, "native:{threads}"),
+            Contender::Native { threads, mode: Some(mode) } => write!(f, "native:{threads}:{mode}"),
             Contender::Spate { text: None, .. } => f.write_str("spate"),
             Contender::Spate { text: Some(text), .. } => write!(f, "spate:{text}"),
         }
@@ -92,7 +141,7 @@ impl FromStr for Contender {
 }
 
 fn native(text: &str) -> Result<Contender, String> {
-    /// The server's own limit of slave_parallel_threads.
+    /// MariaDB's own limit of slave_parallel_threads; MySQL's is 1024.
     const THREADS_MAX: u32 = 16_383;
     let (threads, mode) = match text.split_once(':') {
         Some((threads, mode)) => (threads, Some(mode)),
@@ -100,11 +149,12 @@ fn native(text: &str) -> Result<Contender, String> {
     };
     let threads = threads.parse::<u32>().ok().filter(|threads| *threads <= THREADS_MAX);
     let threads = threads.ok_or_else(|| format!("the number of threads is between 0 and {THREADS_MAX}"))?;
+    let find = |name: &str| MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode);
     let mode = match mode {
-        None | Some("optimistic") => NativeMode::Optimistic,
-        Some("conservative") => NativeMode::Conservative,
-        Some("aggressive") => NativeMode::Aggressive,
-        Some(_) => return Err("modes are optimistic, conservative and aggressive".into()),
+        None => None,
+        Some(name) => Some(find(name).ok_or_else(|| {
+            "modes are optimistic, conservative and aggressive on MariaDB, order and free on MySQL".to_owned()
+        })?),
     };
     Ok(Contender::Native { threads, mode })
 }
@@ -144,12 +194,34 @@ mod tests {
 
     #[test]
     fn contenders_read_as_they_are_written() {
-        for text in
-            ["native:0", "native:4:conservative", "native:16:aggressive", "spate", "spate:memory=64MiB,semi-sync"]
-        {
+        for text in [
+            "native:0",
+            "native:4:conservative",
+            "native:16:aggressive",
+            "native:4:free",
+            "spate",
+            "spate:memory=64MiB,semi-sync",
+        ] {
             assert_eq!(parse(text).to_string(), text);
         }
-        assert_eq!(parse("native:8").to_string(), "native:8:optimistic");
+        assert_eq!(parse("native:8").to_string(), "native:8");
+    }
+
+    #[test]
+    fn a_vendor_has_its_own_modes() {
+        let on = |text: &str, vendor| parse(text).on(vendor).map(|contender| contender.to_string());
+        assert_eq!(on("native:8", Vendor::MariaDb).unwrap(), "native:8:optimistic");
+        assert_eq!(on("native:8", Vendor::MySql).unwrap(), "native:8:order");
+        assert_eq!(on("native:8:free", Vendor::MySql).unwrap(), "native:8:free");
+        assert_eq!(on("spate", Vendor::MySql).unwrap(), "spate");
+        for (text, vendor, hint) in [
+            ("native:4:free", Vendor::MariaDb, "optimistic"),
+            ("native:4:aggressive", Vendor::MySql, "order and free"),
+            ("native:0", Vendor::MySql, "native:1"),
+        ] {
+            let message = on(text, vendor).unwrap_err().to_string();
+            assert!(message.contains(hint), "{message}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::home::{self, LabHome};
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::{Durability, ServerOptions};
+use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
@@ -68,11 +69,11 @@ fn fill(
     directory: &std::path::Path,
     frozen: &std::path::Path,
 ) -> Result<DataSetFacts> {
-    let options = source_options(shape).with_durability(Durability::Relaxed);
+    let options = source_options(binaries.vendor(), shape).with_durability(Durability::Relaxed);
     let without_binlog = options.clone().with("skip-log-bin", 1);
     let password = sandbox::random_password()?;
     let server = Sandbox::start(binaries, directory, &without_binlog, Lifetime::Ours)?;
-    sandbox::create_account(&mut server.connect()?, &password)?;
+    server.create_account(&password)?;
     shape.prepare(&server)?;
     server.stop()?;
 
@@ -83,27 +84,27 @@ fn fill(
         "CREATE TABLE {BEAT_SCHEMA}.beats (id BIGINT PRIMARY KEY, sent_microseconds BIGINT NOT NULL) ENGINE=InnoDB"
     ))?;
     session.run("FLUSH BINARY LOGS")?;
-    let position: String = session.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
+    let position = server.logged_position()?;
     server.freeze(frozen)?;
     Ok(DataSetFacts { position, password })
 }
 
 /// A source's options, but for its durability.
-pub fn source_options(shape: &Shape) -> ServerOptions {
-    ServerOptions::base(SOURCE_SERVER_ID)
+pub fn source_options(vendor: Vendor, shape: &Shape) -> ServerOptions {
+    ServerOptions::base(vendor, SOURCE_SERVER_ID)
         .with("innodb-buffer-pool-size", format!("{}M", shape.source_buffer_pool_mib()))
-        .with("innodb-log-file-size", format!("{}M", shape.redo_log_mib()))
+        .with_redo_log_mib(vendor, shape.redo_log_mib())
         .with("innodb-flush-method", "O_DIRECT")
 }
 
 /// A replica's options, but for its durability. Its binlog is there, but logs what it replicates only if
 /// `with_replica_binlog`.
-pub fn replica_options(shape: &Shape, with_replica_binlog: bool) -> ServerOptions {
-    ServerOptions::base(REPLICA_SERVER_ID)
+pub fn replica_options(vendor: Vendor, shape: &Shape, with_replica_binlog: bool) -> ServerOptions {
+    ServerOptions::base(vendor, REPLICA_SERVER_ID)
         .with("innodb-buffer-pool-size", format!("{}M", shape.buffer_pool_mib))
-        .with("innodb-log-file-size", format!("{}M", shape.redo_log_mib()))
+        .with_redo_log_mib(vendor, shape.redo_log_mib())
         .with("innodb-flush-method", "O_DIRECT")
-        .with("log-slave-updates", u8::from(with_replica_binlog))
+        .with_replica_log(vendor, with_replica_binlog)
 }
 
 /// Makes a started copy of a data set a replica: no binlog of its own yet, and the position that its data has.
@@ -112,6 +113,5 @@ pub fn replica_options(shape: &Shape, with_replica_binlog: bool) -> ServerOption
 /// [`Error::Sql`].
 pub fn become_replica(replica: &Sandbox, position: &str) -> Result<(), Error> {
     let mut session = replica.connect()?;
-    session.run("RESET MASTER")?;
-    session.run(&format!("SET GLOBAL gtid_slave_pos = '{position}'"))
+    replica.vendor().begin_at_statements(position).iter().try_for_each(|statement| session.run(statement))
 }

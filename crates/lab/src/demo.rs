@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backlog::BacklogPlan;
-use crate::contender::{Contender, NativeMode};
+use crate::contender::Contender;
 use crate::follower::{Follower, LivePlan, LiveResult};
 use crate::home::LabHome;
 use crate::race::{BacklogPlace, Race, RacePlan};
@@ -73,7 +73,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     screen.note(
         "Now the replica is back. Both contenders have received the backlog; they apply it with full durability.",
     );
-    let native = Contender::Native { threads: 16, mode: NativeMode::Optimistic };
+    let native = Contender::Native { threads: 16, mode: None }.on(binaries.vendor())?;
     let spate = Contender::Spate { text: None, arguments: Vec::new() };
     let mut result = race.result();
     let (outcome, replica) = race.run_one(&native, &native.to_string(), &work.path().join("native"))?;

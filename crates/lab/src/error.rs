@@ -25,12 +25,14 @@ pub enum Error {
         known: String,
     },
     /// The machine has none of the servers that the laboratory knows, or another version.
-    #[error("{server} is not installed: {why}\nInstall it (`./x setup` does), or name its binary in SPATE_MARIADBD")]
+    #[error("{server} is not installed: {why}\n{advice}")]
     ServerNotInstalled {
         /// The version that was wanted.
         server: String,
         /// What was found instead.
         why: String,
+        /// How to get it.
+        advice: &'static str,
     },
     /// A program that the laboratory runs is missing or could not be started.
     #[error("could not run {program}: {source}\n{advice}")]

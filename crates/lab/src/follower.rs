@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::beat::{BEAT_EVERY, Beats, Lag};
 use crate::comparison::{checksums, different_tables};
-use crate::contender::Contender;
-use crate::native::{NativeReplication, sequence};
+use crate::contender::{Contender, NativeMode};
+use crate::native::NativeReplication;
+use crate::position::transactions;
 use crate::sandbox::Sandbox;
 use crate::screen::Screen;
 use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
@@ -79,7 +80,7 @@ impl<'a> Follower<'a> {
     ) -> Result<Follower<'a>> {
         match contender {
             Contender::Native { threads, mode } => {
-                let appliers = (*threads, *mode);
+                let appliers = (*threads, mode.unwrap_or(NativeMode::usual(replica.vendor())));
                 let mut native =
                     NativeReplication::prepare(name, appliers, source, password, replica, "", Duration::MAX)?;
                 native.follow()?;
@@ -220,10 +221,9 @@ struct Reading {
 
 impl Reading {
     fn take(follower: &Follower<'_>, source: &Sandbox, replica: &Sandbox) -> Result<Reading> {
-        let position: String = source.connect()?.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
         Ok(Reading {
             at: Instant::now(),
-            sequence: sequence(&position),
+            sequence: transactions(&source.logged_position()?),
             spate: follower.cpu_time(),
             source: source.cpu_time(),
             replica: replica.cpu_time(),

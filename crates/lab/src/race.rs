@@ -13,7 +13,8 @@ use crate::comparison::{checksums, different_tables};
 use crate::contender::{Contender, NativeMode, distinct_names};
 use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
 use crate::home::LabHome;
-use crate::native::{NativeReplication, sequence};
+use crate::native::NativeReplication;
+use crate::position::transactions;
 use crate::results::{ContenderResult, RaceResult};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
@@ -92,7 +93,9 @@ impl<'a> Race<'a> {
     /// Those of running servers. A contender's own failure is part of the result.
     pub fn run(&self, contenders: &[Contender], directory: &Path) -> Result<RaceResult> {
         let mut result = self.result();
-        for (contender, name) in contenders.iter().zip(distinct_names(contenders)) {
+        let contenders: Vec<Contender> =
+            contenders.iter().map(|contender| contender.clone().on(self.binaries.vendor())).collect::<Result<_>>()?;
+        for (contender, name) in contenders.iter().zip(distinct_names(&contenders)) {
             let (outcome, replica) = self.run_one(contender, &name, &directory.join("replica"))?;
             drop(replica);
             let replica = directory.join("replica");
@@ -141,7 +144,10 @@ impl<'a> Race<'a> {
             ..Default::default()
         };
         let caught_up = match contender {
-            Contender::Native { threads, mode } => self.run_native(name, (*threads, *mode), &replica, &mut result),
+            Contender::Native { threads, mode } => {
+                let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
+                self.run_native(name, (*threads, mode), &replica, &mut result)
+            }
             Contender::Spate { arguments, .. } => self.run_spate(name, arguments, &replica, directory, &mut result),
         };
         match caught_up {
@@ -161,7 +167,7 @@ impl<'a> Race<'a> {
     }
 
     fn fresh_replica(&self, directory: &Path) -> Result<Sandbox> {
-        let options = replica_options(&self.plan.backlog.shape, self.plan.replica_binlog)
+        let options = replica_options(self.binaries.vendor(), &self.plan.backlog.shape, self.plan.replica_binlog)
             .with_durability(self.plan.durability)
             .with_all(&self.plan.replica_options);
         let replica = Sandbox::restore(self.binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
@@ -185,7 +191,7 @@ impl<'a> Race<'a> {
             native.receive()?;
             step.finish_and_clear();
         }
-        let bar = self.screen.count_bar(name, sequence(&facts.end));
+        let bar = self.screen.count_bar(name, transactions(&facts.end));
         let clock = ServerClock::start(source, replica);
         let applied = native.apply(&bar);
         clock.stop(result);

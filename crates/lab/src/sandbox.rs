@@ -18,6 +18,7 @@ use crate::home::{self, copy_directory, create_private_directory};
 use crate::process::ProcessIdentity;
 use crate::server_options::ServerOptions;
 use crate::sql::Session;
+use crate::vendor::server_id;
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
@@ -87,6 +88,7 @@ impl Sandbox {
         lifetime: Lifetime,
     ) -> Result<Sandbox> {
         create_private_directory(&directory.join("tmp"))?;
+        binaries.vendor().identify(&data_directory(directory), server_id(options))?;
         let socket = socket_path(directory)?;
         let mut attempt = 1;
         loop {
@@ -129,6 +131,16 @@ impl Sandbox {
     /// [`Error::Sql`].
     pub fn connect(&self) -> Result<Session> {
         Session::open(&self.socket, &self.name())
+    }
+
+    /// Creates the account that others use over TCP, with all privileges, without a trace in the binlog.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn create_account(&self, password: &str) -> Result<()> {
+        let (vendor, mut session) = (self.binaries.vendor(), self.connect()?);
+        session.run("SET SESSION sql_log_bin = 0")?;
+        vendor.account_statements(password).iter().try_for_each(|statement| session.run(statement))
     }
 
     /// The server's socket.
@@ -257,9 +269,7 @@ pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<
     }
     let work = home.work()?;
     let data = work.path().join("pristine");
-    let mut command = Command::new(&binaries.installer);
-    command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
-    command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+    let mut command = binaries.vendor().installer(binaries, &data);
     if let Some(base) = &binaries.base_directory {
         command.arg(format!("--basedir={}", base.display()));
     }
@@ -278,19 +288,6 @@ pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<
     }
     home::publish_directory(&data, &place)?;
     Ok(place)
-}
-
-/// Creates the account that others use over TCP, with all privileges, without a trace in the binlog.
-///
-/// # Errors
-/// [`Error::Sql`].
-pub fn create_account(session: &mut Session, password: &str) -> Result<()> {
-    session.run("SET SESSION sql_log_bin = 0")?;
-    session.run(&format!("CREATE OR REPLACE USER '{ACCOUNT}'@'127.0.0.1' IDENTIFIED BY '{password}'"))?;
-    session.run(&format!("GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'127.0.0.1' WITH GRANT OPTION"))?;
-    session.run("DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost'")?;
-    session.run("FLUSH PRIVILEGES")?;
-    session.run("SET SESSION sql_log_bin = 1")
 }
 
 /// A password for a sandbox's account.
@@ -328,7 +325,7 @@ fn spawn(
         .arg(format!("--socket={}", socket.display()))
         .arg(format!("--port={port}"))
         .arg("--bind-address=127.0.0.1")
-        .arg("--skip-slave-start")
+        .args(binaries.vendor().sandbox_arguments())
         .arg(format!("--pid-file={}", directory.join("pid").display()))
         .arg(format!("--tmpdir={}", directory.join("tmp").display()))
         .args(as_root())

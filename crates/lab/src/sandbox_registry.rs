@@ -12,6 +12,7 @@ use crate::home::{self, LabHome, copy_directory};
 use crate::process::ProcessIdentity;
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::{ServerOption, ServerOptions};
+use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::{Error, Result};
 
@@ -69,7 +70,7 @@ pub fn start(
     let roles = std::iter::once("source".to_owned()).chain((1..=replicas).map(|ordinal| format!("replica-{ordinal}")));
     let mut records = Vec::new();
     for (role, server_id) in roles.zip(1..) {
-        let options = usual_options(server_id).with_all(options);
+        let options = usual_options(binaries.vendor(), server_id).with_all(options);
         match start_server(binaries, &pristine, &directory.join(&role), &options, &password) {
             Ok(record) => records.push(ServerRecord { sandbox: name.to_owned(), role, ..record }),
             Err(error) => {
@@ -120,8 +121,8 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
 }
 
 /// Small enough that several fit on a laptop, durable like a production server.
-fn usual_options(server_id: u32) -> ServerOptions {
-    ServerOptions::base(server_id)
+fn usual_options(vendor: Vendor, server_id: u32) -> ServerOptions {
+    ServerOptions::base(vendor, server_id)
         .with("innodb-buffer-pool-size", "256M")
         .with_durability(crate::server_options::Durability::Durable)
 }
@@ -138,7 +139,7 @@ fn start_server(
         copy_directory(pristine, &data)?;
     }
     let server = Sandbox::start(binaries, directory, options, Lifetime::Detached)?;
-    sandbox::create_account(&mut server.connect()?, password)?;
+    server.create_account(password)?;
     Ok(ServerRecord {
         sandbox: String::new(),
         role: String::new(),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// Server options in the order they are given; of two with the same name the later wins.
@@ -55,18 +56,18 @@ const RESERVED: [&str; 9] = [
 
 impl ServerOptions {
     /// What every server of the laboratory has: row format, strict GTIDs, no name look-ups, a cold start.
-    pub fn base(server_id: u32) -> ServerOptions {
-        ServerOptions::default()
+    pub fn base(vendor: Vendor, server_id: u32) -> ServerOptions {
+        let options = ServerOptions::default()
             .with("server-id", server_id)
             .with("log-bin", "binlog")
             .with("relay-log", "relay")
             .with("binlog-format", "ROW")
-            .with("gtid-strict-mode", 1)
             .with("character-set-server", "utf8mb4")
             .with("skip-name-resolve", 1)
             .with("performance-schema", 0)
             .with("innodb-buffer-pool-load-at-startup", 0)
-            .with("innodb-buffer-pool-dump-at-shutdown", 0)
+            .with("innodb-buffer-pool-dump-at-shutdown", 0);
+        vendor.base_options().iter().fold(options, |options, (name, value)| options.with(name, value))
     }
 
     /// Adds an option.
@@ -91,6 +92,23 @@ impl ServerOptions {
     pub fn with_all(mut self, options: &[ServerOption]) -> ServerOptions {
         options.iter().cloned().for_each(|option| self.set(option));
         self
+    }
+
+    /// Adds the size of the redo log.
+    #[must_use]
+    pub fn with_redo_log_mib(self, vendor: Vendor, mebibytes: u64) -> ServerOptions {
+        self.with(vendor.redo_log_option(), format!("{mebibytes}M"))
+    }
+
+    /// Adds whether the server logs what it replicates.
+    #[must_use]
+    pub fn with_replica_log(self, vendor: Vendor, logs: bool) -> ServerOptions {
+        self.with(vendor.replica_log_option(), u8::from(logs))
+    }
+
+    /// The value of an option that has one.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|option| option.name == name)?.value.as_deref()
     }
 
     /// As arguments for the server's command line.

@@ -32,11 +32,16 @@ pub fn measure(
     let restore = |name: &str, options| {
         Sandbox::restore(binaries, &dataset.frozen, &directory.join(name), &options, Lifetime::Ours)
     };
-    let source = restore("source", source_options(&plan.shape).with_durability(Durability::Durable))?;
-    let replica = restore("replica", replica_options(&plan.shape, false).with_durability(Durability::Durable))?;
+    let source =
+        restore("source", source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Durable))?;
+    let replica = restore(
+        "replica",
+        replica_options(binaries.vendor(), &plan.shape, false).with_durability(Durability::Durable),
+    )?;
     let position = &dataset.facts.position;
     become_replica(&replica, position)?;
     step.finish_and_clear();
+    let contender = &contender.clone().on(binaries.vendor())?;
     let name = contender.to_string();
     let account = (&source, dataset.facts.password.as_str());
     let follower = Follower::start(contender, &name, account, &replica, Some(position), &directory.join("replica"))?;

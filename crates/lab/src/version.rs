@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// A series of a vendor's server, such as `mariadb-10.11`. Whether it is installed is found out by [`ServerVersion::resolve`].
@@ -12,16 +13,44 @@ use crate::{Error, Result};
 pub struct ServerVersion {
     name: &'static str,
     series: &'static str,
+    vendor: Vendor,
+    /// Environment variables that name its daemon.
+    variables: &'static [&'static str],
+    /// How to get it.
+    advice: &'static str,
 }
 
-/// The newest long-term series come last; [`ServerVersion::installed`] takes the first that the machine has.
-const KNOWN: [ServerVersion; 2] = [
-    ServerVersion { name: "mariadb-10.11", series: "10.11." },
-    ServerVersion { name: "mariadb-11.8", series: "11.8." },
+/// The usual one comes first; [`ServerVersion::installed`] takes the first that the machine has.
+const KNOWN: [ServerVersion; 4] = [
+    ServerVersion {
+        name: "mariadb-10.11",
+        series: "10.11.",
+        vendor: Vendor::MariaDb,
+        variables: &["SPATE_MARIADBD"],
+        advice: "Run `./x setup`, or name its binary in SPATE_MARIADBD",
+    },
+    ServerVersion {
+        name: "mariadb-11.8",
+        series: "11.8.",
+        vendor: Vendor::MariaDb,
+        variables: &["SPATE_MARIADBD_11_8", "SPATE_MARIADBD"],
+        advice: "Run `./x setup --mariadb-11.8`, or name its binary in SPATE_MARIADBD_11_8",
+    },
+    ServerVersion {
+        name: "mysql-9.7",
+        series: "9.7.",
+        vendor: Vendor::MySql,
+        variables: &["SPATE_MYSQLD"],
+        advice: "Run `./x setup --mysql`, or name its binary in SPATE_MYSQLD",
+    },
+    ServerVersion {
+        name: "mysql-8.4",
+        series: "8.4.",
+        vendor: Vendor::MySql,
+        variables: &["SPATE_MYSQLD"],
+        advice: "Name its binary in SPATE_MYSQLD",
+    },
 ];
-
-/// Names the server binary to use instead of the one in the usual places.
-const DAEMON_VARIABLE: &str = "SPATE_MARIADBD";
 
 /// Server binaries live here even when the user's `PATH` has no `sbin`.
 const SYSTEM_DIRECTORIES: [&str; 5] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin", "/usr/libexec"];
@@ -33,9 +62,9 @@ pub struct ServerBinaries {
     pub version: ServerVersion,
     /// What the server calls itself, such as `10.11.19-MariaDB`.
     pub full_version: String,
-    /// `mariadbd`.
+    /// `mariadbd` or `mysqld`.
     pub daemon: PathBuf,
-    /// `mariadb-install-db`.
+    /// What makes a data directory: `mariadb-install-db`, or `mysqld` itself.
     pub installer: PathBuf,
     /// Where an unpacked tarball has its `share`; `None` for servers from packages.
     pub base_directory: Option<PathBuf>,
@@ -54,32 +83,66 @@ impl ServerVersion {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(Error::ServerNotInstalled { server: "None of the known servers".into(), why: reasons.join("; ") })
+        Err(Error::ServerNotInstalled {
+            server: "None of the known servers".into(),
+            why: reasons.join("; "),
+            advice: KNOWN[0].advice,
+        })
     }
 
-    /// Finds the version's binaries.
+    /// Whose server it is.
+    pub fn vendor(self) -> Vendor {
+        self.vendor
+    }
+
+    /// Finds the version's binaries: the first daemon of this series among the one that its variable names, the one that
+    /// `./x setup` has unpacked, and the one in the usual places.
     ///
     /// # Errors
     /// [`Error::ServerNotInstalled`] if there are none, or only those of another version.
     pub fn resolve(self) -> Result<ServerBinaries> {
-        let not_installed = |why: String| Error::ServerNotInstalled { server: self.name.to_owned(), why };
-        let daemon = match std::env::var_os(DAEMON_VARIABLE) {
-            Some(path) => PathBuf::from(path),
-            None => find_program("mariadbd")
-                .ok_or_else(|| not_installed("there is no mariadbd in PATH or /usr/sbin".into()))?,
-        };
-        let output = Command::new(&daemon)
-            .args(["--no-defaults", "--version"])
-            .output()
-            .map_err(|error| not_installed(format!("{} does not run: {error}", daemon.display())))?;
+        let mut reasons = Vec::new();
+        for daemon in self.candidates() {
+            match self.announced_by(&daemon) {
+                Ok(full_version) => return self.binaries(daemon, full_version),
+                Err(why) => reasons.push(why),
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("there is no {} in PATH or /usr/sbin", self.vendor.daemon()));
+        }
+        Err(self.not_installed(reasons.join("; ")))
+    }
+
+    fn candidates(self) -> Vec<PathBuf> {
+        let named = self.variables.iter().filter_map(std::env::var_os).filter(|path| !path.is_empty());
+        let unpacked = cache_directory().map(|cache| cache.join(self.name).join("bin").join(self.vendor.daemon()));
+        let unpacked = unpacked.filter(|daemon| daemon.is_file());
+        named.map(PathBuf::from).chain(unpacked).chain(find_program(self.vendor.daemon())).collect()
+    }
+
+    /// The full version that a daemon says it is, if it is of this series.
+    fn announced_by(self, daemon: &Path) -> Result<String, String> {
+        let output = Command::new(daemon).args(["--no-defaults", "--version"]).output();
+        let output = output.map_err(|error| format!("{} does not run: {error}", daemon.display()))?;
         let announced = String::from_utf8_lossy(&output.stdout).into_owned();
-        let full_version = parse_version(&announced)
+        parse_version(&announced)
             .filter(|version| version.starts_with(self.series))
-            .ok_or_else(|| not_installed(format!("{} says: {}", daemon.display(), announced.trim())))?
-            .to_owned();
-        let (installer, base_directory) = find_installer(&daemon)
-            .ok_or_else(|| not_installed(format!("no mariadb-install-db belongs to {}", daemon.display())))?;
+            .map(str::to_owned)
+            .ok_or_else(|| format!("{} says: {}", daemon.display(), announced.trim()))
+    }
+
+    fn binaries(self, daemon: PathBuf, full_version: String) -> Result<ServerBinaries> {
+        let (installer, base_directory) = match self.vendor {
+            Vendor::MySql => (daemon.clone(), None),
+            Vendor::MariaDb => find_installer(&daemon)
+                .ok_or_else(|| self.not_installed(format!("no {INSTALLER} belongs to {}", daemon.display())))?,
+        };
         Ok(ServerBinaries { version: self, full_version, daemon, installer, base_directory })
+    }
+
+    fn not_installed(self, why: String) -> Error {
+        Error::ServerNotInstalled { server: self.name.to_owned(), why, advice: self.advice }
     }
 }
 
@@ -90,6 +153,17 @@ impl ServerBinaries {
     /// [`Error::ServerNotInstalled`].
     pub fn choose(version: Option<ServerVersion>) -> Result<ServerBinaries> {
         version.map_or_else(ServerVersion::installed, ServerVersion::resolve)
+    }
+
+    /// Whose server it is.
+    pub fn vendor(&self) -> Vendor {
+        self.version.vendor
+    }
+
+    /// A program that came with the server, such as `mysqlbinlog`; else the name alone, for `PATH`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        let beside = self.daemon.with_file_name(name);
+        if beside.is_file() { beside } else { PathBuf::from(name) }
     }
 
     /// Distinguishes this exact build in names of cache directories.
@@ -116,9 +190,16 @@ impl FromStr for ServerVersion {
     }
 }
 
-/// The word after "Ver" in what `mariadbd --version` prints.
+/// The word after "Ver" in what `mariadbd --version` or `mysqld --version` prints.
 fn parse_version(announced: &str) -> Option<&str> {
     announced.split_whitespace().skip_while(|word| *word != "Ver").nth(1)
+}
+
+/// Where `./x setup` unpacks servers: `spate` in the user's cache directory.
+fn cache_directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("spate"))
 }
 
 /// A program in `PATH` or one of the system's directories for servers.
@@ -130,9 +211,10 @@ fn find_program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
+const INSTALLER: &str = "mariadb-install-db";
+
 /// The installer that came with `daemon`, and the base directory if both were unpacked from a tarball.
 fn find_installer(daemon: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
-    const INSTALLER: &str = "mariadb-install-db";
     let base = daemon.parent()?.parent()?;
     let unpacked = base.join("scripts").join(INSTALLER);
     if unpacked.is_file() {
@@ -150,7 +232,10 @@ mod tests {
     #[test]
     fn an_unknown_version_lists_the_known_ones() {
         let message = "mysql-3.23".parse::<ServerVersion>().unwrap_err().to_string();
-        assert_eq!(message, "unknown server version 'mysql-3.23'; known are: mariadb-10.11, mariadb-11.8");
+        assert_eq!(
+            message,
+            "unknown server version 'mysql-3.23'; known are: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4"
+        );
     }
 
     #[test]
@@ -164,6 +249,8 @@ mod tests {
     fn the_version_is_the_word_after_ver() {
         let announced = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
         assert_eq!(parse_version(announced), Some("10.11.19-MariaDB-0+deb12u1"));
+        let announced = "/some/where/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))";
+        assert_eq!(parse_version(announced), Some("9.7.4-2"));
         assert_eq!(parse_version("nonsense"), None);
     }
 }

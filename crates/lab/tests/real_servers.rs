@@ -1,4 +1,4 @@
-//! The laboratory on real servers: a sandbox's life, and a small race of native contenders.
+//! The laboratory on real servers of both vendors: a sandbox's life, and a small race of native contenders.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,12 +10,13 @@ use spate_lab::contender::Contender;
 use spate_lab::follower::LivePlan;
 use spate_lab::home::LabHome;
 use spate_lab::race::{BacklogPlace, Race, RacePlan};
-use spate_lab::sandbox::{Lifetime, Sandbox, create_account, pristine_data, random_password};
+use spate_lab::sandbox::{Lifetime, Sandbox, pristine_data, random_password};
 use spate_lab::sandbox_registry;
 use spate_lab::screen::Screen;
-use spate_lab::server_options::{Durability, ServerOptions};
+use spate_lab::server_options::{Durability, ServerOption, ServerOptions};
 use spate_lab::steady;
-use spate_lab::version::ServerVersion;
+use spate_lab::vendor::Vendor;
+use spate_lab::version::{ServerBinaries, ServerVersion};
 use spate_lab::workload::{Shape, Workload};
 
 /// One home for all tests of this file, so that the pristine data directory is made once.
@@ -23,24 +24,44 @@ fn home() -> LabHome {
     LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab")).unwrap()
 }
 
-fn small_options() -> ServerOptions {
-    ServerOptions::base(1).with("innodb-buffer-pool-size", "32M").with_durability(Durability::Relaxed)
+/// A server that must be there; else the message says how to get it.
+fn server(name: &str) -> ServerBinaries {
+    let binaries = name.parse::<ServerVersion>().and_then(ServerVersion::resolve);
+    binaries.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn small_options(vendor: Vendor) -> ServerOptions {
+    ServerOptions::base(vendor, 1).with("innodb-buffer-pool-size", "32M").with_durability(Durability::Relaxed)
 }
 
 #[test]
 fn a_sandbox_is_frozen_and_lives_again_from_the_copy() {
-    let (home, binaries) = (home(), ServerVersion::installed().unwrap());
+    frozen_and_alive_again(&ServerVersion::installed().unwrap(), "0-1-3");
+}
+
+#[test]
+fn a_mariadb_11_8_is_frozen_and_lives_again_from_the_copy() {
+    frozen_and_alive_again(&server("mariadb-11.8"), "0-1-3");
+}
+
+#[test]
+fn a_mysql_is_frozen_and_lives_again_from_the_copy() {
+    frozen_and_alive_again(&server("mysql-9.7"), "00000000-0000-4000-8000-000000000001:1-3");
+}
+
+/// `written` is the position after three transactions.
+fn frozen_and_alive_again(binaries: &ServerBinaries, written: &str) {
+    let (home, small_options) = (home(), || small_options(binaries.vendor()));
     let work = home.work().unwrap();
-    let pristine = pristine_data(&home, &binaries).unwrap();
+    let pristine = pristine_data(&home, binaries).unwrap();
     let first = work.path().join("first");
-    let server = Sandbox::restore(&binaries, &pristine, &first, &small_options(), Lifetime::Ours).unwrap();
+    let server = Sandbox::restore(binaries, &pristine, &first, &small_options(), Lifetime::Ours).unwrap();
     let mut session = server.connect().unwrap();
-    create_account(&mut session, &random_password().unwrap()).unwrap();
+    server.create_account(&random_password().unwrap()).unwrap();
     session.run("CREATE DATABASE d").unwrap();
     session.run("CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=InnoDB").unwrap();
     session.run("INSERT INTO d.t VALUES (1), (2)").unwrap();
-    let position: String = session.value("SELECT @@GLOBAL.gtid_binlog_pos").unwrap();
-    assert_eq!(position, "0-1-3", "the account must leave no trace in the binlog");
+    assert_eq!(server.logged_position().unwrap(), written, "the account must leave no trace in the binlog");
     assert_eq!(session.value::<String>("SELECT @@bind_address").unwrap(), "127.0.0.1");
     assert!(server.cpu_time() > Duration::ZERO);
     let process = server.process();
@@ -51,7 +72,7 @@ fn a_sandbox_is_frozen_and_lives_again_from_the_copy() {
     // The copy knows the rows; what happens to it does not reach the frozen state.
     for name in ["second", "third"] {
         let server =
-            Sandbox::restore(&binaries, &frozen, &work.path().join(name), &small_options(), Lifetime::Ours).unwrap();
+            Sandbox::restore(binaries, &frozen, &work.path().join(name), &small_options(), Lifetime::Ours).unwrap();
         let mut session = server.connect().unwrap();
         assert_eq!(session.value::<u64>("SELECT COUNT(*) FROM d.t").unwrap(), 2);
         session.run("DELETE FROM d.t").unwrap();
@@ -66,7 +87,7 @@ fn a_server_that_does_not_start_shows_its_error_log() {
     let (home, binaries) = (home(), ServerVersion::installed().unwrap());
     let work = home.work().unwrap();
     let pristine = pristine_data(&home, &binaries).unwrap();
-    let options = small_options().with("no-such-option", 1);
+    let options = small_options(binaries.vendor()).with("no-such-option", 1);
     let result = Sandbox::restore(&binaries, &pristine, &work.path().join("broken"), &options, Lifetime::Ours);
     let message = result.unwrap_err().to_string();
     assert!(message.contains("did not start") && message.contains("no-such-option"), "{message}");
@@ -78,7 +99,8 @@ fn a_path_too_long_for_a_socket_still_works() {
     let work = home.work().unwrap();
     let pristine = pristine_data(&home, &binaries).unwrap();
     let deep = work.path().join("d".repeat(100));
-    let server = Sandbox::restore(&binaries, &pristine, &deep, &small_options(), Lifetime::Ours).unwrap();
+    let server =
+        Sandbox::restore(&binaries, &pristine, &deep, &small_options(binaries.vendor()), Lifetime::Ours).unwrap();
     let socket = server.socket().to_owned();
     assert_eq!(server.connect().unwrap().value::<u64>("SELECT 1").unwrap(), 1);
     drop(server);
@@ -87,22 +109,30 @@ fn a_path_too_long_for_a_socket_still_works() {
 
 #[test]
 fn named_sandboxes_are_listed_and_stopped() {
-    let binaries = ServerVersion::installed().unwrap();
+    listed_and_stopped(&ServerVersion::installed().unwrap());
+}
+
+#[test]
+fn named_sandboxes_of_mysql_are_listed_and_stopped() {
+    listed_and_stopped(&server("mysql-9.7"));
+}
+
+fn listed_and_stopped(binaries: &ServerBinaries) {
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = LabHome::at(root.path()).unwrap();
     let options = ["innodb_buffer_pool_size=32M".parse().unwrap()];
-    let started = sandbox_registry::start(&home, &binaries, "pair", 1, &options).unwrap();
+    let started = sandbox_registry::start(&home, binaries, "pair", 1, &options).unwrap();
     // Whatever fails below, no server may be left behind.
     let stop = stopping_pair(&home);
     assert_eq!(started.iter().map(|record| record.role.as_str()).collect::<Vec<_>>(), ["source", "replica-1"]);
     assert_eq!(sandbox_registry::list(&home).unwrap(), started);
     assert!(started.iter().all(sandbox_registry::ServerRecord::is_running));
-    let taken = sandbox_registry::start(&home, &binaries, "pair", 0, &[]).unwrap_err().to_string();
+    let taken = sandbox_registry::start(&home, binaries, "pair", 0, &[]).unwrap_err().to_string();
     assert!(taken.contains("running already"), "{taken}");
 
     sandbox_registry::stop(&home, "pair", true).unwrap();
     assert!(!started.iter().any(sandbox_registry::ServerRecord::is_running));
-    let again = sandbox_registry::start(&home, &binaries, "pair", 1, &options).unwrap();
+    let again = sandbox_registry::start(&home, binaries, "pair", 1, &options).unwrap();
     assert!(again.iter().all(sandbox_registry::ServerRecord::is_running));
     drop(stop);
     assert!(!again.iter().any(sandbox_registry::ServerRecord::is_running));
@@ -122,7 +152,25 @@ fn stopping_pair(home: &LabHome) -> impl Drop + '_ {
 
 #[test]
 fn native_contenders_race_and_differences_are_found() {
-    let (home, binaries) = (home(), ServerVersion::installed().unwrap());
+    let option = "slave_parallel_max_queued=1000000".parse().unwrap();
+    race(&ServerVersion::installed().unwrap(), option, ["native:0", "native:4:optimistic"]);
+}
+
+#[test]
+fn native_contenders_of_mariadb_11_8_race() {
+    let option = "slave_parallel_max_queued=1000000".parse().unwrap();
+    race(&server("mariadb-11.8"), option, ["native:0", "native:4:conservative"]);
+}
+
+#[test]
+fn native_contenders_of_mysql_race() {
+    let option = "replica_pending_jobs_size_max=64M".parse().unwrap();
+    race(&server("mysql-9.7"), option, ["native:1", "native:4:free"]);
+}
+
+/// Two native contenders catch up; then a difference is made, which must be found.
+fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&str; 2]) {
+    let home = home();
     let work = home.work().unwrap();
     let plan = RacePlan {
         backlog: BacklogPlan {
@@ -134,11 +182,11 @@ fn native_contenders_race_and_differences_are_found() {
         place: BacklogPlace::Received,
         durability: Durability::Relaxed,
         replica_binlog: false,
-        replica_options: vec!["slave_parallel_max_queued=1000000".parse().unwrap()],
+        replica_options: vec![replica_option],
         limit: Duration::from_secs(120),
     };
-    let mut race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default()).unwrap();
-    let contenders: Vec<Contender> = ["native:0", "native:4:optimistic"].map(|text| text.parse().unwrap()).into();
+    let mut race = Race::prepare(&home, binaries, &plan, work.path(), Screen::default()).unwrap();
+    let contenders: Vec<Contender> = contenders.map(|text| text.parse().unwrap()).into();
     let result = race.run(&contenders, work.path()).unwrap();
     assert!(result.all_identical(), "{result:?}");
     assert!(result.transactions > 100, "{result:?}");
@@ -157,12 +205,21 @@ fn native_contenders_race_and_differences_are_found() {
 
 #[test]
 fn the_lag_under_a_live_load_is_measured() {
-    let (home, binaries) = (home(), ServerVersion::installed().unwrap());
+    lag_is_measured(&ServerVersion::installed().unwrap(), "native:2:conservative");
+}
+
+#[test]
+fn the_lag_of_a_mysql_under_a_live_load_is_measured() {
+    lag_is_measured(&server("mysql-9.7"), "native:2");
+}
+
+fn lag_is_measured(binaries: &ServerBinaries, follower: &str) {
+    let home = home();
     let work = home.work().unwrap();
     let shape = Shape::new(Workload::Cached, Some(1), Some(500), Some(32));
     let plan = LivePlan { shape, rate: 100, warm_up_seconds: 1, seconds: 2 };
-    let follower = "native:2:conservative".parse().unwrap();
-    let result = steady::measure(&home, &binaries, &follower, &plan, work.path(), &Screen::default()).unwrap();
+    let follower = follower.parse().unwrap();
+    let result = steady::measure(&home, binaries, &follower, &plan, work.path(), &Screen::default()).unwrap();
     assert!(result.identical, "{result:?}");
     assert!(result.achieved_rate > 20.0, "{result:?}");
     let lag = result.lag;

@@ -7,7 +7,7 @@ use spate_schedule::outdated::Outdated;
 use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{TableDefinition, TableName};
 
-use crate::wire::{Connection, Result, ResultSet, quote};
+use crate::wire::{Connection, Result, ResultSet, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
 const PAGE_TABLES_MAX: usize = 256;
@@ -96,9 +96,9 @@ impl Catalog {
         }
     }
 
-    /// The same, which also says which tables have triggers.
-    pub fn with_triggers(connection: Connection) -> Catalog {
-        Catalog { with_triggers: true, ..Catalog::new(connection) }
+    /// From now on, says which tables have triggers.
+    pub fn say_triggers(&mut self) {
+        self.with_triggers = true;
     }
 
     /// Forgets what DDL has put out of date, and says what that is: more than was asked if foreign keys connect one of the
@@ -214,13 +214,17 @@ impl Catalog {
              FROM information_schema.COLUMNS WHERE {place} ORDER BY TABLE_NAME, ORDINAL_POSITION"
             ),
         )?;
-        // Without ORDER BY: the server lists keys in its own order, in which the first unique key without NULL is the one
-        // that it treats as the primary key.
+        // MariaDB lists keys in its own order, in which the first unique key without NULL is the one that it treats as the
+        // primary key. MySQL lists them in any.
+        let order = match self.connection.server_version().vendor {
+            Vendor::MariaDb => "",
+            Vendor::MySql => "ORDER BY TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX",
+        };
         let indexes = self.grouped(
             only,
             &format!(
                 "SELECT TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, NULLABLE, SUB_PART, INDEX_TYPE \
-             FROM information_schema.STATISTICS WHERE {place}"
+             FROM information_schema.STATISTICS WHERE {place} {order}"
             ),
         )?;
         let triggers =
@@ -344,6 +348,10 @@ impl Catalog {
     /// Whether the user has certain privileges everywhere. (Without the privilege TRIGGER, triggers exist that are not
     /// shown.)
     fn may_delete_anywhere(&mut self) -> Result<bool> {
+        if self.connection.server_version().vendor == Vendor::MySql {
+            // It has no DELETE … RETURNING, and looks for all rows of an event in one pass by itself.
+            return Ok(false);
+        }
         if let Some(known) = self.may_delete_anywhere {
             return Ok(known);
         }
@@ -423,7 +431,7 @@ fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
         column_type: text(2),
         is_unsigned: text(2).contains("unsigned"),
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
-        is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
+        is_generated: extra.ends_with(" GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
         charset: text(5),
         collation: text(6),
     }

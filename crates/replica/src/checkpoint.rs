@@ -1,6 +1,6 @@
 //! The applied position, kept on the replica and moved in the same transaction as the data.
 
-use spate_archive::ArchivedEvent;
+use spate_archive::{ArchivedEvent, Seek};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
@@ -57,6 +57,20 @@ impl Checkpoint {
         self.source_position = event.source_end_position;
         self.seqno = event.seqno;
         self.source_seconds = u64::from(event.header.timestamp_seconds);
+    }
+
+    /// Where to go on in an archive.
+    pub(crate) fn seek(&self) -> Seek {
+        match self.place_without_gtid() {
+            Some((file, position)) => Seek::Source { file, position },
+            None => Seek::AfterGtid(self.gtid_position.clone()),
+        }
+    }
+
+    /// The place in the source's binlog, if no GTID says where to go on.
+    pub(crate) fn place_without_gtid(&self) -> Option<(String, u64)> {
+        let is_by_file = self.gtid_position.is_empty() && !self.source_file.is_empty();
+        is_by_file.then(|| (self.source_file.clone(), self.source_position))
     }
 
     /// The statement that moves the row to this checkpoint.

@@ -5,31 +5,55 @@ use std::collections::HashMap;
 use spate_binlog::load::LoadDuplicates;
 use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext};
+use spate_schedule::statement::StatementClass;
 
 use crate::error::Result;
-use crate::wire::{Connection, quote};
-
-/// How row changes are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// The source's row images, replayed.
-    Replay,
-    /// SQL statements.
-    Sql,
-}
-
-/// Which dialect is wanted; `None` is the best that the replica allows.
-pub type WantedDialect = Option<Dialect>;
+use crate::wire::{Connection, ServerVersion, Vendor, quote};
 
 /// What every applier session sets: what replay needs, and nothing more.
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
 /// writes, so its gap locks are in nobody's way. The rest undoes what the server's global settings could do to a replayed change.
-pub const SESSION_SETTINGS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
+const MARIADB_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
     SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
     sql_safe_updates=0, sql_big_selects=1, sql_select_limit=DEFAULT, max_statement_time=0, \
     wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
+
+/// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
+const MYSQL_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
+    SET SESSION TRANSACTION READ WRITE;\
+    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, sql_safe_updates=0, sql_big_selects=1, \
+    sql_select_limit=DEFAULT, max_execution_time=0, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600, \
+    sql_require_primary_key=0";
+
+/// The same, for what sessions can set since MySQL 8.0.30.
+const MYSQL_SESSION_8_0_30: &str =
+    ", sql_generate_invisible_primary_key=0, show_gipk_in_create_table_and_information_schema=1";
+
+/// The statements that make a session of the replica one of the applier's.
+pub fn session_settings(version: &ServerVersion) -> String {
+    let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
+    match version.vendor {
+        Vendor::MariaDb => MARIADB_SESSION.to_owned(),
+        Vendor::MySql if has_invisible_keys => format!("{MYSQL_SESSION}{MYSQL_SESSION_8_0_30}"),
+        Vendor::MySql => MYSQL_SESSION.to_owned(),
+    }
+}
+
+/// On MySQL, a session that was told of a source's format waits to be told the GTID of what it will do. What Spate commits has
+/// GTIDs of the replica's own.
+pub const OWN_GTIDS: &str = "SET SESSION gtid_next='AUTOMATIC'";
+
+/// What a statement may have left behind on MySQL is undone before rows are replayed again.
+const AFTER_STATEMENT_MYSQL: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
+    auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, sql_auto_is_null=0, \
+    lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
+    collation_server=DEFAULT, collation_database=DEFAULT, default_collation_for_utf8mb4=DEFAULT";
+
+/// The same for what matters to definitions only, and cannot be set within a transaction.
+const AFTER_DEFINITION_MYSQL: &str = ", explicit_defaults_for_timestamp=DEFAULT, sql_require_primary_key=0, \
+    default_table_encryption=DEFAULT";
 
 /// What a statement may have left behind is undone before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
@@ -98,8 +122,8 @@ pub fn binlog_half_sql_bytes(event_bytes: usize) -> usize {
 #[derive(Debug, Default)]
 pub struct Collations {
     names: HashMap<u32, (String, String)>,
-    /// The replica's sessions can set what they can since MariaDB 10.11.
-    is_10_11: bool,
+    /// The replica's version.
+    version: Option<ServerVersion>,
 }
 
 impl Collations {
@@ -116,12 +140,11 @@ impl Collations {
                 names.insert(id, (charset, name));
             }
         }
-        Ok(Collations { names, is_10_11: connection.server_version().is_at_least(10, 11) })
+        Ok(Collations { names, version: Some(connection.server_version().clone()) })
     }
 
-    /// True if the replica's sessions can set what they can since MariaDB 10.11.
-    pub fn is_10_11(&self) -> bool {
-        self.is_10_11
+    fn is_mysql(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 
     /// The character set of a collation, as SET takes it.
@@ -141,14 +164,15 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
     }
     // Last, because they change how what comes after is understood.
     before += &status_sql(statement, collations);
-    [before.into_bytes(), statement.sql.clone(), after_statement_sql(collations.is_10_11)]
-}
-
-/// Undoes what a statement, or statements that write rows, have set. `is_10_11`: sessions can set what they can since MariaDB
-/// 10.11.
-pub fn after_statement_sql(is_10_11: bool) -> Vec<u8> {
-    let more = if is_10_11 { AFTER_STATEMENT_10_11 } else { "" };
-    [AFTER_STATEMENT, more].concat().into_bytes()
+    let after = match &collations.version {
+        _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
+            format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
+        }
+        _ if collations.is_mysql() => AFTER_STATEMENT_MYSQL.to_owned(),
+        Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
+        _ => AFTER_STATEMENT.to_owned(),
+    };
+    [before.into_bytes(), statement.sql.clone(), after.into_bytes()]
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.
@@ -204,11 +228,28 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         let is_set = |bit| u8::from(flags & bit != 0);
         settings.push(format!("foreign_key_checks={}", 1 - is_set(flags2::NO_FOREIGN_KEY_CHECKS)));
         settings.push(format!("unique_checks={}", 1 - is_set(flags2::RELAXED_UNIQUE_CHECKS)));
-        settings.push(format!("check_constraint_checks={}", 1 - is_set(flags2::NO_CHECK_CONSTRAINT_CHECKS)));
         settings.push(format!("sql_auto_is_null={}", is_set(flags2::AUTO_IS_NULL)));
-        settings.push(format!("sql_if_exists={}", is_set(flags2::IF_EXISTS)));
-        settings.push(format!("explicit_defaults_for_timestamp={}", is_set(flags2::EXPLICIT_DEFAULTS_FOR_TIMESTAMP)));
-        settings.push(format!("system_versioning_insert_history={}", is_set(flags2::INSERT_HISTORY)));
+        if !collations.is_mysql() {
+            let explicit = is_set(flags2::EXPLICIT_DEFAULTS_FOR_TIMESTAMP);
+            settings.push(format!("check_constraint_checks={}", 1 - is_set(flags2::NO_CHECK_CONSTRAINT_CHECKS)));
+            settings.push(format!("sql_if_exists={}", is_set(flags2::IF_EXISTS)));
+            settings.push(format!("explicit_defaults_for_timestamp={explicit}"));
+            settings.push(format!("system_versioning_insert_history={}", is_set(flags2::INSERT_HISTORY)));
+        }
+    }
+    if collations.is_mysql() && statement.class == StatementClass::Definition {
+        let switches = [
+            ("explicit_defaults_for_timestamp", status.explicit_defaults_for_timestamp),
+            ("sql_require_primary_key", status.sql_require_primary_key),
+            ("default_table_encryption", status.default_table_encryption),
+        ];
+        let told = |(name, value): (&str, Option<bool>)| Some(format!("{name}={}", u8::from(value?)));
+        settings.extend(switches.into_iter().filter_map(told));
+    }
+    if collations.is_mysql() {
+        if let Some(collation) = status.default_collation_for_utf8mb4 {
+            settings.push(format!("default_collation_for_utf8mb4={collation}"));
+        }
     }
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));

@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 mod option_file;
+mod security;
+
+pub use option_file::OptionFiles;
+pub use security::{PublicKey, TlsMode, TlsOptions};
 
 /// The port of MySQL and MariaDB where nothing else is said.
 pub const DEFAULT_PORT: u16 = 3306;
 
-/// The groups that Spate reads in an option file, as the vendors' clients read theirs.
-pub const OPTION_GROUPS: [&str; 3] = ["client", "client-mariadb", "spate"];
+/// The groups that Spate reads in an option file: those that the vendors' clients share, and its own.
+pub const OPTION_GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "spate"];
 
 /// What is wrong with an endpoint or an option file. Never contains a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +35,10 @@ pub enum EndpointError {
         address: String,
     },
     /// Neither the text nor an option file names a host or a socket.
-    #[error("no host and no socket: write user@host[:port], or put host= or socket= into an option file")]
+    #[error(
+        "no host and no socket: name them with --source or --replica, as user@host[:port], or put host= or socket= into an \
+         option file"
+    )]
     AddressMissing,
     /// An option file cannot be read.
     #[error("cannot read option file {}: {why}", path.display())]
@@ -40,6 +47,15 @@ pub enum EndpointError {
         path: PathBuf,
         /// What the operating system says.
         why: String,
+    },
+    /// An option file that was named may have been written by anybody.
+    #[error(
+        "cannot trust option file {}: everyone may write to it; take that permission away (chmod o-w)",
+        path.display()
+    )]
+    WorldWritable {
+        /// The file.
+        path: PathBuf,
     },
     /// An option file has a line that cannot be understood.
     #[error("option file {}, line {line}: {why}", path.display())]
@@ -113,6 +129,8 @@ pub struct Endpoint {
     host: Option<String>,
     port: Option<u16>,
     socket: Option<PathBuf>,
+    tls: TlsOptions,
+    public_key: Option<PublicKey>,
 }
 
 impl Endpoint {
@@ -145,14 +163,19 @@ impl Endpoint {
         }
     }
 
-    /// Fills in what is missing from an option file (`user`, `password`, `host`, `port`, `socket`) as the vendors' clients
-    /// read it: in the given groups, later lines over earlier ones. The file's host and socket count only if neither is
-    /// known yet.
+    /// Fills in what is missing from an option file (`user`, `password`, `host`, `port`, `socket`, and what concerns TLS) as
+    /// the vendors' clients read it: in the given groups, later lines over earlier ones. The file's host and socket count
+    /// only if neither is known yet.
     ///
     /// # Errors
     /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].
-    pub fn with_option_file(mut self, path: &Path, groups: &[&str]) -> Result<Endpoint, EndpointError> {
-        let found = option_file::read(path, groups)?;
+    pub fn with_option_file(self, path: &Path, groups: &[&str]) -> Result<Endpoint, EndpointError> {
+        Ok(self.with_options(OptionFiles::only(path, groups)?))
+    }
+
+    /// Fills in what is missing from option files that have been read.
+    #[must_use]
+    pub fn with_options(mut self, found: OptionFiles) -> Endpoint {
         self.user = self.user.or(found.user);
         self.password = self.password.or(found.password);
         if self.host.is_none() && self.socket.is_none() {
@@ -160,7 +183,33 @@ impl Endpoint {
             self.socket = found.socket;
         }
         self.port = self.port.or(found.port);
-        Ok(self)
+        self.tls = self.tls.or(found.tls);
+        self.public_key = self.public_key.or(found.public_key);
+        self
+    }
+
+    /// Fills in what is missing of how the connection is secured.
+    #[must_use]
+    pub fn with_tls(mut self, tls: TlsOptions) -> Endpoint {
+        self.tls = self.tls.or(tls);
+        self
+    }
+
+    /// Sets what may be done with the server's RSA key, if nothing is said of it yet.
+    #[must_use]
+    pub fn with_public_key(mut self, public_key: Option<PublicKey>) -> Endpoint {
+        self.public_key = self.public_key.or(public_key);
+        self
+    }
+
+    /// How the connection is secured.
+    pub fn tls(&self) -> &TlsOptions {
+        &self.tls
+    }
+
+    /// What may be done with the server's RSA key; `None` is nothing.
+    pub fn public_key(&self) -> Option<&PublicKey> {
+        self.public_key.as_ref()
     }
 
     /// The address. A socket counts before a host, unless the host is explicitly another machine's or `127.0.0.1`.

@@ -35,7 +35,7 @@ impl Exclusions {
     /// Why a transaction is left out, if it is. `server_id` is the one in its first event's header.
     pub(crate) fn of(&self, gtid: Option<Gtid>, server_id: u32) -> Option<Exclusion> {
         let is_from = |server_id| self.server_ids.contains(&server_id);
-        if is_from(server_id) || gtid.is_some_and(|gtid| is_from(gtid.server_id)) {
+        if is_from(server_id) || gtid.and_then(|gtid| gtid.server_id()).is_some_and(is_from) {
             return Some(Exclusion::Server);
         }
         gtid.filter(|gtid| self.gtids.contains(gtid)).map(|_| Exclusion::Named)

@@ -13,33 +13,19 @@ use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
 use crate::backoff::Backoff;
+use crate::dump::{self, Dump};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::retention::Retaining;
-use crate::source::{check_source, oldest_binlog};
+use crate::source::oldest_binlog;
 use crate::status::Status;
-use crate::wire::{self, ConnectOptions, Connection, quote};
-
-const COM_BINLOG_DUMP: u8 = 0x12;
-const COM_REGISTER_SLAVE: u8 = 0x15;
-
-/// In the dump request: send the statements behind rows events too. (Without it the archive would not be byte for byte.)
-const DUMP_FLAG_ANNOTATE_ROWS: u16 = 2;
-
-/// What this replica understands, in MariaDB's numbering: GTIDs, and everything before them.
-const CAPABILITY_GTID: u8 = 4;
+use crate::wire::{self, ConnectOptions, Connection};
 
 /// Before each event of a semi-synchronous stream: this byte, then whether an acknowledgement is wanted.
 const SEMI_SYNC_MAGIC: u8 = 0xef;
 
-/// A source with nothing to say sends a heartbeat this often.
-const HEARTBEAT: Duration = Duration::from_secs(2);
-
 /// A source silent for this long is taken to be gone.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
-
-/// How often to look whether to stop, and whether a sync is due.
-const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How long to wait for space on a full disk before trying again.
 pub(crate) const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
@@ -54,6 +40,8 @@ pub struct IntakeOptions {
     pub source: Endpoint,
     /// Our id among the source's replicas; each needs its own.
     pub server_id: u32,
+    /// Where an empty archive begins if the source's transactions have no GTIDs: its file and an offset in it.
+    pub start_place: Option<(String, u64)>,
     /// Acknowledge transactions semi-synchronously once they are durable.
     pub semi_sync: bool,
 }
@@ -181,7 +169,7 @@ impl Intake<'_> {
         let place = || format!("{} at {}:{}", header.event_type, stream.next_file, header.next_position);
         let bad = |error| bad_stream(&peer, &place(), error);
         match header.event_type {
-            EventType::HEARTBEAT => return Ok(()),
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => return Ok(()),
             EventType::ROTATE if header.is_artificial() => {
                 let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
                 stream.next_file = RotateEvent::parse(body).map_err(bad)?.file.to_owned();
@@ -252,62 +240,15 @@ impl Intake<'_> {
 
     /// Connects, asks for the binlog after `end`.
     fn open(&self, end: &LogEnd) -> Result<Stream> {
-        let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
-        let mut connection = Connection::connect(&self.options.source, &options)?;
-        let facts = check_source(&mut connection)?;
-        self.status.source_packet(facts.packet_bytes);
-        let clock = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();
-        if let Some(seconds) = clock.and_then(|text| text.parse().ok()) {
-            self.status.source_clock(seconds);
-        }
-        let is_semi_sync = self.options.semi_sync && facts.has_semi_sync;
-        if self.options.semi_sync && !facts.has_semi_sync {
-            let hint = "semi-synchronous replication is off on the source: nothing is acknowledged \
-                        (SET GLOBAL rpl_semi_sync_master_enabled=ON)";
-            self.status.error("intake", hint);
-        }
-        let checksum = if facts.has_checksums { ChecksumAlgorithm::Crc32 } else { ChecksumAlgorithm::None };
-        let position = end.gtid_position.to_string();
-        let mut settings = vec![
-            format!("@master_heartbeat_period={}", HEARTBEAT.as_nanos()),
-            "@master_binlog_checksum=@@global.binlog_checksum".to_owned(),
-            format!("@mariadb_slave_capability={CAPABILITY_GTID}"),
-            format!("@slave_connect_state={}", quote::text(&position)),
-            "@slave_gtid_strict_mode=1".to_owned(),
-            "@slave_gtid_ignore_duplicates=0".to_owned(),
-        ];
-        if is_semi_sync {
-            settings.push("@rpl_semi_sync_slave=1".to_owned());
-        }
-        connection.execute(format!("SET {}", settings.join(", ")).as_bytes())?;
-        self.register(&mut connection)?;
-        let mut request = Vec::new();
-        request.extend_from_slice(&4u32.to_le_bytes());
-        request.extend_from_slice(&DUMP_FLAG_ANNOTATE_ROWS.to_le_bytes());
-        request.extend_from_slice(&self.options.server_id.to_le_bytes());
-        connection.send_command(COM_BINLOG_DUMP, &request)?;
-        connection.set_read_timeout(Some(READ_TIMEOUT))?;
+        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, self.status)?;
         self.interrupt.arm(&connection)?;
         Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
-    }
-
-    fn register(&self, connection: &mut Connection) -> Result<()> {
-        let mut request = self.options.server_id.to_le_bytes().to_vec();
-        // Host, user and password, which a source shows in SHOW SLAVE HOSTS: none of its business. Port, rank, source id.
-        request.extend_from_slice(&[5]);
-        request.extend_from_slice(b"spate");
-        request.extend_from_slice(&[0, 0]);
-        request.extend_from_slice(&[0; 2 + 4 + 4]);
-        connection.send_command(COM_REGISTER_SLAVE, &request)?;
-        let grant = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
-        connection.next_packet().map(drop).map_err(|error| Error::from(error).or_privilege("register a replica", grant))
     }
 
     /// What the source says instead of events.
     fn stream_error(&self, error: wire::Error) -> Error {
         let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
-            let grant = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
-            return Error::from(error).or_privilege("send its binlog", grant);
+            return Error::from(error).or_privilege("send its binlog", dump::GRANT);
         };
         let message = server_error.message.clone();
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::checkpoint::{APPLIER, Checkpoint};
 use crate::error::{Error, Result};
-use crate::wire::{Connection, quote};
+use crate::wire::{Connection, Vendor, quote};
 
 /// The table of notes: at most one for each applier.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
@@ -44,6 +44,16 @@ pub(crate) const CREATE_PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate
 /// The change that every XA transaction has.
 pub(crate) fn prepare_sql(xid: &Xid) -> String {
     format!("INSERT INTO spate.prepared VALUES ({})", quote::text(&xid.to_string()))
+}
+
+/// True if this session has written, changed or deleted a row since it began, or tried to.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
+    let counts = connection
+        .query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_delete', 'Handler_update', 'Handler_write')")?;
+    Ok((0..counts.rows.len()).any(|row| counts.text_at(row, 1).as_deref() != Some("0")))
 }
 
 /// What undoes [`prepare_sql`] once the XA transaction has ended.
@@ -277,6 +287,7 @@ pub(crate) fn prepared_xids(connection: &mut Connection) -> Result<Vec<Xid>> {
 /// # Errors
 /// Any error of the connection.
 pub(crate) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Result<String> {
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
     let mut text = String::new();
     for object in objects {
         match object {
@@ -289,6 +300,24 @@ pub(crate) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Re
             }
             Object::Schema(schema) => {
                 text += &shown(connection, &format!("SHOW CREATE DATABASE {}", quote::identifier(schema)))?;
+            }
+            Object::Accounts if is_mysql => {
+                const TABLES: &str = "CHECKSUM TABLE mysql.user, mysql.db, mysql.tables_priv, mysql.columns_priv, \
+                     mysql.procs_priv, mysql.proxies_priv, mysql.global_grants, mysql.role_edges, mysql.default_roles";
+                text += &shown(connection, TABLES)?;
+            }
+            Object::Routines if is_mysql => {
+                const ROUTINES: &str = "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, CREATED, LAST_ALTERED, \
+                     ROUTINE_DEFINITION, DTD_IDENTIFIER, SQL_DATA_ACCESS, SECURITY_TYPE, ROUTINE_COMMENT, DEFINER \
+                     FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys' ORDER BY 1, 2, 3";
+                text += &shown(connection, ROUTINES)?;
+                text += &shown(connection, "CHECKSUM TABLE mysql.procs_priv")?;
+            }
+            Object::Events if is_mysql => {
+                const EVENTS: &str = "SELECT EVENT_SCHEMA, EVENT_NAME, CREATED, LAST_ALTERED, EVENT_DEFINITION, STATUS, \
+                     EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, STARTS, ENDS, ON_COMPLETION, EVENT_COMMENT, DEFINER \
+                     FROM information_schema.EVENTS ORDER BY 1, 2";
+                text += &shown(connection, EVENTS)?;
             }
             Object::Accounts => {
                 const TABLES: &str = "CHECKSUM TABLE mysql.global_priv, mysql.db, mysql.tables_priv, mysql.columns_priv, \
@@ -334,10 +363,14 @@ fn without_counter(definition: &str) -> String {
 fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
     let part = |name: &str| format!("CONVERT(CONVERT({} USING filename) USING binary)", quote::text(name));
     let file = format!("CONCAT({}, '/', {})", part(&table.schema), part(&table.table));
-    let mut sql = String::from("SELECT NAME, TABLE_ID FROM information_schema.INNODB_SYS_TABLES WHERE ");
+    let (tables, partition) = match connection.server_version().vendor {
+        Vendor::MariaDb => ("INNODB_SYS_TABLES", "#P#"),
+        Vendor::MySql => ("INNODB_TABLES", "#p#"),
+    };
+    let mut sql = format!("SELECT NAME, TABLE_ID FROM information_schema.{tables} WHERE ");
     let _infallible = write!(
         sql,
-        "BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '#P#%') ORDER BY NAME"
+        "BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '{partition}%') ORDER BY NAME"
     );
     shown(connection, &sql)
 }

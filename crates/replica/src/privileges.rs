@@ -2,11 +2,11 @@
 
 use spate_schedule::TableName;
 
-use crate::dialect::{Dialect, WantedDialect};
+use crate::choice::{DialectChoice, WantedDialect};
 use crate::error::{Error, Result};
 use crate::pipeline::command::Change;
 use crate::pipeline::sessions::SessionMaker;
-use crate::wire::Connection;
+use crate::wire::{Connection, Vendor};
 
 /// What Spate does with its own tables.
 const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
@@ -28,11 +28,11 @@ struct Grant {
     scope: String,
 }
 
-/// Looks whether the account may do what every run needs; returns how row changes are written.
+/// Looks whether the account may do what every run needs; returns what it may beyond that.
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
-pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<Dialect> {
+pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<DialectChoice> {
     let grants = read(connection)?;
     let peer = connection.peer().to_string();
     let everywhere = |wanted: &str| may(&grants, wanted, &["*.*"]);
@@ -44,14 +44,22 @@ pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Resul
             grant: format!("{grant} TO <the user of Spate>"),
         })
     };
-    let may_replay = everywhere("BINLOG REPLAY") || everywhere("SUPER");
-    let dialect = wanted.unwrap_or(if may_replay { Dialect::Replay } else { Dialect::Sql });
-    if dialect == Dialect::Replay && !may_replay {
-        return missing("replay row changes", "BINLOG REPLAY", "GRANT BINLOG REPLAY ON *.*");
-    }
-    if dialect == Dialect::Sql && !everywhere("TRIGGER") {
-        // A trigger that is not shown would fire.
-        return missing("see triggers, which statements must not fire", "TRIGGER", "GRANT TRIGGER ON *.*");
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
+    let replaying: &[&str] = match is_mysql {
+        true => &["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"],
+        false => &["BINLOG REPLAY", "SUPER"],
+    };
+    let choice = DialectChoice {
+        wanted,
+        may_replay: replaying.iter().any(|privilege| everywhere(privilege)),
+        sees_triggers: everywhere("TRIGGER"),
+        replica: connection.server_version().vendor,
+        peer: peer.clone(),
+    };
+    choice.check()?;
+    if is_mysql && !["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"].into_iter().any(everywhere) {
+        let action = "set up sessions as statements need them";
+        return missing(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
     }
     if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !everywhere(wanted)) {
         // Without seeing a foreign key, Spate would fold what its cascade depends on.
@@ -62,12 +70,35 @@ pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Resul
         return missing("keep Spate's own tables", &format!("{wanted} ON spate.*"), "GRANT ALL PRIVILEGES ON spate.*");
     }
     let is_read_only = connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("1");
+    if is_mysql {
+        check_mysql_read_only(connection, is_read_only, everywhere("CONNECTION_ADMIN") || everywhere("SUPER"))?;
+        return Ok(choice);
+    }
     // Until 10.11, SUPER was enough.
     let is_super_enough = !connection.server_version().is_at_least(10, 11) && everywhere("SUPER");
     if is_read_only && !everywhere("READ_ONLY ADMIN") && !is_super_enough {
         return missing("be written to while it is read_only", "READ_ONLY ADMIN", "GRANT READ_ONLY ADMIN ON *.*");
     }
-    Ok(dialect)
+    Ok(choice)
+}
+
+/// MySQL lets administrators write to a server that is read-only, but nobody at all to one that is super-read-only.
+fn check_mysql_read_only(connection: &mut Connection, is_read_only: bool, is_admin: bool) -> Result<()> {
+    let peer = connection.peer().to_string();
+    if connection.query("SELECT @@global.super_read_only")?.single_text().as_deref() == Some("1") {
+        let why = "it is super_read_only, which keeps everybody but its own replication from writing: SET GLOBAL \
+                   super_read_only=OFF there, and leave read_only=ON";
+        return Err(Error::Unsuitable { peer, why: why.to_owned() });
+    }
+    if is_read_only && !is_admin {
+        return Err(Error::Privilege {
+            peer,
+            action: "be written to while it is read_only",
+            message: "the account lacks CONNECTION_ADMIN, says SHOW GRANTS".to_owned(),
+            grant: "GRANT CONNECTION_ADMIN ON *.* TO <the user of Spate>".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// True if the account would see a trigger of the table, if there were one.

@@ -12,7 +12,7 @@ use spate_binlog::GtidPosition;
 
 use crate::backoff::Backoff;
 use crate::checkpoint::{self, Checkpoint};
-use crate::dialect::{Dialect, WantedDialect};
+use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
@@ -25,7 +25,7 @@ use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
 use crate::pipeline::sessions::SessionMaker;
 use crate::records;
 use crate::retention::Retaining;
-use crate::source::{current_position, resolve_start};
+use crate::source::{SourcePlace, current_place, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
 use crate::wire::{ConnectOptions, Connection};
@@ -106,8 +106,10 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
     let retention = options.retention.map(|retention| Retaining::of_applied(retention, status));
+    let start_place = checkpoint.place_without_gtid();
+    let intake_options = IntakeOptions { start_place, ..options.intake.clone() };
     let intake =
-        Intake { options: &options.intake, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
+        Intake { options: &intake_options, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let result = intake.run();
@@ -141,6 +143,10 @@ fn receiving_failed_for_good(status: &Status) -> bool {
     report.lag_transactions == 0
 }
 
+/// Why an archive cannot be filled until it is caught up.
+const NO_GTIDS_FETCH: &str =
+    "its transactions have no GTIDs, so nobody can say when the archive has all of them: fetch without --until";
+
 /// Fills an archive, without a replica.
 ///
 /// # Errors
@@ -148,7 +154,13 @@ fn receiving_failed_for_good(status: &Status) -> bool {
 pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
     let mut connection = connect_patiently(&options.intake.source, status, stop)?;
     let until = match &options.until {
-        Until::CaughtUp => Some(current_position(&mut connection)?),
+        Until::CaughtUp => {
+            let place = current_place(&mut connection)?;
+            if place.file.is_some() {
+                return Err(Error::Unsuitable { peer: connection.peer().to_string(), why: NO_GTIDS_FETCH.to_owned() });
+            }
+            Some(place.gtid_position)
+        }
         Until::Gtid(position) => Some(position.clone()),
         Until::Forever => None,
         Until::File { .. } => {
@@ -159,15 +171,17 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     };
     let start = options.start.as_ref().map(|start| resolve_start(&mut connection, start)).transpose()?;
     drop(connection);
-    let writer_options = WriterOptions { sync: options.sync, start_position: start, ..WriterOptions::default() };
+    let start_position = start.as_ref().map(|start| start.gtid_position.clone());
+    let start_place = start.and_then(|start| start.file);
+    let writer_options = WriterOptions { sync: options.sync, start_position, ..WriterOptions::default() };
     let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
     if writer.archive().files().is_empty() && options.start.is_none() {
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
     status.archive(writer.archive().clone());
     let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
-    Intake { options: &options.intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }
-        .run()?;
+    let intake = IntakeOptions { start_place, ..options.intake.clone() };
+    Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
     status.reached_end();
     Ok(())
 }
@@ -228,7 +242,10 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         return Ok(options.until.clone());
     }
     let mut connection = connect_patiently(&options.intake.source, status, stop)?;
-    Ok(Until::Gtid(current_position(&mut connection)?))
+    Ok(match current_place(&mut connection)? {
+        SourcePlace { file: Some((file, position)), .. } => Until::File { file, position },
+        SourcePlace { gtid_position, .. } => Until::Gtid(gtid_position),
+    })
 }
 
 /// The connection that applies, and where it begins; a replica that is not there is waited for, at the start as later.
@@ -252,22 +269,12 @@ fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Resu
     let connection = &mut prepared.connection;
     warn_if_writable(connection, status)?;
     status.skipped_before(records::latest_skips(connection)?);
-    say_which_dialect(options.dialect, prepared.dialect, status);
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => begin_again(checkpoint, options, status),
         None => begin_first(connection, options, status, stop)?,
     };
     prepared.checkpoint = Some(checkpoint.clone());
     Ok((prepared, checkpoint))
-}
-
-/// Whoever did not ask for statements is told that rows are written as such, and why.
-fn say_which_dialect(wanted: WantedDialect, dialect: Dialect, status: &Status) {
-    if wanted.is_none() && dialect == Dialect::Sql {
-        let why =
-            "rows are written as SQL statements, since the account may not replay them there (GRANT BINLOG REPLAY)";
-        status.note("applier", why);
-    }
 }
 
 fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
@@ -293,15 +300,17 @@ fn begin_first(
     stop: &AtomicBool,
 ) -> Result<Checkpoint> {
     let Some(start) = &options.start else { return Err(Error::NoStart { replica: options.replica.to_string() }) };
-    let gtid_position = match start {
-        Start::Gtid(position) => position.clone(),
+    let place = match start {
+        Start::Gtid(position) => SourcePlace { gtid_position: position.clone(), file: None },
         _ => {
             let mut source = connect_patiently(&options.intake.source, status, stop)?;
             crate::source::check_source(&mut source)?;
             resolve_start(&mut source, start)?
         }
     };
-    let checkpoint = Checkpoint { gtid_position, ..Checkpoint::default() };
+    let (source_file, source_position) = place.file.unwrap_or_default();
+    let gtid_position = place.gtid_position;
+    let checkpoint = Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() };
     stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
     stopping_point("after-first-checkpoint");

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use spate_binlog::boundary::BoundaryTracker;
 use spate_binlog::header::HEADER_LENGTH;
 use spate_binlog::{
-    Boundary, ChecksumAlgorithm, EventHeader, EventType, FormatDescription, ImagePlan, RowsEvent, RowsKind, TableMap,
+    Boundary, ChecksumAlgorithm, EventHeader, EventType, FormatDescription, ImagePlan, RowsEvent, RowsKind,
+    RowsVersion, TableMap,
 };
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
@@ -165,7 +166,7 @@ fn emit(batch: &Batch, random: &mut Random, tally: &mut Tally) {
                     check_chunk(events, &mut checked);
                     Ok(())
                 };
-                let mut writer = ChunkWriter::new(chunk_bytes_max, 1, sink);
+                let mut writer = ChunkWriter::new(chunk_bytes_max, 1, RowsVersion::V1, sink);
                 if writer.segment(segment).is_ok() {
                     let _ = writer.finish();
                 }

@@ -1,22 +1,24 @@
 //! Batches: consecutive transactions, gathered event by event into what the replica will execute as one transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
+use spate_binlog::rows::FLAG_CASCADES_LOGGED;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
-use spate_binlog::{GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, compressed, table_map};
+use spate_binlog::{Gtid, GtidEvent, QueryEvent, RowsEvent, RowsKind, TableMap, Xid, compressed, table_map};
 
-use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
+use crate::definition::{FoldPolicy, TableDefinition, TableName};
 use crate::fold::Verdict;
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
-use crate::segment::{OrderedRows, Segment};
+use crate::segment::{OrderedRows, RowWalk, Segment};
 use crate::sequence;
 use crate::statement::{self, StatementClass};
-use crate::transaction::{OpenTransaction, TemporaryTables};
+use crate::temporary::{TemporaryTable, TemporaryTables};
+use crate::transaction::OpenTransaction;
 use crate::{Error, Result};
 
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
@@ -53,6 +55,8 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// Some row changes are of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
+    /// The temporary tables of the source's sessions at its end.
+    pub temporary: TemporaryTables,
 }
 
 /// What the builder says to an event.
@@ -83,10 +87,9 @@ pub struct BatchBuilder {
     query_buffer: Vec<u8>,
     never_folds: bool,
     transaction: OpenTransaction,
-    /// Temporary tables that exist in sessions of the source: the session's id and the name.
-    temporary_tables: TemporaryTables,
-    /// Those at the end of the batch last taken.
-    taken_temporary_tables: TemporaryTables,
+    temporary: TemporaryTables,
+    /// Those open at the end of the batch last taken.
+    taken_temporary: BTreeSet<TemporaryTable>,
 }
 
 impl BatchBuilder {
@@ -145,10 +148,22 @@ impl BatchBuilder {
     /// A definite [`Error`]; the batch is then of no use.
     pub fn event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
         self.batch.statistics.event_bytes += u64::from(header.event_length);
+        if self.transaction.is_announced {
+            self.resolve(header, body)?;
+        }
         match header.event_type {
             EventType::GTID_MARIADB => {
-                let gtid = GtidEvent::parse(header.server_id, body)?;
-                self.begin_transaction(Some(gtid), Xid::of_gtid_event(body)?);
+                let gtid = GtidEvent::parse_mariadb(header.server_id, body)?;
+                let transaction = OpenTransaction {
+                    flags: Some(gtid.flags),
+                    extra_flags: gtid.extra_flags,
+                    xid: Xid::of_gtid_event(body)?,
+                    ..OpenTransaction::default()
+                };
+                self.begin_transaction(transaction);
+            }
+            EventType::GTID_MYSQL | EventType::GTID_TAGGED_MYSQL | EventType::ANONYMOUS_GTID => {
+                self.transaction = OpenTransaction { is_announced: true, is_mysql: true, ..OpenTransaction::default() };
             }
             EventType::TABLE_MAP => return self.table_map(body),
             EventType::QUERY => self.query(header, QueryEvent::parse(body)?)?,
@@ -169,13 +184,18 @@ impl BatchBuilder {
                 let context = std::mem::take(&mut self.context);
                 self.statement(header, Statement::loading(header, load, context)?);
             }
+            EventType::XA_PREPARE => self.xa_prepare(body)?,
             EventType::XID
-            | EventType::XA_PREPARE
             | EventType::ANNOTATE_ROWS
+            | EventType::ROWS_QUERY
+            | EventType::PREVIOUS_GTIDS
+            | EventType::TRANSACTION_CONTEXT
+            | EventType::VIEW_CHANGE
             | EventType::FORMAT_DESCRIPTION
             | EventType::ROTATE
             | EventType::STOP
             | EventType::HEARTBEAT
+            | EventType::HEARTBEAT_V2
             | EventType::GTID_LIST
             | EventType::BINLOG_CHECKPOINT => {}
             other if RowsKind::of(other).is_some() => self.rows(header, body)?,
@@ -196,9 +216,12 @@ impl BatchBuilder {
         self.batch_memory_bytes = 0;
         self.ordered_partial = 0;
         self.transaction.first_item = None;
-        self.taken_temporary_tables.clone_from(&self.temporary_tables);
+        self.transaction.was_taken = true;
+        self.taken_temporary.clone_from(&self.temporary.open);
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
+        let used_by = std::mem::take(&mut self.temporary.used_by);
+        batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by };
         batch
     }
 
@@ -218,7 +241,11 @@ impl BatchBuilder {
     /// True if the open batch must end before a transaction with this GTID event: what can roll back and what cannot do not
     /// share a batch, since some engines know no savepoints.
     pub fn ends_before(&self, gtid: Option<&GtidEvent>) -> bool {
-        let can_roll_back = gtid.is_some_and(|gtid| gtid.has(GtidEvent::TRANSACTIONAL));
+        let can_roll_back = gtid.is_none_or(|event| match event.gtid {
+            Gtid::MariaDb(_) => event.has(GtidEvent::TRANSACTIONAL),
+            // It does not say.
+            Gtid::MySql(_) => true,
+        });
         self.batch.has_irrevocable_rows && can_roll_back
     }
 
@@ -226,7 +253,7 @@ impl BatchBuilder {
     pub fn take_earlier(&mut self) -> Batch {
         let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
         self.cut();
-        self.taken_temporary_tables.clone_from(&self.transaction.temporary_tables_before);
+        self.taken_temporary.clone_from(&self.transaction.temporary_before);
         let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
         let own_items = self.batch.items.split_off(first);
         self.batch_memory_bytes -= memory_bytes;
@@ -240,8 +267,11 @@ impl BatchBuilder {
             },
             alone: None,
             has_irrevocable_rows: self.batch.has_irrevocable_rows,
+            temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.batch, own);
+        let (open, used_by) = (self.taken_temporary.clone(), self.temporary.used_by.clone());
+        earlier.temporary = TemporaryTables { open, used_by };
         earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
         earlier
     }
@@ -251,21 +281,27 @@ impl BatchBuilder {
         self.transaction.alone.as_ref()
     }
 
-    /// True if sessions of the source have temporary tables: they are lost when the session that applies ends.
+    /// True if sessions of the source have temporary tables: they end with the session that applies, and have to be kept elsewhere.
     pub fn has_temporary_tables(&self) -> bool {
-        !self.temporary_tables.is_empty()
+        !self.temporary.open.is_empty()
+    }
+
+    /// Begins with temporary tables that exist already.
+    pub fn begin_with(&mut self, open: BTreeSet<TemporaryTable>) {
+        self.taken_temporary.clone_from(&open);
+        self.temporary.open = open;
     }
 
     /// Begins a transaction that has no GTID event.
     pub fn begin_anonymous(&mut self) {
-        self.begin_transaction(None, None);
+        self.begin_transaction(OpenTransaction::default());
     }
 
     /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
-        for (thread_id, name) in std::mem::take(&mut self.temporary_tables) {
+        for table in std::mem::take(&mut self.temporary.open) {
             self.cut();
-            self.push(Item::Statement(Statement::dropping_temporary(thread_id, &name)));
+            self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
         }
     }
 
@@ -278,12 +314,16 @@ impl BatchBuilder {
         self.context.clear();
         self.ordered_partial = 0;
         self.transaction = OpenTransaction::default();
-        self.temporary_tables.clone_from(&self.taken_temporary_tables);
+        self.temporary = TemporaryTables { open: self.taken_temporary.clone(), used_by: BTreeSet::new() };
     }
 
     /// The transaction that was just begun is known to end with ROLLBACK: it is a batch of its own, and is rolled back on the
     /// replica too, which leaves what cannot be rolled back there either, such as the values that it took from sequences.
     pub fn expect_undo(&mut self) {
+        if self.transaction.is_mysql {
+            self.transaction.expects_irrevocable = true;
+            return;
+        }
         self.keep_apart();
         self.transaction.alone = Some(Alone::RolledBack);
     }
@@ -294,7 +334,7 @@ impl BatchBuilder {
         self.transaction.first_item = Some(self.batch.items.len());
         self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
         self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
-        self.transaction.temporary_tables_before.clone_from(&self.temporary_tables);
+        self.transaction.temporary_before.clone_from(&self.temporary.open);
     }
 
     /// The last event of the transaction was taken.
@@ -302,8 +342,60 @@ impl BatchBuilder {
         self.transaction.is_over = true;
     }
 
-    fn begin_transaction(&mut self, gtid: Option<GtidEvent>, xid: Option<Xid>) {
-        self.transaction = OpenTransaction { gtid, xid, ..OpenTransaction::default() };
+    /// What MySQL's transaction is, the first event after its GTID says, unless that is only context of a statement.
+    fn resolve(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
+        let (flags, xid) = match header.event_type {
+            EventType::QUERY => {
+                let query = QueryEvent::parse(body)?;
+                let xid = Xid::of_statement(query.statement);
+                match xid {
+                    _ if query.begins_group() => (GtidEvent::TRANSACTIONAL, None),
+                    _ if query.is_create_select() => (GtidEvent::DDL, None),
+                    Some(_) if query.begins_mysql_group() => (GtidEvent::TRANSACTIONAL | GtidEvent::PREPARED_XA, xid),
+                    Some(_) => (GtidEvent::STANDALONE | GtidEvent::COMPLETED_XA, xid),
+                    None => (GtidEvent::STANDALONE | GtidEvent::DDL, None),
+                }
+            }
+            EventType::TABLE_MAP => (GtidEvent::TRANSACTIONAL, None),
+            _ => return Ok(()),
+        };
+        let expects_irrevocable = self.transaction.expects_irrevocable;
+        let flags = if expects_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
+        self.begin_transaction(OpenTransaction {
+            flags: Some(flags),
+            xid,
+            is_mysql: true,
+            expects_irrevocable,
+            ..OpenTransaction::default()
+        });
+        Ok(())
+    }
+
+    /// The transaction that is underway turns out to change what cannot roll back, which MySQL does not say beforehand.
+    fn turn_irrevocable(&mut self) -> Result<()> {
+        if self.transaction.has_rows || self.transaction.has_statements {
+            return Err(Error::Undone);
+        }
+        self.transaction.flags = self.transaction.flags.map(|flags| flags & !GtidEvent::TRANSACTIONAL);
+        self.keep_apart();
+        Ok(())
+    }
+
+    /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared.
+    fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
+        let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
+        if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
+            let why =
+                "an XA transaction that is larger than Spate's memory was committed in one phase: give Spate more \
+                       (--memory), and start again"
+                    .to_owned();
+            return Err(Error::Refused { what: "XA COMMIT … ONE PHASE".to_owned(), why });
+        }
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self, transaction: OpenTransaction) {
+        self.transaction = transaction;
         // Not in its midst: a statement's table maps all come before its rows.
         if self.plans.len() > PLANS_MAX || self.planned_columns > PLANNED_COLUMNS_MAX {
             self.forget_plans();
@@ -311,10 +403,10 @@ impl BatchBuilder {
         if self.transaction.is_usual() {
             return;
         }
-        let extra = gtid.map_or(0, |gtid| gtid.extra_flags);
+        let extra = self.transaction.extra_flags;
         self.transaction.is_silent = extra & (GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER) != 0;
         self.keep_apart();
-        if gtid.is_some_and(|gtid| gtid.has(GtidEvent::PREPARED_XA)) {
+        if self.transaction.has(GtidEvent::PREPARED_XA) {
             self.transaction.alone = self.transaction.xid.clone().map(Alone::XaPrepare);
         }
     }
@@ -356,6 +448,10 @@ impl BatchBuilder {
             let why = format!("it has {} columns, its table map {}", rows.column_count, plan.map.columns.len());
             return Err(Error::Refused { what: header.event_type.to_string(), why });
         }
+        if self.transaction.is_mysql && self.transaction.is_usual() && !plan.definition.is_transactional {
+            self.turn_irrevocable()?;
+        }
+        self.transaction.has_rows = true;
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
@@ -373,14 +469,56 @@ impl BatchBuilder {
             self.buffer = buffer;
             return Ok(());
         }
-        match plan.policy {
-            _ if self.never_folds => self.order(&plan, &rows, images)?,
-            FoldPolicy::Fold => self.fold(&plan, &rows, images)?,
-            FoldPolicy::Multiset if rows.has_full_images() => self.count(&plan, rows.kind, images)?,
-            _ => self.order(&plan, &rows, images)?,
+        let plan = self.plan_of(plan, &rows)?;
+        match rows.has_partial_json {
+            true => self.partial_json(&plan, rows, images)?,
+            false => self.images(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
+    }
+
+    /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
+    fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
+        let logs_cascades = rows.flags & FLAG_CASCADES_LOGGED != 0;
+        if !plan.definition.has_engine_actions || plan.takes_cascades == logs_cascades {
+            return Ok(plan);
+        }
+        let plan = Arc::new(TablePlan::with_cascades(plan.map.clone(), Arc::clone(&plan.definition), logs_cascades)?);
+        self.plans.insert(rows.table_id, Some(Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Takes row changes in the way that the table's plan says.
+    fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        match plan.policy {
+            _ if self.never_folds => self.order(plan, rows, images),
+            FoldPolicy::Fold => self.fold(plan, rows, images),
+            FoldPolicy::Multiset if rows.has_full_images() => self.count(plan, rows.kind, images),
+            _ => self.order(plan, rows, images),
+        }
+    }
+
+    /// Rows of which nothing is partial are like any others; what stands between their images only says that.
+    fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
+        let mut plain = rows;
+        plain.has_partial_json = false;
+        let mut rest = images;
+        let mut run = Vec::new();
+        while !rest.is_empty() {
+            let row = walk.next(rest)?;
+            rest = &rest[row.all.len()..];
+            if row.is_partial {
+                self.images(plan, &plain, &std::mem::take(&mut run))?;
+                self.ordered_partial += 1;
+                self.order(plan, &rows, row.all)?;
+            } else {
+                run.extend_from_slice(row.first);
+                run.extend_from_slice(row.second);
+            }
+        }
+        self.images(plan, &plain, &run)
     }
 
     fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
@@ -388,7 +526,7 @@ impl BatchBuilder {
         while !images.is_empty() {
             let Some(fold) = self.segment.fold_for(plan)? else {
                 let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
-                if is_ordered && !is_full && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+                if is_ordered && (!is_full || plan.has_json()) && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
                     return self.order(plan, rows, images);
                 }
                 self.cut();
@@ -435,11 +573,15 @@ impl BatchBuilder {
     }
 
     fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        if images.is_empty() {
+            return Ok(());
+        }
         let name = &plan.definition.name;
         if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
             self.cut();
         }
-        self.batch.statistics.row_changes += count_rows(plan, rows, images)?;
+        let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), rows.has_partial_json)?;
+        self.batch.statistics.row_changes += count_rows(&walk, images)?;
         self.segment_memory_bytes += images.len();
         self.segment.ordered_tables.insert(plan.definition.name.clone(), ());
         self.segment.ordered.push(OrderedRows {
@@ -449,17 +591,31 @@ impl BatchBuilder {
             columns: rows.columns.to_vec(),
             columns_after: rows.columns_after.to_vec(),
             images: images.to_vec(),
+            has_partial_json: rows.has_partial_json,
         });
         Ok(())
     }
 
-    fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {
+    fn query(&mut self, header: &EventHeader, mut query: QueryEvent<'_>) -> Result<()> {
         if query.rolls_group_back() {
             return self.undo();
         }
         let class = statement::classify(query.statement);
-        if query.begins_group() || query.ends_group() && class != StatementClass::Xa {
+        // Transactions of engines that can roll back end with an XID.
+        let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
+        if is_plain_end && self.transaction.has_statements {
+            return Err(Error::Undone);
+        }
+        let begins = query.begins_group()
+            || self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
+        if begins || query.ends_group() && class != StatementClass::Xa {
             return Ok(());
+        }
+        if self.transaction.is_mysql && query.is_create_select() {
+            if self.transaction.is_usual() {
+                self.turn_irrevocable()?;
+            }
+            query.statement = query.without_start_transaction();
         }
         if class == StatementClass::XaEnd || self.transaction.is_silent {
             self.context.clear();
@@ -482,6 +638,7 @@ impl BatchBuilder {
 
     fn statement(&mut self, header: &EventHeader, statement: Statement) {
         let uses_temporary_table = header.flags & FLAG_THREAD_SPECIFIC != 0;
+        self.transaction.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
         self.cut();
         if statement.class == StatementClass::Definition {
             let outdated = std::mem::take(&mut self.transaction.outdated);
@@ -492,7 +649,6 @@ impl BatchBuilder {
                 self.transaction.alone.get_or_insert(Alone::CreateSelect);
             }
             StatementClass::Definition => self.transaction.alone = Some(Alone::Definition),
-            StatementClass::Temporary => self.note_temporary_tables(&statement),
             StatementClass::Savepoint if self.transaction.is_irrevocable() => {
                 self.transaction.alone.get_or_insert(Alone::Irrevocable);
             }
@@ -502,20 +658,8 @@ impl BatchBuilder {
             }
             _ => {}
         }
+        self.temporary.note(&statement, uses_temporary_table);
         self.push(Item::Statement(statement));
-    }
-
-    fn note_temporary_tables(&mut self, statement: &Statement) {
-        let (creates, names) =
-            statement::temporary_tables(&statement.sql, &String::from_utf8_lossy(&statement.database));
-        for name in names {
-            let table = (statement.thread_id, name);
-            if creates {
-                self.temporary_tables.insert(table)
-            } else {
-                self.temporary_tables.remove(&table)
-            };
-        }
     }
 
     fn load_block(&mut self, block: LoadBlock<'_>, is_first: bool) {
@@ -571,24 +715,11 @@ fn refused_event(event_type: EventType) -> Error {
     Error::Refused { what: format!("{event_type} event"), why: why.to_owned() }
 }
 
-fn count_rows(plan: &TablePlan, rows: &RowsEvent<'_>, images: &[u8]) -> Result<u64> {
-    if plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
-        return Ok(1);
-    }
-    let first = spate_binlog::ImagePlan::new(&plan.map, rows.columns, &[])?;
-    let second = spate_binlog::ImagePlan::new(&plan.map, rows.columns_after, &[])?;
+fn count_rows(walk: &RowWalk, images: &[u8]) -> Result<u64> {
     let mut rest = images;
     let mut count = 0;
     while !rest.is_empty() {
-        let mut length = first.measure(rest, &mut [])?;
-        if rows.kind == RowsKind::Update {
-            length += second.measure(&rest[length..], &mut [])?;
-        }
-        if length == 0 {
-            let table = plan.definition.name.clone();
-            return Err(Error::Definition { table, why: "rows without any column".to_owned() });
-        }
-        rest = &rest[length..];
+        rest = &rest[walk.next(rest)?.all.len()..];
         count += 1;
     }
     Ok(count)

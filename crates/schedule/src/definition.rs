@@ -143,14 +143,14 @@ impl fmt::Display for OrderedReason {
 
 impl TableDefinition {
     /// How changes described by `map` are applied to this table.
-    pub fn fold_policy(&self, map: &TableMap) -> FoldPolicy {
+    pub fn fold_policy(&self, map: &TableMap, takes_cascades: bool) -> FoldPolicy {
         if map.unmeasurable_column().is_some() {
             return FoldPolicy::Ordered(OrderedReason::Unmeasurable);
         }
         if !self.is_transactional {
             return FoldPolicy::Ordered(OrderedReason::Irrevocable);
         }
-        if self.has_engine_actions {
+        if self.has_engine_actions && !takes_cascades {
             return FoldPolicy::Ordered(OrderedReason::EngineActions);
         }
         if self.is_system_versioned {

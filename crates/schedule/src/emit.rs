@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, append_table_map, mark_statement_end};
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end};
 use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
-use spate_binlog::{ImagePlan, RowsKind};
+use spate_binlog::{RowsKind, RowsVersion};
 
-use crate::Result;
 use crate::definition::{FoldPolicy, OrderedReason};
 use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use crate::multiset::RowMultiset;
@@ -28,6 +27,7 @@ pub struct ChunkWriter<S> {
     sink: S,
     chunk_bytes_max: usize,
     server_id: u32,
+    version: RowsVersion,
     maps: Vec<u8>,
     rows: Vec<u8>,
     tables: usize,
@@ -59,11 +59,12 @@ where
 {
     /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by table maps and headers, unless it
     /// holds a single row.
-    pub fn new(chunk_bytes_max: usize, server_id: u32, sink: S) -> ChunkWriter<S> {
+    pub fn new(chunk_bytes_max: usize, server_id: u32, version: RowsVersion, sink: S) -> ChunkWriter<S> {
         ChunkWriter {
             sink,
             chunk_bytes_max,
             server_id,
+            version,
             maps: Vec::new(),
             rows: Vec::new(),
             tables: 0,
@@ -133,7 +134,7 @@ where
                 let known = fold.columns_of(shape).unwrap_or(&images.all_columns);
                 let columns = if kind == RowsKind::Insert { known } else { &images.key_columns };
                 let flags = if shape == FULL { FOLDED_FLAGS } else { FOLDED_FLAGS & !FLAG_COMPLETE_ROWS };
-                let opened = self.open(kind, table_id, flags, columns, known);
+                let opened = self.open(kind, table_id, flags, (columns, known), RowsLayout::Plain(self.version));
                 open = Some(OpenEvent { shape, ..opened });
             }
             self.rows.extend_from_slice(first);
@@ -178,7 +179,7 @@ where
                     None => *table_id.insert(self.map(multiset.plan())?),
                 };
                 if open.is_none() {
-                    open = Some(self.open(kind, id, FOLDED_FLAGS, &all, &all));
+                    open = Some(self.open(kind, id, FOLDED_FLAGS, (&all, &all), RowsLayout::Plain(self.version)));
                 }
                 self.rows.extend_from_slice(image);
                 self.changes += 1;
@@ -194,21 +195,20 @@ where
         let count = plan.map.columns.len();
         let columns = ColumnBitmap { count, bits: ordered.columns.clone() };
         let columns_after = ColumnBitmap { count, bits: ordered.columns_after.clone() };
-        let walks = ordered_walks(ordered).map_err(E::from)?;
+        let walk = ordered.walk().map_err(E::from)?;
+        let layout = match ordered.has_partial_json {
+            true => RowsLayout::PartialJson,
+            false => RowsLayout::Plain(self.version),
+        };
         let keeps_checks = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let flags = if keeps_checks { ordered.flags } else { ordered.flags | FLAG_NO_FOREIGN_KEY_CHECKS };
         let mut rest = ordered.images.as_slice();
         while !rest.is_empty() {
             let table_id = self.map(plan)?;
-            let event = self.open(ordered.kind, table_id, flags, &columns, &columns_after);
+            let event = self.open(ordered.kind, table_id, flags, (&columns, &columns_after), layout);
             let mut is_first = true;
             while !rest.is_empty() {
-                let mut length = 0;
-                for walk in &walks {
-                    length += walk.measure(&rest[length..], &mut []).map_err(|error| E::from(error.into()))?;
-                }
-                // Rows that cannot be told apart go together, as the source had them.
-                let length = if walks.is_empty() { rest.len() } else { length };
+                let length = walk.next(rest).map_err(E::from)?.all.len();
                 if !is_first && self.is_full_before(length) {
                     break;
                 }
@@ -243,11 +243,11 @@ where
         kind: RowsKind,
         table_id: u64,
         flags: u16,
-        columns: &ColumnBitmap,
-        columns_after: &ColumnBitmap,
+        (columns, columns_after): (&ColumnBitmap, &ColumnBitmap),
+        layout: RowsLayout,
     ) -> OpenEvent {
-        let encoder =
-            RowsEventEncoder::begin(&mut self.rows, kind, table_id, self.server_id, flags, columns, columns_after);
+        let (rows, server_id) = (&mut self.rows, self.server_id);
+        let encoder = RowsEventEncoder::begin(rows, kind, table_id, server_id, flags, (columns, columns_after), layout);
         OpenEvent { kind, shape: FULL, encoder }
     }
 
@@ -271,17 +271,4 @@ where
         self.tables = 0;
         Ok(())
     }
-}
-
-/// How to walk the images of a row: one walk, or two for updates; none if they cannot be measured.
-fn ordered_walks(ordered: &OrderedRows) -> Result<Vec<ImagePlan>> {
-    let map = &ordered.plan.map;
-    if ordered.plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
-        return Ok(vec![]);
-    }
-    let mut walks = vec![ImagePlan::new(map, &ordered.columns, &[])?];
-    if ordered.kind == RowsKind::Update {
-        walks.push(ImagePlan::new(map, &ordered.columns_after, &[])?);
-    }
-    Ok(walks)
 }

@@ -19,8 +19,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The transaction is to be kept apart from others: the source rolled it back ([`crate::BatchBuilder::expect_undo`]).
-    #[error("the source rolled the transaction back")]
+    /// The transaction is to be kept apart from others ([`crate::BatchBuilder::expect_undo`]): the source rolled it back, or it
+    /// changed something that cannot be rolled back.
+    #[error("the source rolled the transaction back, or could not have done so")]
     Undone,
     /// The binlog holds something that Spate does not apply.
     #[error("{what} cannot be applied: {why}")]

@@ -144,15 +144,21 @@ impl Statement {
     pub(crate) fn dropping_temporary(thread_id: u32, name: &TableName) -> Statement {
         let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
         let sql = format!("DROP TEMPORARY TABLE IF EXISTS {}.{}", quoted(&name.schema), quoted(&name.table));
+        let sql = sql.into_bytes();
+        Statement { thread_id, sql, class: StatementClass::Temporary, ..Statement::of_ours("") }
+    }
+
+    /// A statement that is not the source's, and does nothing yet.
+    pub(crate) fn of_ours(database: &str) -> Statement {
         Statement {
             timestamp_seconds: 0,
-            thread_id,
-            database: vec![],
+            thread_id: 0,
+            database: database.as_bytes().to_vec(),
             status: StatusVariables::default(),
             context: vec![],
-            sql: sql.into_bytes(),
+            sql: vec![],
             error_code: 0,
-            class: StatementClass::Temporary,
+            class: StatementClass::Change,
             load: None,
         }
     }

@@ -27,6 +27,7 @@ pub mod row_change;
 pub mod segment;
 pub mod sequence;
 pub mod statement;
+pub mod temporary;
 mod transaction;
 mod words;
 

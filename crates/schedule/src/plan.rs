@@ -27,6 +27,8 @@ pub struct TablePlan {
     pub(crate) images: Option<FoldPlan>,
     /// Walks full images; tracks all columns that are not computed. `None` unless rows are folded as a multiset.
     pub(crate) rows: Option<ImagePlan>,
+    /// What foreign keys do to the table's rows comes with the source's changes.
+    pub(crate) takes_cascades: bool,
 }
 
 /// The part of a plan that only folded tables have.
@@ -53,12 +55,24 @@ impl TablePlan {
     /// # Errors
     /// [`Error::Definition`] if the replica's table cannot take the source's rows.
     pub fn new(map: TableMap, definition: Arc<TableDefinition>) -> Result<TablePlan> {
+        TablePlan::with_cascades(map, definition, false)
+    }
+
+    /// The same; `takes_cascades`: what foreign keys do to other rows is among the source's row changes.
+    ///
+    /// # Errors
+    /// As [`TablePlan::new`].
+    pub(crate) fn with_cascades(
+        map: TableMap,
+        definition: Arc<TableDefinition>,
+        takes_cascades: bool,
+    ) -> Result<TablePlan> {
         if definition.columns.len() < map.columns.len() {
             let (source, replica) = (map.columns.len(), definition.columns.len());
             let why = format!("the source's rows have {source} columns, the replica's table has {replica}");
             return Err(Error::Definition { table: definition.name.clone(), why });
         }
-        let policy = definition.fold_policy(&map);
+        let policy = definition.fold_policy(&map, takes_cascades);
         let (mut images, mut rows) = (None, None);
         match policy {
             FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
@@ -68,7 +82,7 @@ impl TablePlan {
             }
             FoldPolicy::Ordered(_) => {}
         }
-        Ok(TablePlan { map, definition, policy, images, rows })
+        Ok(TablePlan { map, definition, policy, images, rows, takes_cascades })
     }
 
     /// The plan of a table that the same transaction creates: all that is known is what the source says of it.
@@ -95,7 +109,12 @@ impl TablePlan {
             ..TableDefinition::default()
         };
         let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);
-        TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None }
+        TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None, takes_cascades: false }
+    }
+
+    /// True if the table has columns of which MySQL may log only what changed.
+    pub(crate) fn has_json(&self) -> bool {
+        self.map.columns.iter().any(|column| matches!(column, ColumnType::Json { .. }))
     }
 
     /// The row key of the row in a full or partial image, for people: `id=5, name='x'`.

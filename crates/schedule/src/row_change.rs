@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, append_table_map, mark_statement_end};
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end};
 use spate_binlog::rows::{FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::table_map::bit_is_set;
-use spate_binlog::{ImagePlan, RowsKind, Span};
+use spate_binlog::{ImagePlan, RowsKind, RowsVersion, Span};
 
 use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::plan::TablePlan;
@@ -27,6 +27,9 @@ pub struct RowChange {
     plan: Arc<TablePlan>,
     kind: RowsKind,
     server_id: u32,
+    version: RowsVersion,
+    /// The after-image may hold only what changed of JSON columns.
+    has_partial_json: bool,
     /// Which columns `before` holds.
     columns_before: Vec<u8>,
     /// Which columns `after` holds.
@@ -39,37 +42,30 @@ pub struct RowChange {
 
 impl OrderedRows {
     /// Each row by itself; nothing for rows that cannot be told apart. `server_id` goes into the events made of them.
-    pub fn row_changes(&self, server_id: u32) -> Vec<RowChange> {
-        let map = &self.plan.map;
-        let walk = |columns: &[u8]| ImagePlan::new(map, columns, &[]);
-        let (Ok(first), Ok(second)) = (walk(&self.columns), walk(&self.columns_after)) else { return vec![] };
+    pub fn row_changes(&self, server_id: u32, version: RowsVersion) -> Vec<RowChange> {
+        let Ok(walk) = self.walk() else { return vec![] };
         let mut changes = Vec::new();
         let mut rest = self.images.as_slice();
-        while let Ok(length) = first.measure(rest, &mut []) {
-            let (one, tail) = rest.split_at(length);
-            let (before, after, tail) = match self.kind {
-                RowsKind::Insert => (vec![], one.to_vec(), tail),
-                RowsKind::Delete => (one.to_vec(), vec![], tail),
-                RowsKind::Update => {
-                    let Ok(length) = second.measure(tail, &mut []) else { break };
-                    let (other, tail) = tail.split_at(length);
-                    (one.to_vec(), other.to_vec(), tail)
-                }
+        while !rest.is_empty() {
+            let Ok(row) = walk.next(rest) else { break };
+            let (before, after) = match self.kind {
+                RowsKind::Insert => (vec![], row.first.to_vec()),
+                RowsKind::Delete => (row.first.to_vec(), vec![]),
+                RowsKind::Update => (row.first.to_vec(), row.second.to_vec()),
             };
             let columns_after = if self.kind == RowsKind::Update { &self.columns_after } else { &self.columns };
             changes.push(RowChange {
                 plan: Arc::clone(&self.plan),
                 kind: self.kind,
                 server_id,
+                version,
+                has_partial_json: self.has_partial_json,
                 columns_before: self.columns.clone(),
                 columns_after: columns_after.clone(),
                 before,
                 after,
             });
-            if tail.is_empty() || tail.len() == rest.len() {
-                break;
-            }
-            rest = tail;
+            rest = &rest[row.all.len()..];
         }
         changes
     }
@@ -103,6 +99,7 @@ impl RowChange {
     /// True if the row after the change is known in all columns that the source's table has.
     pub fn is_complete(&self) -> bool {
         self.kind != RowsKind::Delete
+            && !self.has_partial_json
             && (0..self.plan.map.columns.len()).all(|column| bit_is_set(&self.columns_after, column))
     }
 
@@ -180,8 +177,8 @@ impl RowChange {
             TABLE_ID,
             self.server_id,
             REPAIR_FLAGS,
-            columns,
-            &self.all_after(),
+            (columns, &self.all_after()),
+            RowsLayout::Plain(self.version),
         );
         for image in images {
             output.extend_from_slice(image);

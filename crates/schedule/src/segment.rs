@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use spate_binlog::RowsKind;
+use spate_binlog::column::ColumnType;
+use spate_binlog::rows::partial_json_prefix;
+use spate_binlog::{ImagePlan, RowsKind};
 
 use crate::Result;
-use crate::definition::TableName;
+use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::fold::TableFold;
 use crate::multiset::RowMultiset;
 use crate::plan::TablePlan;
@@ -32,6 +34,8 @@ pub struct OrderedRows {
     pub(crate) columns: Vec<u8>,
     pub(crate) columns_after: Vec<u8>,
     pub(crate) images: Vec<u8>,
+    /// Before each after-image stands which JSON columns of it hold only what changed.
+    pub(crate) has_partial_json: bool,
 }
 
 impl Segment {
@@ -148,30 +152,96 @@ impl OrderedRows {
         &self.images
     }
 
+    /// True if after-images hold changes of JSON documents rather than documents.
+    pub fn has_partial_json(&self) -> bool {
+        self.has_partial_json
+    }
+
+    /// How to take the rows apart.
+    ///
+    /// # Errors
+    /// [`crate::Error::Binlog`] if the images cannot be measured.
+    pub(crate) fn walk(&self) -> Result<RowWalk> {
+        RowWalk::new(&self.plan, self.kind, (&self.columns, &self.columns_after), self.has_partial_json)
+    }
+
     /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
     pub fn describe(&self) -> Vec<String> {
-        let plan = &self.plan;
-        let walk = |columns: &[u8]| spate_binlog::ImagePlan::new(&plan.map, columns, &[]);
-        let (Ok(first), Ok(second)) = (walk(&self.columns), walk(&self.columns_after)) else { return vec![] };
+        let what = match self.kind {
+            RowsKind::Insert => "insert into",
+            RowsKind::Update => "update of",
+            RowsKind::Delete => "delete from",
+        };
+        let Ok(walk) = self.walk() else { return vec![] };
         let mut described = Vec::new();
         let mut rest = self.images.as_slice();
-        while let Ok(mut length) = first.measure(rest, &mut []) {
-            let key = plan.describe_key(&self.columns, &rest[..length]);
-            if self.kind == RowsKind::Update {
-                let Ok(after) = second.measure(&rest[length..], &mut []) else { break };
-                length += after;
-            }
-            let what = match self.kind {
-                RowsKind::Insert => "insert into",
-                RowsKind::Update => "update of",
-                RowsKind::Delete => "delete from",
-            };
-            described.push(format!("{what} {}, the row with {key}", plan.definition.name));
-            rest = &rest[length..];
-            if rest.is_empty() || length == 0 {
-                break;
-            }
+        while !rest.is_empty() {
+            let Ok(row) = walk.next(rest) else { break };
+            let key = self.plan.describe_key(&self.columns, row.first);
+            described.push(format!("{what} {}, the row with {key}", self.plan.definition.name));
+            rest = &rest[row.all.len()..];
         }
         described
+    }
+}
+
+/// How to take the row changes of an event apart.
+pub(crate) struct RowWalk {
+    /// `None` if the rows cannot be told apart.
+    first: Option<ImagePlan>,
+    /// Of an update.
+    second: Option<ImagePlan>,
+    /// JSON columns of the table, if its updates may hold parts of them.
+    partial_json: Option<usize>,
+}
+
+/// One row change.
+pub(crate) struct WalkedRow<'a> {
+    /// All of it.
+    pub(crate) all: &'a [u8],
+    /// The before-image; of an insert, the after-image.
+    pub(crate) first: &'a [u8],
+    /// The after-image of an update.
+    pub(crate) second: &'a [u8],
+    /// The after-image holds only what changed of some column.
+    pub(crate) is_partial: bool,
+}
+
+impl RowWalk {
+    pub(crate) fn new(
+        plan: &TablePlan,
+        kind: RowsKind,
+        (columns, columns_after): (&[u8], &[u8]),
+        has_partial_json: bool,
+    ) -> Result<RowWalk> {
+        if plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
+            return Ok(RowWalk { first: None, second: None, partial_json: None });
+        }
+        let json = plan.map.columns.iter().filter(|column| matches!(column, ColumnType::Json { .. })).count();
+        let second = (kind == RowsKind::Update).then(|| ImagePlan::new(&plan.map, columns_after, &[])).transpose()?;
+        let first = Some(ImagePlan::new(&plan.map, columns, &[])?);
+        Ok(RowWalk { first, second, partial_json: has_partial_json.then_some(json) })
+    }
+
+    /// The row change at the start of `rest`. It is never empty.
+    pub(crate) fn next<'a>(&self, rest: &'a [u8]) -> Result<WalkedRow<'a>> {
+        let Some(first) = &self.first else {
+            return Ok(WalkedRow { all: rest, first: rest, second: &[], is_partial: false });
+        };
+        let before = first.measure(rest, &mut [])?;
+        let (mut begin, mut end, mut is_partial) = (before, before, false);
+        if let Some(second) = &self.second {
+            if let Some(json_columns) = self.partial_json {
+                let (length, is_some_partial) = partial_json_prefix(&rest[before..], json_columns)?;
+                begin += length;
+                is_partial = is_some_partial;
+            }
+            end = begin + second.measure(&rest[begin..], &mut [])?;
+        }
+        if end == 0 {
+            let why = "a row without any column".to_owned();
+            return Err(spate_binlog::Error::Malformed { what: "rows event", why }.into());
+        }
+        Ok(WalkedRow { all: &rest[..end], first: &rest[..before], second: &rest[begin..end], is_partial })
     }
 }

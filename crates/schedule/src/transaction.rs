@@ -5,18 +5,29 @@ use std::collections::BTreeSet;
 use spate_binlog::{GtidEvent, Xid};
 
 use crate::batch::BatchStatistics;
-use crate::definition::TableName;
 use crate::item::Alone;
 use crate::outdated::Outdated;
-
-/// Temporary tables: the session's id on the source, and the name.
-pub(crate) type TemporaryTables = BTreeSet<(u32, TableName)>;
+use crate::temporary::TemporaryTable;
 
 /// The transaction whose events are being taken.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransaction {
-    /// What it is told by its GTID event. Without one it is taken to be unusual.
-    pub(crate) gtid: Option<GtidEvent>,
+    /// What is known of it from its beginning: [`GtidEvent`]'s flags. Without them it is taken to be unusual.
+    pub(crate) flags: Option<u8>,
+    /// [`GtidEvent`]'s extra flags.
+    pub(crate) extra_flags: u8,
+    /// MySQL: the event after the GTID's will say what kind of transaction it is.
+    pub(crate) is_announced: bool,
+    /// MySQL: it is known to have changed something that cannot roll back.
+    pub(crate) expects_irrevocable: bool,
+    /// MySQL does not say beforehand whether a transaction can roll back.
+    pub(crate) is_mysql: bool,
+    /// It has statements that change rows.
+    pub(crate) has_statements: bool,
+    /// A part of it, or what came before it, was taken out of the builder since it began.
+    pub(crate) was_taken: bool,
+    /// Row changes of it were gathered.
+    pub(crate) has_rows: bool,
     pub(crate) xid: Option<Xid>,
     /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
     pub(crate) first_item: Option<usize>,
@@ -30,7 +41,7 @@ pub(crate) struct OpenTransaction {
     /// Statistics and memory of the batch before it.
     pub(crate) before: (BatchStatistics, usize),
     pub(crate) had_irrevocable_rows: bool,
-    pub(crate) temporary_tables_before: TemporaryTables,
+    pub(crate) temporary_before: BTreeSet<TemporaryTable>,
 }
 
 impl OpenTransaction {
@@ -39,9 +50,7 @@ impl OpenTransaction {
         const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;
         const PHASES: u8 =
             GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_COMMIT_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER;
-        self.gtid.is_some_and(|gtid| {
-            gtid.has(GtidEvent::TRANSACTIONAL) && !gtid.has(UNUSUAL) && gtid.extra_flags & PHASES == 0
-        })
+        self.has(GtidEvent::TRANSACTIONAL) && !self.has(UNUSUAL) && self.extra_flags & PHASES == 0
     }
 
     /// True if a ROLLBACK may stand at its end, which is logged when something could not be rolled back.
@@ -51,11 +60,16 @@ impl OpenTransaction {
 
     /// True if it may have changed something that cannot roll back.
     pub(crate) fn is_irrevocable(&self) -> bool {
-        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::TRANSACTIONAL))
+        self.flags.is_some() && !self.has(GtidEvent::TRANSACTIONAL)
     }
 
     /// True if it is more than a single statement.
     pub(crate) fn is_group(&self) -> bool {
-        self.gtid.is_some_and(|gtid| !gtid.has(GtidEvent::STANDALONE))
+        self.flags.is_some() && !self.has(GtidEvent::STANDALONE)
+    }
+
+    /// True if any of these of [`GtidEvent`]'s flags is set.
+    pub(crate) fn has(&self, mask: u8) -> bool {
+        self.flags.is_some_and(|flags| flags & mask != 0)
     }
 }

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
-use spate_binlog::{RowsEvent, RowsKind};
+use spate_binlog::{RowsEvent, RowsKind, RowsVersion};
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
@@ -57,7 +57,15 @@ fn update(builder: &mut BatchBuilder, id: i32, column: usize, value: i32) {
     map(builder);
     let (before, after) = (ColumnBitmap::only(COLUMNS, &[0]), ColumnBitmap::only(COLUMNS, &[column]));
     let mut bytes = Vec::new();
-    let event = RowsEventEncoder::begin(&mut bytes, RowsKind::Update, 9, 1, 0, &before, &after);
+    let event = RowsEventEncoder::begin(
+        &mut bytes,
+        RowsKind::Update,
+        9,
+        1,
+        0,
+        (&before, &after),
+        RowsLayout::Plain(RowsVersion::V1),
+    );
     for number in [id, value] {
         bytes.push(0);
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -70,15 +78,16 @@ fn update(builder: &mut BatchBuilder, id: i32, column: usize, value: i32) {
 /// Rows events and net changes of a batch.
 fn events_and_changes(batch: &Batch) -> (usize, u64) {
     let mut rows_events = 0;
-    let mut writer = ChunkWriter::new(1 << 20, 1, |mut events: &[u8]| -> Result<(), spate_schedule::Error> {
-        while !events.is_empty() {
-            let header = EventHeader::parse(events)?;
-            let (event, rest) = events.split_at(header.event_length as usize);
-            rows_events += usize::from(RowsEvent::parse(header.event_type, &event[HEADER_LENGTH..]).is_ok());
-            events = rest;
-        }
-        Ok(())
-    });
+    let mut writer =
+        ChunkWriter::new(1 << 20, 1, RowsVersion::V1, |mut events: &[u8]| -> Result<(), spate_schedule::Error> {
+            while !events.is_empty() {
+                let header = EventHeader::parse(events)?;
+                let (event, rest) = events.split_at(header.event_length as usize);
+                rows_events += usize::from(RowsEvent::parse(header.event_type, &event[HEADER_LENGTH..]).is_ok());
+                events = rest;
+            }
+            Ok(())
+        });
     for item in &batch.items {
         let Item::Rows(segment) = item else { panic!("rows only") };
         writer.segment(segment).unwrap();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use spate_archive::{Archive, DirectoryOptions, ReadOptions, RealFileSystem, Seek};
-use spate_binlog::{Boundary, EventType, TableMap};
+use spate_binlog::{Boundary, EventType, RowsVersion, TableMap};
 use spate_replica::FetchOptions;
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
@@ -22,9 +22,10 @@ use crate::{Failure, print, progress_line, say, signals};
 
 pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
-    let source = arguments.source.endpoint()?;
+    let source = arguments.source.endpoint(&arguments.common)?;
     let options = FetchOptions {
         intake: IntakeOptions {
+            start_place: None,
             source: source.clone(),
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,
@@ -170,10 +171,15 @@ impl Pass {
         self.stats.batches += 1;
         self.stats.row_changes += batch.statistics.row_changes;
         let mut net_bytes = 0;
-        let mut writer = ChunkWriter::new(CHUNK_BYTES_MAX, 0, |events: &[u8]| -> Result<(), spate_schedule::Error> {
-            net_bytes += events.len() as u64;
-            Ok(())
-        });
+        let mut writer = ChunkWriter::new(
+            CHUNK_BYTES_MAX,
+            0,
+            RowsVersion::V1,
+            |events: &[u8]| -> Result<(), spate_schedule::Error> {
+                net_bytes += events.len() as u64;
+                Ok(())
+            },
+        );
         for item in &batch.items {
             if let Item::Rows(segment) = item {
                 writer.segment(segment)?;

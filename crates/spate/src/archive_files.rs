@@ -148,7 +148,8 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
             other => other.to_string(),
         }
     })?;
-    let mut unneeded = match (arguments.replica.endpoint()?, arguments.even_unapplied) {
+    let replica = arguments.replica.is_named().then(|| arguments.replica.endpoint(&arguments.common)).transpose()?;
+    let mut unneeded = match (replica, arguments.even_unapplied) {
         (Some(replica), _) => applied_seqno(writer.archive(), &checkpoint_of(&replica)?)?,
         (None, true) => writer.archive().tail().durable().seqno,
         (None, false) => {

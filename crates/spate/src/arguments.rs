@@ -9,14 +9,13 @@ use clap::{Args, Parser, Subcommand};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::Gtid;
 use spate_lab::LabCommand;
-use spate_replica::dialect::{Dialect, WantedDialect};
-use spate_replica::endpoint::{Endpoint, OPTION_GROUPS};
+use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::limits::{self, BatchLimits};
 use spate_replica::until::{Start, Until};
 
-use crate::Failure;
 use crate::archive_files::Before;
+use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 
 const REPLICATE_EXAMPLES: &str = "\
 Examples:
@@ -40,6 +39,10 @@ Examples:
   # db1 (server id 1) and db2 (server id 2) replicate from each other
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate/to-2 --ignore-server-ids 2
   spate replicate --source repl@db2 --replica spate@db1 --archive /var/lib/spate/to-1 --ignore-server-ids 1
+
+  # Over TLS, with a source whose certificate must be its own; all that concerns the connections is in one option file
+  spate replicate --defaults-file /etc/spate.cnf --source-tls-mode verify-identity --source-tls-ca /etc/spate/ca.pem \\
+      --archive /var/lib/spate
 
 Privileges, on the source:
   GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO repl@…
@@ -143,28 +146,6 @@ pub(crate) enum ArchiveCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SourceArguments {
-    /// The source: [user@]host[:port] or [user@]/path/to/socket
-    #[arg(long, value_name = "ENDPOINT")]
-    source: Endpoint,
-    /// Option file with user and password for the source (groups client, client-mariadb, spate). Without it the password is
-    /// taken from SPATE_SOURCE_PASSWORD
-    #[arg(long, value_name = "FILE")]
-    source_defaults_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReplicaArguments {
-    /// The replica: [user@]host[:port] or [user@]/path/to/socket
-    #[arg(long, value_name = "ENDPOINT")]
-    replica: Endpoint,
-    /// Option file with user and password for the replica (groups client, client-mariadb, spate). Without it the password is
-    /// taken from SPATE_REPLICA_PASSWORD
-    #[arg(long, value_name = "FILE")]
-    replica_defaults_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ArchivingArguments {
     /// Directory of the archive, the local copy of the source's binlog; made if it is missing
     #[arg(long, value_name = "DIR")]
@@ -202,6 +183,8 @@ pub(crate) struct ReplicateArguments {
     pub(crate) source: SourceArguments,
     #[command(flatten)]
     pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     #[command(flatten)]
     pub(crate) archiving: ArchivingArguments,
     /// Memory to stay within
@@ -294,6 +277,8 @@ pub(crate) struct VerifyArguments {
     pub(crate) source: SourceArguments,
     #[command(flatten)]
     pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     /// Compare the tables of this schema; may be repeated. Without --schema and --table, all are compared
     #[arg(long = "schema", value_name = "NAME")]
     pub(crate) schemas: Vec<String>,
@@ -319,6 +304,8 @@ pub(crate) struct FetchArguments {
     #[command(flatten)]
     pub(crate) source: SourceArguments,
     #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    #[command(flatten)]
     pub(crate) archiving: ArchivingArguments,
 }
 
@@ -342,7 +329,9 @@ pub(crate) struct PurgeArguments {
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     #[command(flatten)]
-    pub(crate) replica: OptionalReplicaArguments,
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     /// Remove also what no replica is known to have applied
     #[arg(long, conflicts_with = "replica")]
     pub(crate) even_unapplied: bool,
@@ -355,25 +344,6 @@ pub(crate) struct PurgeArguments {
     /// Remove what is older than this, such as 12h or 7d
     #[arg(long, value_name = "DURATION", value_parser = parse_age)]
     pub(crate) keep_age: Option<Duration>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct OptionalReplicaArguments {
-    /// Keep what this replica has not applied: [user@]host[:port] or [user@]/path/to/socket
-    #[arg(long, value_name = "ENDPOINT")]
-    replica: Option<Endpoint>,
-    /// Option file with user and password for the replica (groups client, client-mariadb, spate). Without it the password is
-    /// taken from SPATE_REPLICA_PASSWORD
-    #[arg(long, value_name = "FILE", requires = "replica")]
-    replica_defaults_file: Option<PathBuf>,
-}
-
-impl OptionalReplicaArguments {
-    /// The replica, if one is named, with what the option file and the environment add.
-    pub(crate) fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
-        let complete = |given| complete(given, self.replica_defaults_file.as_ref(), "SPATE_REPLICA_PASSWORD");
-        self.replica.as_ref().map(complete).transpose()
-    }
 }
 
 #[derive(Debug, Args)]
@@ -390,31 +360,6 @@ pub(crate) struct FoldStatsArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl SourceArguments {
-    /// The source, with what the option file and the environment add.
-    pub(crate) fn endpoint(&self) -> Result<Endpoint, Failure> {
-        complete(&self.source, self.source_defaults_file.as_ref(), "SPATE_SOURCE_PASSWORD")
-    }
-}
-
-impl ReplicaArguments {
-    /// The replica, with what the option file and the environment add.
-    pub(crate) fn endpoint(&self) -> Result<Endpoint, Failure> {
-        complete(&self.replica, self.replica_defaults_file.as_ref(), "SPATE_REPLICA_PASSWORD")
-    }
-}
-
-fn complete(given: &Endpoint, file: Option<&PathBuf>, variable: &str) -> Result<Endpoint, Failure> {
-    let mut endpoint = given.clone();
-    if let Some(file) = file {
-        endpoint = endpoint.with_option_file(file, &OPTION_GROUPS)?;
-    }
-    let endpoint = endpoint.with_password_variable(variable)?;
-    endpoint.address()?;
-    endpoint.user()?;
-    Ok(endpoint)
 }
 
 impl ArchivingArguments {

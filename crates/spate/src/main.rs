@@ -3,6 +3,7 @@
 mod archive;
 mod archive_files;
 mod arguments;
+mod connection_arguments;
 mod progress_line;
 mod replicate;
 mod signals;

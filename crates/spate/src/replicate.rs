@@ -16,11 +16,12 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
     let options = ReplicateOptions {
         intake: IntakeOptions {
-            source: arguments.source.endpoint()?,
+            start_place: None,
+            source: arguments.source.endpoint(&arguments.common)?,
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,
         },
-        replica: arguments.replica.endpoint()?,
+        replica: arguments.replica.endpoint(&arguments.common)?,
         archive_dir: archiving.archive.clone(),
         sync: archiving.archive_sync,
         start: archiving.start.clone(),

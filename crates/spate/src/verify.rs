@@ -19,7 +19,10 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
         tables: arguments.tables.iter().map(|text| table_name(text)).collect::<Result<_, _>>()?,
         without_position: arguments.no_position,
         catch_up_timeout: Duration::from_secs_f64(arguments.catch_up_seconds),
-        ..VerifyOptions::new(arguments.source.endpoint()?, arguments.replica.endpoint()?)
+        ..VerifyOptions::new(
+            arguments.source.endpoint(&arguments.common)?,
+            arguments.replica.endpoint(&arguments.common)?,
+        )
     };
     let line = progress_line::line();
     let report = verify::run(&options, &|progress| {

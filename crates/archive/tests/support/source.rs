@@ -3,7 +3,9 @@
 use spate_archive::{ArchiveWriter, Result};
 use spate_binlog::checksum::append_crc32;
 use spate_binlog::header::{FLAG_ARTIFICIAL, HEADER_LENGTH};
-use spate_binlog::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, Gtid, GtidEvent, GtidPosition};
+use spate_binlog::{
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, Gtid, GtidEvent, GtidPosition, MariaDbGtid,
+};
 
 /// One binlog file of a made-up source.
 #[derive(Debug, Clone)]
@@ -67,7 +69,7 @@ impl SourceFile {
     }
 
     pub fn gtid_list(&mut self) {
-        let gtids: Vec<Gtid> = self.position.iter().collect();
+        let gtids: Vec<MariaDbGtid> = self.position.domains().collect();
         let mut body = (gtids.len() as u32).to_le_bytes().to_vec();
         for gtid in gtids {
             body.extend_from_slice(&gtid.domain_id.to_le_bytes());
@@ -77,15 +79,15 @@ impl SourceFile {
         self.event(EventType::GTID_LIST, &body);
     }
 
-    pub fn gtid(&mut self, gtid: Gtid, flags: u8) {
-        self.transactions.push((self.bytes.len(), gtid));
+    pub fn gtid(&mut self, gtid: MariaDbGtid, flags: u8) {
+        self.transactions.push((self.bytes.len(), Gtid::MariaDb(gtid)));
         let mut body = gtid.sequence.to_le_bytes().to_vec();
         body.extend_from_slice(&gtid.domain_id.to_le_bytes());
         body.push(flags);
         body.extend_from_slice(&[0; 6]);
         self.server_id = gtid.server_id;
         self.event(EventType::GTID_MARIADB, &body);
-        self.position.advance(gtid);
+        self.position.advance(Gtid::MariaDb(gtid));
     }
 
     /// GTID, some rows, XID.

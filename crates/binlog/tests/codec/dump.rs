@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use spate_binlog::gtid::parse_gtid_list;
+use spate_binlog::gtid::mariadb::parse_gtid_list;
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, RotateEvent, UserVarEvent};
 use spate_binlog::value::ShownValue;
@@ -42,7 +42,7 @@ fn details(event: &Event, maps: &Maps) -> String {
             let format = FormatDescription::parse(&event.bytes).unwrap();
             format!("{} checksum={:?} lengths={:?}", format.server_version, format.checksum, format.post_header_lengths)
         }
-        EventType::GTID_MARIADB => gtid(&GtidEvent::parse(event.header.server_id, body).unwrap()),
+        EventType::GTID_MARIADB => gtid(&GtidEvent::parse_mariadb(event.header.server_id, body).unwrap()),
         EventType::GTID_LIST => parse_gtid_list(body).unwrap().to_string(),
         EventType::QUERY => query(&QueryEvent::parse(body).unwrap()),
         EventType::QUERY_COMPRESSED => {
@@ -97,6 +97,10 @@ fn query(query: &QueryEvent<'_>) -> String {
         flags3,
         two_phase_alter_start,
         charset_collations,
+        explicit_defaults_for_timestamp,
+        default_collation_for_utf8mb4,
+        sql_require_primary_key,
+        default_table_encryption,
     } = StatusVariables::parse(query.status).unwrap();
     let mut text = format!("[{}]", lossy(query.database));
     let mut show = |name: &str, value: Option<String>| {
@@ -117,6 +121,10 @@ fn query(query: &QueryEvent<'_>) -> String {
     show("flags3", flags3.map(|flags| format!("{flags:#x}")));
     show("alter_start", two_phase_alter_start.map(|sequence| sequence.to_string()));
     show("charset_collations", charset_collations.map(|pairs| hex(&pairs)));
+    show("explicit_defaults_for_timestamp", explicit_defaults_for_timestamp.map(|is_on| is_on.to_string()));
+    show("default_collation_for_utf8mb4", default_collation_for_utf8mb4.map(|id| id.to_string()));
+    show("sql_require_primary_key", sql_require_primary_key.map(|is_on| is_on.to_string()));
+    show("default_table_encryption", default_table_encryption.map(|is_on| is_on.to_string()));
     write!(text, " {}", escaped(query.statement)).unwrap();
     text
 }

@@ -7,7 +7,7 @@ use spate_binlog::column::ColumnType;
 use spate_binlog::query::StatusVariables;
 use spate_binlog::value::ShownValue;
 use spate_binlog::{
-    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, Gtid, GtidPosition, TableMap, compressed,
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, Gtid, GtidPosition, MariaDbGtid, TableMap, compressed,
 };
 
 use crate::events::read;
@@ -105,7 +105,7 @@ proptest! {
     fn gtids_and_positions_read_as_written(gtids in prop::collection::vec(any::<(u32, u32, u64)>(), 0..5), text in ".{0,30}") {
         let mut position = GtidPosition::default();
         for (domain_id, server_id, sequence) in gtids {
-            let gtid = Gtid { domain_id, server_id, sequence };
+            let gtid = Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence });
             prop_assert_eq!(gtid.to_string().parse::<Gtid>().unwrap(), gtid);
             position.advance(gtid);
         }

@@ -89,7 +89,7 @@ fn value(image: &Image<'_>, column: usize) -> Value {
 /// The GTIDs of a file's transactions, in order.
 pub(crate) fn gtids(events: &[Event]) -> Vec<Gtid> {
     let gtid_events = events.iter().filter(|event| event.header.event_type == EventType::GTID_MARIADB);
-    gtid_events.map(|event| GtidEvent::parse(event.header.server_id, &event.body).unwrap().gtid).collect()
+    gtid_events.map(|event| GtidEvent::parse_mariadb(event.header.server_id, &event.body).unwrap().gtid).collect()
 }
 
 /// Each transaction has one first and one last event, the first being its GTID; rows and statements are in transactions.

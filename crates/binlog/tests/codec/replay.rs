@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use spate_binlog::encode::{
-    ColumnBitmap, RowsEventEncoder, append_event_with_table_id, append_table_map, mark_statement_end,
+    ColumnBitmap, RowsEventEncoder, RowsLayout, append_event_with_table_id, append_table_map, mark_statement_end,
 };
 use spate_binlog::header::HEADER_LENGTH;
 use spate_binlog::rows::FLAG_STATEMENT_END;
-use spate_binlog::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RowsEvent, RowsKind, TableMap};
+use spate_binlog::{
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RowsEvent, RowsKind, RowsVersion, TableMap,
+};
 
 use crate::events::{Event, Image, Maps, Row, read, rows};
 use crate::mariadb::MariaDb;
@@ -64,7 +66,15 @@ fn append_rows(
         (_, Some(columns)) => (ColumnBitmap::only(count, columns), as_logged(event.columns_after)),
     };
     let flags = event.flags & !FLAG_STATEMENT_END;
-    let encoder = RowsEventEncoder::begin(output, event.kind, table_id, 7, flags, &before, &after);
+    let encoder = RowsEventEncoder::begin(
+        output,
+        event.kind,
+        table_id,
+        7,
+        flags,
+        (&before, &after),
+        RowsLayout::Plain(RowsVersion::V1),
+    );
     for row in rows {
         if let Some(image) = &row.before {
             let all: Vec<usize> = image.columns.iter().map(|(column, _)| *column).collect();
@@ -261,7 +271,15 @@ impl Crafted {
     fn rows_only(&self, kind: RowsKind, before: &[usize], after: &[usize], images: &[u8]) -> Vec<u8> {
         let mut output = Vec::new();
         let (before, after) = (ColumnBitmap::only(3, before), ColumnBitmap::only(3, after));
-        let encoder = RowsEventEncoder::begin(&mut output, kind, 5, 7, FLAG_STATEMENT_END, &before, &after);
+        let encoder = RowsEventEncoder::begin(
+            &mut output,
+            kind,
+            5,
+            7,
+            FLAG_STATEMENT_END,
+            (&before, &after),
+            RowsLayout::Plain(RowsVersion::V1),
+        );
         output.extend_from_slice(images);
         encoder.finish(&mut output);
         output

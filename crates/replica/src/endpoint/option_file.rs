@@ -1,46 +1,110 @@
 //! The vendors' option files (`my.cnf`), as far as a client's connection needs them.
 //!
 //! The format is the one documented under "Option files" by both vendors: groups in brackets, `name=value` lines, `#` and
-//! `;` comments (a `#` also ends an unquoted value), quotes around values, the escapes `\b \t \n \r \\ \s`, and the
-//! directives `!include` and `!includedir`. A file that everyone may write to is refused, where the vendors' clients
-//! ignore it: silently connecting without it would be worse.
+//! `;` comments (a `#` also ends an unquoted value), quotes around values, the escapes `\b \t \n \r \\ \s`, the prefixes
+//! `loose-`, `skip-`, `disable-` and `enable-`, and the directives `!include` and `!includedir`.
+//!
+//! A file that everyone may write to is passed over with a warning if nobody named it, as the vendors' clients do. One that
+//! was named is refused: to connect without what it says, such as how the server is to be verified, would be worse.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{EndpointError, Secret};
+use super::{EndpointError, PublicKey, Secret, TlsOptions};
 
 /// `!include` within `!include`: deeper than anyone needs, and an end to files that include themselves.
 const INCLUDE_DEPTH_MAX: usize = 10;
 /// Writable by everyone.
 const WORLD_WRITABLE: u32 = 0o002;
 
-#[derive(Default)]
-pub(super) struct Options {
+/// Where the vendors' clients look when nobody tells them where; the user's own file comes after these.
+const STANDARD_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
+
+/// What option files say.
+#[derive(Debug, Default)]
+pub struct OptionFiles {
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     pub(super) host: Option<String>,
     pub(super) port: Option<u16>,
     pub(super) socket: Option<PathBuf>,
+    pub(super) tls: TlsOptions,
+    pub(super) public_key: Option<PublicKey>,
+    over_tcp: bool,
+    /// What people should know of files that were passed over.
+    pub warnings: Vec<String>,
 }
 
-pub(super) fn read(path: &Path, groups: &[&str]) -> Result<Options, EndpointError> {
-    let mut options = Options::default();
-    read_into(&mut options, path, groups, 0)?;
-    Ok(options)
+impl OptionFiles {
+    /// Reads one file, as `--defaults-file` does: the given groups, later lines over earlier ones.
+    ///
+    /// # Errors
+    /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].
+    pub fn only(path: &Path, groups: &[&str]) -> Result<OptionFiles, EndpointError> {
+        let mut options = OptionFiles::default();
+        read_into(&mut options, path, groups, 0)?;
+        Ok(options.settled())
+    }
+
+    /// Reads the standard files, then `extra`, then the user's own file, as `--defaults-extra-file` does: later files over
+    /// earlier ones.
+    ///
+    /// # Errors
+    /// As [`OptionFiles::only`], for `extra`; of the others also [`EndpointError::OptionFile`].
+    pub fn standard_and(extra: &Path, groups: &[&str]) -> Result<OptionFiles, EndpointError> {
+        let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".my.cnf"));
+        let before: Vec<PathBuf> = STANDARD_FILES.into_iter().map(PathBuf::from).collect();
+        OptionFiles::of(&before, extra, home.as_deref(), groups)
+    }
+
+    fn of(
+        before: &[PathBuf],
+        extra: &Path,
+        after: Option<&Path>,
+        groups: &[&str],
+    ) -> Result<OptionFiles, EndpointError> {
+        let mut options = OptionFiles::default();
+        for path in before {
+            options.read_if_there(path, groups)?;
+        }
+        read_into(&mut options, extra, groups, 0)?;
+        if let Some(path) = after {
+            options.read_if_there(path, groups)?;
+        }
+        Ok(options.settled())
+    }
+
+    fn read_if_there(&mut self, path: &Path, groups: &[&str]) -> Result<(), EndpointError> {
+        if std::fs::File::open(path).is_err() {
+            return Ok(());
+        }
+        match read_into(self, path, groups, 0) {
+            Err(EndpointError::WorldWritable { path }) => {
+                let why = "everyone may write to it; take that permission away (chmod o-w)";
+                self.warnings.push(format!("option file {} is ignored: {why}", path.display()));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn settled(mut self) -> OptionFiles {
+        self.socket = self.socket.filter(|_| !self.over_tcp);
+        self
+    }
 }
 
 fn unreadable(path: &Path, why: impl ToString) -> EndpointError {
     EndpointError::Unreadable { path: path.to_owned(), why: why.to_string() }
 }
 
-fn read_into(options: &mut Options, path: &Path, groups: &[&str], depth: usize) -> Result<(), EndpointError> {
+fn read_into(options: &mut OptionFiles, path: &Path, groups: &[&str], depth: usize) -> Result<(), EndpointError> {
     if depth > INCLUDE_DEPTH_MAX {
         return Err(unreadable(path, format!("included more than {INCLUDE_DEPTH_MAX} levels deep")));
     }
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
     if metadata.permissions().mode() & WORLD_WRITABLE != 0 {
-        return Err(unreadable(path, "everyone may write to it; take that permission away (chmod o-w)"));
+        return Err(EndpointError::WorldWritable { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
     let mut wanted = false;
@@ -71,7 +135,7 @@ enum Include {
 }
 
 fn include(
-    options: &mut Options,
+    options: &mut OptionFiles,
     directive: &str,
     including: &Path,
     groups: &[&str],
@@ -100,7 +164,10 @@ fn option_files_in(directory: &Path) -> Result<Vec<PathBuf>, EndpointError> {
     Ok(paths)
 }
 
-impl Options {
+/// Options that ask for a check of the server that Spate does not make.
+const UNKNOWN_CHECKS: [&str; 4] = ["ssl-crl", "ssl-crlpath", "ssl-fp", "ssl-fplist"];
+
+impl OptionFiles {
     /// Takes one `name=value` line; names that a connection does not need are passed over.
     fn set(&mut self, line: &str) -> Result<(), String> {
         let line = without_comment(line);
@@ -108,20 +175,60 @@ impl Options {
             Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
             None => (line.trim(), None),
         };
-        let name = name.strip_prefix("loose-").or_else(|| name.strip_prefix("loose_")).unwrap_or(name);
-        if !["user", "password", "host", "port", "socket"].contains(&name) {
+        let name = name.replace('_', "-");
+        let name = name.strip_prefix("loose-").unwrap_or(&name);
+        if let Some(is_set) = self.switch(name, value.as_deref()) {
+            return is_set;
+        }
+        if UNKNOWN_CHECKS.contains(&name) {
+            return Err(format!("'{name}' asks for a check of the server that Spate does not make; use ssl-ca"));
+        }
+        let known = ["user", "password", "host", "port", "socket", "protocol", "server-public-key-path"];
+        let known_of_tls = ["ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key"];
+        if !known.contains(&name) && !known_of_tls.contains(&name) {
             return Ok(());
         }
         let value = value.ok_or_else(|| format!("option '{name}' has no value"))?;
+        let path = || Some(PathBuf::from(&value)).filter(|path| !path.as_os_str().is_empty());
         match name {
             "user" => self.user = Some(value),
             "password" => self.password = Some(Secret::new(value)),
             "host" => self.host = Some(value),
-            "socket" => self.socket = Some(PathBuf::from(value)),
-            _ => self.port = Some(value.parse().map_err(|_| "the port is not a number from 0 to 65535".to_owned())?),
+            "socket" => self.socket = path(),
+            "protocol" => self.over_tcp = value.eq_ignore_ascii_case("tcp"),
+            "server-public-key-path" => self.public_key = path().map(PublicKey::File),
+            "ssl-mode" => self.tls.mode = Some(value.parse().map_err(|why| format!("{name}: {why}"))?),
+            "ssl-ca" | "ssl-capath" => self.tls.authorities = path(),
+            "ssl-cert" => self.tls.certificate = path(),
+            "ssl-key" => self.tls.key = path(),
+            _ => {
+                let port: u16 = value.parse().map_err(|_| "the port is not a number from 0 to 65535".to_owned())?;
+                self.port = Some(port).filter(|port| *port != 0);
+            }
         }
-        self.port = self.port.filter(|port| *port != 0);
         Ok(())
+    }
+
+    /// Takes an option that is on or off; `None` if it is another.
+    fn switch(&mut self, name: &str, value: Option<&str>) -> Option<Result<(), String>> {
+        let (name, is_inverted) = match name.strip_prefix("skip-").or_else(|| name.strip_prefix("disable-")) {
+            Some(name) => (name, true),
+            None => (name.strip_prefix("enable-").unwrap_or(name), false),
+        };
+        if !["ssl", "ssl-verify-server-cert", "get-server-public-key"].contains(&name) {
+            return None;
+        }
+        let is_on = match value.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("1" | "on" | "true" | "yes") => !is_inverted,
+            Some("0" | "off" | "false" | "no") => is_inverted,
+            Some(_) => return Some(Err(format!("option '{name}' is on or off"))),
+        };
+        match name {
+            "ssl" => self.tls.ssl = Some(is_on),
+            "ssl-verify-server-cert" => self.tls.verify = Some(is_on),
+            _ => self.public_key = is_on.then_some(PublicKey::Request),
+        }
+        Some(Ok(()))
     }
 }
 
@@ -168,11 +275,11 @@ fn unquoted(value: &str) -> String {
 mod tests {
     use super::*;
 
-    fn options(text: &str) -> Result<Options, EndpointError> {
+    fn options(text: &str) -> Result<OptionFiles, EndpointError> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("my.cnf");
         std::fs::write(&path, text).unwrap();
-        read(&path, &["client", "spate"])
+        OptionFiles::only(&path, &["client", "spate"])
     }
 
     fn password(line: &str) -> String {
@@ -210,17 +317,17 @@ mod tests {
                 other => panic!("{text:?}: {:?}", other.err()),
             }
         }
-        let missing = read(Path::new("/nowhere/my.cnf"), &["client"]).err().unwrap();
+        let missing = OptionFiles::only(Path::new("/nowhere/my.cnf"), &["client"]).err().unwrap();
         assert!(missing.to_string().contains("/nowhere/my.cnf"), "{missing}");
     }
 
     #[test]
-    fn a_file_that_everyone_may_write_to_is_refused() {
+    fn a_named_file_that_everyone_may_write_to_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("my.cnf");
         std::fs::write(&path, "[client]\nuser=a\n").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(read(&path, &["client"]).err().unwrap().to_string().contains("chmod o-w"));
+        assert!(OptionFiles::only(&path, &["client"]).err().unwrap().to_string().contains("chmod o-w"));
     }
 
     #[test]
@@ -237,9 +344,58 @@ mod tests {
         write("more.d/2.cnf", "[client]\nuser=c\n");
         write("more.d/1.cnf", "[client]\nuser=b\n");
         write("more.d/3.txt", "[client]\nuser=d\n");
-        let found = read(&path, &["client"]).unwrap();
+        let found = OptionFiles::only(&path, &["client"]).unwrap();
         assert_eq!((found.user.as_deref(), found.port), (Some("c"), Some(1)));
         let endless = write("loop.cnf", "!include loop.cnf\n");
-        assert!(read(&endless, &["client"]).err().unwrap().to_string().contains("levels deep"));
+        assert!(OptionFiles::only(&endless, &["client"]).err().unwrap().to_string().contains("levels deep"));
+    }
+
+    #[test]
+    fn standard_files_come_before_and_after_the_extra_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let global = write("global.cnf", "[client]\nuser=g\nport=1\nhost=h\n");
+        let extra = write("extra.cnf", "[client]\nuser=e\nport=2\n");
+        let own = write("own.cnf", "[client]\nuser=o\n");
+        let before = [directory.path().join("not-there.cnf"), global];
+        let found = OptionFiles::of(&before, &extra, Some(&own), &["client"]).unwrap();
+        assert_eq!((found.user.as_deref(), found.port, found.host.as_deref()), (Some("o"), Some(2), Some("h")));
+        assert!(found.warnings.is_empty());
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let found = OptionFiles::of(&before, &extra, Some(&own), &["client"]).unwrap();
+        assert_eq!(found.user.as_deref(), Some("e"));
+        assert!(found.warnings[0].contains("own.cnf") && found.warnings[0].contains("chmod o-w"));
+    }
+
+    #[test]
+    fn both_vendors_spellings_of_tls() {
+        use super::super::TlsMode;
+        for (line, mode) in [
+            ("ssl-mode=VERIFY_IDENTITY", TlsMode::VerifyIdentity),
+            ("ssl_mode=required", TlsMode::Required),
+            ("ssl", TlsMode::Required),
+            ("skip-ssl", TlsMode::Disabled),
+            ("ssl=0", TlsMode::Disabled),
+            ("ssl-verify-server-cert", TlsMode::VerifyIdentity),
+            ("ssl-ca=/x.pem\ndisable-ssl-verify-server-cert", TlsMode::Required),
+            ("ssl-ca=/x.pem\nssl-verify-server-cert=off", TlsMode::Required),
+            ("ssl-ca=/x.pem", TlsMode::VerifyCa),
+            ("loose-ssl-ca=/x.pem\nssl-mode=PREFERRED", TlsMode::Preferred),
+            ("ssl-cert=/x.pem\nssl-key=/y.pem", TlsMode::Required),
+            ("ssl-ca=", TlsMode::Preferred),
+        ] {
+            assert_eq!(options(&format!("[client]\n{line}\n")).unwrap().tls.mode(), mode, "{line}");
+        }
+        for line in ["ssl-mode=yes", "ssl=perhaps", "ssl-crl=/x.pem", "ssl-fp=00", "ssl-ca"] {
+            assert!(options(&format!("[client]\n{line}\n")).is_err(), "{line}");
+        }
+        let found = options("[client]\nget-server-public-key\nsocket=/s\nprotocol=TCP\n").unwrap();
+        assert_eq!((found.public_key, found.socket), (Some(PublicKey::Request), None));
+        let found = options("[client]\nserver-public-key-path=/k.pem\n").unwrap();
+        assert_eq!(found.public_key, Some(PublicKey::File("/k.pem".into())));
     }
 }

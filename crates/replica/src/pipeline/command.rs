@@ -1,8 +1,9 @@
 //! What passes from the preparing stage to the applier.
 
 use crossbeam_channel::Sender;
-use spate_binlog::RowsKind;
+use spate_binlog::{RowsKind, Xid};
 use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{RowChange, TableName};
 
 use super::PartEnd;
@@ -27,12 +28,16 @@ pub(crate) enum Command {
     ExecuteApart(Execution),
     /// Execute what follows in a session of its own, which begins with these statements.
     OpenBranch(Vec<Vec<u8>>),
+    /// See to it that the XA transaction of that session has a change.
+    MarkBranch(Xid),
     /// End that session, and go on in the first.
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
     Sweep { sweep: Sweep, answer: Sender<Surplus> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
+    /// Copy the temporary tables that statements to come may use.
+    KeepTemporary(TemporaryTables),
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
     Commit {
         sql: Vec<u8>,

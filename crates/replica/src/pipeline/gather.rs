@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Seek, Waited};
-use spate_binlog::{Boundary, EventType, FormatDescription};
+use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
+use spate_binlog::payload::PayloadEvents;
+use spate_binlog::{Boundary, EventHeader, EventType, FormatDescription};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 
 use super::{Part, PartEnd};
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoint;
+use crate::choice::{self, Dialect, DialectChoice};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::exclusions::{Exclusion, Exclusions, Skipped};
 use crate::hold::HoldState;
@@ -68,6 +70,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: &'a Exclusions,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
     pub(crate) open: Open,
 }
 
@@ -113,7 +117,7 @@ impl Gatherer<'_> {
         while !self.stop.load(Ordering::Acquire) {
             let gathered = match reader.next_event() {
                 Ok(Some(event)) => self.event(&event),
-                Ok(None) => self.idle(&reader).map(|()| None),
+                Ok(None) => self.idle(&reader),
                 Err(error) => Err(error.into()),
             };
             match gathered {
@@ -135,8 +139,8 @@ impl Gatherer<'_> {
             return Err(Error::Undone { seqno });
         }
         self.builder.rewind();
-        let seek = Seek::AfterGtid(handed.checkpoint.gtid_position.clone());
         // What the next stage asked for and what this session has begun is not undone.
+        let seek = handed.checkpoint.seek();
         let Open { is_hungry, stale_until, has_begun, .. } = self.open;
         self.open = Open { is_hungry, stale_until, has_begun, ..handed };
         Ok(self.archive.reader(&seek, ReadOptions::default())?)
@@ -207,6 +211,9 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Reached));
         }
         let gtid = event.gtid().map(|event| event.gtid);
+        if event.header.event_type == EventType::ANONYMOUS_GTID {
+            self.check_anonymous(event)?;
+        }
         let excluded = self.exclusions.of(gtid, event.header.server_id);
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
@@ -218,6 +225,9 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Stopped));
         }
         if !std::mem::replace(&mut self.open.has_begun, true) {
+            if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
+                self.catalog.say_triggers();
+            }
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
         self.open.begin_transaction(event, excluded);
@@ -227,14 +237,52 @@ impl Gatherer<'_> {
         Ok(None)
     }
 
+    /// After a restart, the place behind a transaction without a GTID could not be told from the checkpoint's GTID position.
+    fn check_anonymous(&self, event: &ArchivedEvent<'_>) -> Result<()> {
+        let position = &self.open.checkpoint.gtid_position;
+        if position.is_empty() {
+            return Ok(());
+        }
+        let why = format!(
+            "it has no GTID, and comes after others that have (GTID position '{position}'): a source must give GTIDs to all \
+             transactions or to none"
+        );
+        let place = TransactionPlace {
+            gtid: String::new(),
+            file: event.source_file.to_string(),
+            position: event.source_end_position,
+        };
+        Err(Error::Transaction {
+            place,
+            error: spate_schedule::Error::Refused { what: "a transaction".to_owned(), why },
+        })
+    }
+
     /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.
     fn is_of_other_origin(&self, server_id: u32) -> bool {
         self.exclusions.break_ring() && self.open.origin.is_some_and(|origin| origin != server_id)
     }
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+        if event.header.event_type != EventType::TRANSACTION_PAYLOAD {
+            return self.take_one(event, &event.header, event.body);
+        }
+        let bad =
+            |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
+        let mut events = PayloadEvents::open(event.body).map_err(bad)?;
         loop {
-            let answer = self.builder.event(&event.header, event.body);
+            let bad =
+                |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
+            let Some((header, body)) = events.next_event().map_err(bad)? else { return Ok(()) };
+            self.take_one(event, &header, body)?;
+            self.inside_transaction()?;
+        }
+    }
+
+    /// Takes an event that stands in `event`, or is `event` itself.
+    fn take_one(&mut self, event: &ArchivedEvent<'_>, header: &EventHeader, body: &[u8]) -> Result<()> {
+        loop {
+            let answer = self.builder.event(header, body);
             if answer == Err(spate_schedule::Error::Undone) {
                 return Err(Error::Undone { seqno: event.seqno });
             }
@@ -280,26 +328,30 @@ impl Gatherer<'_> {
         Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }
     }
 
+    /// True if the source's binlog goes on beyond the place where to end, and nothing was gathered before it: behind the last
+    /// transaction may come a new file that holds none yet.
+    fn is_past_end(&self, reader: &ArchiveReader) -> bool {
+        let (file, position) = reader.source_position();
+        self.open.transactions == 0 && !self.open.is_continued && self.until.excludes(file, position)
+    }
+
     /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)
-    fn idle(&mut self, reader: &ArchiveReader) -> Result<()> {
+    fn idle(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+        if self.is_past_end(reader) {
+            return Ok(Some(GatherEnd::Reached));
+        }
         if self.open.transactions == 0 {
-            return match reader.wait(STOP_CHECK) {
-                Waited::Closed => Err(Error::StageEnded),
-                Waited::Ready | Waited::TimedOut => Ok(()),
-            };
+            return wait(reader);
         }
         if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
             self.open.is_hungry = true;
             let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
             if self.waits_for_more(gathered) {
-                return match reader.wait(STOP_CHECK) {
-                    Waited::Closed => Err(Error::StageEnded),
-                    Waited::Ready | Waited::TimedOut => Ok(()),
-                };
+                return wait(reader);
             }
             self.hand_over_whole()?;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn hunger_within(&self, timeout: Duration) -> Result<bool> {
@@ -456,6 +508,14 @@ impl Open {
         }
         let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);
         Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
+    }
+}
+
+/// Waits until there may be more to read.
+fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+    match reader.wait(STOP_CHECK) {
+        Waited::Closed => Err(Error::StageEnded),
+        Waited::Ready | Waited::TimedOut => Ok(None),
     }
 }
 

@@ -6,12 +6,14 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
+use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{Alone, Item, Statement, TablePlan};
 
 use super::command::{Change, Command, Execution, Expected};
 use super::emit::RowEmitter;
 use super::outlet::Outlet;
 use super::{Part, PartEnd};
+use crate::choice::{self, Dialect, DialectChoice};
 use crate::dialect::{Collations, load_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
@@ -24,6 +26,9 @@ use crate::wire::{self, quote};
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
 
+/// What writes rows.
+pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
+
 /// How to prepare.
 pub(crate) struct Preparer<'a> {
     pub(crate) input: Receiver<Part>,
@@ -31,12 +36,16 @@ pub(crate) struct Preparer<'a> {
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: Sender<Command>,
     pub(crate) collations: Collations,
-    pub(crate) emitter: Box<dyn RowEmitter + Send + 'a>,
+    /// Makes what writes rows, once it is known in which dialect.
+    pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
+    pub(crate) choice: DialectChoice,
     pub(crate) status: &'a Status,
     /// The replica's limit, in bytes.
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
     pub(crate) one_by_one: bool,
+    /// Copies of the source's temporary tables were kept before.
+    pub(crate) has_temporary_copies: bool,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -46,8 +55,8 @@ struct Pending<'a> {
     outlet: Outlet<'a>,
     row_changes: u64,
     net_row_changes: u64,
-    /// The session was told what the emitter wants to tell it.
-    is_session_told: bool,
+    /// From the first part on.
+    emitter: Option<Emitter<'a>>,
     /// A part was prepared, and the batch goes on.
     is_open: bool,
     /// What was noted before the batch's changes.
@@ -56,6 +65,19 @@ struct Pending<'a> {
     has_changes: bool,
     /// The server that the applier's session was last told to log changes for.
     origin: Option<u32>,
+    /// The source's temporary tables, and who has used them in the batch.
+    temporary: TemporaryTables,
+    has_temporary_copies: bool,
+}
+
+impl Pending<'_> {
+    /// What comes next in the session is no row.
+    fn end_rows(&mut self) -> Result<()> {
+        match &mut self.emitter {
+            Some(emitter) => emitter.end_rows(&mut self.outlet),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<'a> Preparer<'a> {
@@ -63,16 +85,18 @@ impl<'a> Preparer<'a> {
     ///
     /// # Errors
     /// [`Error::StageEnded`] if the applier is gone; an encoding error.
-    pub(crate) fn run(mut self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<()> {
         let mut pending = Pending {
             outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
             row_changes: 0,
             net_row_changes: 0,
-            is_session_told: false,
+            emitter: None,
             is_open: false,
             intent: None,
             has_changes: false,
             origin: None,
+            temporary: TemporaryTables::default(),
+            has_temporary_copies: self.has_temporary_copies,
         };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
@@ -87,17 +111,23 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn part(&mut self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
-        if !std::mem::replace(&mut pending.is_session_told, true)
-            && let Some(sql) = self.emitter.session_sql(&part)
-        {
-            pending.outlet.plain(&sql)?;
+    fn part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+        if pending.emitter.is_none() {
+            let source = choice::vendor_of(&part.format);
+            let dialect = self.choice.choose(source)?;
+            self.choice.say(dialect, source, self.status);
+            let emitter = pending.emitter.insert((self.emitters)(dialect));
+            for sql in emitter.session_sql(&part) {
+                pending.outlet.plain(&sql)?;
+            }
         }
         self.tell_origin(&part, pending)?;
         self.intend(&part, pending)?;
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
         pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
+        pending.temporary.open.clone_from(&part.batch.temporary.open);
+        pending.temporary.used_by.extend(&part.batch.temporary.used_by);
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
@@ -114,7 +144,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
-    fn intend(&mut self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = intent_kind(part) else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
         if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
@@ -139,32 +169,27 @@ impl<'a> Preparer<'a> {
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
-                statements.extend(self.emitter.session_sql(part));
+                statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
                 statements.push(format!("XA START {xid}").into_bytes());
-                self.emitter.end_rows(&mut pending.outlet)?;
+                pending.end_rows()?;
                 pending.outlet.flush(None)?;
-                pending.outlet.send(Command::OpenBranch(statements))?;
-                // Its statements may change nothing; and the server forgets a prepared transaction without changes.
-                pending.outlet.plain(journal::prepare_sql(xid).as_bytes())
+                pending.outlet.send(Command::OpenBranch(statements))
             }
             _ => Ok(()),
         }
     }
 
-    fn end(
-        &mut self,
-        alone: Option<&Alone>,
-        end: PartEnd,
-        oldest_seconds: u32,
-        pending: &mut Pending<'a>,
-    ) -> Result<()> {
+    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending<'a>) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
             // In the branch's own session, which ends with it.
-            self.emitter.end_rows(&mut pending.outlet)?;
+            pending.end_rows()?;
+            pending.outlet.flush(None)?;
+            pending.outlet.send(Command::MarkBranch(xid.clone()))?;
             pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
             pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
             pending.outlet.send(Command::CloseBranch)?;
         }
+        keep_temporary(pending)?;
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
         // The update of the checkpoint, and COMMIT.
         statements += 2;
@@ -200,10 +225,12 @@ impl<'a> Preparer<'a> {
         pending.outlet.plain(&origin_sql(part))
     }
 
-    fn segment(&mut self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
         let swept = self.sweep(segment, pending)?;
-        pending.net_row_changes += self.emitter.segment(segment, &swept, part, &mut pending.outlet)?;
+        if let Some(emitter) = &mut pending.emitter {
+            pending.net_row_changes += emitter.segment(segment, &swept, part, &mut pending.outlet)?;
+        }
         Ok(())
     }
 
@@ -235,9 +262,9 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn statement(&mut self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        pending.end_rows()?;
         let outlet = &mut pending.outlet;
-        self.emitter.end_rows(outlet)?;
         outlet.flush(None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
@@ -311,6 +338,19 @@ fn expected(statement: &Statement) -> Expected {
 fn sequence_sql(setting: &SequenceSetting) -> String {
     let name = quote::qualified(&setting.name.schema, &setting.name.table);
     format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
+}
+
+/// Has copies made of the temporary tables that the batch has used and leaves behind.
+fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
+    let used_by = std::mem::take(&mut pending.temporary.used_by);
+    let open = pending.temporary.open.clone();
+    let is_outdated = open.is_empty() == pending.has_temporary_copies || !used_by.is_empty() && !open.is_empty();
+    if !is_outdated {
+        return Ok(());
+    }
+    pending.outlet.flush(None)?;
+    pending.has_temporary_copies = !open.is_empty();
+    pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by }))
 }
 
 /// Tells a session where the changes come from that it will log.

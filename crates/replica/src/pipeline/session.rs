@@ -6,23 +6,23 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use spate_archive::{Archive, ReadOptions, Seek};
+use spate_archive::{Archive, ReadOptions};
 use spate_schedule::outdated::Outdated;
 use spate_schedule::{BatchBuilder, TableName};
 
 use super::apply::Applier;
-use super::emit::RowEmitter;
 use super::emit::replay::ReplayEmitter;
 use super::emit::sql::SqlEmitter;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
-use super::prepare::Preparer;
+use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
-use crate::dialect::{Collations, Dialect};
+use crate::choice::{Dialect, DialectChoice};
+use crate::dialect::Collations;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
@@ -33,8 +33,9 @@ use crate::progress::Progress;
 use crate::records;
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
+use crate::temporary;
 use crate::until::Until;
-use crate::wire::Connection;
+use crate::wire::{Connection, Vendor};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
@@ -95,8 +96,8 @@ pub(crate) struct Prepared {
     pub(crate) checkpoint: Option<Checkpoint>,
     /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
     pub(crate) mend_until: Option<u64>,
-    /// How row changes are written.
-    pub(crate) dialect: Dialect,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
@@ -112,7 +113,7 @@ pub(crate) fn prepare_replica(
 ) -> Result<Prepared> {
     let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
-    let dialect = privileges::check(&mut connection, maker.dialect)?;
+    let choice = privileges::check(&mut connection, maker.dialect)?;
     maker.set_up(&mut connection)?;
     if needs_silence {
         maker.check_silence(&mut connection)?;
@@ -120,6 +121,7 @@ pub(crate) fn prepare_replica(
     applier_lock::take(&mut connection)?;
     checkpoint::create_tables(&mut connection)?;
     records::create_tables(&mut connection)?;
+    temporary::create_tables(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
     let mut mend_until = None;
     if let Some(intent) = journal::read(&mut connection)? {
@@ -147,7 +149,7 @@ pub(crate) fn prepare_replica(
     }
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, mend_until, dialect })
+    Ok(Prepared { connection, checkpoint, mend_until, choice })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -178,26 +180,27 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, checkpoint, dialect, .. } = prepared;
+    let Prepared { mut connection, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
+    let vendor = connection.server_version().vendor;
     connection.set_read_timeout(None)?;
-    let reader = archive.reader(&Seek::AfterGtid(checkpoint.gtid_position.clone()), ReadOptions::default())?;
+    let temporary_tables = temporary::restore(&mut connection, |message| status.note("applier", message))?;
+    let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
     let mut watching = maker.connect_impatiently()?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
-    let catalog = match dialect {
-        Dialect::Replay => Catalog::new(asking),
-        Dialect::Sql => Catalog::with_triggers(asking),
-    };
+    let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
     if plan.one_by_one {
         builder.never_fold();
     }
+    let has_temporary_copies = !temporary_tables.is_empty();
+    builder.begin_with(temporary_tables);
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);
     let (commands_in, commands_out) = bounded(COMMANDS_AHEAD_MAX);
@@ -225,11 +228,13 @@ fn run_stages(
         is_one_batch: plan.is_one_batch,
         transactions_left: plan.transactions_max,
         exclusions: &plan.exclusions,
+        choice: choice.clone(),
         open: Open::after(checkpoint),
     };
-    let emitter = emitter(dialect, plan.one_by_one, maker, &collations);
+    let one_by_one = plan.one_by_one;
     let preparer = Preparer {
-        emitter,
+        emitters: Box::new(move |dialect| emitter(dialect, vendor, one_by_one, maker)),
+        choice,
         input: parts_out,
         hunger: hunger_in,
         tickets: tickets_out,
@@ -238,6 +243,7 @@ fn run_stages(
         status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,
+        has_temporary_copies,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, &ends);
@@ -285,12 +291,7 @@ fn run_stages(
     })
 }
 
-fn emitter<'a>(
-    dialect: Dialect,
-    one_by_one: bool,
-    maker: SessionMaker<'a>,
-    collations: &Collations,
-) -> Box<dyn RowEmitter + Send + 'a> {
+fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: SessionMaker<'a>) -> Emitter<'a> {
     match dialect {
         Dialect::Replay => Box::new(ReplayEmitter { one_by_one }),
         Dialect::Sql => {
@@ -298,12 +299,13 @@ fn emitter<'a>(
             let late = move |name: &TableName| {
                 let catalog = match &mut catalog {
                     Some(catalog) => catalog,
-                    none => none.insert(Catalog::with_triggers(maker.connect_impatiently()?)),
+                    none => none.insert(Catalog::new(maker.connect_impatiently()?)),
                 };
+                catalog.say_triggers();
                 catalog.forget(&Outdated::All);
                 Ok(catalog.definition(name)?)
             };
-            Box::new(SqlEmitter::new(one_by_one, collations.is_10_11(), Box::new(late)))
+            Box::new(SqlEmitter::new(one_by_one, vendor, Box::new(late)))
         }
     }
 }

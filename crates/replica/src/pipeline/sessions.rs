@@ -4,11 +4,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use spate_binlog::Xid;
+
 use crate::applier_lock::Beside;
-use crate::dialect::{SESSION_SETTINGS, WantedDialect};
+use crate::choice::WantedDialect;
+use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection, ShutdownHandle};
+use crate::journal;
+use crate::wire::{ConnectOptions, Connection, ShutdownHandle, Vendor};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
 const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -85,7 +89,8 @@ impl SessionMaker<'_> {
     /// # Errors
     /// Any error of the connection; a missing privilege names the GRANT.
     pub(crate) fn set_up(&self, connection: &mut Connection) -> Result<()> {
-        connection.execute(SESSION_SETTINGS.as_bytes())?;
+        let settings = session_settings(connection.server_version());
+        connection.execute(settings.as_bytes())?;
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 
@@ -103,7 +108,10 @@ impl SessionMaker<'_> {
 }
 
 fn silence(connection: &mut Connection) -> Result<()> {
-    let grant = "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>";
+    let grant = match connection.server_version().vendor {
+        Vendor::MariaDb => "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>",
+        Vendor::MySql => "GRANT SESSION_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
+    };
     let switched = connection.execute(b"SET SESSION sql_log_bin=0");
     switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
 }
@@ -162,6 +170,21 @@ impl<'a> Sessions<'a> {
             branch.execute(sql)?;
         }
         self.branch = Some(branch);
+        Ok(())
+    }
+
+    /// Adds to the branch's XA transaction the change that each has, since the server forgets a prepared one without any. If it has
+    /// no other, it is begun anew for that: rows that it has only looked at would stay locked with it, and neither the source
+    /// nor a native replica locks them.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn mark_branch(&mut self, xid: &Xid) -> Result<()> {
+        let branch = self.current();
+        if !journal::has_changed_rows(branch)? {
+            branch.execute(format!("XA END {xid};XA ROLLBACK {xid};XA START {xid}").as_bytes())?;
+        }
+        branch.execute(journal::prepare_sql(xid).as_bytes())?;
         Ok(())
     }
 

@@ -71,11 +71,8 @@ impl Applied {
 }
 
 pub(super) fn meet(options: &VerifyOptions, filter: &Filter, progress: ProgressSink<'_>) -> Result<Meeting> {
-    let mut source_options = ConnectOptions::new("source");
-    let mut replica_options = ConnectOptions::new("replica");
-    for connect in [&mut source_options, &mut replica_options] {
-        connect.request_public_key = options.request_public_key;
-    }
+    let source_options = ConnectOptions::new("source");
+    let replica_options = ConnectOptions::new("replica");
     let source_control = open_session(&options.source, &source_options)?;
     let mut replica_control = open_session(&options.replica, &replica_options)?;
     let parties = Parties { options, filter, source_options, replica_options, source_control };

@@ -53,8 +53,6 @@ pub struct VerifyOptions {
     pub without_position: bool,
     /// How long to wait for the applier to stop, and again for it to reach the source's position.
     pub catch_up_timeout: Duration,
-    /// See [`ConnectOptions::request_public_key`](crate::wire::ConnectOptions::request_public_key).
-    pub request_public_key: bool,
 }
 
 impl VerifyOptions {
@@ -70,7 +68,6 @@ impl VerifyOptions {
             differing_keys_max: 100,
             without_position: false,
             catch_up_timeout: Duration::from_secs(300),
-            request_public_key: false,
         }
     }
 }

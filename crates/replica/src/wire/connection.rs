@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::error::{Error, Peer, Result};
 use super::link::Link;
-use super::login::{Credentials, Greeting, log_in};
+use super::login::{Credentials, Greeting, Protection, log_in};
 use super::result::{
     Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, asks_for_file, is_error, is_stream_end, parse_error,
 };
 use super::stream::{ShutdownHandle, Stream};
+use super::tls::Plan;
 use super::version::ServerVersion;
-use crate::endpoint::{Endpoint, Secret};
+use crate::endpoint::{Endpoint, PublicKey, Secret};
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -29,9 +30,6 @@ pub struct ConnectOptions {
     pub read_timeout: Option<Duration>,
     /// How long to wait for the server to take our bytes before the connection counts as lost; `None` is for ever.
     pub write_timeout: Option<Duration>,
-    /// With the plugins `caching_sha2_password` and `sha256_password` over TCP: ask the server for its public key. Whoever can
-    /// redirect the connection could send a key of their own, so it is not done unless asked for.
-    pub request_public_key: bool,
     /// Allow [`Connection::load_local`]. No file is ever opened for a server: only what the caller gives is sent.
     pub local_files: bool,
 }
@@ -44,7 +42,6 @@ impl ConnectOptions {
             connect_timeout: Duration::from_secs(10),
             read_timeout: None,
             write_timeout: None,
-            request_public_key: false,
             local_files: false,
         }
     }
@@ -77,17 +74,23 @@ impl Connection {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// [`Error::Connect`], [`Error::Login`] and [`Error::LoginMethod`] with the user and the address, never the password;
-    /// [`Error::Endpoint`] if the endpoint is incomplete.
+    /// [`Error::Connect`], [`Error::Login`], [`Error::LoginMethod`] and [`Error::Insecure`] with the user and the address, never
+    /// the password; [`Error::Endpoint`] if the endpoint is incomplete.
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
         let address = endpoint.address()?;
+        let peer = Peer::new(&options.role, endpoint);
+        let unusable = |why: String| Error::Insecure { peer: peer.clone(), why };
+        let plan = Plan::of(endpoint, &address, &options.role).map_err(unusable)?;
+        let public_key = read_public_key(endpoint, &options.role).map_err(unusable)?;
         let credentials = Credentials {
             user: endpoint.user()?,
             password: endpoint.password().map(Secret::expose).unwrap_or_default(),
-            request_public_key: options.request_public_key,
+            tls: plan.as_ref(),
+            tls_options: endpoint.tls(),
+            public_key: public_key.as_deref(),
+            request_public_key: endpoint.public_key() == Some(&PublicKey::Request),
             local_files: options.local_files,
         };
-        let peer = Peer::new(&options.role, endpoint);
         let connect = |error| Error::Connect { peer: peer.clone(), error };
         let stream = Stream::connect(&address, options.connect_timeout).map_err(connect)?;
         stream.set_read_timeout(Some(options.connect_timeout)).map_err(connect)?;
@@ -113,6 +116,11 @@ impl Connection {
     /// The server's number of this connection, as in its process list and in `KILL`.
     pub fn connection_id(&self) -> u32 {
         self.greeting.connection_id
+    }
+
+    /// How this connection is protected from others.
+    pub fn protection(&self) -> &Protection {
+        &self.greeting.protection
     }
 
     /// Sets how long to wait for the server's next bytes; `None` is for ever.
@@ -399,6 +407,17 @@ impl Drop for Connection {
         if self.in_flight.is_empty() && !self.unusable {
             let _unheard = self.link.send(0, &[&[COM_QUIT]]);
         }
+    }
+}
+
+/// The server's RSA key, if the endpoint names a file with it.
+fn read_public_key(endpoint: &Endpoint, role: &str) -> std::result::Result<Option<Vec<u8>>, String> {
+    match endpoint.public_key() {
+        Some(PublicKey::File(path)) => match std::fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => Err(format!("--{role}-public-key {}: {error}", path.display())),
+        },
+        _ => Ok(None),
     }
 }
 

@@ -11,24 +11,32 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Who is at the other end, for messages: `source (repl@127.0.0.1:3306)`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Peer(Arc<str>);
+pub struct Peer {
+    name: Arc<str>,
+    role_bytes: usize,
+}
 
 impl Peer {
     /// Names the other end by its role and endpoint.
     pub fn new(role: &str, endpoint: impl fmt::Display) -> Peer {
-        Peer(format!("{role} ({endpoint})").into())
+        Peer { name: format!("{role} ({endpoint})").into(), role_bytes: role.len() }
+    }
+
+    /// Its role alone, such as `source`; options of the command line begin with it.
+    pub(super) fn role(&self) -> &str {
+        &self.name[..self.role_bytes]
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name)
     }
 }
 
@@ -103,12 +111,14 @@ pub enum Error {
         error: io::Error,
     },
     /// The server refused the login.
-    #[error("cannot log in to the {peer}: {error}")]
+    #[error("cannot log in to the {peer}: {error}{advice}")]
     Login {
         /// Who refused.
         peer: Peer,
         /// What the server says.
         error: ServerError,
+        /// What may help; empty if that is not known.
+        advice: String,
     },
     /// The login needs something that Spate cannot or will not do.
     #[error("cannot log in to the {peer}: {why}")]
@@ -116,6 +126,14 @@ pub enum Error {
         /// Who asked for it.
         peer: Peer,
         /// What was asked for, and what to do instead.
+        why: String,
+    },
+    /// The connection cannot be secured as it should be.
+    #[error("no secure connection to the {peer}: {why}")]
+    Insecure {
+        /// Who was called.
+        peer: Peer,
+        /// What is wrong, and what to do.
         why: String,
     },
     /// The server answered a statement or a command with an error.
@@ -159,7 +177,7 @@ impl Error {
             }
             Error::Login { error, .. } | Error::Server { error, .. } => error.is_transient(),
             Error::Lost { .. } | Error::Timeout { .. } => true,
-            Error::Endpoint(_) | Error::LoginMethod { .. } | Error::Protocol { .. } => false,
+            Error::Endpoint(_) | Error::LoginMethod { .. } | Error::Insecure { .. } | Error::Protocol { .. } => false,
         }
     }
 

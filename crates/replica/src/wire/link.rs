@@ -7,6 +7,7 @@ use super::error::{Error, Peer, Result};
 use super::packet::{PacketReader, Place, ReadError, write_payload};
 use super::result::{is_error, parse_error};
 use super::stream::Stream;
+use super::tls;
 
 /// How long to wait for the reason after a write has failed.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
@@ -56,8 +57,21 @@ impl Link {
         self.reader.has_buffered_packet()
     }
 
+    /// What an I/O error means: TLS speaks up through these too.
     pub(super) fn lost(&self, error: io::Error) -> Error {
-        Error::Lost { peer: self.peer.clone(), error }
+        match tls::refusal(&error) {
+            Some(alert) => self.insecure(tls::explain_alert(alert, self.peer.role())),
+            None => Error::Lost { peer: self.peer.clone(), error },
+        }
+    }
+
+    pub(super) fn insecure(&self, why: String) -> Error {
+        Error::Insecure { peer: self.peer.clone(), why }
+    }
+
+    /// True if there is something from the server that nobody has looked at.
+    pub(super) fn has_unread_bytes(&self) -> bool {
+        self.reader.has_unread_bytes()
     }
 
     pub(super) fn protocol(&self, why: impl Into<String>) -> Error {
@@ -71,6 +85,7 @@ impl Link {
         }
         self.expect_sequence(None);
         match self.receive() {
+            Err(refused @ Error::Insecure { .. }) => refused,
             Ok(place) if is_error(self.payload(&place)) => match parse_error(self.payload(&place), 0) {
                 Some(error) => Error::Server { peer: self.peer.clone(), error },
                 None => failure,

@@ -1,21 +1,30 @@
-//! The handshake: the server greets, we answer, and an authentication plugin exchanges what it needs.
+//! The handshake: the server greets, TLS begins if it is to, we answer, and an authentication plugin exchanges what it needs.
 //!
-//! The plugins are `mysql_common`'s. What is decided here is what is *not* done: a server gets a password in the clear, or
-//! encrypted with a key that anyone could have sent, only over a Unix socket or if the caller asks for it.
+//! The plugins are `mysql_common`'s. What is decided here is what is *not* done. The password itself goes only over a Unix
+//! socket or TLS, and not before the server has proved who it is, if it has to. Encrypted with the server's RSA key it goes
+//! only if the key is known, or if the caller takes whatever key comes.
+//!
+//! A MariaDB server from 11.4 on can prove who it is without an authority: its last packet holds a hash over what it knows of the
+//! password, its challenge and the certificate that it has shown. Someone in between has another certificate, and knows no
+//! password. (MariaDB's documentation calls it "zero-configuration TLS".)
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mysql_common::auth::plugins::{AuthProc, ChallengeResponsePlugin, Context, Response};
 use mysql_common::constants::CapabilityFlags;
+use mysql_common::crypto::verify_mariadb_shared_secret;
 use mysql_common::io::ParseBuf;
-use mysql_common::packets::{AuthPlugin, AuthSwitchRequest, HandshakePacket, HandshakeResponse};
+use mysql_common::packets::{AuthPlugin, AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest};
 use mysql_common::proto::MySerialize;
 
 use super::error::{Error, Result, ServerError};
 use super::link::Link;
-use super::result::parse_error;
+use super::result::{ok_info, parse_error};
+use super::stream::Stream;
+use super::tls::{self, Plan, Proof};
 use super::version::ServerVersion;
+use crate::endpoint::TlsOptions;
 
 /// The largest packet that we say we take: the protocol's upper limit.
 const PACKET_LENGTH_MAX: u32 = 1 << 30;
@@ -23,16 +32,41 @@ const PACKET_LENGTH_MAX: u32 = 1 << 30;
 const ROUNDS_MAX: usize = 16;
 /// caching_sha2_password: the server does not know the password's hash and wants the password itself.
 const PERFORM_FULL_AUTHENTICATION: &[u8] = &[4];
+/// utf8mb4_general_ci, which both vendors know under this number.
+const CHARACTER_SET: u8 = 45;
 const CONNECTION_COUNT_EXCEEDED: u16 = 1040;
+const ACCESS_DENIED: u16 = 1045;
+const INSECURE_TRANSPORT: u16 = 3159;
 
 /// Who logs in, and what may be done for it.
 pub(super) struct Credentials<'a> {
     pub(super) user: &'a str,
     pub(super) password: &'a str,
+    /// How to secure the connection; `None` is not at all.
+    pub(super) tls: Option<&'a Plan>,
+    pub(super) tls_options: &'a TlsOptions,
+    /// The server's RSA key (PEM), if it is known.
+    pub(super) public_key: Option<&'a [u8]>,
     /// Accept an RSA key from the server over a connection that somebody could have redirected.
     pub(super) request_public_key: bool,
     /// Offer to send files for `LOAD DATA LOCAL`.
     pub(super) local_files: bool,
+}
+
+/// How a connection is protected from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Protection {
+    /// Not at all.
+    None,
+    /// It does not leave the machine.
+    Local,
+    /// By TLS.
+    Tls {
+        /// Such as `TLSv1.3`.
+        version: String,
+        /// What shows that the server is the one that was meant.
+        proof: Proof,
+    },
 }
 
 /// What the server said of itself.
@@ -41,6 +75,7 @@ pub(super) struct Greeting {
     pub(super) version: ServerVersion,
     pub(super) connection_id: u32,
     pub(super) deprecate_eof: bool,
+    pub(super) protection: Protection,
 }
 
 /// Logs in over a new connection.
@@ -49,13 +84,20 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     let place = link.receive()?;
     let payload = link.payload(&place);
     if let Some(error) = parse_error(payload, 0) {
-        return Err(refused(link, error));
+        return Err(refused(link, credentials, error));
     }
     let handshake: HandshakePacket<'_> =
         ParseBuf(payload).parse(()).map_err(|error| link.protocol(format!("the greeting is malformed: {error}")))?;
     let handshake = handshake.into_owned();
-    let capabilities = capabilities(link, &handshake, credentials.local_files)?;
-
+    let mut capabilities = capabilities(link, &handshake, credentials.local_files)?;
+    if let Some(plan) = credentials.tls {
+        if handshake.capabilities().contains(CapabilityFlags::CLIENT_SSL) {
+            capabilities |= CapabilityFlags::CLIENT_SSL;
+            begin_tls(link, plan, credentials, capabilities)?;
+        } else if plan.mode > crate::endpoint::TlsMode::Preferred {
+            return Err(link.insecure(without_tls(plan, link.peer.role())));
+        }
+    }
     let offered = handshake.auth_plugin().unwrap_or(AuthPlugin::MysqlNativePassword).into_owned();
     let mut exchange = Exchange { credentials, scramble: handshake.nonce(), plugin: None };
     let plugin = match offered {
@@ -63,8 +105,25 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
         // The account's own plugin follows in a switch request.
         _ => AuthPlugin::MysqlNativePassword,
     };
-    let scramble = exchange.scramble.clone();
-    let first = exchange.begin(link, &plugin, &scramble)?;
+    let first_scramble = exchange.scramble.clone();
+    let first = exchange.begin(link, &plugin, &first_scramble)?;
+    let response = response(credentials.user, first, plugin, capabilities);
+    reply(link, &response)?;
+    let info = exchange.finish(link).map_err(|error| match error {
+        // The server may have refused our certificate, which with TLS 1.3 it says only now.
+        lost @ Error::Lost { .. } => link.last_words(lost),
+        other => other,
+    })?;
+    let protection = exchange.protection(link, &info, &first_scramble, &handshake.server_version_str())?;
+    Ok(Greeting {
+        version: ServerVersion::parse(&handshake.server_version_str()),
+        connection_id: handshake.connection_id(),
+        deprecate_eof: capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
+        protection,
+    })
+}
+
+fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
     let attributes = HashMap::from([
         ("program_name".to_owned(), "spate".to_owned()),
         ("_client_name".to_owned(), "spate".to_owned()),
@@ -75,7 +134,7 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
         Some(first.unwrap_or_default()),
         // Only says that the server knows utf8mb4; those that do not are not supported.
         (5, 5, 3),
-        Some(credentials.user.as_bytes()),
+        Some(user.as_bytes()),
         None::<Vec<u8>>,
         Some(plugin),
         capabilities,
@@ -84,13 +143,34 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     );
     let mut bytes = Vec::new();
     response.serialize(&mut bytes);
-    reply(link, &bytes)?;
-    exchange.finish(link)?;
-    Ok(Greeting {
-        version: ServerVersion::parse(&handshake.server_version_str()),
-        connection_id: handshake.connection_id(),
-        deprecate_eof: capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
-    })
+    bytes
+}
+
+/// Asks for TLS and shakes hands.
+fn begin_tls(link: &mut Link, plan: &Plan, credentials: &Credentials<'_>, capabilities: CapabilityFlags) -> Result<()> {
+    if link.has_unread_bytes() {
+        // What somebody slips in before TLS begins must not be taken for something that came through it.
+        return Err(link.insecure("something came from the server before TLS began".to_owned()));
+    }
+    let mut request = Vec::new();
+    SslRequest::new(capabilities, PACKET_LENGTH_MAX, CHARACTER_SET).serialize(&mut request);
+    reply(link, &request)?;
+    let Stream::Plain(socket) = &link.stream else { return Err(link.protocol("TLS within TLS")) };
+    let socket = socket.try_clone().map_err(|error| link.lost(error))?;
+    let secured = plan.secure(socket, link.peer.role(), credentials.tls_options).map_err(|failure| match failure {
+        tls::Failure::Refused(why) => link.insecure(why),
+        tls::Failure::Io(error) => link.lost(error),
+    })?;
+    link.stream = Stream::Tls(Box::new(secured));
+    Ok(())
+}
+
+fn without_tls(plan: &Plan, role: &str) -> String {
+    format!(
+        "the server offers no TLS, and --{role}-tls-mode {} wants it: set ssl_cert and ssl_key in its configuration, or use \
+         --{role}-tls-mode disabled",
+        plan.mode
+    )
 }
 
 /// What we want, as far as the server can do it. Local files only on request: a server could ask for any.
@@ -125,11 +205,23 @@ fn reply(link: &mut Link, payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn refused(link: &Link, error: ServerError) -> Error {
-    match error.code {
-        CONNECTION_COUNT_EXCEEDED => Error::Server { peer: link.peer.clone(), error },
-        _ => Error::Login { peer: link.peer.clone(), error },
-    }
+fn refused(link: &Link, credentials: &Credentials<'_>, error: ServerError) -> Error {
+    let peer = link.peer.clone();
+    let role = link.peer.role();
+    let is_tls = matches!(link.stream, Stream::Tls(_));
+    let shows_certificate = credentials.tls.is_some_and(|plan| plan.has_own_certificate);
+    let advice = match error.code {
+        CONNECTION_COUNT_EXCEEDED => return Error::Server { peer, error },
+        INSECURE_TRANSPORT => format!(": use --{role}-tls-mode required, or a stricter mode"),
+        ACCESS_DENIED if !is_tls => {
+            format!(" (an account with REQUIRE SSL needs --{role}-tls-mode required or stricter)")
+        }
+        ACCESS_DENIED if !shows_certificate => {
+            format!(" (an account with REQUIRE X509 needs --{role}-tls-cert and --{role}-tls-key)")
+        }
+        _ => String::new(),
+    };
+    Error::Login { peer, error, advice }
 }
 
 /// The plugin's dialogue. Invariant: `plugin` is the one that the server named last, `scramble` its challenge.
@@ -148,15 +240,18 @@ impl Exchange<'_> {
             why: format!("the server wants the authentication plugin '{name}', {why}"),
         };
         match plugin {
-            AuthPlugin::MysqlClearPassword if !link.stream.is_local() => {
-                return Err(refuse("which sends the password in the clear; use a Unix socket or another plugin"));
+            AuthPlugin::MysqlClearPassword if !self.is_proved(link) => {
+                let role = link.peer.role();
+                return Err(refuse(&format!(
+                    "which sends the password in the clear; use a Unix socket, or --{role}-tls-mode verify-ca with \
+                     --{role}-tls-ca"
+                )));
             }
             AuthPlugin::MysqlOldPassword => {
                 return Err(refuse("which is broken; give the account a password of today's form"));
             }
-            AuthPlugin::Sha256Password if !self.credentials.request_public_key => {
-                return Err(refuse("which Spate does not use over this connection; use caching_sha2_password"));
-            }
+            // Over TLS this plugin sends the password at once; otherwise it asks for a key.
+            AuthPlugin::Sha256Password if !self.credentials.password.is_empty() => self.check_full(link)?,
             _ => {}
         }
         self.plugin = Some(AuthProc::init(plugin).map_err(|_| refuse("which Spate does not know"))?);
@@ -164,24 +259,51 @@ impl Exchange<'_> {
         self.run(link, challenge)
     }
 
+    /// The server is known to be the one that was meant, and nobody listens.
+    fn is_proved(&self, link: &Link) -> bool {
+        let proof = self.credentials.tls.map(Plan::proof);
+        link.stream.is_local() || is_tls(link) && matches!(proof, Some(Proof::Authority | Proof::Identity))
+    }
+
+    /// Whether the password may be sent, to a server that wants the password itself: through TLS, or encrypted with its key.
+    fn check_full(&self, link: &Link) -> Result<()> {
+        let role = link.peer.role();
+        let may = match self.credentials.tls {
+            _ if link.stream.is_local() => true,
+            Some(plan) if is_tls(link) => plan.trusts_with_password(),
+            _ => self.credentials.request_public_key || self.credentials.public_key.is_some(),
+        };
+        let why = match may {
+            true => return Ok(()),
+            false if is_tls(link) => format!(
+                "the server wants the password itself, and has not proved who it is: name the authority of its certificate \
+                 with --{role}-tls-ca, or use --{role}-tls-mode required"
+            ),
+            false => format!(
+                "the server wants the password itself (it has no hash of it in its cache), and the connection is not \
+                 encrypted: use TLS (--{role}-tls-mode), a Unix socket, or the server's RSA key (--{role}-public-key FILE, or \
+                 --{role}-public-key request to take the key that comes)"
+            ),
+        };
+        Err(Error::LoginMethod { peer: link.peer.clone(), why })
+    }
+
     fn run(&mut self, link: &Link, challenge: &[u8]) -> Result<Option<Vec<u8>>> {
+        let wants_password =
+            matches!(self.plugin, Some(AuthProc::CachingSha2Password(_))) && challenge == PERFORM_FULL_AUTHENTICATION;
+        if wants_password {
+            self.check_full(link)?;
+        }
         let context = PluginContext {
             password: self.credentials.password.as_bytes(),
             scramble: &self.scramble,
             is_local: link.stream.is_local(),
+            is_tls: is_tls(link),
+            public_key: self.credentials.public_key,
         };
         let Some(plugin) = &mut self.plugin else {
             return Err(link.protocol("authentication data before an authentication plugin"));
         };
-        if matches!(plugin, AuthProc::CachingSha2Password(_))
-            && challenge == PERFORM_FULL_AUTHENTICATION
-            && !link.stream.is_local()
-            && !self.credentials.request_public_key
-        {
-            let why = "the server does not have the password's hash in its cache and wants the password itself; connect over \
-                       a Unix socket once, or allow to ask it for its public key";
-            return Err(Error::LoginMethod { peer: link.peer.clone(), why: why.to_owned() });
-        }
         // The parser of the server's RSA key indexes into the key without checks.
         let response = catch_unwind(AssertUnwindSafe(|| plugin.run(context, challenge)))
             .map_err(|_| link.protocol("the server's public key is malformed"))?
@@ -191,13 +313,13 @@ impl Exchange<'_> {
         })
     }
 
-    /// Goes on until the server is content.
-    fn finish(&mut self, link: &mut Link) -> Result<()> {
+    /// Goes on until the server is content. Returns what it says then.
+    fn finish(&mut self, link: &mut Link) -> Result<Vec<u8>> {
         for _ in 0..ROUNDS_MAX {
             let place = link.receive()?;
             let payload = link.payload(&place);
             let answer = match payload {
-                [0x00, ..] => return Ok(()),
+                [0x00, ..] => return Ok(ok_info(payload)),
                 [0x01, challenge @ ..] => self.run(link, challenge)?,
                 [0xfe] => self.begin(link, &AuthPlugin::MysqlOldPassword, &[])?,
                 [0xfe, ..] => {
@@ -208,7 +330,7 @@ impl Exchange<'_> {
                 }
                 _ => {
                     return Err(match parse_error(payload, 0) {
-                        Some(error) => refused(link, error),
+                        Some(error) => refused(link, self.credentials, error),
                         None => link.protocol("an unknown packet during the login"),
                     });
                 }
@@ -219,12 +341,64 @@ impl Exchange<'_> {
         }
         Err(link.protocol("the login does not end"))
     }
+
+    /// How the connection is protected now. If the server has to prove who it is by the password, this is where it does.
+    fn protection(&self, link: &Link, info: &[u8], first_scramble: &[u8], version: &str) -> Result<Protection> {
+        let (Some(plan), Stream::Tls(stream)) = (self.credentials.tls, &link.stream) else {
+            return Ok(if link.stream.is_local() { Protection::Local } else { Protection::None });
+        };
+        let protection = Protection::Tls { version: tls::version(stream), proof: plan.proof() };
+        if plan.proof() != Proof::Password {
+            return Ok(protection);
+        }
+        let role = link.peer.role();
+        let otherwise = format!(
+            "name the authority of its certificate with --{role}-tls-ca (for a server that makes its certificates itself, a \
+             copy of ca.pem from its data directory), or use --{role}-tls-mode required, which encrypts without asking who the \
+             server is"
+        );
+        /// The hash is marked with this byte.
+        const MARK: u8 = 1;
+        let (Some(hash), Some((&MARK, signature))) = (self.password_hash(link), info.split_first()) else {
+            return Err(link.insecure(format!(
+                "the server ({version}) cannot prove by the account's password that its certificate is its own, as MariaDB does \
+                 from 11.4 on with mysql_native_password, ed25519 and parsec: {otherwise}"
+            )));
+        };
+        let fingerprint = tls::fingerprint(stream);
+        let is_signed = |scramble: &[u8]| verify_mariadb_shared_secret(signature, &hash, scramble, &fingerprint);
+        match is_signed(first_scramble) || is_signed(&self.scramble) {
+            true => Ok(protection),
+            false => Err(link.insecure(format!(
+                "the server's certificate is not signed with the account's password: somebody else answers, or TLS ends before \
+                 the server, in a proxy. If the latter is as it should be, {otherwise}"
+            ))),
+        }
+    }
+
+    /// What a server knows of the password, where it is enough to sign with. An empty password is known to everyone.
+    fn password_hash(&self, link: &Link) -> Option<Vec<u8>> {
+        let plugin = self.plugin.as_ref().filter(|_| !self.credentials.password.is_empty())?;
+        plugin.password_hash(PluginContext {
+            password: self.credentials.password.as_bytes(),
+            scramble: &self.scramble,
+            is_local: link.stream.is_local(),
+            is_tls: is_tls(link),
+            public_key: None,
+        })
+    }
+}
+
+fn is_tls(link: &Link) -> bool {
+    matches!(link.stream, Stream::Tls(_))
 }
 
 struct PluginContext<'a> {
     password: &'a [u8],
     scramble: &'a [u8],
     is_local: bool,
+    is_tls: bool,
+    public_key: Option<&'a [u8]>,
 }
 
 impl Context for PluginContext<'_> {
@@ -237,7 +411,7 @@ impl Context for PluginContext<'_> {
     }
 
     fn is_tls_transport(&self) -> bool {
-        false
+        self.is_tls
     }
 
     fn scramble(&self) -> &[u8] {
@@ -245,6 +419,6 @@ impl Context for PluginContext<'_> {
     }
 
     fn server_key_pem(&self) -> Option<&[u8]> {
-        None
+        self.public_key
     }
 }

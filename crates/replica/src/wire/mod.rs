@@ -5,7 +5,7 @@
 //! the semi-synchronous prefix. The cryptography of the logins comes from `mysql_common`.
 //!
 //! The tour, from the wire up:
-//! - `stream`: the socket;
+//! - `stream`: the socket; `tls`: what secures it;
 //! - `packet`: the socket's bytes cut into packets, and packets written; `link` gives their errors a name;
 //! - `login`: the handshake and the authentication plugins;
 //! - `result`: the packets of an answer, decoded by a state machine without I/O;
@@ -26,10 +26,13 @@ mod stream;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod version;
 
 pub use connection::{ConnectOptions, Connection};
 pub use error::{Error, Peer, Result, ServerError};
+pub use login::Protection;
 pub use result::{Outcome, ResultSet, Row, StatementOutcome};
 pub use stream::ShutdownHandle;
+pub use tls::Proof;
 pub use version::{ServerVersion, Vendor};

@@ -77,6 +77,11 @@ impl PacketReader {
         }
     }
 
+    /// True if bytes have arrived that were not lent out.
+    pub(super) fn has_unread_bytes(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// True if the next whole payload is here already.
     pub(super) fn has_buffered_packet(&self) -> bool {
         if self.state != State::First {

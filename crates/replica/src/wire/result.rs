@@ -321,6 +321,16 @@ fn parse_ok(payload: &[u8]) -> StepResult<StatementEnd> {
     Ok(StatementEnd { affected_rows, warnings, status, info: String::from_utf8_lossy(fields.0).into_owned() })
 }
 
+/// The text in an OK packet, whether its length is written before it or it takes the rest; empty if there is none.
+pub(super) fn ok_info(payload: &[u8]) -> Vec<u8> {
+    let Ok(end) = parse_ok(payload) else { return Vec::new() };
+    let info = end.info.into_bytes();
+    match info.split_first() {
+        Some((length, text)) if usize::from(*length) == text.len() => text.to_vec(),
+        _ => info,
+    }
+}
+
 fn parse_old_end(payload: &[u8]) -> StepResult<StatementEnd> {
     let mut fields = Fields(payload);
     fields.take(1)?;

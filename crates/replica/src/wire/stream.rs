@@ -1,4 +1,4 @@
-//! The socket under a connection. TLS will be a third kind of [`Stream`]: everything above it only reads and writes.
+//! The socket under a connection, in the clear or with TLS on it: everything above a [`Stream`] only reads and writes.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
+use super::tls::TlsStream;
 use crate::endpoint::Address;
 
 /// On a connection that is silent for this long, the kernel asks whether the other side is still there …
@@ -22,16 +23,88 @@ const KEEPALIVE_PROBES: u32 = 4;
 /// Bytes that the other side has not acknowledged for this long are lost, and the connection with them.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
+/// Bytes to and from a server, in the clear or through TLS.
 #[derive(Debug)]
 pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+    Plain(Socket),
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
     pub(super) fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
+        Ok(Stream::Plain(Socket::connect(address, timeout)?))
+    }
+
+    fn socket(&self) -> &Socket {
+        match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => stream.socket(),
+        }
+    }
+
+    /// `None` waits for ever.
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.socket() {
+            Socket::Tcp(stream) => stream.set_read_timeout(timeout),
+            Socket::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    /// `None` waits for ever.
+    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.socket() {
+            Socket::Tcp(stream) => stream.set_write_timeout(timeout),
+            Socket::Unix(stream) => stream.set_write_timeout(timeout),
+        }
+    }
+
+    /// True if nobody but this machine can listen in.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.socket(), Socket::Unix(_))
+    }
+
+    pub(super) fn shutdown_handle(&self) -> io::Result<ShutdownHandle> {
+        self.socket().try_clone().map(ShutdownHandle)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.write_vectored(slices),
+            Stream::Tls(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The socket itself, whatever is spoken over it.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn connect(address: &Address, timeout: Duration) -> io::Result<Socket> {
         match address {
-            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path)?)),
             Address::Tcp { host, port } => {
                 let mut error = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
@@ -39,7 +112,7 @@ impl Stream {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
                             notice_death(&stream)?;
-                            return Ok(Stream::Tcp(stream));
+                            return Ok(Socket::Tcp(stream));
                         }
                         Err(failed) => error = failed,
                     }
@@ -49,56 +122,36 @@ impl Stream {
         }
     }
 
-    /// `None` waits for ever.
-    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// The same socket once more, for the TLS layer to take over or for another thread to shut it down.
+    pub(super) fn try_clone(&self) -> io::Result<Socket> {
         match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
-        }
-    }
-
-    /// `None` waits for ever.
-    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_write_timeout(timeout),
-            Stream::Unix(stream) => stream.set_write_timeout(timeout),
-        }
-    }
-
-    /// True if nobody but this machine can listen in.
-    pub(super) fn is_local(&self) -> bool {
-        matches!(self, Stream::Unix(_))
-    }
-
-    pub(super) fn shutdown_handle(&self) -> io::Result<ShutdownHandle> {
-        match self {
-            Stream::Tcp(stream) => Ok(ShutdownHandle(Socket::Tcp(stream.try_clone()?))),
-            Stream::Unix(stream) => Ok(ShutdownHandle(Socket::Unix(stream.try_clone()?))),
+            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp),
+            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix),
         }
     }
 }
 
-impl Read for Stream {
+impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            Socket::Tcp(stream) => stream.read(buffer),
+            Socket::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Unix(stream) => stream.write(bytes),
         }
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write_vectored(slices),
-            Stream::Unix(stream) => stream.write_vectored(slices),
+            Socket::Tcp(stream) => stream.write_vectored(slices),
+            Socket::Unix(stream) => stream.write_vectored(slices),
         }
     }
 
@@ -120,13 +173,6 @@ fn notice_death(stream: &TcpStream) -> io::Result<()> {
 /// Ends a connection from another thread: whoever waits on it gets an error at once.
 #[derive(Debug)]
 pub struct ShutdownHandle(Socket);
-
-/// What is to be shut down is always the socket itself, whatever is spoken over it.
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
 
 impl ShutdownHandle {
     /// Shuts the socket down in both directions. A connection that is already gone is no error.

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder};
+use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
-use spate_binlog::{ImagePlan, RowsEvent, RowsKind, TableMap};
+use spate_binlog::{ImagePlan, RowsEvent, RowsKind, RowsVersion, TableMap};
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
@@ -173,7 +173,15 @@ fn feed_columns(builder: &mut BatchBuilder, change: Change, definition: &TableDe
     };
     let bitmap = |bits: u8| ColumnBitmap { count: 3, bits: vec![bits] };
     let mut bytes = Vec::new();
-    let encoder = RowsEventEncoder::begin(&mut bytes, kind, 9, 1, 0, &bitmap(first), &bitmap(second));
+    let encoder = RowsEventEncoder::begin(
+        &mut bytes,
+        kind,
+        9,
+        1,
+        0,
+        (&bitmap(first), &bitmap(second)),
+        RowsLayout::Plain(RowsVersion::V1),
+    );
     bytes.extend_from_slice(&images);
     encoder.finish(&mut bytes);
     let header = EventHeader::parse(&bytes).unwrap();
@@ -194,10 +202,11 @@ fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8], definit
 /// What the batch would have a server do, decoded from the very events that would be replayed.
 pub fn emitted(batch: &Batch, chunk_bytes_max: usize) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut writer = ChunkWriter::new(chunk_bytes_max, 1, |events: &[u8]| -> Result<(), spate_schedule::Error> {
-        decode(events, &mut changes);
-        Ok(())
-    });
+    let mut writer =
+        ChunkWriter::new(chunk_bytes_max, 1, RowsVersion::V1, |events: &[u8]| -> Result<(), spate_schedule::Error> {
+            decode(events, &mut changes);
+            Ok(())
+        });
     for item in &batch.items {
         match item {
             Item::Rows(segment) => writer.segment(segment).unwrap(),

@@ -177,7 +177,7 @@ fn the_replicas_own_replica_follows_the_repairs() {
     site.both(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO d.t VALUES (1, 1), (2, 2)",
     );
-    let below = crate::support::Server::replica(&["--server-id=3"]);
+    let below = crate::support::Server::replica(crate::support::Kind::Mariadb, &["--server-id=3"]);
     below.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO d.t VALUES (1, 1), (2, 2)",
     );

@@ -1,6 +1,6 @@
 //! Tables without a key: what a batch does to them is exact, copy by copy, whatever the types, and takes one pass.
 
-use crate::support::{Server, Site, wait_until};
+use crate::support::{Kind, Server, Site, wait_until};
 
 /// Every column type, in tables with the primary key `id`.
 const TYPES: &str = include_str!("../../../binlog/tests/sql/types.sql");
@@ -183,7 +183,7 @@ fn a_replica_of_the_replica_is_identical_too() {
     for format in ["ROW", "MIXED"] {
         let format = format!("--binlog-format={format}");
         let site = Site::new(&[], &[&LOGGED[..], &["--log-bin=middle", "--log-slave-updates", &format]].concat());
-        let below = Server::replica(&["--server-id=3"]);
+        let below = Server::replica(Kind::Mariadb, &["--server-id=3"]);
         let (port, account, password) =
             (site.replica.port, crate::support::server::ACCOUNT, crate::support::server::PASSWORD);
         below.sql(&format!(

@@ -20,7 +20,9 @@ mod kills;
 mod large;
 mod large_rows;
 mod logging;
+mod logins;
 mod many_tables;
+mod mysql;
 mod networks;
 mod partial_images;
 mod privileges;
@@ -35,4 +37,6 @@ mod statements;
 #[cfg(feature = "failpoints")]
 mod stopping_points;
 mod support;
+mod temporary_tables;
 mod transactions;
+mod vendors;

@@ -2,7 +2,7 @@
 
 use crate::support::program::{Running, program};
 use crate::support::server::ACCOUNT;
-use crate::support::{Server, Site, wait_until};
+use crate::support::{Kind, Server, Site, wait_until};
 
 /// One direction of a ring.
 struct Way {
@@ -75,7 +75,7 @@ fn two_servers_that_replicate_from_each_other() {
 #[test]
 fn three_servers_in_a_ring() {
     let site = Site::new(&[], &["--log-bin=b", "--binlog-format=ROW"]);
-    let third = Server::replica(&["--server-id=3", "--log-bin=c", "--binlog-format=ROW"]);
+    let third = Server::replica(Kind::Mariadb, &["--server-id=3", "--log-bin=c", "--binlog-format=ROW"]);
     let servers = [&site.source, &site.replica, &third];
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL DEFAULT 0)");
     third.sql("SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL DEFAULT 0)");

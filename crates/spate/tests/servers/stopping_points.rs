@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
+use crate::support::session::Session;
 use crate::support::{PATIENCE, Site};
 
 /// Small batches and frequent syncs, so that each point is passed often.
@@ -48,6 +49,9 @@ const PIPELINE: [&str; 6] = [
 /// On a replica that has never seen Spate.
 const FIRST_START: [&str; 4] =
     ["after-own-table:1", "after-own-table:2", "before-first-checkpoint", "after-first-checkpoint"];
+
+/// The source's temporary tables are copied, and the copies not committed.
+const AFTER_COPIES: &str = "after-temporary-copies";
 
 const SEMI_SYNC: [&str; 2] = ["before-acknowledgement", "after-acknowledgement"];
 
@@ -294,6 +298,23 @@ fn amid_a_replacement_that_got_no_further_than_removing() {
     site.assert_identical();
 }
 
+#[test]
+fn with_temporary_tables() {
+    let site = Site::plain();
+    let mut ledger = begin(&site, 7);
+    let mut session = Session::open(&site.source);
+    session.sql("SET SESSION binlog_format=STATEMENT; CREATE TEMPORARY TABLE ledger.x (n INT) ENGINE=InnoDB");
+    session.sql("CREATE TABLE ledger.counted (n INT, k INT AUTO_INCREMENT PRIMARY KEY)");
+    for point in ["before-commit", AFTER_COPIES, "after-commit"] {
+        stop_often(&site, point, || {
+            ledger.work(&site.source);
+            session.sql("INSERT INTO ledger.x SELECT COUNT(*) FROM ledger.x");
+            session.sql("INSERT INTO ledger.counted (n) SELECT SUM(n) FROM ledger.x; UPDATE ledger.x SET n = n + 1");
+        });
+        site.assert_identical();
+    }
+}
+
 /// A point that no test stops at proves nothing.
 #[test]
 fn every_point_has_its_test() {
@@ -301,7 +322,7 @@ fn every_point_has_its_test() {
     let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
-    tested.insert(AFTER_TRUNCATION.to_owned());
+    tested.extend([AFTER_TRUNCATION, AFTER_COPIES].map(str::to_owned));
     let mut present = BTreeSet::new();
     for source in ["archive/src", "replica/src"] {
         collect_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source), &mut present);

@@ -3,6 +3,7 @@
 pub(crate) mod replay;
 pub(crate) mod sql;
 
+use spate_binlog::RowsVersion;
 use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 
@@ -14,8 +15,8 @@ use crate::error::Result;
 /// Writes row changes as statements. The order is the same in every dialect: table by table the net changes, of each table
 /// deletes, then updates, then inserts, each in key order; then the ordered changes.
 pub(crate) trait RowEmitter {
-    /// What a session must be told before it applies rows, if anything.
-    fn session_sql(&self, part: &Part) -> Option<Vec<u8>>;
+    /// What a session must be told before it applies rows.
+    fn session_sql(&self, part: &Part) -> Vec<Vec<u8>>;
 
     /// Puts the session back into the state in which anything else than rows is executed. After it, or with a new session, what
     /// rows need is set again.
@@ -38,6 +39,7 @@ fn changes<'a>(segment: &'a Segment, part: &'a Part) -> impl Iterator<Item = Cha
 
 /// The same for the rows of one event.
 fn changes_of<'a>(ordered: &OrderedRows, part: &'a Part) -> impl Iterator<Item = Change> + use<'a> {
-    let rows = ordered.describe().into_iter().zip(ordered.row_changes(part.server_id));
+    let version = RowsVersion::of(&part.format);
+    let rows = ordered.describe().into_iter().zip(ordered.row_changes(part.server_id, version));
     rows.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) })
 }

@@ -1,12 +1,12 @@
 //! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
 
-use spate_binlog::ChecksumAlgorithm;
+use spate_binlog::{ChecksumAlgorithm, RowsVersion};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::segment::Segment;
 
 use super::{RowEmitter, changes};
 use crate::dialect::{
-    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
+    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
     binlog_sql_bytes, first_half,
 };
 use crate::error::{Error, Result};
@@ -30,10 +30,13 @@ pub(crate) struct ReplayEmitter {
 
 impl RowEmitter for ReplayEmitter {
     /// Tells a session how the source lays out its events.
-    fn session_sql(&self, part: &Part) -> Option<Vec<u8>> {
+    fn session_sql(&self, part: &Part) -> Vec<Vec<u8>> {
         let mut sql = Vec::new();
         append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
-        Some(sql)
+        match RowsVersion::of(&part.format) {
+            RowsVersion::V1 => vec![sql],
+            RowsVersion::V2 => vec![sql, OWN_GTIDS.into()],
+        }
     }
 
     /// Replay leaves a session as it is.
@@ -47,11 +50,16 @@ impl RowEmitter for ReplayEmitter {
             true => 1,
             false => CHUNK_EVENT_BYTES.min(outlet.max_allowed_packet() * PACKET_SHARE.0 / PACKET_SHARE.1),
         };
-        let writer =
-            ChunkWriter::new(chunk_bytes_max, part.server_id, |events: &[u8]| -> std::result::Result<(), EmitError> {
+        let version = RowsVersion::of(&part.format);
+        let writer = ChunkWriter::new(
+            chunk_bytes_max,
+            part.server_id,
+            version,
+            |events: &[u8]| -> std::result::Result<(), EmitError> {
                 let change = changes.as_mut().and_then(Iterator::next);
                 chunk(events, change, outlet).map_err(EmitError::Stage)
-            });
+            },
+        );
         let written = (|| {
             let mut writer = writer;
             writer.segment_after(segment, swept)?;

@@ -12,7 +12,8 @@ const TABLES: &str = "CREATE DATABASE ledger; USE ledger; \
     CREATE TABLE trail (round INT NOT NULL, step INT NOT NULL); \
     CREATE TABLE tally (id INT PRIMARY KEY, times BIGINT NOT NULL); \
     CREATE TABLE place (id INT PRIMARY KEY, seat INT NOT NULL, UNIQUE (seat)); \
-    INSERT INTO tally VALUES (1, 0), (2, 0); INSERT INTO place SELECT seq, seq FROM mysql.seq_1_to_40;";
+    INSERT INTO tally VALUES (1, 0), (2, 0); \
+    INSERT INTO place WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) SELECT i, i FROM n;";
 
 /// The next round of work.
 pub struct Ledger {
@@ -36,7 +37,7 @@ impl Ledger {
     pub fn define(&self, source: &Server) {
         let round = self.round;
         source.sql(&format!(
-            "USE ledger; CREATE OR REPLACE TABLE defined (id INT AUTO_INCREMENT PRIMARY KEY, round INT NOT NULL); \
+            "USE ledger; DROP TABLE IF EXISTS defined; CREATE TABLE defined (id INT AUTO_INCREMENT PRIMARY KEY, round INT NOT NULL); \
              INSERT INTO defined (round) VALUES ({round}), ({round}); ALTER TABLE defined ADD COLUMN extra INT DEFAULT {round}; \
              INSERT INTO defined (round) VALUES ({round}); CREATE INDEX i ON defined (extra); \
              RENAME TABLE defined TO renamed, trail TO defined, defined TO trail; DROP TABLE renamed; \
@@ -59,8 +60,9 @@ impl Ledger {
         self.round += 1;
         let round = self.round;
         let mut sql = format!(
-            "USE ledger; INSERT INTO entry (round, what, filler) SELECT {round}, CONCAT('e', seq), REPEAT('f', seq * 20) \
-             FROM mysql.seq_1_to_30; \
+            "USE ledger; INSERT INTO entry (round, what, filler) \
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30) \
+             SELECT {round}, CONCAT('e', i), REPEAT('f', i * 20) FROM n; \
              SET SESSION binlog_format = STATEMENT; UPDATE tally SET times = times + 1; SET SESSION binlog_format = ROW; \
              DELETE FROM entry WHERE round = {round} - 2 AND id % 3 = 0;"
         );

@@ -1,5 +1,7 @@
 //! What the tests share: real servers in directories of their own, the built program, and a busy source.
 
+pub mod contents;
+pub mod kind;
 pub mod ledger;
 pub mod memory;
 pub mod program;
@@ -11,6 +13,7 @@ pub mod writer;
 
 use std::time::{Duration, Instant};
 
+pub use kind::Kind;
 pub use program::{Ended, Site};
 pub use random::Random;
 pub use server::Server;

@@ -3,32 +3,21 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 
+use spate_lab::vendor::Vendor;
 use tempfile::TempDir;
 
-use super::wait_until;
+use super::{Kind, wait_until};
 
 /// Account and password of the program under test. The password must never show anywhere.
 pub const ACCOUNT: &str = "spate";
 pub const PASSWORD: &str = "geheim-7391-nobody-sees";
 
-/// Few and small, since several servers run at the same time.
-const OPTIONS: [&str; 8] = [
-    "--innodb-buffer-pool-size=96M",
-    "--innodb-log-file-size=32M",
-    "--innodb-flush-log-at-trx-commit=1",
-    "--max-allowed-packet=64M",
-    "--skip-name-resolve",
-    "--skip-slave-start",
-    "--performance-schema=OFF",
-    "--bind-address=127.0.0.1",
-];
-
 #[derive(Debug)]
 pub struct Server {
+    pub kind: Kind,
     directory: TempDir,
     pub port: u16,
     options: Vec<String>,
@@ -37,24 +26,27 @@ pub struct Server {
 
 impl Server {
     /// A source: it writes a binlog of whole rows.
-    pub fn source(options: &[&str]) -> Server {
+    pub fn source(kind: Kind, options: &[&str]) -> Server {
         let own = ["--server-id=1", "--log-bin=source", "--binlog-format=ROW", "--sync-binlog=1"];
-        Server::start(&[own.as_slice(), options].concat())
+        Server::start(kind, &[own.as_slice(), options].concat())
     }
 
     /// A replica, without a binlog unless `options` say otherwise.
-    pub fn replica(options: &[&str]) -> Server {
-        Server::start(&[["--server-id=2"].as_slice(), options].concat())
+    pub fn replica(kind: Kind, options: &[&str]) -> Server {
+        Server::start(kind, &[["--server-id=2"].as_slice(), options].concat())
     }
 
-    fn start(options: &[&str]) -> Server {
+    fn start(kind: Kind, options: &[&str]) -> Server {
         let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
-        let copied = Command::new("cp").arg("-a").arg(pristine()).arg(directory.path().join("data")).status().unwrap();
+        let data = directory.path().join("data");
+        let copied = Command::new("cp").arg("-a").arg(kind.pristine()).arg(&data).status().unwrap();
         assert!(copied.success());
+        let id = options.iter().rev().find_map(|option| option.strip_prefix("--server-id="));
+        kind.vendor().identify(&data, id.unwrap().parse().unwrap()).unwrap();
         fs::create_dir(directory.path().join("tmp")).unwrap();
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Server { directory, port, options, child: None };
+        let mut server = Server { kind, directory, port, options, child: None };
         server.begin();
         let sql = format!(
             "SET sql_log_bin=0; CREATE USER {ACCOUNT}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; \
@@ -68,10 +60,9 @@ impl Server {
     pub fn begin(&mut self) {
         let path = self.directory.path();
         let log = fs::File::options().create(true).append(true).open(path.join("error.log")).unwrap();
-        // The kernel ends the server with the thread that runs the test.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "mariadbd", "--no-defaults", "--user=root"])
-            .args(OPTIONS)
+        let child = self
+            .kind
+            .daemon()
             .args(&self.options)
             .arg(format!("--datadir={}", path.join("data").display()))
             .arg(format!("--socket={}", self.socket().display()))
@@ -119,13 +110,13 @@ impl Server {
 
     /// Ends every connection that reads the binlog.
     pub fn kill_connections_of_replicas(&self) {
-        let ids = self.sql("SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'");
+        let ids = self.sql("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'");
         for id in ids.lines() {
             let _gone_by_itself = self.try_sql(&format!("KILL {id}"));
         }
     }
 
-    /// The server's own client, which reads statements from its standard input.
+    /// MariaDB's client, which knows both vendors' servers; it reads statements from its standard input.
     pub fn client(&self) -> Command {
         let mut command = Command::new("mariadb");
         command
@@ -144,50 +135,39 @@ impl Server {
         command
     }
 
+    pub fn data_directory(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("s")
     }
 
+    /// The GTID position of all that is in the binlog.
+    pub fn position(&self) -> String {
+        self.sql(match self.kind.vendor() {
+            Vendor::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
+            Vendor::MySql => "SELECT REPLACE(@@GLOBAL.gtid_executed, '\\n', '')",
+        })
+    }
+
     /// Every table of users with its checksum, one a line.
     pub fn checksums(&self) -> String {
-        let tables = self.sql(
-            "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') FROM information_schema.tables \
-             WHERE table_type LIKE 'BASE%' AND table_schema NOT IN \
-             ('mysql', 'sys', 'performance_schema', 'information_schema', 'spate') ORDER BY 1",
-        );
+        let tables = self.sql(&format!(
+            "SELECT CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`') \
+             FROM information_schema.tables WHERE {TABLES_OF_USERS} ORDER BY 1"
+        ));
         assert!(!tables.is_empty(), "no table is there to compare");
         self.sql(&format!("CHECKSUM TABLE {} EXTENDED", tables.replace('\n', ",")))
     }
 }
 
+/// Of `information_schema.tables`.
+pub const TABLES_OF_USERS: &str = "table_type LIKE 'BASE%' AND table_schema NOT IN \
+    ('mysql', 'sys', 'performance_schema', 'information_schema', 'spate')";
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// A data directory that was never used, made once.
-fn pristine() -> &'static Path {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let work = tempfile::Builder::new().prefix("pristine-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let version = Command::new("mariadbd").args(["--no-defaults", "--version"]).output().unwrap().stdout;
-        let version: String =
-            String::from_utf8_lossy(&version).chars().filter(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pristine-{version:.60}"));
-        if place.is_dir() {
-            return place;
-        }
-        let made = work.path().join("data");
-        let output = Command::new("mariadb-install-db")
-            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--user=root"])
-            .args(["--innodb-log-file-size=32M", &format!("--datadir={}", made.display())])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // Another process may have been faster; its directory is as good.
-        let _other_was_faster = fs::rename(&made, &place);
-        assert!(place.is_dir());
-        place
-    })
 }

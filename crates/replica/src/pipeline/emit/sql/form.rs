@@ -42,6 +42,7 @@ enum Family {
     Set,
     String,
     Geometry,
+    Vector,
     Json,
     Fixed(&'static str, u16),
     Uuid,
@@ -63,6 +64,7 @@ impl Form {
             (Family::Fixed(name, bytes), _) => Form::Cast(name, bytes),
             (Family::Uuid, _) => Form::Uuid,
             (Family::Geometry, _) => Form::Geometry,
+            (Family::Vector, _) => Form::Bytes(0),
             (Family::String, ColumnType::Char { bytes_max }) if column.charset.is_empty() => Form::Bytes(bytes_max),
             (Family::String, _) if column.charset.is_empty() => Form::Bytes(0),
             (Family::String, _) => Form::Text,
@@ -181,6 +183,7 @@ impl Family {
             "enum" => Family::Enum,
             "set" => Family::Set,
             "json" => Family::Json,
+            "vector" => Family::Vector,
             "uuid" => Family::Uuid,
             "inet4" => Family::Fixed("INET4", 4),
             "inet6" => Family::Fixed("INET6", 16),
@@ -227,6 +230,7 @@ impl Family {
             | ColumnType::Blob { .. }
             | ColumnType::BlobCompressed { .. } => self == Family::String,
             ColumnType::Geometry { .. } => self == Family::Geometry,
+            ColumnType::Vector { .. } => self == Family::Vector,
             ColumnType::Json { .. }
             | ColumnType::Null
             | ColumnType::TimestampOld

@@ -22,11 +22,11 @@ use spate_schedule::{TableDefinition, TableName, TablePlan};
 use self::statement::{RowsStatement, delete_copies, single};
 use self::table::{SqlImage, SqlTable};
 use super::{RowEmitter, changes_of};
-use crate::dialect::after_statement_sql;
 use crate::error::{Error, Result};
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, RowCheck};
 use crate::pipeline::outlet::Outlet;
+use crate::wire::Vendor;
 
 /// Asks the replica for a table that it did not have when the batch was gathered.
 pub(crate) type LateDefinition<'a> = Box<dyn FnMut(&TableName) -> Result<Option<TableDefinition>> + Send + 'a>;
@@ -38,8 +38,7 @@ pub(crate) struct SqlEmitter<'a> {
     pub(crate) late: LateDefinition<'a>,
     /// What the session is set to; `None`: to what everything else but rows needs.
     state: Option<SessionState>,
-    /// The replica's sessions can set what they can since MariaDB 10.11.
-    is_10_11: bool,
+    vendor: Vendor,
     /// What `late` has said.
     late_definitions: HashMap<TableName, TableDefinition>,
 }
@@ -59,27 +58,34 @@ struct SessionState {
 const STRICT: SessionState = SessionState { foreign_keys: false, is_lenient: false };
 
 impl SessionState {
-    fn sql(self) -> String {
+    fn sql(self, vendor: Vendor) -> String {
         let strict = if self.is_lenient { "" } else { "STRICT_ALL_TABLES," };
         format!(
             "SET SESSION sql_mode='{strict}NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_BACKSLASH_ESCAPES', \
-             time_zone='+00:00', foreign_key_checks={}, check_constraint_checks=0",
-            u8::from(self.foreign_keys)
+             time_zone='+00:00', foreign_key_checks={}{}",
+            u8::from(self.foreign_keys),
+            if vendor == Vendor::MariaDb { ", check_constraint_checks=0" } else { "" }
         )
     }
 }
 
+/// Sets back what [`SessionState::sql`] sets.
+fn end_sql(vendor: Vendor) -> String {
+    let checks = if vendor == Vendor::MariaDb { ", check_constraint_checks=1" } else { "" };
+    format!("SET SESSION sql_mode='', time_zone=DEFAULT, foreign_key_checks=1{checks}")
+}
+
 impl RowEmitter for SqlEmitter<'_> {
     /// What rows need is set before the first of them.
-    fn session_sql(&self, _part: &Part) -> Option<Vec<u8>> {
-        None
+    fn session_sql(&self, _part: &Part) -> Vec<Vec<u8>> {
+        vec![]
     }
 
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
         // What comes next may make and drop tables.
         self.late_definitions.clear();
         match self.state.take() {
-            Some(_) => outlet.statement(|sql| sql.extend_from_slice(&after_statement_sql(self.is_10_11)), None, None),
+            Some(_) => outlet.statement(|sql| sql.extend_from_slice(end_sql(self.vendor).as_bytes()), None, None),
             None => Ok(()),
         }
     }
@@ -101,8 +107,8 @@ impl RowEmitter for SqlEmitter<'_> {
 
 impl<'a> SqlEmitter<'a> {
     /// An emitter for a session that is set as every applier's session.
-    pub(crate) fn new(one_by_one: bool, is_10_11: bool, late: LateDefinition<'a>) -> SqlEmitter<'a> {
-        SqlEmitter { one_by_one, late, state: None, is_10_11, late_definitions: HashMap::new() }
+    pub(crate) fn new(one_by_one: bool, vendor: Vendor, late: LateDefinition<'a>) -> SqlEmitter<'a> {
+        SqlEmitter { one_by_one, late, state: None, vendor, late_definitions: HashMap::new() }
     }
 }
 
@@ -239,6 +245,12 @@ impl Writing<'_, '_, '_> {
             }
             _ => self.table(plan)?,
         };
+        if ordered.has_partial_json() {
+            let why =
+                "the source logs changes of JSON documents by themselves: SET GLOBAL binlog_row_value_options='' there";
+            let table = plan.definition.name.clone();
+            return Err(self.at(spate_schedule::Error::Definition { table, why: why.to_owned() }));
+        }
         let mut changes = self.emitter.one_by_one.then(|| changes_of(ordered, self.part));
         let has_actions = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let foreign_keys = has_actions && ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
@@ -306,7 +318,8 @@ impl Writing<'_, '_, '_> {
         let (written, check) = written;
         if self.emitter.state != Some(state) {
             self.emitter.state = Some(state);
-            self.outlet.statement(|sql| sql.extend_from_slice(state.sql().as_bytes()), None, None)?;
+            let set = state.sql(self.emitter.vendor);
+            self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)?;
         }
         if !self.outlet.fits(written.len()) {
             return Err(self.outlet.too_large(written.len(), change));

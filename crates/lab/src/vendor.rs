@@ -1,0 +1,198 @@
+//! What the vendors' servers call the same thing: options, accounts, positions. (Their replication is in [`crate::native`].)
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sandbox::{ACCOUNT, Sandbox};
+use crate::server_options::ServerOptions;
+use crate::sql::Session;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// Who made a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Vendor {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL.
+    MySql,
+}
+
+/// Options that are the sandbox's own business: it does not replicate by itself, nor listen elsewhere.
+const MARIADB_SANDBOX: &[&str] = &["--skip-slave-start"];
+const MYSQL_SANDBOX: &[&str] = &["--skip-replica-start", "--mysqlx=0"];
+
+/// What every MariaDB of the laboratory has beyond what all servers have.
+const MARIADB_BASE: &[(&str, &str)] = &[("gtid-strict-mode", "1")];
+/// What every MySQL has; its usual directory for files is the system's, which need not be there.
+const MYSQL_BASE: &[(&str, &str)] =
+    &[("gtid-mode", "ON"), ("enforce-gtid-consistency", "ON"), ("secure-file-priv", "")];
+
+impl Vendor {
+    /// The server's program.
+    pub fn daemon(self) -> &'static str {
+        match self {
+            Vendor::MariaDb => "mariadbd",
+            Vendor::MySql => "mysqld",
+        }
+    }
+
+    /// Arguments that every sandbox is started with.
+    pub(crate) fn sandbox_arguments(self) -> &'static [&'static str] {
+        match self {
+            Vendor::MariaDb => MARIADB_SANDBOX,
+            Vendor::MySql => MYSQL_SANDBOX,
+        }
+    }
+
+    /// Options that every server of the laboratory has.
+    pub(crate) fn base_options(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Vendor::MariaDb => MARIADB_BASE,
+            Vendor::MySql => MYSQL_BASE,
+        }
+    }
+
+    /// The option for the size of the redo log.
+    pub(crate) fn redo_log_option(self) -> &'static str {
+        match self {
+            Vendor::MariaDb => "innodb-log-file-size",
+            Vendor::MySql => "innodb-redo-log-capacity",
+        }
+    }
+
+    /// The option that decides whether a replica logs what it replicates.
+    pub(crate) fn replica_log_option(self) -> &'static str {
+        match self {
+            Vendor::MariaDb => "log-slave-updates",
+            Vendor::MySql => "log-replica-updates",
+        }
+    }
+
+    /// The command that makes a data directory whose root has no password.
+    pub(crate) fn installer(self, binaries: &ServerBinaries, data: &Path) -> Command {
+        let mut command = Command::new(&binaries.installer);
+        command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+        match self {
+            Vendor::MariaDb => {
+                command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
+            }
+            // It is copied often, so the redo log begins small; a server makes it as large as its options say.
+            Vendor::MySql => command.args(["--initialize-insecure", "--innodb-redo-log-capacity=8M"]),
+        };
+        command
+    }
+
+    /// Gives a data directory, which may be a copy, the identity that belongs to the server's id. (MySQL knows servers by
+    /// UUIDs and keeps its own in the data directory; a replica with its source's would replicate nothing.)
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn identify(self, data: &Path, server_id: u32) -> Result<()> {
+        match self {
+            Vendor::MariaDb => Ok(()),
+            Vendor::MySql => {
+                let path = data.join("auto.cnf");
+                let text = format!("[auto]\nserver-uuid={}\n", mysql_uuid(server_id));
+                fs::write(&path, text).map_err(Error::file("write", &path))
+            }
+        }
+    }
+
+    /// Statements that create the laboratory's account with all privileges.
+    pub(crate) fn account_statements(self, password: &str) -> Vec<String> {
+        let account = format!("'{ACCOUNT}'@'127.0.0.1'");
+        let grant = format!("GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION");
+        match self {
+            Vendor::MariaDb => vec![
+                format!("CREATE OR REPLACE USER {account} IDENTIFIED BY '{password}'"),
+                grant,
+                "DELETE FROM mysql.global_priv WHERE User IN ('root', '') AND Host <> 'localhost'".to_owned(),
+                "FLUSH PRIVILEGES".to_owned(),
+            ],
+            Vendor::MySql => vec![
+                format!("DROP USER IF EXISTS {account}"),
+                format!("CREATE USER {account} IDENTIFIED WITH caching_sha2_password BY '{password}'"),
+                grant,
+            ],
+        }
+    }
+
+    /// The GTID position of all that is in the server's binlog.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn logged_position(self, session: &mut Session) -> Result<String> {
+        let variable = match self {
+            Vendor::MariaDb => "gtid_binlog_pos",
+            Vendor::MySql => "gtid_executed",
+        };
+        let position: String = session.value(&format!("SELECT @@GLOBAL.{variable}"))?;
+        Ok(without_spaces(&position))
+    }
+
+    /// The GTID position that replication has applied.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn applied_position(self, session: &mut Session) -> Result<String> {
+        match self {
+            Vendor::MariaDb => session.value("SELECT @@GLOBAL.gtid_slave_pos"),
+            Vendor::MySql => self.logged_position(session),
+        }
+    }
+
+    /// Statements after which the binlog is empty, and replication goes on after `position`.
+    pub(crate) fn begin_at_statements(self, position: &str) -> [String; 2] {
+        match self {
+            Vendor::MariaDb => ["RESET MASTER".to_owned(), format!("SET GLOBAL gtid_slave_pos = '{position}'")],
+            Vendor::MySql => {
+                ["RESET BINARY LOGS AND GTIDS".to_owned(), format!("SET GLOBAL gtid_purged = '{position}'")]
+            }
+        }
+    }
+}
+
+impl Sandbox {
+    /// Who made the server.
+    pub fn vendor(&self) -> Vendor {
+        self.binaries().vendor()
+    }
+
+    /// The GTID position of all that is in the server's binlog.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn logged_position(&self) -> Result<String> {
+        self.vendor().logged_position(&mut self.connect()?)
+    }
+}
+
+/// The UUID of the laboratory's server with this id: told at sight in a GTID.
+fn mysql_uuid(server_id: u32) -> String {
+    format!("00000000-0000-4000-8000-{server_id:012}")
+}
+
+/// A server breaks long GTID sets into lines.
+fn without_spaces(position: &str) -> String {
+    position.split_whitespace().collect()
+}
+
+/// The server's id among its options; 1, as the servers themselves have it, without.
+pub(crate) fn server_id(options: &ServerOptions) -> u32 {
+    options.value("server-id").and_then(|value| value.parse().ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_in_lines_becomes_one_word() {
+        assert_eq!(without_spaces("a:1-5,\nb:1-3"), "a:1-5,b:1-3");
+    }
+}

@@ -1,0 +1,170 @@
+//! How a connection is secured: what is asked of the server, and what is shown to it.
+//!
+//! Options come from the command line and from option files in both vendors' spellings; [`TlsOptions::mode`] says what
+//! they mean together.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How much a connection insists on TLS. Each mode includes what those before it ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsMode {
+    /// No TLS.
+    Disabled,
+    /// TLS if the server offers it. Whoever can redirect the connection can read it.
+    Preferred,
+    /// TLS, whoever the server is: keeps listeners out, but not someone who redirects the connection.
+    Required,
+    /// TLS with a server whose certificate a known authority has issued.
+    VerifyCa,
+    /// The same, and the certificate names the host that was called.
+    VerifyIdentity,
+}
+
+impl TlsMode {
+    const ALL: [(TlsMode, &str); 5] = [
+        (TlsMode::Disabled, "disabled"),
+        (TlsMode::Preferred, "preferred"),
+        (TlsMode::Required, "required"),
+        (TlsMode::VerifyCa, "verify-ca"),
+        (TlsMode::VerifyIdentity, "verify-identity"),
+    ];
+
+    /// True if the server has to prove who it is.
+    pub fn is_verifying(self) -> bool {
+        self >= TlsMode::VerifyCa
+    }
+}
+
+impl fmt::Display for TlsMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = TlsMode::ALL.iter().find(|(mode, _)| mode == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for TlsMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TlsMode, String> {
+        let name = text.replace('_', "-").to_ascii_lowercase();
+        let known = TlsMode::ALL.iter().find(|(_, known)| *known == name);
+        known
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| "expected disabled, preferred, required, verify-ca or verify-identity".to_owned())
+    }
+}
+
+/// What is said of TLS, as far as it is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// The mode, if it is named.
+    pub mode: Option<TlsMode>,
+    /// Certificates of the authorities that may have issued the server's: a PEM file, or a directory of such files.
+    pub authorities: Option<PathBuf>,
+    /// Our own certificate, with those that lead to an authority that the server knows: a PEM file.
+    pub certificate: Option<PathBuf>,
+    /// The key to our certificate: a PEM file.
+    pub key: Option<PathBuf>,
+    /// MariaDB's `ssl`: insist on TLS, or do without.
+    pub ssl: Option<bool>,
+    /// MariaDB's `ssl-verify-server-cert`.
+    pub verify: Option<bool>,
+}
+
+impl TlsOptions {
+    /// What the options mean together. A mode that is named counts; else what the rest of the options implies, as in the
+    /// vendors' clients; else [`TlsMode::Preferred`].
+    pub fn mode(&self) -> TlsMode {
+        let has_certificate = self.certificate.is_some() || self.key.is_some();
+        match (self.mode, self.ssl, self.verify) {
+            (Some(mode), _, _) => mode,
+            (None, Some(false), _) => TlsMode::Disabled,
+            (None, _, Some(true)) => TlsMode::VerifyIdentity,
+            (None, _, None) if self.authorities.is_some() => TlsMode::VerifyCa,
+            (None, Some(true), _) => TlsMode::Required,
+            _ if has_certificate || self.authorities.is_some() => TlsMode::Required,
+            _ => TlsMode::Preferred,
+        }
+    }
+
+    /// Fills in what is missing. What is said of the mode, in whatever spelling, is taken as a whole.
+    pub(super) fn or(self, other: TlsOptions) -> TlsOptions {
+        let says_mode = self.mode.is_some() || self.ssl.is_some() || self.verify.is_some();
+        let modes = if says_mode { &self } else { &other };
+        TlsOptions {
+            mode: modes.mode,
+            ssl: modes.ssl,
+            verify: modes.verify,
+            authorities: self.authorities.or(other.authorities),
+            certificate: self.certificate.or(other.certificate),
+            key: self.key.or(other.key),
+        }
+    }
+}
+
+/// Whether a password may be encrypted with the server's RSA key, over a connection without TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublicKey {
+    /// The server is asked for its key. Whoever can redirect the connection can send a key of their own.
+    Request,
+    /// The key is in this PEM file, copied from the server.
+    File(PathBuf),
+}
+
+impl FromStr for PublicKey {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<PublicKey, Self::Err> {
+        Ok(match text {
+            "request" => PublicKey::Request,
+            path => PublicKey::File(PathBuf::from(path)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_modes() {
+        for (mode, name) in TlsMode::ALL {
+            assert_eq!((mode.to_string().as_str(), name.parse()), (name, Ok(mode)));
+        }
+        assert_eq!("VERIFY_CA".parse(), Ok(TlsMode::VerifyCa));
+        assert!("on".parse::<TlsMode>().is_err());
+    }
+
+    #[test]
+    fn what_options_mean_together() {
+        let none = TlsOptions::default();
+        let ca = TlsOptions { authorities: Some("ca.pem".into()), ..none.clone() };
+        let own = TlsOptions { certificate: Some("c.pem".into()), ..none.clone() };
+        for (options, meaning) in [
+            (none.clone(), TlsMode::Preferred),
+            (ca.clone(), TlsMode::VerifyCa),
+            (own.clone(), TlsMode::Required),
+            (TlsOptions { mode: Some(TlsMode::Disabled), ..ca.clone() }, TlsMode::Disabled),
+            (TlsOptions { ssl: Some(false), ..ca.clone() }, TlsMode::Disabled),
+            (TlsOptions { ssl: Some(true), ..none.clone() }, TlsMode::Required),
+            (TlsOptions { ssl: Some(true), ..ca.clone() }, TlsMode::VerifyCa),
+            (TlsOptions { verify: Some(true), ..none.clone() }, TlsMode::VerifyIdentity),
+            (TlsOptions { verify: Some(false), ..ca.clone() }, TlsMode::Required),
+            (TlsOptions { verify: Some(false), ..none.clone() }, TlsMode::Preferred),
+        ] {
+            assert_eq!(options.mode(), meaning, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_is_said_first_is_not_changed_by_what_is_said_later() {
+        let first = TlsOptions { mode: Some(TlsMode::Required), ..TlsOptions::default() };
+        let later =
+            TlsOptions { verify: Some(true), ssl: Some(false), authorities: Some("a".into()), ..TlsOptions::default() };
+        let both = first.or(later.clone());
+        assert_eq!((both.mode(), both.authorities.is_some()), (TlsMode::Required, true));
+        assert_eq!(TlsOptions::default().or(later).mode(), TlsMode::Disabled);
+    }
+}

@@ -1,0 +1,223 @@
+//! Every authentication plugin of both vendors, over every kind of connection, with the right password and a wrong one; and the
+//! certificates that servers make for themselves.
+
+use std::path::PathBuf;
+
+use spate_replica::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
+use spate_replica::wire::{ConnectOptions, Connection, Error, Proof, Protection};
+
+use crate::support::server::PASSWORD;
+use crate::support::{Kind, Server};
+
+/// How a connection is made.
+#[derive(Debug, Clone)]
+enum Way {
+    Socket,
+    Plain,
+    /// With what may be done with the server's RSA key.
+    PlainKey(PublicKey),
+    Tls(TlsOptions),
+}
+
+fn tls(mode: TlsMode) -> TlsOptions {
+    TlsOptions { mode: Some(mode), ..TlsOptions::default() }
+}
+
+fn connect(server: &Server, user: &str, password: &str, way: &Way) -> Result<Connection, Error> {
+    let endpoint = match way {
+        Way::Socket => Endpoint::unix(user, server.socket()),
+        _ => Endpoint::tcp(user, "127.0.0.1", server.port),
+    };
+    let endpoint = match way {
+        Way::Socket => endpoint,
+        Way::Plain => endpoint.with_tls(tls(TlsMode::Disabled)),
+        Way::PlainKey(key) => endpoint.with_tls(tls(TlsMode::Disabled)).with_public_key(Some(key.clone())),
+        Way::Tls(options) => endpoint.with_tls(options.clone()),
+    };
+    Connection::connect(&endpoint.with_password(Secret::new(password)), &ConnectOptions::new("replica"))
+}
+
+#[track_caller]
+fn assert_in(server: &Server, user: &str, way: &Way) {
+    let mut connection = connect(server, user, PASSWORD, way).unwrap_or_else(|error| panic!("{user} {way:?}: {error}"));
+    let who = connection.query("SELECT CURRENT_USER()").unwrap().single_text().unwrap();
+    assert_eq!(who, format!("{user}@%"));
+}
+
+/// Refused for good, with this said, and never the password.
+#[track_caller]
+fn assert_out(server: &Server, user: &str, password: &str, way: &Way, says: &[&str]) {
+    let error = connect(server, user, password, way).map(drop).unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(!error.is_transient(), "{text}");
+    assert!(!text.contains(password), "{text}");
+    for part in says {
+        assert!(text.contains(part), "{user} {way:?}: '{part}' is missing in: {text}");
+    }
+}
+
+const WRONG: &str = "falsch-5522";
+
+/// The right password over each way, and a wrong one.
+fn assert_everywhere(server: &Server, user: &str, ways: &[Way]) {
+    for way in ways {
+        assert_in(server, user, way);
+        assert_out(server, user, WRONG, way, &["Access denied"]);
+    }
+}
+
+fn data_file(server: &Server, name: &str) -> PathBuf {
+    server.data_directory().join(name)
+}
+
+/// Those with passwords that the server still has; mysql_native_password went with 9.0.
+const MYSQL_PLUGINS: [&str; 2] = ["caching_sha2_password", "sha256_password"];
+
+#[test]
+fn plugins_of_mysql() {
+    let server = Server::replica(Kind::Mysql97, &[]);
+    let key = PublicKey::File(data_file(&server, "public_key.pem"));
+    let ways = [
+        Way::Socket,
+        Way::Plain,
+        Way::PlainKey(PublicKey::Request),
+        Way::PlainKey(key),
+        Way::Tls(tls(TlsMode::Required)),
+    ];
+    for plugin in MYSQL_PLUGINS {
+        let user = format!("u_{plugin}");
+        server.sql(&format!("CREATE USER {user} IDENTIFIED WITH {plugin} BY '{PASSWORD}'"));
+        server.sql(&format!("CREATE USER e_{plugin} IDENTIFIED WITH {plugin} BY ''"));
+        for way in &ways {
+            // The server forgets the hashes that it knows from earlier logins.
+            server.sql("FLUSH PRIVILEGES");
+            if matches!(way, Way::Plain) {
+                let says = ["--replica-public-key", "--replica-tls-mode", "Unix socket"];
+                assert_out(&server, &user, PASSWORD, way, &says);
+                continue;
+            }
+            assert_everywhere(&server, &user, std::slice::from_ref(way));
+            // Once more, with what the server has kept.
+            assert_in(&server, &user, way);
+        }
+        if plugin == "caching_sha2_password" {
+            assert_in(&server, &user, &Way::Plain);
+        }
+        for way in &ways {
+            let empty = connect(&server, &format!("e_{plugin}"), "", way);
+            assert!(empty.is_ok(), "{plugin} without a password, {way:?}: {}", empty.unwrap_err());
+        }
+    }
+    let who = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    server.sql(&format!(
+        "INSTALL PLUGIN auth_socket SONAME 'auth_socket.so'; \
+         CREATE USER u_socket IDENTIFIED WITH auth_socket AS '{}'; CREATE USER u_other IDENTIFIED WITH auth_socket",
+        who.trim()
+    ));
+    connect(&server, "u_socket", "", &Way::Socket).unwrap();
+    assert_out(&server, "u_other", WRONG, &Way::Socket, &["Access denied"]);
+}
+
+#[test]
+fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
+    for first in MYSQL_PLUGINS {
+        let server = Server::replica(Kind::Mysql97, &[&format!("--authentication-policy={first}")]);
+        for own in MYSQL_PLUGINS {
+            server.sql(&format!("CREATE USER u_{own} IDENTIFIED WITH {own} BY '{PASSWORD}'"));
+            let ways = [Way::Socket, Way::PlainKey(PublicKey::Request), Way::Tls(tls(TlsMode::Required))];
+            for way in &ways {
+                server.sql("FLUSH PRIVILEGES");
+                assert_everywhere(&server, &format!("u_{own}"), std::slice::from_ref(way));
+            }
+        }
+    }
+}
+
+#[test]
+fn certificates_that_mysql_makes_for_itself() {
+    let server = Server::replica(Kind::Mysql97, &[]);
+    server.sql(&format!(
+        "CREATE USER u IDENTIFIED BY '{PASSWORD}'; CREATE USER x IDENTIFIED BY '{PASSWORD}' REQUIRE X509; \
+         CREATE USER s IDENTIFIED BY '{PASSWORD}' REQUIRE SSL"
+    ));
+    let ca = data_file(&server, "ca.pem");
+    let with = |mode, ca: Option<&PathBuf>| Way::Tls(TlsOptions { authorities: ca.cloned(), ..tls(mode) });
+    let proof = |way: &Way| match connect(&server, "u", PASSWORD, way).unwrap().protection() {
+        Protection::Tls { version, proof } if version == "TLSv1.3" => *proof,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(proof(&Way::Tls(TlsOptions::default())), Proof::None);
+    assert_eq!(proof(&with(TlsMode::VerifyCa, Some(&ca))), Proof::Authority);
+    let identity = with(TlsMode::VerifyIdentity, Some(&ca));
+    let says = ["Auto_Generated", "is not for '127.0.0.1'", "--replica-tls-mode verify-ca"];
+    assert_out(&server, "u", PASSWORD, &identity, &says);
+    // Neither mode gives the password away to a server that has not proved anything; and MySQL has no other proof.
+    for mode in [TlsMode::VerifyCa, TlsMode::VerifyIdentity] {
+        assert_out(&server, "u", PASSWORD, &with(mode, None), &["--replica-tls-ca", "--replica-tls-mode required"]);
+    }
+    let own = |certificate: &str, key: &str| {
+        let (certificate, key) = (Some(data_file(&server, certificate)), Some(data_file(&server, key)));
+        Way::Tls(TlsOptions { certificate, key, ..tls(TlsMode::Required) })
+    };
+    assert_in(&server, "x", &own("client-cert.pem", "client-key.pem"));
+    assert_out(&server, "x", PASSWORD, &Way::Tls(tls(TlsMode::Required)), &["REQUIRE X509", "--replica-tls-cert"]);
+    assert_out(&server, "x", PASSWORD, &own("client-cert.pem", "server-key.pem"), &["not the key to the certificate"]);
+    let key = Way::PlainKey(PublicKey::Request);
+    assert_out(&server, "s", PASSWORD, &key, &["REQUIRE SSL", "--replica-tls-mode required"]);
+    assert_in(&server, "s", &Way::Tls(TlsOptions::default()));
+}
+
+#[test]
+fn a_mysql_that_insists_on_tls() {
+    let server = Server::replica(Kind::Mysql97, &["--require-secure-transport=ON"]);
+    server.sql(&format!("CREATE USER u IDENTIFIED BY '{PASSWORD}'"));
+    assert_out(&server, "u", PASSWORD, &Way::PlainKey(PublicKey::Request), &["--replica-tls-mode required"]);
+    assert_in(&server, "u", &Way::Tls(TlsOptions::default()));
+    assert_in(&server, "u", &Way::Socket);
+}
+
+/// Installs MariaDB's plugins and makes an account for each.
+fn mariadb_accounts(server: &Server) {
+    server.sql(&format!(
+        "INSTALL SONAME 'auth_ed25519'; INSTALL SONAME 'auth_parsec'; CREATE USER u_native IDENTIFIED BY '{PASSWORD}'; \
+         CREATE USER u_ed25519 IDENTIFIED VIA ed25519 USING PASSWORD('{PASSWORD}'); \
+         CREATE USER u_parsec IDENTIFIED VIA parsec USING PASSWORD('{PASSWORD}'); \
+         CREATE USER u_two IDENTIFIED VIA ed25519 USING PASSWORD('{PASSWORD}') OR mysql_native_password USING PASSWORD('{PASSWORD}'); \
+         CREATE USER u_empty; CREATE USER x IDENTIFIED BY '{PASSWORD}' REQUIRE X509"
+    ));
+}
+
+const MARIADB_USERS: [&str; 4] = ["u_native", "u_ed25519", "u_parsec", "u_two"];
+
+#[test]
+fn plugins_of_mariadb() {
+    let server = Server::replica(Kind::Mariadb118, &[]);
+    mariadb_accounts(&server);
+    for user in MARIADB_USERS {
+        assert_everywhere(&server, user, &[Way::Socket, Way::Plain, Way::Tls(tls(TlsMode::Required))]);
+    }
+    let who = String::from_utf8(std::process::Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    server.sql(&format!(
+        "CREATE OR REPLACE USER '{0}'@'%' IDENTIFIED VIA unix_socket; CREATE USER nobody_else@'%' IDENTIFIED VIA unix_socket",
+        who.trim()
+    ));
+    connect(&server, who.trim(), "", &Way::Socket).unwrap();
+    assert_out(&server, "nobody_else", WRONG, &Way::Socket, &["Access denied"]);
+}
+
+#[test]
+fn certificates_that_mariadb_makes_for_itself() {
+    let server = Server::replica(Kind::Mariadb118, &[]);
+    mariadb_accounts(&server);
+    for user in MARIADB_USERS {
+        for mode in [TlsMode::VerifyCa, TlsMode::VerifyIdentity] {
+            let connection = connect(&server, user, PASSWORD, &Way::Tls(tls(mode))).unwrap();
+            let expected = Protection::Tls { version: "TLSv1.3".to_owned(), proof: Proof::Password };
+            assert_eq!(*connection.protection(), expected, "{user}");
+            assert_out(&server, user, WRONG, &Way::Tls(tls(mode)), &["Access denied"]);
+        }
+    }
+    // An empty password proves nothing.
+    let empty = connect(&server, "u_empty", "", &Way::Tls(tls(TlsMode::VerifyCa))).unwrap_err();
+    assert!(empty.to_string().contains("--replica-tls-ca"), "{empty}");
+}
