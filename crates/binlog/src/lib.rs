@@ -15,6 +15,7 @@
 //! - [`payload`]: MySQL's transactions in one event;
 //! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
 //! - [`value`]: what a column's bytes mean, for messages and dumps; [`typed`]: the same as a value of its type;
+//! - [`json`]: MySQL's JSON documents as text;
 //! - [`encode`]: rows events for replay.
 //!
 //! Formats are those of MariaDB 10.11 and MySQL 8.4 to 9.7 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
@@ -31,6 +32,7 @@ pub mod format;
 pub mod gtid;
 pub mod header;
 pub mod image;
+pub mod json;
 pub mod load;
 pub mod payload;
 pub mod query;

@@ -7,6 +7,7 @@
 //! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
 //! - `sweep`, [`fingerprint`]: many rows deleted from a table without a key in one pass;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
+//! - [`choice`], [`translate`]: which dialect, and statements for servers of another vendor;
 //! - [`status`]: what a running Spate says of itself;
 //! - [`verify`]: comparison of source and replica.
 
@@ -36,6 +37,7 @@ mod source;
 pub mod status;
 mod sweep;
 mod temporary;
+pub mod translate;
 pub mod until;
 pub mod verify;
 pub mod wire;

@@ -313,7 +313,7 @@ fn checked(connection: &Connection, outcome: &wire::Outcome, checks: &[RowCheck]
             let message = format!("of {} rows to {verb} {}, {found} were found", check.rows, check.table);
             return Err(refusal(connection, CODE_ROW_NOT_FOUND, message));
         }
-        if statement.warnings != check.warnings {
+        if check.warnings.is_some_and(|warnings| warnings != statement.warnings) {
             let message = format!("a value for {} would not be stored as it is", check.table);
             return Err(refusal(connection, CODE_DATA_TRUNCATED, message));
         }

@@ -86,8 +86,8 @@ pub(crate) struct RowCheck {
     pub(crate) rows: u64,
     /// What it does to them.
     pub(crate) kind: RowsKind,
-    /// How many warnings it is to have; any other was an inexact conversion.
-    pub(crate) warnings: u16,
+    /// How many warnings it is to have, if that matters: any other was an inexact conversion.
+    pub(crate) warnings: Option<u16>,
     /// The table, for messages.
     pub(crate) table: TableName,
 }

@@ -21,6 +21,7 @@ use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
+use crate::translate;
 use crate::wire::{self, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
@@ -262,6 +263,21 @@ impl<'a> Preparer<'a> {
         }
     }
 
+    /// True if the source is of another vendor than the replica.
+    fn is_foreign(&self, part: &Part) -> bool {
+        choice::vendor_of(&part.format) != self.choice.replica
+    }
+
+    /// A statement of the other vendor, in this one's words.
+    fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
+        let refused = |why: &str| {
+            let what = spate_schedule::statement::excerpt(&statement.sql);
+            let error = spate_schedule::Error::Refused { what, why: why.to_owned() };
+            Error::Transaction { place: part.place.clone(), error }
+        };
+        translate::translated(statement, self.choice.replica).map_err(refused)
+    }
+
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         pending.end_rows()?;
         let outlet = &mut pending.outlet;
@@ -283,6 +299,14 @@ impl<'a> Preparer<'a> {
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
         let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
+        let foreign;
+        let statement = match self.is_foreign(part) {
+            false => statement,
+            true => {
+                foreign = self.translated(statement, part)?;
+                &foreign
+            }
+        };
         let [before, sql, after] = statement_sql(statement, &self.collations);
         if let Some(large) = [&before, &sql].into_iter().find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));

@@ -19,6 +19,8 @@ pub(super) enum Form {
     Bytes(u16),
     /// GEOMETRY.
     Geometry,
+    /// MySQL's JSON: text that the server reads.
+    Json,
     /// MariaDB's types that are bytes of a fixed length: their name, and how many.
     Cast(&'static str, u16),
     /// MariaDB's UUID.
@@ -64,6 +66,7 @@ impl Form {
             (Family::Fixed(name, bytes), _) => Form::Cast(name, bytes),
             (Family::Uuid, _) => Form::Uuid,
             (Family::Geometry, _) => Form::Geometry,
+            (Family::Json, _) => Form::Json,
             (Family::Vector, _) => Form::Bytes(0),
             (Family::String, ColumnType::Char { bytes_max }) if column.charset.is_empty() => Form::Bytes(bytes_max),
             (Family::String, _) if column.charset.is_empty() => Form::Bytes(0),
@@ -86,6 +89,7 @@ impl Form {
                 sql.push(b')');
             }
             (Form::Uuid, Value::Bytes(bytes)) => append_uuid(sql, bytes),
+            (Form::Json, Value::Bytes(bytes)) => append_quoted(sql, bytes),
             (Form::Bits, Value::Unsigned(bits)) if *bits > i64::MAX as u64 => {
                 sql.extend_from_slice(b"CAST(");
                 append_number(sql, *bits);
@@ -146,6 +150,11 @@ impl Form {
                 // Letters that are equal to the collation are not equal bytes.
                 sql.extend_from_slice(format!(" AND CAST({name} AS BINARY)=").as_bytes());
                 append_binary(sql, bytes, 0);
+            }
+            (Form::Json, Value::Bytes(bytes)) => {
+                sql.extend_from_slice(format!("{name}=CAST(").as_bytes());
+                append_quoted(sql, bytes);
+                sql.extend_from_slice(b" AS JSON)");
             }
             // An ENUM's number is not its text.
             (Form::Plain | Form::Bits, Value::Unsigned(_)) => {
@@ -228,14 +237,11 @@ impl Family {
             ColumnType::Varchar { .. }
             | ColumnType::VarcharCompressed { .. }
             | ColumnType::Blob { .. }
-            | ColumnType::BlobCompressed { .. } => self == Family::String,
+            | ColumnType::BlobCompressed { .. }
+            | ColumnType::Json { .. } => matches!(self, Family::String | Family::Json),
             ColumnType::Geometry { .. } => self == Family::Geometry,
             ColumnType::Vector { .. } => self == Family::Vector,
-            ColumnType::Json { .. }
-            | ColumnType::Null
-            | ColumnType::TimestampOld
-            | ColumnType::TimeOld
-            | ColumnType::DatetimeOld => false,
+            ColumnType::Null | ColumnType::TimestampOld | ColumnType::TimeOld | ColumnType::DatetimeOld => false,
         }
     }
 }

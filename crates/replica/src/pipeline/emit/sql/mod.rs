@@ -304,7 +304,7 @@ impl Writing<'_, '_, '_> {
     }
 
     fn table_of<'t>(&self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
-        SqlTable::new(map, definition).map_err(|error| self.at(error))
+        SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))
     }
 
     fn close(&mut self, table: &SqlTable<'_>, open: Open) -> Result<()> {

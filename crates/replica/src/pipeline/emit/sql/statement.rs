@@ -3,7 +3,7 @@
 //! | change | many rows | one row |
 //! | --- | --- | --- |
 //! | insert | `INSERT … VALUES (…), (…)` | the same |
-//! | update | `UPDATE (SELECT … UNION ALL VALUES (…), (…)) AS n STRAIGHT_JOIN t …` | `UPDATE t SET … WHERE …` |
+//! | update | `UPDATE (SELECT … UNION ALL VALUES (…), (…)) AS n STRAIGHT_JOIN t …`; on MySQL, `VALUES ROW(…), ROW(…)` | `UPDATE t SET … WHERE …` |
 //! | delete | `DELETE … WHERE id IN (…)`, or joined as updates are | `DELETE FROM t WHERE …` |
 //!
 //! The values come first in a join and the key is forced, so that whatever the server believes of its tables, each row costs one
@@ -15,6 +15,7 @@ use spate_schedule::Result;
 use super::form::Form;
 use super::table::{SqlImage, SqlTable};
 use crate::pipeline::command::RowCheck;
+use crate::wire::{Vendor, quote};
 
 /// Rows in one statement: more of them gain nothing.
 const ROWS_MAX: u64 = 500;
@@ -22,6 +23,10 @@ const ROWS_MAX: u64 = 500;
 /// Bytes of one statement: beyond, the server does not get faster, and the applier is to have something to do while the next
 /// is being written.
 const SQL_BYTES_MAX: usize = 256 << 10;
+
+/// What a list of values is called in a join. The table itself has no other name there: without a default database, the servers
+/// do not find a table by such a name.
+const NEW: &str = "spate_new";
 
 /// A statement that takes rows of one kind, with the same columns.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub(super) struct RowsStatement {
     /// The columns of an update's row that are assigned, by their place in the image.
     assigned: Vec<usize>,
     is_list: bool,
+    /// Before the first row, the second, and the others.
+    marks: [&'static str; 3],
     close: String,
 }
 
@@ -41,32 +48,45 @@ impl RowsStatement {
     /// A statement without rows. `key` walks the images that find a row, `image` those that say what it becomes.
     pub(super) fn open(table: &SqlTable<'_>, kind: RowsKind, key: SqlImage, image: SqlImage) -> RowsStatement {
         let name = &table.name;
+        let table_name = name;
         let definition = table.definition;
-        let index = crate::wire::quote::identifier(&definition.row_key_name);
-        let on = table.names(&key.columns, " AND ", |column, name| format!("r.{name}=n.k{column}"));
-        let joined = format!(") AS n STRAIGHT_JOIN {name} AS r FORCE INDEX ({index}) ON {on}");
+        let index = quote::identifier(&definition.row_key_name);
+        let on = table.names(&key.columns, " AND ", |column, name| format!("{table_name}.{name}={NEW}.k{column}"));
         let is_assigned = |&place: &usize| !key.columns.contains(&image.columns[place]);
-        let mut assigned = Vec::new();
-        let (mut open, mut close, mut is_list) = (String::new(), String::new(), false);
+        let assigned: Vec<usize> = match kind {
+            RowsKind::Update => (0..image.columns.len()).filter(is_assigned).collect(),
+            RowsKind::Insert | RowsKind::Delete => vec![],
+        };
+        let (values, marks, named) = match table.vendor {
+            // It cannot name the columns of a list of values, but those of what the list is added to.
+            Vendor::MariaDb => ("(SELECT ", ["", " UNION ALL VALUES (", ",("], String::new()),
+            Vendor::MySql => {
+                let keys = key.columns.iter().map(|column| format!("k{column}"));
+                let names = keys.chain(assigned.iter().map(|&place| format!("c{}", image.columns[place])));
+                ("(VALUES ", ["ROW(", ",ROW(", ",ROW("], format!("({})", names.collect::<Vec<_>>().join(",")))
+            }
+        };
+        let joined = format!(") AS {NEW}{named} STRAIGHT_JOIN {name} FORCE INDEX ({index}) ON {on}");
+        let open;
+        let (mut close, mut is_list) = (String::new(), false);
         match kind {
             RowsKind::Insert => {
                 let names = table.names(&image.columns, ",", |_, name| name.to_owned());
                 open = format!("INSERT INTO {name} ({names}) VALUES ");
             }
             RowsKind::Update => {
-                assigned = (0..image.columns.len()).filter(is_assigned).collect();
                 let columns: Vec<usize> = assigned.iter().map(|&place| image.columns[place]).collect();
                 let restless = [&columns[..], &key.columns[..]].concat();
-                let mut set = table.names(&columns, ",", |column, name| format!("r.{name}=n.c{column}"));
+                let mut set = table.names(&columns, ",", |column, name| format!("{table_name}.{name}={NEW}.c{column}"));
                 for own in [table.restless(&restless), key.columns.clone()] {
                     if set.is_empty() || own != key.columns {
-                        let kept = table.names(&own, ",", |_, name| format!("r.{name}=r.{name}"));
+                        let kept = table.names(&own, ",", |_, name| format!("{table_name}.{name}={table_name}.{name}"));
                         if !kept.is_empty() {
                             set = if set.is_empty() { kept } else { format!("{set},{kept}") };
                         }
                     }
                 }
-                open.push_str("UPDATE (SELECT ");
+                open = format!("UPDATE {values}");
                 close = format!("{joined} SET {set}");
             }
             RowsKind::Delete => {
@@ -77,17 +97,18 @@ impl RowsStatement {
                 match only {
                     Some((column, _)) => {
                         is_list = true;
-                        open = format!("DELETE r FROM {name} AS r FORCE INDEX ({index}) WHERE r.{} IN ", column.name);
+                        open =
+                            format!("DELETE {name} FROM {name} FORCE INDEX ({index}) WHERE {name}.{} IN ", column.name);
                         close.push(')');
                     }
                     None => {
-                        open.push_str("DELETE r FROM (SELECT ");
+                        open = format!("DELETE {name} FROM {values}");
                         close = joined;
                     }
                 }
             }
         }
-        RowsStatement { kind, sql: open.into_bytes(), rows: 0, key, image, assigned, is_list, close }
+        RowsStatement { kind, sql: open.into_bytes(), rows: 0, key, image, assigned, is_list, marks, close }
     }
 
     /// True if the next row belongs into another statement.
@@ -107,7 +128,7 @@ impl RowsStatement {
     pub(super) fn add(&mut self, table: &SqlTable<'_>, key: &[u8], image: &[u8]) -> Result<()> {
         match self.kind {
             RowsKind::Insert => {
-                self.begin_row(b"", b",(", b"(");
+                self.begin_row(["(", ",(", ",("]);
                 self.image.read(image)?;
                 for place in 0..self.image.columns.len() {
                     self.comma(place);
@@ -116,18 +137,19 @@ impl RowsStatement {
                 self.sql.push(b')');
             }
             RowsKind::Delete if self.is_list => {
-                self.begin_row(b"", b",", b"(");
+                self.begin_row(["(", ",", ","]);
                 self.key.read(key)?;
                 append_compared(&mut self.sql, table, &self.key, 0, key, false)?;
             }
             RowsKind::Update | RowsKind::Delete => {
-                self.begin_row(b" UNION ALL VALUES (", b",(", b"");
+                self.begin_row(self.marks);
                 let is_first = self.rows == 0;
+                let is_named = is_first && table.vendor == Vendor::MariaDb;
                 self.key.read(key)?;
                 for place in 0..self.key.columns.len() {
                     self.comma(place);
                     append_compared(&mut self.sql, table, &self.key, place, key, is_first)?;
-                    if is_first {
+                    if is_named {
                         self.sql.extend_from_slice(format!(" AS k{}", self.key.columns[place]).as_bytes());
                     }
                 }
@@ -137,11 +159,11 @@ impl RowsStatement {
                 for &place in &self.assigned {
                     self.sql.push(b',');
                     append_assigned(&mut self.sql, table, &self.image, place, image)?;
-                    if is_first {
+                    if is_named {
                         self.sql.extend_from_slice(format!(" AS c{}", self.image.columns[place]).as_bytes());
                     }
                 }
-                if !is_first {
+                if !is_named {
                     self.sql.push(b')');
                 }
             }
@@ -150,13 +172,14 @@ impl RowsStatement {
         Ok(())
     }
 
-    /// Writes what stands before a row: before the second, before the others, before the first.
-    fn begin_row(&mut self, second: &[u8], other: &[u8], first: &[u8]) {
-        self.sql.extend_from_slice(match self.rows {
+    /// Writes what stands before a row: before the first, the second, and the others.
+    fn begin_row(&mut self, [first, second, other]: [&str; 3]) {
+        let mark = match self.rows {
             0 => first,
-            1 if !second.is_empty() => second,
+            1 => second,
             _ => other,
-        });
+        };
+        self.sql.extend_from_slice(mark.as_bytes());
     }
 
     fn comma(&mut self, place: usize) {
@@ -305,5 +328,7 @@ fn append_compared(
 }
 
 fn check(table: &SqlTable<'_>, kind: RowsKind, rows: u64, warnings: u16) -> RowCheck {
-    RowCheck { statement: 0, rows, kind, warnings, table: table.definition.name.clone() }
+    // MySQL warns of names and words that will go away one day.
+    let is_strict = warnings > 0 || table.vendor == Vendor::MariaDb;
+    RowCheck { statement: 0, rows, kind, warnings: is_strict.then_some(warnings), table: table.definition.name.clone() }
 }

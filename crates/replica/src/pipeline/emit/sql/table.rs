@@ -8,13 +8,15 @@ use spate_schedule::definition::{ColumnDefinition, TableDefinition};
 use spate_schedule::{Error, Result};
 
 use super::form::Form;
-use crate::wire::quote;
+use crate::wire::{Vendor, quote};
 
 /// How a table's rows are written.
 #[derive(Debug)]
 pub(super) struct SqlTable<'a> {
     pub(super) map: &'a TableMap,
     pub(super) definition: &'a TableDefinition,
+    /// The replica's vendor.
+    pub(super) vendor: Vendor,
     /// Its name with its schema's, quoted.
     pub(super) name: String,
     /// For each of the source's columns; `None` for those that the server computes.
@@ -44,7 +46,7 @@ impl<'a> SqlTable<'a> {
     ///
     /// # Errors
     /// [`Error::Definition`] if its values would not arrive exactly; [`Error::Refused`] if a trigger would fire.
-    pub(super) fn new(map: &'a TableMap, definition: &'a TableDefinition) -> Result<SqlTable<'a>> {
+    pub(super) fn new(map: &'a TableMap, definition: &'a TableDefinition, vendor: Vendor) -> Result<SqlTable<'a>> {
         let refuse = |why: String| Err(Error::Definition { table: definition.name.clone(), why });
         if let Some(trigger) = &definition.trigger {
             let what = format!("a change of rows of {}", definition.name);
@@ -85,7 +87,7 @@ impl<'a> SqlTable<'a> {
             columns.push(Some(SqlColumn { name: quote::identifier(&column.name), form, column_type, is_unsigned }));
         }
         let name = quote::qualified(&definition.name.schema, &definition.name.table);
-        Ok(SqlTable { map, definition, name, columns })
+        Ok(SqlTable { map, definition, vendor, name, columns })
     }
 
     /// How images that hold these columns are walked.
@@ -151,6 +153,7 @@ impl SqlImage {
         match value {
             Value::Float(number) if !number.is_finite() => Err(not_finite(table, column)),
             Value::Double(number) if !number.is_finite() => Err(not_finite(table, column)),
+            Value::Json(document) => json(table, column, document).map(Some),
             value => Ok(Some(value)),
         }
     }
@@ -165,6 +168,20 @@ impl SqlImage {
         };
         self.spans.iter().zip(&self.columns).filter(|&pair| is_missing(pair)).count() as u16
     }
+}
+
+/// A document's text. MySQL would make numbers and strings of what the text does not tell.
+fn json(table: &SqlTable<'_>, column: &SqlColumn, document: &[u8]) -> Result<Value<'static>> {
+    let document = spate_binlog::json::text(document)?;
+    if document.has_other_types && column.form == Form::Json {
+        let why = format!(
+            "the column {} holds a JSON document with decimals, dates, times or bytes of SQL's types, which would become numbers \
+             and strings: use --dialect replay",
+            column.name
+        );
+        return Err(Error::Definition { table: table.definition.name.clone(), why });
+    }
+    Ok(Value::Bytes(document.text.into()))
 }
 
 fn not_finite(table: &SqlTable<'_>, column: &SqlColumn) -> Error {
