@@ -13,7 +13,7 @@ use spate_binlog::{Boundary, EventType, RowsVersion, TableMap};
 use spate_replica::FetchOptions;
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -206,6 +206,7 @@ impl Pass {
             is_unsigned: false,
             is_auto_increment: false,
             is_generated: false,
+            ..ColumnDefinition::default()
         };
         Ok(TableDefinition {
             name,
@@ -218,7 +219,7 @@ impl Pass {
             sequence: None,
             is_transactional: true,
             has_engine_actions: false,
-            lookup: LookupDefinition::default(),
+            ..TableDefinition::default()
         })
     }
 }

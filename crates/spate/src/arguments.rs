@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::Gtid;
 use spate_lab::LabCommand;
+use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::limits::{self, BatchLimits};
 use spate_replica::until::{Start, Until};
@@ -231,6 +232,10 @@ pub(crate) struct ReplicateArguments {
     /// What to do with a row change that does not fit the replica's rows: stop there, or make the row what the source says
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     pub(crate) on_conflict: Conflict,
+    /// How row changes are written: replayed as the source's own row images (replay), as SQL statements (sql), or whichever is
+    /// best of what the replica allows (auto)
+    #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArgument,
     /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
     /// replica log what is applied under the id of the server that wrote it
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -247,6 +252,27 @@ pub(crate) enum Conflict {
     Stop,
     /// Overwrite rows that are there, insert rows that are missing, remove rows that have a unique value of another row
     Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DialectArgument {
+    /// Replay where the replica is of the source's vendor and the account may, else SQL
+    Auto,
+    /// BINLOG statements that hold the source's row images
+    Replay,
+    /// Multi-row INSERT, UPDATE and DELETE statements
+    Sql,
+}
+
+impl DialectArgument {
+    /// `None` is the best that the replica allows.
+    pub(crate) fn wanted(self) -> WantedDialect {
+        match self {
+            DialectArgument::Auto => None,
+            DialectArgument::Replay => Some(Dialect::Replay),
+            DialectArgument::Sql => Some(Dialect::Sql),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -277,6 +303,9 @@ pub(crate) struct CheckArguments {
     /// As `replicate` will be started
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     pub(crate) on_conflict: Conflict,
+    /// As `replicate` will be started
+    #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArgument,
     /// As `replicate` will be started: what these servers wrote is left out
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ignore_server_ids: Vec<u32>,

@@ -14,6 +14,7 @@ use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 use super::{Part, PartEnd};
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoint;
+use crate::choice::{self, Dialect, DialectChoice};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::exclusions::{Exclusion, Exclusions, Skipped};
 use crate::hold::HoldState;
@@ -69,6 +70,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: &'a Exclusions,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
     pub(crate) open: Open,
 }
 
@@ -222,6 +225,9 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Stopped));
         }
         if !std::mem::replace(&mut self.open.has_begun, true) {
+            if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
+                self.catalog.say_triggers();
+            }
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
         self.open.begin_transaction(event, excluded);

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use spate_binlog::RowsKind;
 use spate_schedule::{RowChange, TableName};
 
-use super::prepare::Change;
+use super::command::Change;
 use super::sessions::SessionMaker;
 use crate::dialect::append_binlog;
 use crate::error::{Error, Result};

@@ -33,6 +33,7 @@ mod retention;
 mod rings;
 mod shapes;
 mod skipping;
+mod sql_dialect;
 mod start_and_end;
 mod statements;
 #[cfg(feature = "failpoints")]

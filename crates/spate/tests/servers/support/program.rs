@@ -73,6 +73,10 @@ impl Site {
     pub fn replicate(&self, options: &[&str]) -> Command {
         let mut command = self.command("replicate", options);
         command.arg("--archive").arg(self.archive());
+        // All of the tests, in another dialect.
+        if let (Ok(dialect), false) = (std::env::var("SPATE_TEST_DIALECT"), options.contains(&"--dialect")) {
+            command.args(["--dialect", &dialect]);
+        }
         command
     }
 
