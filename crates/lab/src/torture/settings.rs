@@ -114,6 +114,10 @@ impl Settings {
             // What the server itself loses when it is killed is not Spate's to keep.
             features.remove(Feature::Engines);
         }
+        if format != Format::Row && failures.contains(&Failure::SpateKilled) {
+            // Nobody knows how far a statement got that cannot be rolled back; a person would have to say.
+            features.remove(Feature::Engines);
+        }
         Settings {
             seed,
             pair,

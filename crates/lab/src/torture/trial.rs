@@ -222,9 +222,8 @@ impl Trial<'_> {
             return Ok(());
         }
         let mut arguments = self.settings.spate_arguments.clone();
-        if !self.was_started {
-            arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
-        }
+        // It counts until there is a checkpoint.
+        arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
         self.spate = Some(self.program.replicate(None, None, &arguments)?);
         self.was_started = true;
         Ok(())
@@ -235,7 +234,11 @@ impl Trial<'_> {
         if let Err(error) = spate.check_running() {
             self.result.findings.push(Finding::Stopped { output: error.to_string() });
         } else if let Err(error) = spate.stop() {
-            self.result.findings.push(Finding::UncleanEnd { output: error.to_string() });
+            let output = error.to_string();
+            match output.contains("SIGTERM") {
+                true => self.result.notes.push("Spate was asked to stop before it listened".to_owned()),
+                false => self.result.findings.push(Finding::UncleanEnd { output }),
+            }
         }
     }
 
