@@ -117,7 +117,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Keep a replica up to date with its source
     #[command(after_help = REPLICATE_EXAMPLES)]
-    Replicate(ReplicateArguments),
+    Replicate(Box<ReplicateArguments>),
     /// Look at source and replica before anything runs
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),

@@ -29,6 +29,7 @@ mod privileges;
 mod refusals;
 mod retention;
 mod rings;
+mod secrets;
 mod shapes;
 mod skipping;
 mod start_and_end;
