@@ -156,6 +156,11 @@ impl Archive {
             }
         }
         let Some(file) = chosen else {
+            if files.is_empty() {
+                // What comes will begin there, or before.
+                let shown = Shown::FromSource { file: source_file.to_owned(), position, walked: 0 };
+                return Ok(self.reader_at(None, shown, options));
+            }
             let names = match (files.first(), files.last()) {
                 (Some(first), Some(last)) => {
                     format!("it reaches from {} to {}", first.source_name(), last.source_name())

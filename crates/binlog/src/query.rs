@@ -179,6 +179,8 @@ impl StatusVariables {
             18 => self.default_collation_for_utf8mb4 = Some(cursor.u16()?),
             19 => self.sql_require_primary_key = Some(cursor.u8()? != 0),
             20 => self.default_table_encryption = Some(cursor.u8()? != 0),
+            // MySQL since 9.6: whether the engine or the server itself carries out foreign keys; the outcome is the same.
+            21 => drop(cursor.u8()?),
             128 => self.microseconds = Some(cursor.u24()?),
             129 => drop(cursor.u64()?),
             130 => self.parse_gtid_flags(cursor)?,

@@ -88,7 +88,10 @@ impl<'a> FileCounter<'a> {
     fn event(&mut self, header: &EventHeader, event: &[u8], count: &mut BinlogCount) -> spate_binlog::Result<()> {
         match header.event_type {
             EventType::FORMAT_DESCRIPTION => self.checksum = FormatDescription::parse(event)?.checksum,
-            EventType::GTID_MARIADB | EventType::GTID_MYSQL | EventType::ANONYMOUS_GTID => count.transactions += 1,
+            EventType::GTID_MARIADB
+            | EventType::GTID_MYSQL
+            | EventType::GTID_TAGGED_MYSQL
+            | EventType::ANONYMOUS_GTID => count.transactions += 1,
             EventType::TABLE_MAP => {
                 let table = TableMap::parse(self.checksum.body(event)?)?;
                 // An id is given to a table anew after each flush; its old plans are for another table then.

@@ -29,6 +29,9 @@ Examples:
   spate lab race --workload cached --reuse-backlog --contender spate:batch-transactions=100 \\
       --contender spate:batch-transactions=10000
 
+  # MySQL against itself: commits in the source's order, and as they come
+  spate lab race --server mysql-9.7 --contender native:1 --contender native:16 --contender native:16:free
+
   # A quick look with small tables
   spate lab race --rows 1000 --tables 1 --buffer-pool-mib 64 --seconds 2 --contender native:4 --contender spate
 
@@ -38,6 +41,7 @@ const SANDBOX_EXAMPLES: &str = "\
 Examples:
   spate lab sandbox start --replicas 2
   spate lab sandbox start --name big --server mariadb-10.11 -o innodb_buffer_pool_size=1G
+  spate lab sandbox start --name my --server mysql-9.7
   spate lab sandbox list
   spate lab sandbox stop big
   spate lab sandbox stop --all";
@@ -111,7 +115,7 @@ const DEFAULT_NAME: &str = "lab";
 /// Options of `lab sandbox start`.
 #[derive(Debug, Args)]
 pub struct StartOptions {
-    /// Server version; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Number of replicas beside the source
@@ -131,7 +135,7 @@ pub struct StartOptions {
 /// Options of `lab race`.
 #[derive(Debug, Args)]
 pub struct RaceOptions {
-    /// Server version; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// What is written, and how much memory there is for it
@@ -181,7 +185,7 @@ pub struct RaceOptions {
 /// Options of `lab steady`.
 #[derive(Debug, Args)]
 pub struct SteadyOptions {
-    /// Server version; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Transactions per second on the source
@@ -210,7 +214,7 @@ pub struct SteadyOptions {
 /// Options of `lab demo`.
 #[derive(Debug, Args)]
 pub struct DemoOptions {
-    /// Server version; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Write the results to this file; `-` is standard output

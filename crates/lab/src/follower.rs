@@ -9,6 +9,7 @@ use crate::beat::{BEAT_EVERY, Beats, Lag};
 use crate::comparison::{checksums, different_tables};
 use crate::contender::{Contender, NativeMode};
 use crate::native::NativeReplication;
+use crate::position::transactions;
 use crate::sandbox::Sandbox;
 use crate::screen::Screen;
 use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
@@ -222,7 +223,7 @@ impl Reading {
     fn take(follower: &Follower<'_>, source: &Sandbox, replica: &Sandbox) -> Result<Reading> {
         Ok(Reading {
             at: Instant::now(),
-            sequence: source.vendor().sequence(&source.logged_position()?),
+            sequence: transactions(&source.logged_position()?),
             spate: follower.cpu_time(),
             source: source.cpu_time(),
             replica: replica.cpu_time(),

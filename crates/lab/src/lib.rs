@@ -3,7 +3,7 @@
 //!
 //! The tour, from the servers up:
 //! - [`version`], [`vendor`], [`server_options`], [`sandbox`]: a real server in a directory of its own;
-//! - [`process`], [`sql`]: what the kernel and the server say about it;
+//! - [`process`], [`sql`], [`position`]: what the kernel and the server say about it;
 //! - [`home`]: where the laboratory keeps its files; [`sandbox_registry`]: servers that outlive a command;
 //! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: what a source has written while its replica was away;
 //! - [`contender`], [`native`], [`spate_program`]: who catches up;
@@ -26,6 +26,7 @@ mod error;
 pub mod follower;
 pub mod home;
 pub mod native;
+pub mod position;
 pub mod process;
 pub mod race;
 pub mod results;

@@ -14,6 +14,7 @@ use crate::contender::{Contender, NativeMode, distinct_names};
 use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
 use crate::home::LabHome;
 use crate::native::NativeReplication;
+use crate::position::transactions;
 use crate::results::{ContenderResult, RaceResult};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
@@ -190,7 +191,7 @@ impl<'a> Race<'a> {
             native.receive()?;
             step.finish_and_clear();
         }
-        let bar = self.screen.count_bar(name, self.binaries.vendor().sequence(&facts.end));
+        let bar = self.screen.count_bar(name, transactions(&facts.end));
         let clock = ServerClock::start(source, replica);
         let applied = native.apply(&bar);
         clock.stop(result);

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sandbox::{ACCOUNT, Sandbox};
 use crate::server_options::ServerOptions;
 use crate::sql::Session;
@@ -11,7 +13,8 @@ use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
 /// Who made a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Vendor {
     /// MariaDB.
     MariaDb,
@@ -19,13 +22,15 @@ pub enum Vendor {
     MySql,
 }
 
-/// Options that are the sandbox's own business: it does not replicate by itself, and reads and writes files anywhere.
+/// Options that are the sandbox's own business: it does not replicate by itself, nor listen elsewhere.
 const MARIADB_SANDBOX: &[&str] = &["--skip-slave-start"];
-const MYSQL_SANDBOX: &[&str] = &["--skip-replica-start", "--mysqlx=0", "--secure-file-priv="];
+const MYSQL_SANDBOX: &[&str] = &["--skip-replica-start", "--mysqlx=0"];
 
 /// What every MariaDB of the laboratory has beyond what all servers have.
 const MARIADB_BASE: &[(&str, &str)] = &[("gtid-strict-mode", "1")];
-const MYSQL_BASE: &[(&str, &str)] = &[("gtid-mode", "ON"), ("enforce-gtid-consistency", "ON")];
+/// What every MySQL has; its usual directory for files is the system's, which need not be there.
+const MYSQL_BASE: &[(&str, &str)] =
+    &[("gtid-mode", "ON"), ("enforce-gtid-consistency", "ON"), ("secure-file-priv", "")];
 
 impl Vendor {
     /// The server's program.
@@ -150,14 +155,6 @@ impl Vendor {
             }
         }
     }
-
-    /// How many transactions a position of a single source stands for: the sequence number, or the size of the GTID set.
-    pub fn sequence(self, position: &str) -> u64 {
-        match self {
-            Vendor::MariaDb => last_number(position),
-            Vendor::MySql => gtid_set_size(position),
-        }
-    }
 }
 
 impl Sandbox {
@@ -185,23 +182,6 @@ fn without_spaces(position: &str) -> String {
     position.split_whitespace().collect()
 }
 
-/// The sequence number of a position with one domain; 0 if there is none.
-fn last_number(position: &str) -> u64 {
-    position.rsplit('-').next().and_then(|sequence| sequence.parse().ok()).unwrap_or(0)
-}
-
-/// `uuid:1-5:9,other:1-3` holds nine transactions. A tag in a set stands where an interval would, and counts nothing.
-fn gtid_set_size(set: &str) -> u64 {
-    let interval = |text: &str| -> u64 {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        match (first.parse::<u64>(), last.parse::<u64>()) {
-            (Ok(first), Ok(last)) => (last + 1).saturating_sub(first),
-            _ => 0,
-        }
-    };
-    set.split(',').flat_map(|source| source.trim().split(':').skip(1)).map(interval).sum()
-}
-
 /// The server's id among its options; 1, as the servers themselves have it, without.
 pub(crate) fn server_id(options: &ServerOptions) -> u32 {
     options.value("server-id").and_then(|value| value.parse().ok()).unwrap_or(1)
@@ -210,25 +190,6 @@ pub(crate) fn server_id(options: &ServerOptions) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_sequence_of_a_domain_is_its_last_number() {
-        assert_eq!(Vendor::MariaDb.sequence("0-1-42"), 42);
-        assert_eq!(Vendor::MariaDb.sequence(""), 0);
-    }
-
-    #[test]
-    fn the_size_of_a_set_is_the_sum_of_its_intervals() {
-        let one = mysql_uuid(1);
-        for (set, size) in [
-            (String::new(), 0),
-            (format!("{one}:1-5"), 5),
-            (format!("{one}:1-5:9,{}:1-3", mysql_uuid(2)), 9),
-            (format!("{one}:7:tag:1-2"), 3),
-        ] {
-            assert_eq!(Vendor::MySql.sequence(&set), size, "{set}");
-        }
-    }
 
     #[test]
     fn a_set_in_lines_becomes_one_word() {

@@ -34,7 +34,7 @@ fn torture(seed: u64, format: Format, failures: Failures, features: &[Feature]) 
         spate: Some(spate()),
     };
     let binaries = ServerVersion::installed().unwrap();
-    Torture::prepare(&home, &binaries, plan, Screen::default()).unwrap().seed(seed)
+    Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(seed)
 }
 
 fn assert_identical(result: &SeedResult) {
@@ -82,6 +82,6 @@ fn a_spate_that_does_not_replicate_is_found() {
         spate: Some(PathBuf::from("/bin/true")),
     };
     let binaries = ServerVersion::installed().unwrap();
-    let result = Torture::prepare(&home, &binaries, plan, Screen::default()).unwrap().seed(1);
+    let result = Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(1);
     assert_eq!(result.verdict, Verdict::Different, "{result:?}");
 }

@@ -36,6 +36,7 @@ mod retention;
 mod source;
 pub mod status;
 mod sweep;
+mod temporary;
 pub mod until;
 pub mod verify;
 pub mod wire;

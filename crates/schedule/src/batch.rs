@@ -1,6 +1,6 @@
 //! Batches: consecutive transactions, gathered event by event into what the replica will execute as one transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
@@ -17,7 +17,8 @@ use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk, Segment};
 use crate::sequence;
 use crate::statement::{self, StatementClass};
-use crate::transaction::{OpenTransaction, TemporaryTables};
+use crate::temporary::{TemporaryTable, TemporaryTables};
+use crate::transaction::OpenTransaction;
 use crate::{Error, Result};
 
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
@@ -54,6 +55,8 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// Some row changes are of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
+    /// The temporary tables of the source's sessions at its end.
+    pub temporary: TemporaryTables,
 }
 
 /// What the builder says to an event.
@@ -84,10 +87,9 @@ pub struct BatchBuilder {
     query_buffer: Vec<u8>,
     never_folds: bool,
     transaction: OpenTransaction,
-    /// Temporary tables that exist in sessions of the source: the session's id and the name.
-    temporary_tables: TemporaryTables,
-    /// Those at the end of the batch last taken.
-    taken_temporary_tables: TemporaryTables,
+    temporary: TemporaryTables,
+    /// Those open at the end of the batch last taken.
+    taken_temporary: BTreeSet<TemporaryTable>,
 }
 
 impl BatchBuilder {
@@ -180,7 +182,11 @@ impl BatchBuilder {
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                self.statement(header, Statement::loading(header, load, context)?);
+                let statement = Statement::loading(header, load, context)?;
+                if statement.error_code != 0 {
+                    return Err(refused_half_load(&statement));
+                }
+                self.statement(header, statement);
             }
             EventType::XA_PREPARE => self.xa_prepare(body)?,
             EventType::XID
@@ -215,9 +221,11 @@ impl BatchBuilder {
         self.ordered_partial = 0;
         self.transaction.first_item = None;
         self.transaction.was_taken = true;
-        self.taken_temporary_tables.clone_from(&self.temporary_tables);
+        self.taken_temporary.clone_from(&self.temporary.open);
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
+        let used_by = std::mem::take(&mut self.temporary.used_by);
+        batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by };
         batch
     }
 
@@ -249,7 +257,7 @@ impl BatchBuilder {
     pub fn take_earlier(&mut self) -> Batch {
         let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
         self.cut();
-        self.taken_temporary_tables.clone_from(&self.transaction.temporary_tables_before);
+        self.taken_temporary.clone_from(&self.transaction.temporary_before);
         let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
         let own_items = self.batch.items.split_off(first);
         self.batch_memory_bytes -= memory_bytes;
@@ -263,8 +271,11 @@ impl BatchBuilder {
             },
             alone: None,
             has_irrevocable_rows: self.batch.has_irrevocable_rows,
+            temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.batch, own);
+        let (open, used_by) = (self.taken_temporary.clone(), self.temporary.used_by.clone());
+        earlier.temporary = TemporaryTables { open, used_by };
         earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
         earlier
     }
@@ -274,9 +285,15 @@ impl BatchBuilder {
         self.transaction.alone.as_ref()
     }
 
-    /// True if sessions of the source have temporary tables: they are lost when the session that applies ends.
+    /// True if sessions of the source have temporary tables: they end with the session that applies, and have to be kept elsewhere.
     pub fn has_temporary_tables(&self) -> bool {
-        !self.temporary_tables.is_empty()
+        !self.temporary.open.is_empty()
+    }
+
+    /// Begins with temporary tables that exist already.
+    pub fn begin_with(&mut self, open: BTreeSet<TemporaryTable>) {
+        self.taken_temporary.clone_from(&open);
+        self.temporary.open = open;
     }
 
     /// Begins a transaction that has no GTID event.
@@ -286,9 +303,9 @@ impl BatchBuilder {
 
     /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
-        for (thread_id, name) in std::mem::take(&mut self.temporary_tables) {
+        for table in std::mem::take(&mut self.temporary.open) {
             self.cut();
-            self.push(Item::Statement(Statement::dropping_temporary(thread_id, &name)));
+            self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
         }
     }
 
@@ -301,7 +318,7 @@ impl BatchBuilder {
         self.context.clear();
         self.ordered_partial = 0;
         self.transaction = OpenTransaction::default();
-        self.temporary_tables.clone_from(&self.taken_temporary_tables);
+        self.temporary = TemporaryTables { open: self.taken_temporary.clone(), used_by: BTreeSet::new() };
     }
 
     /// The transaction that was just begun is known to end with ROLLBACK: it is a batch of its own, and is rolled back on the
@@ -321,7 +338,7 @@ impl BatchBuilder {
         self.transaction.first_item = Some(self.batch.items.len());
         self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
         self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
-        self.transaction.temporary_tables_before.clone_from(&self.temporary_tables);
+        self.transaction.temporary_before.clone_from(&self.temporary.open);
     }
 
     /// The last event of the transaction was taken.
@@ -636,7 +653,6 @@ impl BatchBuilder {
                 self.transaction.alone.get_or_insert(Alone::CreateSelect);
             }
             StatementClass::Definition => self.transaction.alone = Some(Alone::Definition),
-            StatementClass::Temporary => self.note_temporary_tables(&statement),
             StatementClass::Savepoint if self.transaction.is_irrevocable() => {
                 self.transaction.alone.get_or_insert(Alone::Irrevocable);
             }
@@ -646,20 +662,8 @@ impl BatchBuilder {
             }
             _ => {}
         }
+        self.temporary.note(&statement, uses_temporary_table);
         self.push(Item::Statement(statement));
-    }
-
-    fn note_temporary_tables(&mut self, statement: &Statement) {
-        let (creates, names) =
-            statement::temporary_tables(&statement.sql, &String::from_utf8_lossy(&statement.database));
-        for name in names {
-            let table = (statement.thread_id, name);
-            if creates {
-                self.temporary_tables.insert(table)
-            } else {
-                self.temporary_tables.remove(&table)
-            };
-        }
     }
 
     fn load_block(&mut self, block: LoadBlock<'_>, is_first: bool) {
@@ -699,6 +703,15 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
+}
+
+fn refused_half_load(statement: &Statement) -> Error {
+    let code = statement.error_code;
+    let why = format!(
+        "it ended half-way on the source, with error {code}, and a file that is sent over a connection is loaded to its end: make the \
+         table what it is on the source, and leave the transaction out"
+    );
+    Error::Refused { what: statement::excerpt(&statement.sql), why }
 }
 
 fn refused_xa(sql: &[u8]) -> Error {

@@ -23,10 +23,12 @@ pub mod item;
 pub mod multiset;
 pub mod outdated;
 pub mod plan;
+mod rewrite;
 pub mod row_change;
 pub mod segment;
 pub mod sequence;
 pub mod statement;
+pub mod temporary;
 mod transaction;
 mod words;
 

@@ -5,12 +5,9 @@ use std::collections::BTreeSet;
 use spate_binlog::{GtidEvent, Xid};
 
 use crate::batch::BatchStatistics;
-use crate::definition::TableName;
 use crate::item::Alone;
 use crate::outdated::Outdated;
-
-/// Temporary tables: the session's id on the source, and the name.
-pub(crate) type TemporaryTables = BTreeSet<(u32, TableName)>;
+use crate::temporary::TemporaryTable;
 
 /// The transaction whose events are being taken.
 #[derive(Debug, Default)]
@@ -44,7 +41,7 @@ pub(crate) struct OpenTransaction {
     /// Statistics and memory of the batch before it.
     pub(crate) before: (BatchStatistics, usize),
     pub(crate) had_irrevocable_rows: bool,
-    pub(crate) temporary_tables_before: TemporaryTables,
+    pub(crate) temporary_before: BTreeSet<TemporaryTable>,
 }
 
 impl OpenTransaction {

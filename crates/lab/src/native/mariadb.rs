@@ -39,6 +39,10 @@ impl Dialect for MariaDb {
         "SHOW SLAVE STATUS"
     }
 
+    fn running_columns(&self) -> [&'static str; 2] {
+        ["Slave_SQL_Running", "Slave_IO_Running"]
+    }
+
     fn received_column(&self) -> &'static str {
         "Gtid_IO_Pos"
     }

@@ -9,6 +9,7 @@ use ::mysql::Row;
 use indicatif::ProgressBar;
 
 use crate::contender::NativeMode;
+use crate::position::transactions;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::vendor::Vendor;
@@ -31,6 +32,8 @@ trait Dialect {
     fn stop(&self) -> &'static str;
     /// Shows one row of what it does, with the columns `Last_SQL_Error` and `Last_IO_Error`.
     fn status(&self) -> &'static str;
+    /// The columns of the status that say whether the applier runs, and the receiver.
+    fn running_columns(&self) -> [&'static str; 2];
     /// The column of the status that says what was received.
     fn received_column(&self) -> &'static str;
     /// Is the position received, by what that column says?
@@ -44,6 +47,39 @@ fn dialect(vendor: Vendor) -> &'static dyn Dialect {
         Vendor::MariaDb => &mariadb::MariaDb,
         Vendor::MySql => &mysql::MySql,
     }
+}
+
+/// The server's own replication, as it says itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NativeState {
+    /// The applied position.
+    pub(crate) position: String,
+    /// Why it stopped, if it has.
+    pub(crate) error: Option<String>,
+}
+
+/// Lets `replica` follow `source` from where it stands.
+pub(crate) fn begin_to_follow(source: &Sandbox, password: &str, replica: &Sandbox) -> Result<()> {
+    let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
+    session.run(&dialect.name_source(source.port(), password))?;
+    session.run(dialect.start())
+}
+
+/// How far a replica's own replication is, asked over `session`.
+pub(crate) fn state(vendor: Vendor, session: &mut Session) -> Result<NativeState> {
+    let dialect = dialect(vendor);
+    let position = vendor.applied_position(session)?;
+    let row = session.first_row(dialect.status())?;
+    let text = |column: &str| {
+        let row = row.as_ref()?;
+        row.get_opt::<Option<String>, _>(column)?.ok()?
+    };
+    let stopped = |thread: &str, error: &str| {
+        (text(thread).as_deref() == Some("No")).then(|| text(error).unwrap_or_default()).filter(|why| !why.is_empty())
+    };
+    let [applier, receiver] = dialect.running_columns();
+    let error = stopped(applier, "Last_SQL_Error").or_else(|| stopped(receiver, "Last_IO_Error"));
+    Ok(NativeState { position, error })
 }
 
 /// A replica that is set up to follow a source by itself.
@@ -108,7 +144,7 @@ impl<'a> NativeReplication<'a> {
         while self.session.value::<i64>(&wait)? != 0 {
             self.check_errors()?;
             let position = self.vendor.applied_position(&mut self.session)?;
-            bar.set_position(self.vendor.sequence(&position));
+            bar.set_position(transactions(&position));
             self.check_limit(begun, &format!("catching up (it came to {position} of {})", self.end))?;
         }
         Ok(begun.elapsed())

@@ -39,6 +39,10 @@ impl Dialect for MySql {
         "SHOW REPLICA STATUS"
     }
 
+    fn running_columns(&self) -> [&'static str; 2] {
+        ["Replica_SQL_Running", "Replica_IO_Running"]
+    }
+
     fn received_column(&self) -> &'static str {
         "Retrieved_Gtid_Set"
     }

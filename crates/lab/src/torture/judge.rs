@@ -101,6 +101,8 @@ pub(super) fn judge(source: &Picture, native: &Picture, spate: &Picture, was_kil
                 .push(format!("{:?} of {}: native differs from the source, Spate does not", subject.0, subject.1));
         } else if subject.0 == Class::Counter && was_killed && number(of_spate) > number(of_native) {
             judgement.notes.push(format!("the counter of {} is higher than native's after a kill", subject.1));
+        } else if subject.0 == Class::Leftover && number(of_spate) < number(of_native) {
+            judgement.notes.push(format!("native leaves more {} behind", subject.1));
         } else {
             judgement.findings.push(difference(subject, of_native, of_spate));
         }
@@ -112,7 +114,7 @@ pub(super) fn judge(source: &Picture, native: &Picture, spate: &Picture, was_kil
 }
 
 fn number(lines: Option<&Vec<String>>) -> u64 {
-    lines.and_then(|lines| lines.first()?.parse().ok()).unwrap_or(0)
+    lines.and_then(|lines| lines.first()?.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 fn difference(subject: &Subject, native: Option<&Vec<String>>, spate: Option<&Vec<String>>) -> Finding {
@@ -227,6 +229,14 @@ mod tests {
         assert_eq!(judge(&counter("5"), &counter("5"), &counter("9"), false).findings.len(), 1);
         assert_eq!(judge(&counter("5"), &counter("5"), &counter("4"), true).findings.len(), 1);
         assert!(judge(&counter("9"), &counter("5"), &counter("5"), false).findings.is_empty());
+    }
+
+    #[test]
+    fn to_leave_less_behind_is_no_fault() {
+        let files =
+            |number: &str| Picture::from([((Class::Leftover, "t".to_owned()), vec![format!("{number} files")])]);
+        assert!(judge(&files("0"), &files("4"), &files("0"), true).findings.is_empty());
+        assert_eq!(judge(&files("0"), &files("0"), &files("10"), true).findings.len(), 1);
     }
 
     #[test]

@@ -1,27 +1,35 @@
 //! The torture: hostile statements, drawn from a seed, on a source that two replicas follow: one by the server's own
-//! replication, which is the oracle, one by Spate. In the end both must hold the same.
+//! replication, which is the oracle, one by Spate. In the end both must hold the same. Between vendors there is no such
+//! replication; Spate's replica must hold what the source holds.
 //!
 //! - [`feature`], [`settings`]: what a seed may use, and what it decides before the first statement;
+//! - [`pair`], `vendor_options`: whose servers take part, what they can do, and their options;
 //! - `generate`, `world`: the statements, made for what exists on the source;
-//! - `driver`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
-//! - `servers`, `position`: the three servers;
-//! - [`picture`], [`judge`]: what a server holds, and whether two hold the same;
+//! - `mysql_words`, `mysql_only`: the same for MySQL, and what only MySQL has;
+//! - `driver`, `waits`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
+//! - `servers`: the servers;
+//! - [`picture`], [`judge`]: what a server holds, and whether two hold the same; `shared_picture`: between vendors;
 //! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
 
 mod driver;
 pub mod feature;
 mod generate;
 pub mod judge;
+mod mysql_only;
+mod mysql_words;
 pub mod options;
+pub mod pair;
 pub mod picture;
-mod position;
 mod random;
 pub mod report;
 mod servers;
 pub mod settings;
+mod shared_picture;
 mod shrink;
 pub mod step;
 mod trial;
+mod vendor_options;
+mod waits;
 mod world;
 
 use std::path::{Path, PathBuf};
@@ -33,7 +41,7 @@ use crate::screen::Screen;
 use crate::version::ServerBinaries;
 use feature::FeatureSet;
 use report::SeedResult;
-use servers::Template;
+use servers::Parties;
 use settings::{Failures, Format, Settings};
 use step::Step;
 use trial::{Ground, Script, TrialResult};
@@ -68,18 +76,18 @@ pub struct Torture<'a> {
 }
 
 impl<'a> Torture<'a> {
-    /// Prepares the servers' data directory, which is made once.
+    /// Prepares the servers' data directories, which are made once.
     ///
     /// # Errors
     /// Those of starting a server.
     pub fn prepare(
         home: &'a LabHome,
-        binaries: &ServerBinaries,
+        source: &ServerBinaries,
+        replica: &ServerBinaries,
         plan: TorturePlan,
         screen: Screen,
     ) -> Result<Torture<'a>> {
-        let template = Template::open(home, binaries)?;
-        let ground = Ground { binaries: binaries.clone(), template, spate: plan.spate.clone() };
+        let ground = Ground { parties: Parties::open(home, source, replica)?, spate: plan.spate.clone() };
         if let Some(keep) = &plan.keep {
             home::create_private_directory(keep)?;
         }
@@ -89,16 +97,28 @@ impl<'a> Torture<'a> {
     /// One seed. Whatever keeps it from a verdict is part of the result.
     pub fn seed(&self, seed: u64) -> SeedResult {
         let plan = &self.plan;
-        let settings = Settings::draw(seed, plan.format, &plan.features, plan.draw_features, plan.failures);
+        let pair = self.ground.parties.pair();
+        let settings = Settings::draw(seed, pair, plan.format, &plan.features, plan.draw_features, plan.failures);
         self.torture(settings, Script::Generate(plan.time))
     }
 
     /// Repeats a record that `--keep` has kept.
     ///
     /// # Errors
-    /// [`crate::Error::File`], [`crate::Error::State`].
+    /// [`crate::Error::File`], [`crate::Error::State`]; [`crate::Error::BadArgument`] if it was made for other servers.
     pub fn replay(&self, record: &Path) -> Result<SeedResult> {
         let (settings, steps) = step::read(record)?;
+        let (recorded, pair) = (settings.pair, self.ground.parties.pair());
+        if recorded != pair {
+            return Err(crate::Error::BadArgument {
+                what: "record for these servers",
+                text: record.display().to_string(),
+                why: format!(
+                    "it is from {:?} to {:?}; --server and --replica say so",
+                    recorded.source, recorded.replica
+                ),
+            });
+        }
         Ok(self.torture(settings, Script::Repeat(&steps)))
     }
 
@@ -142,6 +162,9 @@ impl<'a> Torture<'a> {
             home::copy_directory(&directory.join("spate"), &place)?;
             for server in ["source", "native", "replica"] {
                 let log = directory.join(server).join("error.log");
+                if !log.is_file() {
+                    continue;
+                }
                 let target = place.join(format!("{server}.log"));
                 std::fs::copy(&log, &target).map_err(crate::Error::file("copy to", &target))?;
             }

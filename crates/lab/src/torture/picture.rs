@@ -9,6 +9,7 @@ use super::world::OWN_SCHEMAS;
 use crate::Result;
 use crate::sandbox::{ACCOUNT, Sandbox};
 use crate::sql::{Session, quote};
+use crate::vendor::Vendor;
 
 /// What kind of thing a difference is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub(super) type Picture = BTreeMap<Subject, Vec<String>>;
 
 /// Accounts of the laboratory and of the servers.
 fn own_accounts() -> String {
-    format!("'root', 'mariadb.sys', 'mysql', 'PUBLIC', '{ACCOUNT}'")
+    format!("'root', 'mariadb.sys', 'mysql', 'PUBLIC', 'mysql.sys', 'mysql.session', 'mysql.infoschema', '{ACCOUNT}'")
 }
 
 /// Looks at everything.
@@ -56,9 +57,22 @@ pub(super) fn take(server: &Sandbox) -> Result<Picture> {
     let mut picture = Picture::new();
     schemas(&mut session, &mut picture)?;
     tables(&mut session, &mut picture)?;
-    programs(&mut session, &mut picture)?;
-    accounts(&mut session, &mut picture)?;
-    let prepared = lines(&mut session, "XA RECOVER FORMAT='SQL'")?;
+    for (title, sql) in programs(server.vendor()) {
+        for line in lines(&mut session, &sql)? {
+            let name = line.split(" | ").take(2).collect::<Vec<_>>().join(".");
+            picture.insert((Class::Program, format!("{title} {name}")), vec![line]);
+        }
+    }
+    for (table, sql) in accounts(server.vendor()) {
+        picture.insert((Class::Account, format!("mysql.{table}")), lines(&mut session, &sql)?);
+    }
+    let prepared = lines(
+        &mut session,
+        match server.vendor() {
+            Vendor::MariaDb => "XA RECOVER FORMAT='SQL'",
+            Vendor::MySql => "XA RECOVER CONVERT XID",
+        },
+    )?;
     picture.insert((Class::Prepared, "XA RECOVER".to_owned()), prepared);
     picture.insert((Class::Leftover, "temporary tables".to_owned()), leftovers(server));
     Ok(picture)
@@ -128,56 +142,69 @@ fn table_of(session: &mut Session, picture: &mut Picture, schema: &str, table: &
     Ok(())
 }
 
-fn programs(session: &mut Session, picture: &mut Picture) -> Result<()> {
-    let mut add = |title: &str, sql: String| -> Result<()> {
-        for line in lines(session, &sql)? {
-            let name = line.split(" | ").take(2).collect::<Vec<_>>().join(".");
-            picture.insert((Class::Program, format!("{title} {name}")), vec![line]);
-        }
-        Ok(())
+/// What shows triggers, routines and events; the first two columns name them.
+fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
+    // MySQL stamps a trigger with the fraction of a second in which it was made.
+    let stamp = if vendor == Vendor::MariaDb { "CREATED," } else { "" };
+    let triggers = format!(
+        "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE,
+                ACTION_ORDER, ACTION_STATEMENT, ACTION_TIMING, {stamp} SQL_MODE, DEFINER, CHARACTER_SET_CLIENT,
+                COLLATION_CONNECTION, DATABASE_COLLATION
+         FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA NOT IN ({OWN_SCHEMAS})"
+    );
+    let [routines, events] = match vendor {
+        Vendor::MariaDb => [
+            format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"),
+            // Without what a server adds for itself: when an event was last executed, and which server created it.
+            format!(
+                "SELECT db, name, body, definer, execute_at, interval_value, interval_field, created, modified, starts, ends,
+                        status, on_completion, sql_mode, comment, time_zone, character_set_client, collation_connection,
+                        db_collation, body_utf8
+                 FROM mysql.event WHERE db NOT IN ({OWN_SCHEMAS})"
+            ),
+        ],
+        Vendor::MySql => [
+            format!(
+                "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC,
+                        SQL_DATA_ACCESS, SECURITY_TYPE, SQL_MODE, ROUTINE_COMMENT, DEFINER, CHARACTER_SET_CLIENT,
+                        COLLATION_CONNECTION, DATABASE_COLLATION
+                 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA NOT IN ({OWN_SCHEMAS})"
+            ),
+            format!(
+                "SELECT EVENT_SCHEMA, EVENT_NAME, EVENT_DEFINITION, EVENT_TYPE, INTERVAL_VALUE, INTERVAL_FIELD, STATUS, SQL_MODE
+                 FROM information_schema.EVENTS WHERE EVENT_SCHEMA NOT IN ({OWN_SCHEMAS})"
+            ),
+        ],
     };
-    add(
-        "trigger",
-        format!(
-            "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE,
-                    ACTION_ORDER, ACTION_STATEMENT, ACTION_TIMING, CREATED, SQL_MODE, DEFINER, CHARACTER_SET_CLIENT,
-                    COLLATION_CONNECTION, DATABASE_COLLATION
-             FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA NOT IN ({OWN_SCHEMAS})"
-        ),
-    )?;
-    add("routine", format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"))?;
-    add("event", format!("SELECT * FROM mysql.event WHERE db NOT IN ({OWN_SCHEMAS})"))
+    [("trigger", triggers), ("routine", routines), ("event", events)]
 }
 
-fn accounts(session: &mut Session, picture: &mut Picture) -> Result<()> {
+/// The tables of accounts and privileges, and what shows of them all but the servers' own.
+fn accounts(vendor: Vendor) -> Vec<(&'static str, String)> {
     let own = own_accounts();
-    let queries = [
-        ("global_priv", format!("SELECT * FROM mysql.global_priv WHERE User NOT IN ({own})")),
-        ("db", format!("SELECT * FROM mysql.db WHERE User NOT IN ({own})")),
-        (
-            "tables_priv",
-            format!(
-                "SELECT Host, Db, User, Table_name, Grantor, Table_priv, Column_priv FROM mysql.tables_priv WHERE User NOT IN ({own})"
-            ),
-        ),
-        (
-            "columns_priv",
-            format!(
-                "SELECT Host, Db, User, Table_name, Column_name, Column_priv FROM mysql.columns_priv WHERE User NOT IN ({own})"
-            ),
-        ),
-        (
-            "procs_priv",
-            format!(
-                "SELECT Host, Db, User, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv WHERE User NOT IN ({own})"
-            ),
-        ),
-        ("roles_mapping", "SELECT * FROM mysql.roles_mapping".to_owned()),
+    let of_others =
+        |columns: &str, table: &str| format!("SELECT {columns} FROM mysql.{table} WHERE User NOT IN ({own})");
+    let mut tables = vec![
+        ("db", of_others("*", "db")),
+        ("tables_priv", of_others("Host, Db, User, Table_name, Grantor, Table_priv, Column_priv", "tables_priv")),
+        ("columns_priv", of_others("Host, Db, User, Table_name, Column_name, Column_priv", "columns_priv")),
+        ("procs_priv", of_others("Host, Db, User, Routine_name, Routine_type, Proc_priv", "procs_priv")),
     ];
-    for (name, sql) in queries {
-        picture.insert((Class::Account, format!("mysql.{name}")), lines(session, &sql)?);
+    match vendor {
+        Vendor::MariaDb => {
+            tables.push(("global_priv", of_others("*", "global_priv")));
+            tables.push(("roles_mapping", "SELECT * FROM mysql.roles_mapping".to_owned()));
+        }
+        Vendor::MySql => {
+            const SHOWN: &str = "Host, User, Select_priv, Insert_priv, Update_priv, Delete_priv, Create_view_priv, Grant_priv,
+                Super_priv, ssl_type, plugin, authentication_string, account_locked, password_lifetime, User_attributes";
+            tables.push(("user", of_others(SHOWN, "user")));
+            tables.push(("global_grants", of_others("*", "global_grants")));
+            tables.push(("role_edges", "SELECT * FROM mysql.role_edges".to_owned()));
+            tables.push(("default_roles", "SELECT * FROM mysql.default_roles".to_owned()));
+        }
     }
-    Ok(())
+    tables
 }
 
 /// Files of temporary tables that nobody has any more. Their names say nothing, so they are counted.
@@ -209,7 +236,7 @@ fn lines_or_error(session: &mut Session, sql: &str) -> Vec<String> {
     })
 }
 
-fn lines(session: &mut Session, sql: &str) -> Result<Vec<String>> {
+pub(super) fn lines(session: &mut Session, sql: &str) -> Result<Vec<String>> {
     let rows: Vec<Row> = session.rows(sql)?;
     let mut lines: Vec<String> =
         rows.into_iter().map(|row| row.unwrap().iter().map(shown).collect::<Vec<_>>().join(" | ")).collect();
@@ -229,7 +256,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn text_literal(text: &str) -> String {
+pub(super) fn text_literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

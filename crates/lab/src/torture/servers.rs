@@ -1,15 +1,18 @@
-//! The three servers of a torture: the source, the replica that follows by the server's own means, and Spate's.
+//! The servers of a torture: the source, the replica that follows by the servers' own means if there are any, and Spate's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::driver::CLIENTS;
+use super::pair::Pair;
 use super::settings::Settings;
 use crate::home::{self, LabHome, create_private_directory};
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::ServerOptions;
 use crate::sql::Session;
+use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
-use crate::{Error, Result};
+use crate::{Error, Result, native};
 
 /// An empty data directory that servers start from fast, with the account that replicas use.
 #[derive(Debug, Clone)]
@@ -21,7 +24,7 @@ pub(super) struct Template {
 impl Template {
     /// From the cache, or made now.
     pub(super) fn open(home: &LabHome, binaries: &ServerBinaries) -> Result<Template> {
-        let place = home.dataset(&format!("torture-{}", binaries.cache_key()));
+        let place = home.dataset(&format!("torture-2-{}", binaries.cache_key()));
         if !place.is_dir() {
             let work = home.work()?;
             let pristine = sandbox::pristine_data(home, binaries)?;
@@ -34,6 +37,9 @@ impl Template {
             let running = Sandbox::start(binaries, &server, &options, Lifetime::Ours)?;
             let password = sandbox::random_password()?;
             running.create_account(&password)?;
+            if binaries.vendor() == Vendor::MariaDb {
+                create_clients(&mut running.connect()?, &password)?;
+            }
             let made = work.path().join("made");
             create_private_directory(&made)?;
             running.freeze(&made.join("data"))?;
@@ -45,57 +51,74 @@ impl Template {
     }
 }
 
+/// Which servers: the source's, and the replicas'.
+#[derive(Debug, Clone)]
+pub(super) struct Parties {
+    pub(super) source: (ServerBinaries, Template),
+    pub(super) replica: (ServerBinaries, Template),
+}
+
+impl Parties {
+    /// Prepares both sides' data directories.
+    pub(super) fn open(home: &LabHome, source: &ServerBinaries, replica: &ServerBinaries) -> Result<Parties> {
+        let party = |binaries: &ServerBinaries| Ok((binaries.clone(), Template::open(home, binaries)?));
+        Ok(Parties { source: party(source)?, replica: party(replica)? })
+    }
+
+    /// Whose servers they are.
+    pub(super) fn pair(&self) -> Pair {
+        Pair { source: self.source.0.vendor(), replica: self.replica.0.vendor() }
+    }
+}
+
+/// The accounts of sessions that are not root's; they are no part of what is replicated.
+fn create_clients(session: &mut Session, password: &str) -> Result<()> {
+    let [writer, clerk] = CLIENTS;
+    for user in CLIENTS {
+        session.run(&format!("CREATE USER '{user}'@'localhost' IDENTIFIED BY '{password}'"))?;
+    }
+    session.run(&format!("GRANT ALL PRIVILEGES ON *.* TO '{writer}'@'localhost' WITH GRANT OPTION"))?;
+    session.run(&format!(
+        "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE, DELETE HISTORY, CREATE TEMPORARY TABLES, CREATE VIEW, SHOW VIEW, \
+         CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, FILE ON *.* TO '{clerk}'@'localhost'"
+    ))
+}
+
 /// The servers.
 pub(super) struct Servers {
     pub(super) source: Sandbox,
-    pub(super) native: Sandbox,
+    /// Follows by the servers' own replication, which there is only within a vendor.
+    pub(super) native: Option<Sandbox>,
     pub(super) replica: Sandbox,
     pub(super) password: String,
     source_options: ServerOptions,
     replica_options: ServerOptions,
 }
 
-/// The server's own replication, as it says itself.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NativeState {
-    /// The applied position.
-    pub(super) position: String,
-    /// Why it stopped, if it has.
-    pub(super) error: Option<String>,
-}
-
 impl Servers {
-    /// Starts all three on copies of the template, and lets the native replica follow.
-    pub(super) fn start(
-        binaries: &ServerBinaries,
-        template: &Template,
-        settings: &Settings,
-        directory: &Path,
-    ) -> Result<Servers> {
+    /// Starts all on copies of the templates, and lets the native replica follow.
+    pub(super) fn start(parties: &Parties, settings: &Settings, directory: &Path) -> Result<Servers> {
         let files = files_directory(directory);
         create_private_directory(&files)?;
         let source_options = settings.source().with("secure-file-priv", files.display());
         let replica_options = settings.replica(3);
-        let start = |name: &str, options: &ServerOptions| -> Result<Sandbox> {
+        let start = |name: &str, (binaries, template): &(ServerBinaries, Template), options: &ServerOptions| {
             let place = directory.join(name);
             copy(&template.data, &place.join("data"))?;
             Sandbox::start(binaries, &place, options, Lifetime::Ours)
         };
         // A server dies with the thread that started it, so this one starts them, one after the other.
-        let source = start("source", &source_options)?;
-        let native = start("native", &settings.replica(2))?;
-        let replica = start("replica", &replica_options)?;
-        let servers =
-            Servers { source, native, replica, password: template.password.clone(), source_options, replica_options };
-        servers.native.connect()?.run(&format!(
-            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = '{}',
-             MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1, MASTER_PASSWORD = '{}'",
-            servers.source.port(),
-            sandbox::ACCOUNT,
-            servers.password
-        ))?;
-        servers.native.connect()?.run("START SLAVE")?;
-        Ok(servers)
+        let source = start("source", &parties.source, &source_options)?;
+        let native = match settings.pair.has_native() {
+            true => Some(start("native", &parties.replica, &settings.replica(2))?),
+            false => None,
+        };
+        let replica = start("replica", &parties.replica, &replica_options)?;
+        let password = parties.source.1.password.clone();
+        if let Some(native) = &native {
+            native::begin_to_follow(&source, &password, native)?;
+        }
+        Ok(Servers { source, native, replica, password, source_options, replica_options })
     }
 
     /// Kills the source and starts it again.
@@ -106,24 +129,6 @@ impl Servers {
     /// Kills Spate's replica and starts it again.
     pub(super) fn crash_replica(&mut self) -> Result<()> {
         self.replica.crash_and_restart(&self.replica_options)
-    }
-
-    /// How far the server's own replication is.
-    pub(super) fn native_state(&self, session: &mut Session) -> Result<NativeState> {
-        let position = session.value("SELECT @@GLOBAL.gtid_slave_pos")?;
-        let row = session.first_row("SHOW SLAVE STATUS")?;
-        let text = |column: &str| {
-            let row = row.as_ref()?;
-            row.get_opt::<Option<String>, _>(column)?.ok()?
-        };
-        let stopped = |thread: &str, error: &str| {
-            (text(thread).as_deref() == Some("No"))
-                .then(|| text(error).unwrap_or_default())
-                .filter(|why| !why.is_empty())
-        };
-        let error =
-            stopped("Slave_SQL_Running", "Last_SQL_Error").or_else(|| stopped("Slave_IO_Running", "Last_IO_Error"));
-        Ok(NativeState { position, error })
     }
 }
 

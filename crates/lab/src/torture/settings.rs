@@ -6,9 +6,10 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::feature::{Feature, FeatureSet};
+use super::pair::Pair;
 use super::random::Random;
+use super::vendor_options::{self, common};
 use crate::server_options::{Durability, ServerOptions};
-use crate::vendor::Vendor;
 
 /// How the source logs changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -73,6 +74,9 @@ pub enum Beginning {
 pub struct Settings {
     /// The seed.
     pub seed: u64,
+    /// Whose servers take part.
+    #[serde(default)]
+    pub pair: Pair,
     /// `row`, `mixed` or `statement`.
     pub format: Format,
     /// What is used.
@@ -90,11 +94,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Draws a seed's settings from what is allowed. With `draw_features` not all that is allowed is used.
-    pub fn draw(seed: u64, format: Format, allowed: &FeatureSet, draw_features: bool, failures: Failures) -> Settings {
+    /// Draws a seed's settings from what is allowed and what the servers can do. With `draw_features` not all of that is used.
+    pub fn draw(
+        seed: u64,
+        pair: Pair,
+        format: Format,
+        allowed: &FeatureSet,
+        draw_features: bool,
+        failures: Failures,
+    ) -> Settings {
+        let allowed = &pair.features(allowed);
         let mut random = Random::new(seed);
         let drawn_format = [Format::Row, Format::Row, Format::Mixed, Format::Statement][random.below(4)];
-        let format = if format == Format::Any { drawn_format } else { format };
+        let format = pair.format(if format == Format::Any { drawn_format } else { format });
         let drawn_features = allowed.draw(&mut random.fork());
         let mut features = if draw_features { drawn_features } else { allowed.clone() };
         let failures = draw_failures(&mut random.fork(), failures);
@@ -104,9 +116,10 @@ impl Settings {
         }
         Settings {
             seed,
+            pair,
             format,
             sessions: 3 + random.below(4),
-            source_options: source_options(&mut random.fork(), format, &features),
+            source_options: vendor_options::draw(&mut random.fork(), pair, format, &features),
             spate_arguments: spate_arguments(&mut random.fork()),
             beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd][random.below(4)],
             features,
@@ -118,19 +131,22 @@ impl Settings {
     pub(super) fn source(&self) -> ServerOptions {
         let durability =
             if self.failures.contains(&Failure::SourceKilled) { Durability::Durable } else { Durability::Relaxed };
-        let mut options = common(1).with_durability(durability).with("binlog-format", self.format);
+        let vendor = self.pair.source;
+        let mut options =
+            common(vendor, self.pair.is_mixed(), 1).with_durability(durability).with("binlog-format", self.format);
         for (name, value) in &self.source_options {
             options = options.with(name, value);
         }
-        // A statement that would have to wait for another session fails at once: there is one driver for all sessions.
-        options.with("innodb-lock-wait-timeout", 0).with("lock-wait-timeout", 0)
+        vendor_options::without_waits(options, vendor)
     }
 
     /// The options of the replica with this server id.
     pub(super) fn replica(&self, server_id: u32) -> ServerOptions {
         let durability =
             if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
-        common(server_id).with_durability(durability).with("slave-net-timeout", 10)
+        let vendor = self.pair.replica;
+        let options = common(vendor, self.pair.is_mixed(), server_id).with_durability(durability);
+        vendor_options::with_short_net_timeout(options, vendor)
     }
 }
 
@@ -143,45 +159,6 @@ impl fmt::Display for Format {
             Format::Any => "any",
         })
     }
-}
-
-/// What all three servers have, small so that they start fast. Options that decide what a statement does and are in no
-/// binlog must be equal on all of them, as an administrator would have it.
-fn common(server_id: u32) -> ServerOptions {
-    ServerOptions::base(Vendor::MariaDb, server_id)
-        .with("innodb-buffer-pool-size", "32M")
-        .with("innodb-log-file-size", "8M")
-        .with("innodb-undo-log-truncate", 0)
-        .with("key-buffer-size", "1M")
-        .with("aria-pagecache-buffer-size", "8M")
-        .with("system-versioning-alter-history", "KEEP")
-        .with("log-bin-trust-function-creators", 1)
-        .with("log-slave-updates", 0)
-        .with("max-connections", 40)
-}
-
-fn source_options(random: &mut Random, format: Format, features: &FeatureSet) -> Vec<(String, String)> {
-    let mut options = Vec::new();
-    let mut set = |name: &str, value: &str| options.push((name.to_owned(), value.to_owned()));
-    let image = random.word(&["FULL", "FULL", "MINIMAL", "NOBLOB"]);
-    set("binlog-row-image", image);
-    set("binlog-checksum", random.word(&["CRC32", "CRC32", "NONE"]));
-    set("max-binlog-size", random.word(&["16384", "131072", "1048576", "1073741824"]));
-    set("binlog-annotate-row-events", random.word(&["0", "1"]));
-    if random.chance(35) {
-        set("log-bin-compress", "1");
-        set("log-bin-compress-min-len", "10");
-    }
-    set("character-set-server", random.word(&["utf8mb4", "utf8mb4", "latin1"]));
-    if format != Format::Statement {
-        set("innodb-autoinc-lock-mode", random.word(&["1", "2"]));
-        // Statements lock no more than the rows that they change, so that more of them succeed.
-        set("transaction-isolation", random.word(&["READ-COMMITTED", "READ-COMMITTED", "REPEATABLE-READ"]));
-    }
-    if features.has(Feature::TwoPhaseAlter) && random.chance(70) {
-        set("binlog-alter-two-phase", "1");
-    }
-    options
 }
 
 fn spate_arguments(random: &mut Random) -> Vec<String> {
@@ -223,7 +200,7 @@ mod tests {
     use super::*;
 
     fn draw(seed: u64, failures: Failures) -> Settings {
-        Settings::draw(seed, Format::Any, &FeatureSet::chosen(&[], &[]), true, failures)
+        Settings::draw(seed, Pair::default(), Format::Any, &FeatureSet::chosen(&[], &[]), true, failures)
     }
 
     #[test]

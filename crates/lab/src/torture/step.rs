@@ -106,13 +106,15 @@ pub(super) fn read(path: &Path) -> Result<(Settings, Vec<Step>)> {
 mod tests {
     use super::*;
     use crate::torture::feature::FeatureSet;
+    use crate::torture::pair::Pair;
     use crate::torture::settings::{Failures, Format};
 
     #[test]
     fn what_was_recorded_is_read_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("steps");
-        let settings = Settings::draw(3, Format::Any, &FeatureSet::chosen(&[], &[]), true, Failures::All);
+        let settings =
+            Settings::draw(3, Pair::default(), Format::Any, &FeatureSet::chosen(&[], &[]), true, Failures::All);
         let load = Action::Load { sql: "LOAD DATA …".into(), file: "f1".into(), content: "1\tä\n".into() };
         let steps = [
             Step::sql(0, "SELECT 'a\nb'"),

@@ -5,22 +5,30 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::driver::{Driver, Outcome};
+use super::feature::Feature;
 use super::generate::Generator;
 use super::judge::{Finding, judge, named_transaction};
+use super::mysql_only::MySqlOnly;
 use super::random::Random;
-use super::servers::{NativeState, Servers, Template, files_directory};
+use super::servers::{Parties, Servers, files_directory};
 use super::settings::{Beginning, Failure, Settings};
 use super::step::{Action, Step};
 use super::world::World;
-use super::{picture, position};
+use super::{mysql_words, picture, shared_picture};
 use crate::home::create_private_directory;
+use crate::native::{self, NativeState};
+use crate::position;
 use crate::spate_program::{RunningSpate, SpateProgram};
 use crate::sql::Session;
-use crate::version::ServerBinaries;
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// A replica that comes no step further in this time is stuck. (Small transactions take milliseconds.)
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// What Spate says when a session on the replica still holds its lock.
+const OLD_SESSION: &str = "another Spate applies to the replica";
+/// So often it is then started again; each time it waits for 10 s.
+const RESTARTS_MAX: u32 = 6;
 /// How often a position is asked for while the replicas catch up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A seed's time is cut off at this many steps, so that a record stays readable.
@@ -29,8 +37,7 @@ const STEPS_MAX: usize = 100_000;
 /// Where trials take place.
 #[derive(Debug, Clone)]
 pub(super) struct Ground {
-    pub(super) binaries: ServerBinaries,
-    pub(super) template: Template,
+    pub(super) parties: Parties,
     /// The `spate` program; `None` is the one that is running.
     pub(super) spate: Option<PathBuf>,
 }
@@ -64,6 +71,7 @@ struct Trial<'a> {
     program: SpateProgram,
     spate: Option<RunningSpate>,
     was_started: bool,
+    restarts_left: u32,
     result: TrialResult,
 }
 
@@ -76,16 +84,26 @@ pub(super) fn run(
     tell: &dyn Fn(&str),
 ) -> Result<TrialResult> {
     create_private_directory(directory)?;
-    let servers = Servers::start(&ground.binaries, &ground.template, settings, directory)?;
+    let servers = Servers::start(&ground.parties, settings, directory)?;
     let spate_directory = directory.join("spate");
     create_private_directory(&spate_directory)?;
     let mut program = SpateProgram::new(&servers.source, &servers.password, &servers.replica, &spate_directory)?;
     if let Some(path) = &ground.spate {
         program = program.with_path(path.clone());
     }
-    let driver = Driver::new(servers.source.socket(), &files_directory(directory));
+    let clients = settings.features.has(Feature::Clients).then(|| servers.password.clone());
+    let driver = Driver::new(&servers.source, &files_directory(directory), clients);
     let result = TrialResult::default();
-    let mut trial = Trial { settings, servers, driver, program, spate: None, was_started: false, result };
+    let mut trial = Trial {
+        settings,
+        servers,
+        driver,
+        program,
+        spate: None,
+        was_started: false,
+        restarts_left: RESTARTS_MAX,
+        result,
+    };
     if settings.beginning == Beginning::AtOnce {
         trial.start_spate()?;
     }
@@ -101,7 +119,8 @@ pub(super) fn run(
 impl Trial<'_> {
     fn generate(&mut self, time: Duration, tell: &dyn Fn(&str)) -> Result<()> {
         let mut observer = self.servers.source.connect()?;
-        let mut generator = Generator::new(self.settings, collations(&mut observer)?);
+        let mut generator = Generator::new(self.settings, self.collations()?);
+        let mut mysql_only = MySqlOnly::new(self.settings.seed);
         // Statements and failures draw from generators of their own, so that failures do not change the statements.
         let mut fate = Fate::new(self.settings, time);
         let begun = Instant::now();
@@ -113,7 +132,7 @@ impl Trial<'_> {
                     observer = self.servers.source.connect()?;
                 }
             }
-            let step = generator.step();
+            let step = self.adapted(generator.step(), &mut mysql_only, &generator.world);
             let outcome = self.record(step.clone())?;
             if generator.learn(&step, outcome) {
                 generator.world = World::read(&mut observer)?;
@@ -124,6 +143,34 @@ impl Trial<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The step in words that the servers understand, or now and then another that only they do.
+    fn adapted(&self, step: Step, mysql_only: &mut MySqlOnly, world: &World) -> Step {
+        let pair = self.settings.pair;
+        let has_own_words = pair.source == Vendor::MySql && !pair.is_mixed();
+        let Step { session, action } = step;
+        let action = match action {
+            Action::Sql(sql) if pair.speaks_mysql() => Action::Sql(
+                // What defines something must be executed: what comes next counts on it.
+                (has_own_words && !sql.starts_with("CREATE"))
+                    .then(|| mysql_only.draw(world))
+                    .flatten()
+                    .unwrap_or_else(|| mysql_words::translate(&sql)),
+            ),
+            other => other,
+        };
+        Step { session, action }
+    }
+
+    /// The collations that columns can have on all servers, with their character sets first.
+    fn collations(&self) -> Result<Vec<(String, String)>> {
+        let mut known = collations(&mut self.servers.source.connect()?, self.settings.pair.source)?;
+        if self.settings.pair.is_mixed() {
+            let others = collations(&mut self.servers.replica.connect()?, self.settings.pair.replica)?;
+            known.retain(|collation| others.contains(collation));
+        }
+        Ok(known)
     }
 
     fn repeat(&mut self, steps: &[Step]) -> Result<()> {
@@ -195,16 +242,32 @@ impl Trial<'_> {
     /// Notes if Spate has ended although nobody stopped it.
     fn check_spate(&mut self) {
         if let Some(Err(error)) = self.spate.as_mut().map(RunningSpate::check_running) {
-            self.result.findings.push(Finding::Stopped { output: error.to_string() });
             self.spate = None;
+            self.ended(&error);
         }
+    }
+
+    /// Spate ended although nobody stopped it. If it found the session of one that was killed still at a statement, it is started
+    /// again, as whoever supervises it would.
+    fn ended(&mut self, error: &Error) {
+        let output = error.to_string();
+        if output.contains(OLD_SESSION) && self.restarts_left > 0 {
+            self.restarts_left -= 1;
+            if let Err(error) = self.start_spate() {
+                self.result.findings.push(Finding::Stopped { output: error.to_string() });
+            }
+            return;
+        }
+        self.result.findings.push(Finding::Stopped { output });
     }
 
     fn finish(&mut self) -> Result<()> {
         self.driver.disconnect_all();
-        let mut source = self.servers.source.connect()?;
-        let end: String = source.value("SELECT @@GLOBAL.gtid_binlog_pos")?;
-        self.result.transactions = count(&end);
+        self.end_events()?;
+        // To look at a table in memory after a restart is to log that it is empty.
+        picture::take(&self.servers.source)?;
+        let end = self.servers.source.logged_position()?;
+        self.result.transactions = position::transactions(&end);
         let native = self.wait_for_native(&end)?;
         self.check_spate();
         if self.result.findings.is_empty() {
@@ -212,16 +275,39 @@ impl Trial<'_> {
             self.wait_for_spate(&end);
             self.stop_spate();
         }
-        self.compare(&native)
+        match &native {
+            Some(state) => self.compare(state),
+            None => self.compare_with_source(),
+        }
     }
 
-    fn wait_for_native(&self, end: &str) -> Result<NativeState> {
-        let mut session = self.servers.native.connect()?;
+    /// Ends the source's event scheduler, and waits for what it is executing.
+    fn end_events(&self) -> Result<()> {
+        if !self.settings.features.has(Feature::Events) {
+            return Ok(());
+        }
+        let mut source = self.servers.source.connect()?;
+        source.run("SET GLOBAL event_scheduler = OFF")?;
+        let deadline = Instant::now() + STUCK_AFTER;
+        let events = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Connect'";
+        while source.value::<u64>(events)? > 0 && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn wait_for_native(&self, end: &str) -> Result<Option<NativeState>> {
+        let Some(native) = &self.servers.native else { return Ok(None) };
+        let mut session = native.connect()?;
         let mut progress = Progress::new();
         loop {
-            let state = self.servers.native_state(&mut session)?;
+            let mut state = native::state(native.vendor(), &mut session)?;
+            // MySQL says of itself only that a worker has failed; the reason is in its log.
+            if let (Some(error), Some(why)) = (&mut state.error, native.last_error("Worker")) {
+                *error = why;
+            }
             if state.error.is_some() || position::has_reached(&state.position, end) {
-                return Ok(state);
+                return Ok(Some(state));
             }
             if progress.is_stuck(&state.position) {
                 return Err(Error::TimedOut {
@@ -238,9 +324,9 @@ impl Trial<'_> {
         let mut progress = Progress::new();
         while let Some(spate) = &mut self.spate {
             if let Err(error) = spate.check_running() {
-                self.result.findings.push(Finding::Stopped { output: error.to_string() });
                 self.spate = None;
-                break;
+                self.ended(&error);
+                continue;
             }
             let position = self.program.applied_position().unwrap_or_default();
             if position::has_reached(&position, end) {
@@ -286,9 +372,25 @@ impl Trial<'_> {
             return Ok(());
         }
         let source = picture::take(&self.servers.source)?;
-        let native = picture::take(&self.servers.native)?;
+        let Some(native) = &self.servers.native else { return Ok(()) };
+        let native = picture::take(native)?;
         let spate = picture::take(&self.servers.replica)?;
         let judgement = judge(&source, &native, &spate, was_killed);
+        self.result.findings.extend(judgement.findings);
+        self.result.notes.extend(judgement.notes);
+        Ok(())
+    }
+}
+
+impl Trial<'_> {
+    /// Between vendors there is no other oracle than the source itself.
+    fn compare_with_source(&mut self) -> Result<()> {
+        if !self.result.findings.is_empty() {
+            return Ok(());
+        }
+        let source = shared_picture::take(&self.servers.source)?;
+        let spate = shared_picture::take(&self.servers.replica)?;
+        let judgement = judge(&source, &source, &spate, false);
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);
         Ok(())
@@ -354,15 +456,13 @@ impl Progress {
     }
 }
 
-/// The collations that columns can have, with their character sets first.
-fn collations(session: &mut Session) -> Result<Vec<(String, String)>> {
-    session.rows(
-        "SELECT CHARACTER_SET_NAME, FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY
-         ORDER BY 2",
-    )
-}
-
-/// Transactions in a position: the sequence numbers of its domains, which all begin at 1.
-fn count(position: &str) -> u64 {
-    position.split(',').filter_map(|gtid| gtid.rsplit('-').next()?.parse::<u64>().ok()).sum()
+/// The collations that columns of a server can have, with their character sets first.
+fn collations(session: &mut Session, vendor: Vendor) -> Result<Vec<(String, String)>> {
+    let name = match vendor {
+        Vendor::MariaDb => "FULL_COLLATION_NAME",
+        Vendor::MySql => "COLLATION_NAME",
+    };
+    session.rows(&format!(
+        "SELECT CHARACTER_SET_NAME, {name} FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY ORDER BY 2"
+    ))
 }

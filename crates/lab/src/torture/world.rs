@@ -10,7 +10,7 @@ pub(super) const OWN_SCHEMAS: &str = "'mysql','sys','information_schema','perfor
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// `varchar`
+    /// `varchar`; JSON is `longtext`, as MariaDB has it
     pub(super) data_type: String,
     /// `varchar(20)`
     pub(super) column_type: String,
@@ -40,6 +40,7 @@ pub(super) struct Table {
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) name: String,
+    pub(super) is_unique: bool,
     pub(super) columns: Vec<String>,
 }
 
@@ -156,7 +157,7 @@ impl World {
             let extra = extra.to_ascii_uppercase();
             table.columns.push(Column {
                 name,
-                data_type: data_type.to_ascii_lowercase(),
+                data_type: data_type.to_ascii_lowercase().replace("json", "longtext"),
                 column_type,
                 charset: charset.unwrap_or_default(),
                 is_nullable: nullable == "YES",
@@ -167,17 +168,18 @@ impl World {
         Ok(())
     }
 
+    /// Parts of keys that are expressions have no column.
     fn read_keys(&mut self, session: &mut Session) -> Result<()> {
-        let rows: Vec<(String, String, String, String)> = session.rows(&format!(
-            "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
-             WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS})
+        let rows: Vec<(String, String, String, String, bool)> = session.rows(&format!(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE = 0 FROM information_schema.STATISTICS
+             WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS}) AND COLUMN_NAME IS NOT NULL
              ORDER BY 1, 2, INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
         ))?;
-        for (schema, table, name, column) in rows {
+        for (schema, table, name, column, is_unique) in rows {
             let Some(table) = self.table_mut(&schema, &table) else { continue };
             match table.keys.last_mut().filter(|key| key.name == name) {
                 Some(key) => key.columns.push(column),
-                None => table.keys.push(Key { name, columns: vec![column] }),
+                None => table.keys.push(Key { name, is_unique, columns: vec![column] }),
             }
         }
         let rows: Vec<(String, String, String, Option<String>)> = session.rows(&format!(

@@ -23,6 +23,7 @@ use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Surplus, Sweep};
+use crate::temporary;
 use crate::wire::{self, Connection};
 
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
@@ -121,12 +122,22 @@ impl<'a> Applier<'a> {
                     self.receive_all()?;
                     self.sessions.open_branch(&statements)?;
                 }
+                Command::MarkBranch(xid) => {
+                    self.receive_all()?;
+                    self.sessions.mark_branch(&xid)?;
+                }
                 Command::CloseBranch => {
                     self.receive_all()?;
                     self.sessions.close_branch()?;
                 }
                 Command::WatchAccount(change) => self.watched = Some(change),
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
+                Command::KeepTemporary(tables) => {
+                    self.receive_all()?;
+                    let status = self.status;
+                    temporary::keep(self.sessions.main(), &tables, |message| status.note("applier", message))?;
+                    stopping_point("after-temporary-copies");
+                }
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     self.status.applying(oldest_seconds);
                     let mut committed = self.commit(&sql, statements);

@@ -114,7 +114,7 @@ impl Gatherer<'_> {
         while !self.stop.load(Ordering::Acquire) {
             let gathered = match reader.next_event() {
                 Ok(Some(event)) => self.event(&event),
-                Ok(None) => self.idle(&reader).map(|()| None),
+                Ok(None) => self.idle(&reader),
                 Err(error) => Err(error.into()),
             };
             match gathered {
@@ -322,26 +322,30 @@ impl Gatherer<'_> {
         Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }
     }
 
+    /// True if the source's binlog goes on beyond the place where to end, and nothing was gathered before it: behind the last
+    /// transaction may come a new file that holds none yet.
+    fn is_past_end(&self, reader: &ArchiveReader) -> bool {
+        let (file, position) = reader.source_position();
+        self.open.transactions == 0 && !self.open.is_continued && self.until.excludes(file, position)
+    }
+
     /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)
-    fn idle(&mut self, reader: &ArchiveReader) -> Result<()> {
+    fn idle(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+        if self.is_past_end(reader) {
+            return Ok(Some(GatherEnd::Reached));
+        }
         if self.open.transactions == 0 {
-            return match reader.wait(STOP_CHECK) {
-                Waited::Closed => Err(Error::StageEnded),
-                Waited::Ready | Waited::TimedOut => Ok(()),
-            };
+            return wait(reader);
         }
         if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
             self.open.is_hungry = true;
             let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
             if self.waits_for_more(gathered) {
-                return match reader.wait(STOP_CHECK) {
-                    Waited::Closed => Err(Error::StageEnded),
-                    Waited::Ready | Waited::TimedOut => Ok(()),
-                };
+                return wait(reader);
             }
             self.hand_over_whole()?;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn hunger_within(&self, timeout: Duration) -> Result<bool> {
@@ -498,6 +502,14 @@ impl Open {
         }
         let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);
         Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
+    }
+}
+
+/// Waits until there may be more to read.
+fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+    match reader.wait(STOP_CHECK) {
+        Waited::Closed => Err(Error::StageEnded),
+        Waited::Ready | Waited::TimedOut => Ok(None),
     }
 }
 

@@ -1,12 +1,13 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use spate_binlog::{ChecksumAlgorithm, RowsVersion};
+use spate_binlog::{ChecksumAlgorithm, RowsVersion, Xid};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::{ChunkWriter, Swept};
 use spate_schedule::item::{FileBlock, LoadFile};
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
+use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
 
 use super::{Part, PartEnd};
@@ -58,12 +59,16 @@ pub(crate) enum Command {
     ExecuteApart(Execution),
     /// Execute what follows in a session of its own, which begins with these statements.
     OpenBranch(Vec<Vec<u8>>),
+    /// See to it that the XA transaction of that session has a change.
+    MarkBranch(Xid),
     /// End that session, and go on in the first.
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
     Sweep { sweep: Sweep, answer: Sender<Surplus> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
+    /// Copy the temporary tables that statements to come may use.
+    KeepTemporary(TemporaryTables),
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
     Commit {
         sql: Vec<u8>,
@@ -124,6 +129,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
     pub(crate) one_by_one: bool,
+    /// Copies of the source's temporary tables were kept before.
+    pub(crate) has_temporary_copies: bool,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -145,6 +152,9 @@ struct Pending {
     has_changes: bool,
     /// The server that the applier's session was last told to log changes for.
     origin: Option<u32>,
+    /// The source's temporary tables, and who has used them in the batch.
+    temporary: TemporaryTables,
+    has_temporary_copies: bool,
 }
 
 impl Preparer<'_> {
@@ -153,7 +163,7 @@ impl Preparer<'_> {
     /// # Errors
     /// [`Error::StageEnded`] if the applier is gone; an encoding error.
     pub(crate) fn run(self) -> Result<()> {
-        let mut pending = Pending::default();
+        let mut pending = Pending { has_temporary_copies: self.has_temporary_copies, ..Pending::default() };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
             if !pending.is_open && self.tickets.recv().is_err() {
@@ -180,6 +190,8 @@ impl Preparer<'_> {
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
         pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
+        pending.temporary.open.clone_from(&part.batch.temporary.open);
+        pending.temporary.used_by.extend(&part.batch.temporary.used_by);
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
@@ -235,9 +247,7 @@ impl Preparer<'_> {
                 if self.is_in_ring {
                     statements.insert(0, origin_sql(part));
                 }
-                self.send(Command::OpenBranch(statements))?;
-                // Its statements may change nothing; and the server forgets a prepared transaction without changes.
-                self.plain(journal::prepare_sql(xid).as_bytes(), pending)
+                self.send(Command::OpenBranch(statements))
             }
             _ => Ok(()),
         }
@@ -245,10 +255,13 @@ impl Preparer<'_> {
 
     fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
+            self.flush(pending, None)?;
+            self.send(Command::MarkBranch(xid.clone()))?;
             self.plain(format!("XA END {xid}").as_bytes(), pending)?;
             self.plain(format!("XA PREPARE {xid}").as_bytes(), pending)?;
             self.send(Command::CloseBranch)?;
         }
+        self.keep_temporary(pending)?;
         if pending.sql.len() > JOINED_SQL_BYTES_MAX {
             self.flush(pending, None)?;
         }
@@ -276,6 +289,19 @@ impl Preparer<'_> {
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
         self.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
+    }
+
+    /// Has copies made of the temporary tables that the batch has used and leaves behind.
+    fn keep_temporary(&self, pending: &mut Pending) -> Result<()> {
+        let used_by = std::mem::take(&mut pending.temporary.used_by);
+        let open = pending.temporary.open.clone();
+        let is_outdated = open.is_empty() == pending.has_temporary_copies || !used_by.is_empty() && !open.is_empty();
+        if !is_outdated {
+            return Ok(());
+        }
+        self.flush(pending, None)?;
+        pending.has_temporary_copies = !open.is_empty();
+        self.send(Command::KeepTemporary(TemporaryTables { open, used_by }))
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.

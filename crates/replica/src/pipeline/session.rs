@@ -30,6 +30,7 @@ use crate::progress::Progress;
 use crate::records;
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
+use crate::temporary;
 use crate::until::Until;
 use crate::wire::{Connection, Vendor};
 
@@ -115,6 +116,7 @@ pub(crate) fn prepare_replica(
     applier_lock::take(&mut connection)?;
     checkpoint::create_tables(&mut connection)?;
     records::create_tables(&mut connection)?;
+    temporary::create_tables(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
     let mut mend_until = None;
     if let Some(intent) = journal::read(&mut connection)? {
@@ -184,6 +186,7 @@ fn run_stages(
         Vendor::MySql => RowsVersion::V2,
     };
     connection.set_read_timeout(None)?;
+    let temporary_tables = temporary::restore(&mut connection, |message| status.note("applier", message))?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
     let mut watching = maker.connect_impatiently()?;
@@ -194,6 +197,8 @@ fn run_stages(
     if plan.one_by_one {
         builder.never_fold();
     }
+    let has_temporary_copies = !temporary_tables.is_empty();
+    builder.begin_with(temporary_tables);
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);
     let (commands_in, commands_out) = bounded(COMMANDS_AHEAD_MAX);
@@ -233,6 +238,7 @@ fn run_stages(
         status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,
+        has_temporary_copies,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, &ends);

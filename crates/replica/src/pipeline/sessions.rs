@@ -4,10 +4,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use spate_binlog::Xid;
+
 use crate::applier_lock::Beside;
 use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
+use crate::journal;
 use crate::wire::{ConnectOptions, Connection, ShutdownHandle, Vendor};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
@@ -164,6 +167,21 @@ impl<'a> Sessions<'a> {
             branch.execute(sql)?;
         }
         self.branch = Some(branch);
+        Ok(())
+    }
+
+    /// Adds to the branch's XA transaction the change that each has, since the server forgets a prepared one without any. If it has
+    /// no other, it is begun anew for that: rows that it has only looked at would stay locked with it, and neither the source
+    /// nor a native replica locks them.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn mark_branch(&mut self, xid: &Xid) -> Result<()> {
+        let branch = self.current();
+        if !journal::has_changed_rows(branch)? {
+            branch.execute(format!("XA END {xid};XA ROLLBACK {xid};XA START {xid}").as_bytes())?;
+        }
+        branch.execute(journal::prepare_sql(xid).as_bytes())?;
         Ok(())
     }
 

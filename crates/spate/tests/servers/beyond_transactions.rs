@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::Site;
+use crate::support::session::Session;
+use crate::support::{Site, wait_until};
 
 /// Everything that a session does, in the given format; the server's refusals of single statements are part of it.
 fn in_format(format: &str, sql: &str) -> String {
@@ -43,27 +44,23 @@ fn xa_transactions_stay_prepared_until_they_end() {
 }
 
 #[test]
-fn tables_created_from_queries() {
-    let site = Site::plain();
-    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20)); INSERT INTO d.t VALUES (1, 'a'), (2, 'b')");
-    for format in ["ROW", "MIXED", "STATEMENT"] {
-        site.source.sql(&in_format(
-            format,
-            &format!(
-                "CREATE TABLE c_{format} SELECT * FROM t; CREATE OR REPLACE TABLE r (PRIMARY KEY (id)) AS SELECT id FROM t; \
-                 INSERT INTO t SELECT MAX(id) + 1, '{format}' FROM t; INSERT INTO r VALUES (77); \
-                 CREATE TABLE IF NOT EXISTS r AS SELECT 1 AS id; CREATE TABLE e_{format} SELECT * FROM t WHERE FALSE; \
-                 CREATE TABLE s_{format} ENGINE=Aria SELECT SQL_NO_CACHE * FROM t; DROP TABLE IF EXISTS never_there;"
-            ),
-        ));
-    }
-    // Larger than the memory that a batch may take.
-    site.source.sql(
-        "CREATE TABLE d.large SELECT seq AS id, REPEAT(CHAR(65 + seq % 26), 10000) AS v FROM mysql.seq_1_to_6000; \
-         INSERT INTO d.t VALUES (500, 'after')",
-    );
-    site.catch_up(&["--start", "earliest", "--memory", "64MiB"]);
+fn xa_transactions_without_changes_lock_nothing() {
+    let site = Site::new(&["--innodb-lock-wait-timeout=0"], &["--innodb-lock-wait-timeout=3"]);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)");
+    let mut session = Session::open(&site.source);
+    let xa = "XA START 'e'; UPDATE t SET v = 5 WHERE id BETWEEN 9 AND 3; XA END 'e'; XA PREPARE 'e'";
+    session.send(&in_format("STATEMENT", xa));
+    wait_until("the transaction is prepared", || !site.source.sql("XA RECOVER").is_empty());
+    drop(session);
+    let locks = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_rows_locked > 0";
+    wait_until("it locks nothing any more", || site.source.sql(locks) == "0");
+    site.source
+        .sql(&in_format("STATEMENT", "UPDATE t SET v = v + 10 WHERE v < 5; INSERT INTO t VALUES (0, 0), (7, 7)"));
+    site.catch_up(&["--start", "earliest"]);
+    site.source.sql("XA COMMIT 'e'; INSERT INTO d.t VALUES (9, 9)");
+    site.catch_up(&[]);
     site.assert_identical();
+    assert_eq!(site.replica.sql("XA RECOVER; SELECT COUNT(*) FROM spate.prepared"), "0");
 }
 
 #[test]
@@ -97,6 +94,26 @@ fn files_loaded_by_statements() {
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t WHERE id = 8"), "0");
     site.replica.sql("DELETE FROM d.t WHERE id = 9");
     site.catch_up(&[]);
+    site.assert_identical();
+}
+
+#[test]
+fn a_file_of_which_the_source_loaded_the_first_half_is_refused() {
+    let site = Site::plain();
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = directory.path().join("file.txt");
+    fs::write(&file, "1\n2\n2\n3\n").unwrap();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM");
+    let load = format!("LOAD DATA INFILE '{}' INTO TABLE m", file.display());
+    assert!(site.source.try_sql(&in_format("STATEMENT", &load)).unwrap_err().contains("Duplicate entry '2'"));
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql("INSERT INTO d.m VALUES (9)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[&gtid, "LOAD DATA", "half-way", "1062"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.m; SELECT COUNT(*) FROM spate.intent"), "0\n0");
+    site.replica.sql("INSERT INTO d.m VALUES (1), (2)");
+    site.catch_up(&["--skip", &format!("gtid:{gtid}")]);
     site.assert_identical();
 }
 

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "failpoints")]
 mod abandoned_sessions;
+mod applied_as_a_replica;
 mod archive_faults;
 mod beyond_transactions;
 mod checks;
@@ -23,6 +24,7 @@ mod large_rows;
 mod logging;
 mod logins;
 mod many_tables;
+mod mysql;
 mod networks;
 mod partial_images;
 mod privileges;
@@ -37,5 +39,6 @@ mod statements;
 #[cfg(feature = "failpoints")]
 mod stopping_points;
 mod support;
+mod temporary_tables;
 mod transactions;
 mod vendors;

@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
-use crate::support::{PATIENCE, Site};
+use crate::support::session::Session;
+use crate::support::{Kind, PATIENCE, Site};
 
 /// Small batches and frequent syncs, so that each point is passed often.
 const OPTIONS: [&str; 8] =
@@ -48,6 +49,9 @@ const PIPELINE: [&str; 6] = [
 /// On a replica that has never seen Spate.
 const FIRST_START: [&str; 4] =
     ["after-own-table:1", "after-own-table:2", "before-first-checkpoint", "after-first-checkpoint"];
+
+/// The source's temporary tables are copied, and the copies not committed.
+const AFTER_COPIES: &str = "after-temporary-copies";
 
 const SEMI_SYNC: [&str; 2] = ["before-acknowledgement", "after-acknowledgement"];
 
@@ -107,7 +111,16 @@ fn stop_often(site: &Site, point: &str, mut work: impl FnMut()) {
 
 #[test]
 fn at_every_point_of_the_pipeline() {
-    let site = Site::plain();
+    stop_the_pipeline(Kind::Mariadb);
+}
+
+#[test]
+fn at_every_point_of_the_pipeline_on_mysql() {
+    stop_the_pipeline(Kind::Mysql97);
+}
+
+fn stop_the_pipeline(kind: Kind) {
+    let site = Site::of(kind);
     let mut ledger = Ledger::begin(&site.source, 1);
     for point in FIRST_START {
         work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
@@ -251,11 +264,21 @@ const DEFINED: &str = "SELECT table_name, table_type, auto_increment FROM inform
     SELECT view_definition FROM information_schema.views WHERE table_schema = 'defined'; \
     SELECT routine_name, routine_definition FROM information_schema.routines WHERE routine_schema = 'defined'; \
     SELECT trigger_name, action_statement FROM information_schema.triggers WHERE trigger_schema = 'defined'; \
-    SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'reader'; SELECT COUNT(*) FROM mysql.db WHERE user = 'reader'";
+    SELECT COUNT(*) FROM mysql.db WHERE user = 'reader'";
 
 #[test]
 fn amid_definitions() {
-    let site = Site::plain();
+    stop_amid_definitions(Kind::Mariadb, "SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'reader'");
+}
+
+#[test]
+fn amid_definitions_on_mysql() {
+    stop_amid_definitions(Kind::Mysql97, "SELECT COUNT(*) FROM mysql.user WHERE user = 'reader'");
+}
+
+/// `accounts`: what says whether an account is there.
+fn stop_amid_definitions(kind: Kind, accounts: &str) {
+    let site = Site::of(kind);
     let mut ledger = Ledger::begin(&site.source, 6);
     site.source.sql("CREATE DATABASE defined");
     site.catch_up(&OPTIONS);
@@ -269,7 +292,9 @@ fn amid_definitions() {
             work_until_stopped(start_to_stop(&site, point, &[]), point, || ());
             ledger.work(&site.source);
             site.catch_up(&OPTIONS);
-            assert_eq!(site.source.sql(DEFINED), site.replica.sql(DEFINED), "{point}, {sql}");
+            for look in [DEFINED, accounts] {
+                assert_eq!(site.source.sql(look), site.replica.sql(look), "{point}, {sql}");
+            }
             assert_same(&site);
         }
         site.source.sql("DROP TABLE defined.t");
@@ -294,6 +319,23 @@ fn amid_a_replacement_that_got_no_further_than_removing() {
     site.assert_identical();
 }
 
+#[test]
+fn with_temporary_tables() {
+    let site = Site::plain();
+    let mut ledger = begin(&site, 7);
+    let mut session = Session::open(&site.source);
+    session.sql("SET SESSION binlog_format=STATEMENT; CREATE TEMPORARY TABLE ledger.x (n INT) ENGINE=InnoDB");
+    session.sql("CREATE TABLE ledger.counted (n INT, k INT AUTO_INCREMENT PRIMARY KEY)");
+    for point in ["before-commit", AFTER_COPIES, "after-commit"] {
+        stop_often(&site, point, || {
+            ledger.work(&site.source);
+            session.sql("INSERT INTO ledger.x SELECT COUNT(*) FROM ledger.x");
+            session.sql("INSERT INTO ledger.counted (n) SELECT SUM(n) FROM ledger.x; UPDATE ledger.x SET n = n + 1");
+        });
+        site.assert_identical();
+    }
+}
+
 /// A point that no test stops at proves nothing.
 #[test]
 fn every_point_has_its_test() {
@@ -301,7 +343,7 @@ fn every_point_has_its_test() {
     let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
-    tested.insert(AFTER_TRUNCATION.to_owned());
+    tested.extend([AFTER_TRUNCATION, AFTER_COPIES].map(str::to_owned));
     let mut present = BTreeSet::new();
     for source in ["archive/src", "replica/src"] {
         collect_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source), &mut present);

@@ -142,6 +142,9 @@ impl Generator {
     /// Something with the session's temporary table.
     pub(super) fn temporary(&mut self, session: usize) -> Option<String> {
         if !self.sessions[session].has_temporary {
+            if self.sessions[session].in_transaction {
+                return None;
+            }
             let engine = if self.has(Feature::Engines) {
                 self.random.word(&["", " ENGINE=MyISAM", " ENGINE=MEMORY"])
             } else {
@@ -184,7 +187,8 @@ impl Generator {
         if columns.is_empty() {
             return None;
         }
-        let with_commas = self.random.chance(40);
+        let is_plain = self.sessions[session].language.has_plain_backslash && self.logs_statements();
+        let with_commas = is_plain || self.random.chance(40);
         let header = usize::from(self.random.chance(20));
         let mut content = "header\n".repeat(header);
         for _ in 0..1 + self.random.below(12) {
@@ -194,8 +198,17 @@ impl Generator {
         }
         let file = format!("load-{}.txt", self.counter());
         let local = self.random.word(&["", "LOCAL "]);
-        let action = self.random.word(&["", "REPLACE ", "IGNORE "]);
-        let terminated = if with_commas { " FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"'" } else { "" };
+        // Where it ends half-way, a table that cannot roll back keeps the first half.
+        let keeps_half = self.logs_statements() && table.engine != "InnoDB";
+        let action = if keeps_half { "IGNORE " } else { self.random.word(&["", "REPLACE ", "IGNORE "]) };
+        let terminated = match with_commas {
+            true if is_plain => " FIELDS TERMINATED BY ',' ESCAPED BY '' LINES TERMINATED BY ';'",
+            true => " FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"'",
+            false => "",
+        };
+        if is_plain {
+            content = content.replace('\n', ";");
+        }
         let ignored = if header > 0 { " IGNORE 1 LINES" } else { "" };
         let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
         let (mut list, mut set) = (names.clone(), String::new());
@@ -219,7 +232,7 @@ impl Generator {
         match column.data_type.as_str() {
             "varchar" | "text" | "char" => {
                 let text = values::text(&mut self.random, &column.charset, 5);
-                text.replace(['\\', '\t', ',', '"', '\n'], "_")
+                text.replace(['\\', '\t', ',', '"', '\n', ';'], "_")
             }
             _ => self.random.below(50).to_string(),
         }

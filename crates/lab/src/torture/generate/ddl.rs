@@ -24,6 +24,9 @@ impl Generator {
 
     fn alter(&mut self) -> Option<String> {
         let table = self.table()?;
+        if table.is_partitioned && !self.may_alter_partitions() {
+            return None;
+        }
         let mut clauses = vec![self.clause(&table)?];
         if self.random.chance(20) {
             clauses.extend(self.clause(&table));
@@ -80,7 +83,9 @@ impl Generator {
             13 => format!("CONVERT TO {}", types::collation(&mut self.random, &self.collations)),
             14 => format!("DEFAULT {}", types::collation(&mut self.random, &self.collations)),
             15 if self.has(Feature::Engines) => {
-                format!("ENGINE={}", self.random.word(&["InnoDB", "MyISAM", "Aria", "MEMORY", "InnoDB"]))
+                let engines = ["InnoDB", "MyISAM", "Aria", "InnoDB", "MEMORY"];
+                let kept = if self.may_be_in_memory(table.is_versioned) { 5 } else { 4 };
+                format!("ENGINE={}", self.random.word(&engines[..kept]))
             }
             15 => self.random.word(&["FORCE", "ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ENGINE=InnoDB"]).to_owned(),
             16 => format!("AUTO_INCREMENT={}", self.random.below(200)),
@@ -98,7 +103,7 @@ impl Generator {
     fn special_clause(&mut self, table: &Table) -> Option<String> {
         match self.random.below(4) {
             0 if self.has(Feature::ForeignKeys) => self.foreign_key_clause(table),
-            1 if self.has(Feature::SystemVersioning) => {
+            1 if self.has(Feature::SystemVersioning) && (table.engine != "MEMORY" || self.may_be_in_memory(true)) => {
                 Some(if table.is_versioned { "DROP SYSTEM VERSIONING" } else { "ADD SYSTEM VERSIONING" }.to_owned())
             }
             2 | 3 if self.has(Feature::Partitions) => self.partition_alteration(table),
@@ -121,6 +126,9 @@ impl Generator {
     }
 
     fn partition_alteration(&mut self, table: &Table) -> Option<String> {
+        if !table.is_partitioned && !self.may_alter_partitions() {
+            return None;
+        }
         if !table.is_partitioned {
             let column = table.integer_key()?.name.clone();
             return Some(self.partition_clause(Some(&column)).trim().to_owned());

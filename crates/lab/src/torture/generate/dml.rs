@@ -3,6 +3,7 @@
 use super::super::feature::Feature;
 use super::super::settings::Format;
 use super::super::world::{Column, Table};
+use super::safety::is_in_unique_key;
 use super::{Generator, values};
 use crate::sql::quote;
 
@@ -15,7 +16,8 @@ impl Generator {
             "INSERT"
         };
         let columns = self.some_columns(&table);
-        let rows: Vec<String> = (0..1 + self.random.below(4)).map(|_| self.row(&columns)).collect();
+        let rows = 1 + self.random.below(4);
+        let rows = self.rows(&columns, rows);
         let mut sql = format!("{verb} INTO {} ({}) VALUES {}", table.quoted(), names(&columns), rows.join(", "));
         if verb == "INSERT" && self.has(Feature::Dml) && self.random.chance(35) {
             let changed = self.assignments(&columns, true);
@@ -38,7 +40,10 @@ impl Generator {
         }
         let condition = values::condition(&mut self.random, &table);
         let ignore = if self.random.chance(10) { "IGNORE " } else { "" };
-        let end = self.order_and_limit(&table);
+        let changes_keys = table.columns.iter().any(|column| {
+            is_in_unique_key(&table, column) && assignments.contains(&format!("{} = ", quote(&column.name)))
+        });
+        let end = self.order_and_limit(&table, changes_keys || !ignore.is_empty());
         let portion = if self.random.chance(40) { period(&table) } else { "" };
         Some(format!("UPDATE {ignore}{}{portion} SET {assignments} WHERE {condition}{end}", table.quoted()))
     }
@@ -50,8 +55,23 @@ impl Generator {
         }
         let condition = values::condition(&mut self.random, &table);
         let portion = if self.random.chance(40) { period(&table) } else { "" };
-        let end = self.order_and_limit(&table);
+        let end = self.order_and_limit(&table, false);
         Some(format!("DELETE FROM {}{portion} WHERE {condition}{end}", table.quoted()))
+    }
+
+    /// A change of one row, known by its key.
+    pub(super) fn change_by_key(&mut self) -> Option<String> {
+        let table = self.table()?;
+        let key = table.integer_key()?.name.clone();
+        let columns: Vec<&Column> = table.writable().into_iter().filter(|column| column.name != key).collect();
+        let condition = format!("{} = {}", quote(&key), self.random.below(60));
+        match self.random.pick(&columns) {
+            Some(column) if self.random.chance(70) => {
+                let value = values::literal(&mut self.random, column);
+                Some(format!("UPDATE {} SET {} = {value} WHERE {condition}", table.quoted(), quote(&column.name)))
+            }
+            _ => Some(format!("DELETE FROM {} WHERE {condition}", table.quoted())),
+        }
     }
 
     /// Values move between rows: two rows exchange what a unique key holds.
@@ -79,7 +99,10 @@ impl Generator {
         if order.is_none() && self.settings.format == Format::Statement {
             return None;
         }
-        let columns: Vec<&Column> = to.writable().into_iter().filter(|_| self.random.chance(80)).collect();
+        let mut columns: Vec<&Column> = to.writable().into_iter().filter(|_| self.random.chance(80)).collect();
+        if self.logs_statements() {
+            columns.retain(|column| !column.is_auto_increment);
+        }
         if columns.is_empty() {
             return None;
         }
@@ -111,6 +134,7 @@ impl Generator {
         let columns = table.writable();
         let rows = [50, 200, 600][self.random.below(3)];
         let of = |column: &&Column, random: &mut super::Random| match column.data_type.as_str() {
+            _ if column.is_auto_increment => "seq + 1".to_owned(),
             "int" | "bigint" | "decimal" | "double" => "seq".to_owned(),
             "varchar" | "text" | "varbinary" | "blob" | "mediumtext" => "CONCAT('b', seq)".to_owned(),
             "smallint" | "mediumint" => "seq + 100".to_owned(),
@@ -155,7 +179,7 @@ impl Generator {
     pub(super) fn fails_half_way(&mut self) -> Option<String> {
         let table = self.table()?;
         let columns = table.writable();
-        let mut rows: Vec<String> = (0..3).map(|_| self.row(&columns)).collect();
+        let mut rows = self.rows(&columns, 3);
         rows.push(rows[0].clone());
         Some(format!("INSERT INTO {} ({}) VALUES {}", table.quoted(), names(&columns), rows.join(", ")))
     }
@@ -172,8 +196,20 @@ impl Generator {
         columns
     }
 
-    fn row(&mut self, columns: &[&Column]) -> String {
-        let values: Vec<String> = columns.iter().map(|column| self.value(column)).collect();
+    /// Rows for VALUES.
+    fn rows(&mut self, columns: &[&Column], count: usize) -> Vec<String> {
+        let is_counted = self.logs_statements().then(|| self.random.chance(50));
+        (0..count).map(|_| self.row(columns, is_counted)).collect()
+    }
+
+    /// `is_counted`: all rows of the statement draw their counters, or none does; `None`: as it comes.
+    fn row(&mut self, columns: &[&Column], is_counted: Option<bool>) -> String {
+        let value = |column: &&Column| match is_counted {
+            Some(true) if column.is_auto_increment => self.random.word(&["NULL", "DEFAULT"]).to_owned(),
+            Some(false) if column.is_auto_increment => (1 + self.random.below(60)).to_string(),
+            _ => self.value(column),
+        };
+        let values: Vec<String> = columns.iter().map(value).collect();
         format!("({})", values.join(", "))
     }
 
@@ -224,6 +260,14 @@ impl Generator {
                 "CURDATE()",
                 "FROM_UNIXTIME(86400)",
             ]),
+            // What a function says of the session is logged as a statement in statement format, and the replica's session is another.
+            "varchar" | "text" | "char" | "tinytext"
+                if self.has(Feature::Clients)
+                    && self.settings.format != Format::Statement
+                    && self.random.chance(20) =>
+            {
+                self.random.word(&["CURRENT_USER()", "USER()", "CURRENT_ROLE()", "SESSION_USER()"])
+            }
             "varchar" | "text" | "char" | "tinytext" => self.random.word(&[
                 "@s",
                 "DATE_FORMAT('2026-03-01', '%M %W')",
@@ -259,10 +303,10 @@ impl Generator {
         assignments.join(", ")
     }
 
-    fn order_and_limit(&mut self, table: &Table) -> String {
+    fn order_and_limit(&mut self, table: &Table, changes_keys: bool) -> String {
         match table.order() {
             Some(order) if self.random.chance(15) => format!(" {order} LIMIT {}", 1 + self.random.below(5)),
-            _ => String::new(),
+            _ => self.needed_order(table, changes_keys).unwrap_or_default(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod context;
 mod ddl;
 mod dml;
 mod programs;
+mod safety;
 mod tables;
 mod types;
 mod values;
@@ -39,6 +40,8 @@ struct SessionState {
     without_autocommit: bool,
     xa: Option<Xa>,
     has_temporary: bool,
+    /// What its client's character set and SQL mode are.
+    language: safety::Language,
 }
 
 /// A kind of statement.
@@ -70,6 +73,7 @@ enum Kind {
     Domain,
     Reconnect,
     DeleteHistory,
+    Event,
 }
 
 /// Draws statements.
@@ -119,8 +123,11 @@ impl Generator {
         }
         let session = self.random.below(self.sessions.len());
         for _ in 0..TRIES {
-            if let Some(step) = self.draw(session) {
-                return step;
+            // Steps that follow one which is not taken are not taken either.
+            let before = self.next.len();
+            match self.draw(session) {
+                Some(step) if self.is_replicated_faithfully(&step) => return step,
+                _ => self.next.truncate(before),
             }
         }
         Step::sql(session, "COMMIT")
@@ -136,6 +143,7 @@ impl Generator {
             return false;
         }
         self.note_transaction(step.session, sql);
+        self.sessions[step.session].language.note(sql);
         let words: Vec<String> =
             sql.trim_start_matches("/* why */ ").split(' ').take(2).map(str::to_ascii_uppercase).collect();
         let (first, second) = (words.first().map_or("", String::as_str), words.get(1).map_or("", String::as_str));
@@ -212,6 +220,9 @@ impl Generator {
             Kind::CreateSelect => sql(self.create_select()),
             Kind::Definition => sql(self.definition()),
             Kind::ExchangeTwin => {
+                if !self.may_alter_partitions() {
+                    return None;
+                }
                 let [create, alter] = self.exchange_twin()?.try_into().ok()?;
                 self.next.push(Step::sql(session, alter));
                 sql(Some(create))
@@ -228,6 +239,7 @@ impl Generator {
             Kind::Domain => sql(self.domain()),
             Kind::Reconnect => Some(Step { session, action: Action::Reconnect }),
             Kind::DeleteHistory => sql(self.delete_history()),
+            Kind::Event => sql(self.event()),
         }
     }
 
@@ -236,6 +248,7 @@ impl Generator {
         let is_active = matches!(self.sessions[session].xa, Some(Xa::Active(_)));
         if is_active && self.random.chance(65) {
             let sql = match self.random.below(4) {
+                0 | 1 if self.logs_statements() => self.change_by_key(),
                 0 => self.update(),
                 1 => self.delete(),
                 _ => self.insert(),
@@ -282,11 +295,13 @@ impl Generator {
             (outside(when(Feature::Domains, 10)), Kind::Domain),
             (2, Kind::Reconnect),
             (outside(when(Feature::SystemVersioning, 3)), Kind::DeleteHistory),
+            (outside(when(Feature::Events, 8)), Kind::Event),
         ]
     }
 
     fn delete_history(&mut self) -> Option<String> {
-        let versioned: Vec<&Table> = self.world.tables.iter().filter(|table| table.is_versioned).collect();
+        let versioned: Vec<&Table> =
+            self.world.tables.iter().filter(|table| table.is_versioned && table.foreign_keys.is_empty()).collect();
         Some(format!("DELETE HISTORY FROM {}", self.random.pick(&versioned)?.quoted()))
     }
 

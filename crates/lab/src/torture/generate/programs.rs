@@ -1,5 +1,6 @@
 //! Views, triggers, routines, sequences, accounts.
 
+use super::super::feature::Feature;
 use super::Generator;
 use super::values;
 use crate::sql::quote;
@@ -113,6 +114,41 @@ impl Generator {
         Some(format!("CREATE OR REPLACE FUNCTION {}.`f{number}`(a INT) RETURNS INT {body}", quote(&schema)))
     }
 
+    /// An event of the scheduler, mostly one that is due soon.
+    pub(super) fn event(&mut self) -> Option<String> {
+        let (schema, log) = (self.schema()?, self.log_table()?);
+        let name = format!("{}.`e{}`", quote(&schema), self.random.below(3));
+        match self.random.below(10) {
+            0 => return Some(format!("DROP EVENT IF EXISTS {name}")),
+            1 => {
+                return Some(format!(
+                    "ALTER EVENT {name} {}",
+                    self.random.word(&["DISABLE", "ENABLE", "DISABLE ON SLAVE"])
+                ));
+            }
+            2 => return Some(format!("ALTER EVENT {name} ON SCHEDULE EVERY 2 SECOND COMMENT 'do; ä'")),
+            _ => {}
+        }
+        let change = match self.random.below(3) {
+            0 => self.change_by_key()?,
+            1 => format!("DELETE FROM {log} WHERE n = {}", self.random.below(20)),
+            _ => format!("INSERT INTO {log} VALUES ('event', {})", self.random.below(20)),
+        };
+        let body = match self.random.below(3) {
+            0 => format!("BEGIN {change}; INSERT INTO {log} VALUES ('end', 1); END"),
+            _ => change,
+        };
+        let verb = self.random.word(&["CREATE EVENT IF NOT EXISTS", "CREATE OR REPLACE EVENT"]);
+        let schedule = self.random.word(&[
+            "EVERY 1 SECOND",
+            "EVERY 1 SECOND",
+            "AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND",
+            "EVERY 1 DAY",
+        ]);
+        let end = self.random.word(&["", "ON COMPLETION PRESERVE ", "ENABLE ", "DISABLE ", "COMMENT 'do ä' "]);
+        Some(format!("{verb} {name} ON SCHEDULE {schedule} {end}DO {body}"))
+    }
+
     pub(super) fn sequence(&mut self) -> Option<String> {
         if !self.world.sequences.is_empty() && self.random.chance(75) {
             let sequence = self.random.pick(&self.world.sequences)?.quoted();
@@ -151,6 +187,12 @@ impl Generator {
             1 => table.clone(),
             _ => format!("{schema}.*"),
         };
+        if self.has(Feature::Clients) && self.random.chance(12) {
+            return Some(match self.random.below(2) {
+                0 => format!("GRANT {privilege} ON {schema}.* TO CURRENT_USER"),
+                _ => "ALTER USER CURRENT_USER PASSWORD EXPIRE NEVER".to_owned(),
+            });
+        }
         Some(match self.random.below(18) {
             0..=2 => format!("CREATE USER IF NOT EXISTS {user} IDENTIFIED BY 'hush'"),
             3 => format!(

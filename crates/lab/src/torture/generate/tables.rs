@@ -53,7 +53,7 @@ impl Generator {
         let versioning = self.versioning(&mut draft);
         let partition =
             if is_partitioned { self.partition_clause(draft.partitionable.as_deref()) } else { String::new() };
-        let options = self.table_options(is_partitioned);
+        let options = self.table_options(is_partitioned, !versioning.is_empty());
         Some(format!("{verb} {name} ({}){options}{versioning}{partition}", draft.parts.join(", ")))
     }
 
@@ -223,12 +223,14 @@ impl Generator {
         " WITH SYSTEM VERSIONING".to_owned()
     }
 
-    fn table_options(&mut self, is_partitioned: bool) -> String {
+    fn table_options(&mut self, is_partitioned: bool, is_versioned: bool) -> String {
         let mut options = String::new();
         if self.has(Feature::Engines) && self.random.chance(30) {
             options += " ENGINE=";
-            options +=
-                self.random.word(if is_partitioned { &["MyISAM", "Aria"] } else { &["MyISAM", "Aria", "MEMORY"] });
+            options += self.random.word(match is_partitioned || !self.may_be_in_memory(is_versioned) {
+                true => &["MyISAM", "Aria"],
+                false => &["MyISAM", "Aria", "MEMORY"],
+            });
         } else {
             options += " ENGINE=InnoDB";
             if self.random.chance(15) {

@@ -172,7 +172,12 @@ pub(super) fn condition(random: &mut Random, table: &Table) -> String {
     let candidates = if by_key && !key.is_empty() { &key } else { &comparable };
     let Some(column) = random.pick(candidates).copied() else { return "1=1".to_owned() };
     let name = quote(&column.name);
-    let mut constant = || constant(random, column);
+    // A number stands for a member of an ENUM or SET, but not next to a text.
+    let is_named = matches!(column.data_type.as_str(), "enum" | "set");
+    let mut constant = || {
+        let constant = constant(random, column);
+        if is_named && !constant.starts_with('\'') { quoted(&constant) } else { constant }
+    };
     let (first, second, third) = (constant(), constant(), constant());
     match random.below(10) {
         0..=3 => format!("{name} = {first}"),

@@ -1,0 +1,139 @@
+//! What the server's own replication is known to carry wrongly is not generated, but what does the same in a way that it
+//! carries right: a replica that is off proves nothing.
+//!
+//! - The server writes many definitions anew into its binlog, in UTF-8, and says that they are in the client's character set:
+//!   `über` becomes `Ã¼ber`.
+//! - It writes LOAD DATA anew too, with backslashes, also for a session in which a backslash is a character like any other.
+//! - A statement that changes a key of several rows succeeds or fails by the order in which it comes to them.
+//! - Counters that a statement draws for some of its rows, and is given for others, depend on what the engine has reserved.
+//! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after it is gone.
+//! - Rows that a foreign key changes in a system-versioned table get another history, of which DELETE HISTORY then finds nothing.
+//! - A temporary table that is created within a transaction is not always logged.
+//! - An XA transaction that looks through a table locks it for longer on a replica than on the source.
+//! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
+//! - A server that starts anew empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
+
+use super::super::driver::CLIENTS;
+use super::super::feature::Feature;
+use super::super::settings::{Failure, Format};
+use super::super::step::{Action, Step};
+use super::super::world::{Column, Table};
+use super::Generator;
+
+/// How a session's statements are understood.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Language {
+    /// The client's character set is not UTF-8.
+    is_foreign: bool,
+    /// A backslash is a character like any other.
+    pub(super) has_plain_backslash: bool,
+}
+
+impl Language {
+    /// Takes note of a statement that has succeeded.
+    pub(super) fn note(&mut self, sql: &str) {
+        if let Some(charset) = sql.strip_prefix("SET NAMES ").or(sql.strip_prefix("SET character_set_client = ")) {
+            self.is_foreign = !charset.trim_matches('\'').starts_with("utf8");
+        } else if let Some(mode) = sql.strip_prefix("SET sql_mode = ") {
+            self.has_plain_backslash = mode.contains("NO_BACKSLASH_ESCAPES");
+        }
+    }
+}
+
+impl Generator {
+    /// False if a replica would take the step for another one.
+    pub(super) fn is_replicated_faithfully(&self, step: &Step) -> bool {
+        let Action::Sql(sql) = &step.action else { return true };
+        let is_foreign = self.sessions[step.session].language.is_foreign;
+        let is_misread =
+            is_foreign && (!outside_literals(sql).is_ascii() || (is_about_accounts(sql) && !sql.is_ascii()));
+        // Who creates a role gives it away; on a replica that is its own account.
+        let is_of_another =
+            !step.session.is_multiple_of(CLIENTS.len() + 1) && self.has(Feature::Clients) && sql.contains(" ROLE ");
+        let is_too_early = ends_sequence(sql) && self.sessions.iter().any(|session| session.in_transaction);
+        !is_misread && !is_too_early && !is_of_another
+    }
+
+    /// Servers may be killed that come back with a partitioned table that nobody can open.
+    pub(super) fn may_alter_partitions(&self) -> bool {
+        let failures = &self.settings.failures;
+        !failures.contains(&Failure::SourceKilled) && !failures.contains(&Failure::ReplicaKilled)
+    }
+
+    /// Changes are logged as statements, or may be.
+    pub(super) fn logs_statements(&self) -> bool {
+        self.settings.format != Format::Row
+    }
+
+    /// ` ORDER BY …` for a statement whose success depends on the order in which it comes to rows.
+    pub(super) fn needed_order(&self, table: &Table, changes_keys: bool) -> Option<String> {
+        let is_order_seen = changes_keys || table.engine != "InnoDB" || self.settings.format == Format::Statement;
+        (self.logs_statements() && is_order_seen).then(|| table.order().map(|order| format!(" {order}")))?
+    }
+
+    /// The engines that a table may get.
+    pub(super) fn may_be_in_memory(&self, is_versioned: bool) -> bool {
+        !(is_versioned && self.settings.failures.contains(&Failure::SourceKilled))
+    }
+}
+
+/// True if the assignment to this column may collide with another row.
+pub(super) fn is_in_unique_key(table: &Table, column: &Column) -> bool {
+    table.keys.iter().any(|key| key.is_unique && key.columns.contains(&column.name))
+}
+
+fn ends_sequence(sql: &str) -> bool {
+    sql.starts_with("DROP SEQUENCE") || sql.starts_with("CREATE OR REPLACE SEQUENCE")
+}
+
+fn is_about_accounts(sql: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "CREATE USER",
+        "CREATE OR REPLACE USER",
+        "DROP USER",
+        "ALTER USER",
+        "RENAME USER",
+        "GRANT",
+        "REVOKE",
+        "SET PASSWORD",
+        "SET DEFAULT",
+    ];
+    WORDS.iter().any(|word| sql.starts_with(word))
+}
+
+/// The statement without what stands in single quotes.
+fn outside_literals(sql: &str) -> String {
+    let mut outside = String::new();
+    let (mut in_text, mut in_name) = (false, false);
+    for character in sql.chars() {
+        match character {
+            '\'' if !in_name => in_text = !in_text,
+            '`' if !in_text => in_name = !in_name,
+            _ if !in_text => outside.push(character),
+            _ => {}
+        }
+    }
+    outside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_texts() {
+        assert_eq!(outside_literals("SELECT `a'b`, 'ä''ö', `ü` x"), "SELECT a'b, , ü x");
+        assert!(is_about_accounts("SET PASSWORD FOR 'ü3'@'%' = ''") && !is_about_accounts("SET sql_mode = ''"));
+    }
+
+    #[test]
+    fn a_language_is_what_was_set_last() {
+        let mut language = Language::default();
+        language.note("SET NAMES latin1");
+        language.note("SET sql_mode = 'NO_BACKSLASH_ESCAPES'");
+        assert!(language.is_foreign && language.has_plain_backslash);
+        language.note("SET character_set_client = utf8mb4");
+        language.note("SET sql_mode = ''");
+        assert!(!language.is_foreign && !language.has_plain_backslash);
+    }
+}

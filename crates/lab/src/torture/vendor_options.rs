@@ -1,0 +1,99 @@
+//! Options of the servers of a torture, by vendor: small, so that they start fast, and drawn from the seed where they decide
+//! how the source logs.
+
+use super::feature::{Feature, FeatureSet};
+use super::pair::Pair;
+use super::random::Random;
+use super::settings::Format;
+use crate::server_options::ServerOptions;
+use crate::vendor::Vendor;
+
+/// Between vendors, what a statement leaves open must not be decided by the vendor's defaults.
+const SHARED_COLLATION: &str = "utf8mb4_general_ci";
+
+/// What every server has. Options that decide what a statement does and are in no binlog must be equal on all of them, as an
+/// administrator would have it.
+pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOptions {
+    let options = ServerOptions::base(vendor, server_id)
+        .with("innodb-buffer-pool-size", "32M")
+        .with_redo_log_mib(vendor, 8)
+        .with("innodb-undo-log-truncate", 0)
+        .with("key-buffer-size", "1M")
+        .with("log-bin-trust-function-creators", 1)
+        .with_replica_log(vendor, false)
+        .with("max-connections", 40);
+    let options = match vendor {
+        Vendor::MariaDb => {
+            options.with("aria-pagecache-buffer-size", "8M").with("system-versioning-alter-history", "KEEP")
+        }
+        // One worker, as MariaDB has it, so that native replication is as simple as it can be.
+        Vendor::MySql => options
+            .with("replica-parallel-workers", 1)
+            .with("local-infile", 1)
+            .with("information-schema-stats-expiry", 0),
+    };
+    if is_mixed { options.with("collation-server", SHARED_COLLATION) } else { options }
+}
+
+/// How long a replica's own replication waits for a silent source.
+pub(super) fn with_short_net_timeout(options: ServerOptions, vendor: Vendor) -> ServerOptions {
+    const SECONDS: u32 = 10;
+    match vendor {
+        Vendor::MariaDb => options.with("slave-net-timeout", SECONDS),
+        Vendor::MySql => options.with("replica-net-timeout", SECONDS),
+    }
+}
+
+/// A statement that would have to wait for another session fails as soon as the server lets it: one driver drives all
+/// sessions.
+pub(super) fn without_waits(options: ServerOptions, vendor: Vendor) -> ServerOptions {
+    let seconds = match vendor {
+        Vendor::MariaDb => 0,
+        Vendor::MySql => 1,
+    };
+    options.with("innodb-lock-wait-timeout", seconds).with("lock-wait-timeout", seconds)
+}
+
+/// Draws how the source logs.
+pub(super) fn draw(random: &mut Random, pair: Pair, format: Format, features: &FeatureSet) -> Vec<(String, String)> {
+    let mut options = Vec::new();
+    let mut set = |name: &str, value: &str| options.push((name.to_owned(), value.to_owned()));
+    set("binlog-row-image", random.word(&["FULL", "FULL", "MINIMAL", "NOBLOB"]));
+    set("binlog-checksum", random.word(&["CRC32", "CRC32", "NONE"]));
+    set("max-binlog-size", random.word(&["16384", "131072", "1048576", "1073741824"]));
+    let says_statements = random.word(&["0", "1"]);
+    let compresses = random.chance(35);
+    match pair.source {
+        Vendor::MariaDb => {
+            set("binlog-annotate-row-events", says_statements);
+            if compresses {
+                set("log-bin-compress", "1");
+                set("log-bin-compress-min-len", "10");
+            }
+        }
+        Vendor::MySql => {
+            set("binlog-rows-query-log-events", says_statements);
+            set("binlog-transaction-compression", if compresses { "1" } else { "0" });
+        }
+    }
+    let charset = random.word(&["utf8mb4", "utf8mb4", "latin1"]);
+    if !pair.is_mixed() {
+        set("character-set-server", charset);
+    }
+    if format != Format::Statement {
+        set("innodb-autoinc-lock-mode", random.word(&["1", "2"]));
+        // Statements lock no more than the rows that they change, so that more of them succeed.
+        set("transaction-isolation", random.word(&["READ-COMMITTED", "READ-COMMITTED", "REPEATABLE-READ"]));
+    }
+    if features.has(Feature::Events) {
+        set("event-scheduler", "ON");
+    }
+    if features.has(Feature::TwoPhaseAlter) && random.chance(70) {
+        set("binlog-alter-two-phase", "1");
+    }
+    if pair.source == Vendor::MySql {
+        set("binlog-row-metadata", random.word(&["MINIMAL", "FULL"]));
+        set("binlog-row-value-options", random.word(&["", "PARTIAL_JSON"]));
+    }
+    options
+}

@@ -1,0 +1,260 @@
+//! Temporary tables of the source's sessions live in the session that applies, and end with it: when the program stops or is
+//! killed, when the replica's server is, when a connection breaks, when a batch has to be taken apart. What statements that come
+//! later need of them is therefore kept in tables of Spate's own schema: a copy of each temporary table that was used in a
+//! batch is made in the transaction of the batch, together with the checkpoint's move, so copies and checkpoint agree whatever
+//! happens. A session begins by making the tables again.
+//!
+//! A copy is the table's definition and, for each row, a list of values as SQL text, made by the server itself: nothing of it passes
+//! through this program.
+
+use std::collections::BTreeSet;
+
+use spate_schedule::TableName;
+use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
+
+use crate::checkpoint::{APPLIER, GRANT_OWN_SCHEMA};
+use crate::error::{Error, Result};
+use crate::wire::{self, Connection, Vendor, quote};
+
+const CREATE_TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
+     applier INT UNSIGNED NOT NULL, \
+     thread_id INT UNSIGNED NOT NULL COMMENT 'session on the source', \
+     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     definition LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+     column_names LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
+     PRIMARY KEY (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB \
+     COMMENT='temporary tables of the source that exist at the checkpoint'",
+    // Values that are larger together than the server can join are NULL.
+    "CREATE TABLE IF NOT EXISTS spate.temporary_row (\
+     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     applier INT UNSIGNED NOT NULL, \
+     thread_id INT UNSIGNED NOT NULL, \
+     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+     column_values LONGBLOB, \
+     KEY of_table (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB COMMENT='their rows'",
+];
+
+/// Under these, values become texts, and texts the same values again.
+fn session_sql(connection: &Connection) -> &'static [u8] {
+    match connection.server_version().vendor {
+        Vendor::MariaDb => {
+            b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO', check_constraint_checks=0"
+        }
+        Vendor::MySql => b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO'",
+    }
+}
+
+fn afterwards_sql(connection: &Connection) -> &'static [u8] {
+    match connection.server_version().vendor {
+        Vendor::MariaDb => b"SET SESSION time_zone=DEFAULT, sql_mode='', check_constraint_checks=1",
+        Vendor::MySql => b"SET SESSION time_zone=DEFAULT, sql_mode=''",
+    }
+}
+
+/// Rows that are read at a time to be inserted again, where the server cannot do that by itself.
+const ROWS_AT_A_TIME: usize = 200;
+
+/// How the definition of a temporary table begins. (What is not temporary shows another beginning: a temporary table that is gone
+/// may have hidden a table.)
+const BEGINNING: &str = "CREATE TEMPORARY TABLE ";
+
+/// Creates the tables where they are missing.
+///
+/// # Errors
+/// Any error of the connection; a missing privilege names the GRANT.
+pub(crate) fn create_tables(connection: &mut Connection) -> Result<()> {
+    let present = connection.query(
+        "SELECT COUNT(*) FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('temporary_table', 'temporary_row')",
+    )?;
+    if present.single_text().as_deref() == Some("2") {
+        return Ok(());
+    }
+    for sql in CREATE_TABLES {
+        let created = connection.execute(sql.as_bytes());
+        created.map_err(|error| Error::from(error).or_privilege("create Spate's own tables", GRANT_OWN_SCHEMA))?;
+    }
+    Ok(())
+}
+
+/// Copies the tables that were used, and forgets those that are gone. To be called within the batch's transaction, after its
+/// changes. What cannot be copied is given to `tell`.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: impl Fn(&str)) -> Result<()> {
+    for gone in kept(connection)?.difference(&tables.open) {
+        connection.execute(forget_sql(gone).as_bytes())?;
+    }
+    connection.execute(session_sql(connection))?;
+    for table in tables.open.iter().filter(|table| tables.used_by.contains(&table.thread_id)) {
+        match copy(connection, table) {
+            Err(error) if is_refusal(&error) => {
+                connection.execute(forget_sql(table).as_bytes())?;
+                tell(&format!("the source's temporary table {} would not outlive this session: {error}", table.name));
+            }
+            copied => copied?,
+        }
+    }
+    connection.execute(afterwards_sql(connection))?;
+    Ok(())
+}
+
+/// Makes the tables again that exist at the checkpoint. What cannot be made is given to `tell`.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Result<BTreeSet<TemporaryTable>> {
+    let tables = kept(connection)?;
+    if tables.is_empty() {
+        return Ok(tables);
+    }
+    connection.execute(session_sql(connection))?;
+    for table in &tables {
+        match make(connection, table) {
+            Err(error) if is_refusal(&error) => {
+                connection.execute(drop_sql(table).as_bytes())?;
+                tell(&format!("the source's temporary table {} cannot be made again: {error}", table.name));
+            }
+            made => made?,
+        }
+    }
+    connection.execute(afterwards_sql(connection))?;
+    Ok(tables)
+}
+
+/// A refusal is no reason to stop: the table may never be used again, and what uses it says that it is not there.
+fn is_refusal(error: &wire::Error) -> bool {
+    error.server_error().is_some() && !error.is_transient()
+}
+
+fn kept(connection: &mut Connection) -> Result<BTreeSet<TemporaryTable>> {
+    let rows = connection.query(&format!(
+        "SELECT thread_id, schema_name, table_name FROM spate.temporary_table WHERE applier={APPLIER}"
+    ))?;
+    let table = |row| {
+        let thread_id = rows.text_at(row, 0)?.parse().ok()?;
+        let name = TableName { schema: rows.text_at(row, 1)?, table: rows.text_at(row, 2)? };
+        Some(TemporaryTable { thread_id, name })
+    };
+    Ok((0..rows.rows.len()).filter_map(table).collect())
+}
+
+/// The row of [`CREATE_TABLES`] that is about the table.
+fn condition(table: &TemporaryTable) -> String {
+    format!(
+        "applier={APPLIER} AND thread_id={} AND schema_name={} AND table_name={}",
+        table.thread_id,
+        quote::text(&table.name.schema),
+        quote::text(&table.name.table)
+    )
+}
+
+fn forget_sql(table: &TemporaryTable) -> String {
+    let condition = condition(table);
+    format!("DELETE FROM spate.temporary_row WHERE {condition};DELETE FROM spate.temporary_table WHERE {condition}")
+}
+
+fn drop_sql(table: &TemporaryTable) -> String {
+    format!("DROP TEMPORARY TABLE IF EXISTS {}", quote::qualified(&table.name.schema, &table.name.table))
+}
+
+fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()> {
+    connection.execute(format!("{};SET SESSION pseudo_thread_id={}", forget_sql(table), table.thread_id).as_bytes())?;
+    let name = quote::qualified(&table.name.schema, &table.name.table);
+    let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(()) };
+    let definition = definition.text_at(0, 1).unwrap_or_default();
+    let Some(rest) = definition.strip_prefix(&format!("{BEGINNING}{}", quote::identifier(&table.name.table))) else {
+        return Ok(());
+    };
+    let definition = format!("{BEGINNING}{name}{rest}");
+    let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for row in 0..columns.rows.len() {
+        let text = |column| columns.text(row, column).unwrap_or_default();
+        if !text("Extra").contains("GENERATED") {
+            let column = quote::identifier(&text("Field"));
+            values.push(format!("IFNULL({},'NULL')", literal(&text("Type"), &column)));
+            names.push(column);
+        }
+    }
+    let key =
+        format!("{APPLIER},{},{},{}", table.thread_id, quote::text(&table.name.schema), quote::text(&table.name.table));
+    let sql = format!(
+        "INSERT INTO spate.temporary_table VALUES ({key},{},{});\
+         INSERT INTO spate.temporary_row (applier,thread_id,schema_name,table_name,column_values) \
+         SELECT {key},CONCAT_WS(',',{}) FROM {name}",
+        quote::text(&definition),
+        quote::text(&names.join(",")),
+        values.join(",")
+    );
+    connection.execute(sql.as_bytes())?;
+    Ok(())
+}
+
+/// An expression that is an SQL literal of the column's value, or NULL.
+fn literal(column_type: &str, column: &str) -> String {
+    let kind: String = column_type.chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+    match kind.to_ascii_lowercase().as_str() {
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
+            format!("CAST({column} AS CHAR)")
+        }
+        "bit" | "enum" | "set" => format!("CAST(CAST({column} AS UNSIGNED) AS CHAR)"),
+        // As text a FLOAT loses digits, as DOUBLE it does not; and a literal that is no text loses the sign of zero.
+        "float" | "double" => format!("CONCAT('''',CAST({column} AS DOUBLE),'''')"),
+        "date" | "time" | "datetime" | "timestamp" | "uuid" | "inet4" | "inet6" => {
+            format!("CONCAT('''',{column},'''')")
+        }
+        _ => format!("CONCAT('x''',HEX({column}),'''')"),
+    }
+}
+
+/// An answer, or `None` if there is no such table.
+fn shown<T>(answer: wire::Result<T>) -> wire::Result<Option<T>> {
+    match answer {
+        Err(error) if is_refusal(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()> {
+    let condition = condition(table);
+    let kept =
+        connection.query(&format!("SELECT definition, column_names FROM spate.temporary_table WHERE {condition}"))?;
+    let (definition, names) = (kept.text_at(0, 0).unwrap_or_default(), kept.text_at(0, 1).unwrap_or_default());
+    let insert = format!("INSERT INTO {} ({names}) VALUES (", quote::qualified(&table.name.schema, &table.name.table));
+    connection.execute(format!("SET SESSION pseudo_thread_id={};{definition}", table.thread_id).as_bytes())?;
+    if connection.server_version().vendor == Vendor::MySql {
+        return fill(connection, &condition, &insert);
+    }
+    let fill = format!(
+        "BEGIN NOT ATOMIC \
+         FOR kept IN (SELECT column_values FROM spate.temporary_row WHERE {condition} ORDER BY id) DO \
+         EXECUTE IMMEDIATE CONCAT({}, kept.column_values, ')'); END FOR; END",
+        quote::text(&insert)
+    );
+    connection.execute(fill.as_bytes())?;
+    Ok(())
+}
+
+/// Inserts the kept rows of a table; `insert` is the statement up to a row's values.
+fn fill(connection: &mut Connection, condition: &str, insert: &str) -> wire::Result<()> {
+    let mut after = 0;
+    loop {
+        let rows = connection.query(&format!(
+            "SELECT id, column_values FROM spate.temporary_row WHERE {condition} AND id > {after} \
+             ORDER BY id LIMIT {ROWS_AT_A_TIME}"
+        ))?;
+        for row in 0..rows.rows.len() {
+            let values = rows.rows[row].get(1).cloned().flatten().unwrap_or_default();
+            connection.execute(&[insert.as_bytes(), &values, b")"].concat())?;
+            after = rows.text_at(row, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+        }
+        if rows.rows.len() < ROWS_AT_A_TIME {
+            return Ok(());
+        }
+    }
+}

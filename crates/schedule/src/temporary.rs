@@ -1,0 +1,107 @@
+//! The temporary tables of the source's sessions, as far as its statements tell of them. (In row format they tell of none, and
+//! nothing that is logged uses one.)
+
+use std::collections::BTreeSet;
+
+use crate::definition::TableName;
+use crate::item::Statement;
+use crate::statement::{self, Object, StatementClass};
+
+/// A temporary table of a session of the source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TemporaryTable {
+    /// The session's id on the source.
+    pub thread_id: u32,
+    /// The table.
+    pub name: TableName,
+}
+
+/// The temporary tables at a place in the binlog.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemporaryTables {
+    /// Those that exist.
+    pub open: BTreeSet<TemporaryTable>,
+    /// The sessions that have used theirs since the batch before.
+    pub used_by: BTreeSet<u32>,
+}
+
+impl TemporaryTables {
+    /// Takes note of a statement. `uses_one`: the source says that it uses a temporary table.
+    pub(crate) fn note(&mut self, statement: &Statement, uses_one: bool) {
+        let thread_id = statement.thread_id;
+        if uses_one || statement.class == StatementClass::Temporary {
+            self.used_by.insert(thread_id);
+        }
+        let database = String::from_utf8_lossy(&statement.database);
+        match statement.class {
+            StatementClass::Temporary => {
+                let (creates, names) = statement::temporary_tables(&statement.sql, &database);
+                for name in names {
+                    let table = TemporaryTable { thread_id, name };
+                    if creates {
+                        self.open.insert(table)
+                    } else {
+                        self.open.remove(&table)
+                    };
+                }
+            }
+            StatementClass::Definition if uses_one => self.note_renamed(statement, &database),
+            _ => {}
+        }
+    }
+
+    /// ALTER TABLE and RENAME TABLE may give a temporary table another name: the last of those that they name.
+    fn note_renamed(&mut self, statement: &Statement, database: &str) {
+        let mut tables = statement::touched(&statement.sql, database).into_iter().filter_map(|object| match object {
+            Object::Table(name) => Some(TemporaryTable { thread_id: statement.thread_id, name }),
+            _ => None,
+        });
+        let (Some(from), Some(to)) = (tables.next(), tables.next_back()) else { return };
+        if self.open.remove(&from) {
+            self.open.insert(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(statements: &[(u32, &str)]) -> TemporaryTables {
+        let mut tables = TemporaryTables::default();
+        for (thread_id, sql) in statements {
+            let class = statement::classify(sql.as_bytes());
+            let statement =
+                Statement { thread_id: *thread_id, class, sql: sql.as_bytes().to_vec(), ..Statement::of_ours("d") };
+            tables.note(&statement, sql.contains("tmp"));
+        }
+        tables
+    }
+
+    fn open(tables: &TemporaryTables) -> Vec<String> {
+        tables.open.iter().map(|table| format!("{} {}", table.thread_id, table.name)).collect()
+    }
+
+    #[test]
+    fn each_session_has_its_own() {
+        let tables = noted(&[
+            (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
+            (8, "CREATE TEMPORARY TABLE tmp (a INT)"),
+            (9, "INSERT INTO t VALUES (1)"),
+            (7, "DROP TEMPORARY TABLE IF EXISTS `tmp`"),
+        ]);
+        assert_eq!(open(&tables), ["8 d.tmp"]);
+        assert_eq!(tables.used_by, BTreeSet::from([7, 8]));
+    }
+
+    #[test]
+    fn they_can_be_renamed() {
+        let tables = noted(&[
+            (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
+            (7, "ALTER TABLE tmp ADD b INT, RENAME TO e.tmp2"),
+            (7, "RENAME TABLE e.tmp2 TO d.tmp3"),
+            (7, "ALTER TABLE tmp3 ADD c INT"),
+        ]);
+        assert_eq!(open(&tables), ["7 d.tmp3"]);
+    }
+}

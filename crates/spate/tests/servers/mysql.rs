@@ -1,0 +1,232 @@
+//! MySQL as source and replica: what its binlog holds that MariaDB's does not, and what it says differently.
+
+use crate::support::{Kind, Site};
+
+const OPTIONS: [&str; 4] = ["--start", "earliest", "--memory", "64MiB"];
+
+fn site() -> Site {
+    Site::of(Kind::Mysql97)
+}
+
+/// Catches up, once with everything in as few batches as can be, and once more in many.
+fn assert_replicated(site: &Site) {
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    site.replica.sql("DROP DATABASE d; DROP DATABASE spate");
+    site.catch_up(&[&OPTIONS[..], &["--batch-transactions", "1"]].concat());
+    site.assert_identical();
+}
+
+#[test]
+fn every_type_folded() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; \
+         CREATE TABLE t (id INT PRIMARY KEY, u BIGINT UNSIGNED, y YEAR, f FLOAT, dd DOUBLE, de DECIMAL(30,10), j JSON, g GEOMETRY, \
+            b BIT(5), v VECTOR(3), e ENUM('a','b'), s SET('x','y'), dt DATETIME(3), ts TIMESTAMP(6) NULL, ti TIME(2), da DATE, \
+            txt TEXT, c CHAR(10), vc VARCHAR(300) COLLATE utf8mb4_0900_as_cs, bl BLOB, vb VARBINARY(20), \
+            gen INT AS (id * 2) VIRTUAL, sto INT AS (id * 3) STORED, KEY (gen), UNIQUE (u), KEY ((f + 1)))",
+    );
+    for id in 1..20 {
+        site.source.sql(&format!(
+            "INSERT INTO d.t (id, u, y, f, dd, de, j, g, b, v, e, s, dt, ts, ti, da, txt, c, vc, bl, vb) VALUES \
+             ({id}, 18446744073709551600 + {id} % 10 - {id} * 100, 1901 + {id}, {id} / 3, {id} / 7, {id} / 11, \
+              JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5, 'x', NULL, TRUE), 'd', NOW(6)), ST_GeomFromText('POINT({id} 2)'), \
+              {id} % 32, TO_VECTOR('[1,2,{id}]'), 1 + {id} % 2, {id} % 4, NOW(3), NOW(6), '-12:34:56.78', '2020-02-29', \
+              REPEAT('t', {id}), 'c', REPEAT('v', {id} * 10), REPEAT('b', {id} * 100), X'00FF')"
+        ));
+    }
+    site.source.sql(
+        "UPDATE d.t SET txt = CONCAT(txt, 'u'), j = NULL WHERE id % 2; UPDATE d.t SET u = u + 1 ORDER BY u DESC; \
+         UPDATE d.t SET id = id + 100 WHERE id > 15; DELETE FROM d.t WHERE id % 5 = 0; SET sql_mode = ''; \
+         INSERT INTO d.t (id, y, dt, da, ts) VALUES (500, 0, '0000-00-00', '0000-00-00', NULL)",
+    );
+    assert_replicated(&site);
+}
+
+#[test]
+fn json_of_which_only_changes_are_logged() {
+    let site = Site::between(
+        (Kind::Mysql97, &["--binlog-row-value-options=PARTIAL_JSON", "--binlog-row-image=MINIMAL"]),
+        (Kind::Mysql97, &[]),
+    );
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, j JSON, k JSON, n INT); \
+         CREATE TABLE plain (id INT PRIMARY KEY, v INT); \
+         INSERT INTO t VALUES (1, JSON_OBJECT('a', REPEAT('x', 500), 'n', 1), '[1,2,3,4,5,6,7,8,9,10]', 0), \
+            (2, JSON_OBJECT('a', REPEAT('x', 500), 'n', 1), JSON_ARRAY(REPEAT('y', 300)), 0); INSERT INTO plain VALUES (1, 1), (2, 2)",
+    );
+    for n in 0..100 {
+        site.source.sql(&format!(
+            "BEGIN; UPDATE d.t SET j = JSON_SET(j, '$.n', {n}) WHERE id = 1; UPDATE d.t SET n = n + 1; \
+             UPDATE d.t SET k = JSON_REPLACE(k, '$[0]', {n}), j = JSON_REMOVE(JSON_SET(j, '$.m{n}', {n}), '$.m{}') WHERE id = 2; \
+             UPDATE d.plain SET v = v + 1; COMMIT",
+            n.max(1) - 1
+        ));
+    }
+    assert_replicated(&site);
+}
+
+#[test]
+fn transactions_in_one_event() {
+    let site = Site::between((Kind::Mysql97, &["--binlog-transaction-compression=ON"]), (Kind::Mysql97, &[]));
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT); CREATE TABLE d.u (id INT PRIMARY KEY)");
+    for n in 0..20 {
+        site.source.sql(&format!(
+            "BEGIN; INSERT INTO d.t VALUES ({n}, REPEAT('x', {n} * 100)); UPDATE d.t SET v = CONCAT(v, 'y'); \
+             INSERT INTO d.u VALUES ({n}); COMMIT"
+        ));
+    }
+    site.source.sql("CREATE TABLE d.c AS SELECT * FROM d.t");
+    assert_replicated(&site);
+    // One that does not fit into memory at once.
+    site.source.sql(
+        "SET SESSION cte_max_recursion_depth = 100000; INSERT INTO d.t WITH RECURSIVE n (i) AS \
+        (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000) SELECT 1000 + i, REPEAT('z', 1000) FROM n",
+    );
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+}
+
+#[test]
+fn gtids_with_tags_and_without() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); SET gtid_next = 'AUTOMATIC:one'; INSERT INTO d.t VALUES (1); \
+         SET gtid_next = 'AUTOMATIC:two'; INSERT INTO d.t VALUES (2); SET gtid_next = 'AUTOMATIC'; INSERT INTO d.t VALUES (3); \
+         SET gtid_next = '11111111-2222-3333-4444-555555555555:7'; INSERT INTO d.t VALUES (4); SET gtid_next = 'AUTOMATIC'",
+    );
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    let checkpoint = site.checkpoint();
+    for part in [":one:1", ":two:1", "11111111-2222-3333-4444-555555555555:7"] {
+        assert!(checkpoint.contains(part), "{checkpoint}");
+    }
+    // What comes later, of every origin, and after the source's binlog went on in another file.
+    site.source.sql(
+        "FLUSH BINARY LOGS; SET gtid_next = '11111111-2222-3333-4444-555555555555:6'; INSERT INTO d.t VALUES (5); \
+         SET gtid_next = 'AUTOMATIC:one'; INSERT INTO d.t VALUES (6); SET gtid_next = 'AUTOMATIC'",
+    );
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    assert!(site.checkpoint().contains("555555555555:6-7"), "{}", site.checkpoint());
+    site.source.sql("SET gtid_next = 'AUTOMATIC:skipped'; INSERT INTO d.t VALUES (7)");
+    let uuid = site.source.sql("SELECT @@server_uuid");
+    site.catch_up(&["--skip", &format!("gtid:{uuid}:skipped:1")]);
+    assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t"), "6");
+    assert_eq!(site.replica.sql("SELECT gtid FROM spate.skipped"), format!("{uuid}:skipped:1"));
+}
+
+#[test]
+fn a_source_without_gtids() {
+    let site = Site::between(
+        (Kind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
+        (Kind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
+    );
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
+    for id in 0..30 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, 1)"));
+        if id % 10 == 3 {
+            site.source.sql("FLUSH BINARY LOGS");
+            site.catch_up(&OPTIONS);
+        }
+    }
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    assert_eq!(site.checkpoint(), "");
+    // The archive's own memory of where it ends is not needed.
+    std::fs::remove_dir_all(site.archive()).unwrap();
+    site.source.sql("UPDATE d.t SET v = v + 1");
+    site.catch_up(&[]);
+    site.assert_identical();
+}
+
+#[test]
+fn what_foreign_keys_do_is_logged_or_done_by_the_engine() {
+    for option in ["--innodb-native-foreign-keys=OFF", "--innodb-native-foreign-keys=ON"] {
+        let site = Site::between((Kind::Mysql97, &[option]), (Kind::Mysql97, &[option]));
+        site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE p (id INT PRIMARY KEY); \
+             CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE); \
+             CREATE TABLE g (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES c (id) ON DELETE SET NULL)",
+        );
+        for id in 0..20 {
+            site.source.sql(&format!(
+                "INSERT INTO d.p VALUES ({id}); INSERT INTO d.c VALUES ({id}, {id}), ({id} + 100, {id}); \
+                 INSERT INTO d.g VALUES ({id}, {id})"
+            ));
+        }
+        site.source.sql(
+            "UPDATE d.p SET id = id + 1000 WHERE id % 3 = 0; DELETE FROM d.p WHERE id % 4 = 0; INSERT INTO d.p VALUES (4); \
+             INSERT INTO d.c VALUES (4, 4)",
+        );
+        assert_replicated(&site);
+    }
+}
+
+#[test]
+fn xa_transactions() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
+         XA START 'one'; INSERT INTO d.t VALUES (1); XA END 'one'; XA COMMIT 'one' ONE PHASE; \
+         XA START 'two'; INSERT INTO d.t VALUES (2); XA END 'two'; XA PREPARE 'two'; XA COMMIT 'two'; \
+         XA START 'three'; INSERT INTO d.t VALUES (3); XA END 'three'; XA PREPARE 'three'; XA ROLLBACK 'three'; \
+         XA START 'four', 'b', 7; INSERT INTO d.t VALUES (4); XA END 'four', 'b', 7; XA PREPARE 'four', 'b', 7",
+    );
+    site.catch_up(&OPTIONS);
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id) FROM d.t"), "1,2");
+    assert_eq!(site.replica.sql("XA RECOVER"), site.source.sql("XA RECOVER"));
+    site.source.sql("XA COMMIT 'four', 'b', 7; INSERT INTO d.t VALUES (5)");
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("XA RECOVER"), "");
+}
+
+#[test]
+fn definitions_accounts_and_tables_that_cannot_roll_back() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d DEFAULT CHARACTER SET latin1; USE d; SET sql_generate_invisible_primary_key = 1; \
+         CREATE TABLE invisible (a INT); INSERT INTO invisible VALUES (1), (2); SET sql_generate_invisible_primary_key = 0; \
+         CREATE TABLE my (id INT PRIMARY KEY, v INT) ENGINE = MyISAM; INSERT INTO my VALUES (1, 1), (2, 2); UPDATE my SET v = 3; \
+         CREATE TABLE keyless (a INT, b VARCHAR(20)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
+         DELETE FROM keyless WHERE a = 1 LIMIT 1; CREATE TABLE copied SELECT * FROM keyless; \
+         CREATE VIEW seen AS SELECT * FROM my; CREATE PROCEDURE p() INSERT INTO my VALUES (9, 9); CALL p(); \
+         CREATE TRIGGER g BEFORE INSERT ON invisible FOR EACH ROW SET NEW.a = NEW.a + 1; INSERT INTO invisible VALUES (5); \
+         CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO DELETE FROM my; \
+         CREATE ROLE reader; GRANT SELECT ON d.* TO reader; CREATE USER who IDENTIFIED BY 'x'; GRANT reader TO who; \
+         SET DEFAULT ROLE reader TO who; ALTER TABLE my ADD COLUMN w INT DEFAULT 5, ADD CHECK (v < 100); \
+         CREATE TABLE parts (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 3; INSERT INTO parts VALUES (1, 1), (2, 2); \
+         ALTER TABLE parts TRUNCATE PARTITION p1; RENAME TABLE parts TO portions; DROP VIEW seen; \
+         CREATE TABLE functional (id INT PRIMARY KEY, n INT, UNIQUE ((n + 1))); INSERT INTO functional VALUES (1, 1), (2, 2); \
+         UPDATE functional SET n = n + 10",
+    );
+    site.catch_up(&OPTIONS);
+    let grants = "SHOW GRANTS FOR who; SHOW GRANTS FOR reader; SHOW CREATE USER who; SHOW CREATE PROCEDURE d.p; \
+        SELECT event_name, status IN ('ENABLED', 'REPLICA_SIDE_DISABLED') FROM information_schema.events";
+    assert_eq!(site.source.sql(grants), site.replica.sql(grants));
+    for table in ["invisible", "my", "keyless", "copied", "portions", "functional"] {
+        let rows = format!("SHOW CREATE TABLE d.{table}; SELECT * FROM d.{table} ORDER BY 1");
+        assert_eq!(site.source.sql(&rows), site.replica.sql(&rows));
+    }
+}
+
+#[test]
+fn statements_with_their_context() {
+    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a DATETIME(6), b DOUBLE, c VARCHAR(50), \
+            z TIMESTAMP NULL) DEFAULT CHARACTER SET utf8mb4; CREATE TABLE my (id INT PRIMARY KEY, v INT) ENGINE = MyISAM; \
+         SET TIMESTAMP = 1000000000.123456; SET time_zone = '+05:00'; INSERT INTO t (a, b, c, z) VALUES (NOW(6), RAND(), DATABASE(), NOW()); \
+         SET TIMESTAMP = DEFAULT; SET @x = 'ä', @n = 5; INSERT INTO t (c, b) VALUES (@x, @n); \
+         SET auto_increment_increment = 7; INSERT INTO t (c) VALUES ('i'), ('j'); INSERT INTO t (b) VALUES (LAST_INSERT_ID()); \
+         SET sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT'; INSERT INTO t (c) VALUES ('a' || 'b'); SET NAMES latin1; \
+         INSERT INTO t (c) VALUES (_latin1 X'E4'); SET NAMES utf8mb4; INSERT INTO my VALUES (1, 1), (2, 2); UPDATE my SET v = v * 10; \
+         BEGIN; INSERT INTO t (c) VALUES ('kept'); SAVEPOINT s; INSERT INTO t (c) VALUES ('lost'); ROLLBACK TO s; COMMIT; \
+         CREATE TEMPORARY TABLE tmp (a INT); INSERT INTO tmp VALUES (1), (2); DROP TEMPORARY TABLE tmp; \
+         UPDATE t SET c = CONCAT(c, 'x') WHERE id < 5",
+    );
+    assert_replicated(&site);
+}

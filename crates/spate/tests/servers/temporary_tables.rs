@@ -1,0 +1,102 @@
+//! Temporary tables of the source's sessions, which outlive the sessions that apply.
+
+use crate::support::Site;
+use crate::support::session::Session;
+
+const BEGIN: &str = "SET SESSION binlog_format=STATEMENT; USE d";
+
+/// A session of the source that logs statements.
+fn session(site: &Site) -> Session {
+    let mut session = Session::open(&site.source);
+    session.sql(BEGIN);
+    session
+}
+
+/// A column of each kind, and values that texts do not tell well.
+const KINDS: &str = "id INT AUTO_INCREMENT PRIMARY KEY, g INT AS (z + 1) STORED, hidden INT INVISIBLE DEFAULT 3, \
+    z INT(6) ZEROFILL, u BIGINT UNSIGNED, d DECIMAL(30,10), f FLOAT, e DOUBLE, b BIT(64), y YEAR, \
+    da DATE, t TIME(3), dt DATETIME(6), ts TIMESTAMP(6) NULL, \
+    c CHAR(5) CHARACTER SET latin1, v VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, w TEXT CHARACTER SET utf16, \
+    bi BINARY(4), bl BLOB, n ENUM('a','b','ü') CHARACTER SET latin1, s SET('x','y','z'), j JSON, p POINT, a INET6, i UUID, \
+    UNIQUE KEY (v), KEY (z)";
+
+const VALUES: &str = "(z, u, d, f, e, b, y, da, t, dt, ts, c, v, w, bi, bl, n, s, j, p, a, i) VALUES \
+    (7, 18446744073709551615, 12345678901234567890.0123456789, 0.1, -0e0, b'1010', 0, '0000-00-00', '-838:59:59', \
+     '1000-01-01 00:00:00.000001', '2026-03-29 02:30:00.5', 'ä', 'it''s \\\\ 😀', 'Ω', x'00ff', x'00270a5c', 'ü', 'x,z', \
+     '{\"a\": \"ä\"}', POINT(1, 2.5), '::1', '12345678-0000-4000-8000-000000000001'), \
+    (NULL, 0, NULL, 1.17549e-38, 2.2250738585072014e-308, NULL, 2155, '9999-12-31', '12:00:00.125', NULL, NULL, '', '', \
+     NULL, NULL, '', NULL, '', NULL, NULL, NULL, NULL), \
+    (1, 1, -0.0000000001, 16777217, 1e300, 18446744073709551615, 1999, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
+
+#[test]
+fn they_outlive_the_program_with_every_kind_of_value() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d");
+    let mut session = session(&site);
+    session.sql("SET sql_mode=''; SET insert_id=40");
+    session.sql(&format!("CREATE TEMPORARY TABLE x ({KINDS})"));
+    session.sql(&format!("INSERT INTO x {VALUES}"));
+    site.catch_up(&["--start", "earliest"]);
+    // Each statement meets a program that was started anew.
+    session.sql(&format!("CREATE TABLE kept ({KINDS})"));
+    let columns = "id, hidden, z, u, d, f, e, b, y, da, t, dt, ts, c, v, w, bi, bl, n, s, j, p, a, i";
+    let insert = format!("INSERT INTO kept ({columns}) SELECT {columns} FROM x ORDER BY id");
+    session.sql(&insert);
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*), MIN(id), SUM(hidden) FROM d.kept"), "3\t40\t9");
+    let bytes = "SELECT HEX(v), HEX(w), HEX(n), e, CAST(f AS DOUBLE), b + 0, p, y, ts FROM d.kept ORDER BY id";
+    assert_eq!(site.source.sql(bytes), site.replica.sql(bytes));
+    // The counter goes on where it was, also where rows were deleted.
+    session.sql("DELETE FROM x WHERE id > 40; ALTER TABLE x ADD COLUMN more INT DEFAULT 5, RENAME TO renamed");
+    site.catch_up(&[]);
+    session.sql("INSERT INTO renamed (z, v) VALUES (99, 'last'); CREATE TABLE last AS SELECT id, z, more FROM renamed");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.last"), "40,43");
+    session.sql("DROP TEMPORARY TABLE renamed; INSERT INTO last VALUES (1, 1, 1)");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(
+        site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table; SELECT COUNT(*) FROM spate.temporary_row"),
+        "0\n0"
+    );
+}
+
+#[test]
+fn they_outlive_the_replicas_server_and_a_refused_batch() {
+    let mut site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
+    let (mut one, mut two) = (session(&site), session(&site));
+    for (session, first) in [(&mut one, 10), (&mut two, 20)] {
+        session.sql(&format!("CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES ({first}), ({first} + 1)"));
+    }
+    one.sql("CREATE TEMPORARY TABLE m (a INT) ENGINE=MEMORY; INSERT INTO m SELECT a + 5 FROM x");
+    let running = site.spawn(site.replicate(&["--start", "earliest", "--batch-transactions", "1"]));
+    site.wait_applied();
+    site.replica.kill();
+    one.sql("INSERT INTO t SELECT a, 1 FROM x; INSERT INTO t SELECT a, 2 FROM m; UPDATE x SET a = a + 100");
+    site.replica.begin();
+    site.wait_applied();
+    assert_eq!(site.source.checksums(), site.replica.checksums());
+    // A row that is there already has the batch taken apart: the session ends in its midst, several times.
+    site.replica.sql("INSERT INTO d.t VALUES (20, 7)");
+    two.sql("INSERT INTO t SELECT a, 3 FROM x WHERE a > 20");
+    one.sql("INSERT INTO t SELECT a, 4 FROM x");
+    two.sql("UPDATE x SET a = a + 1; INSERT INTO t SELECT a - 1, 5 FROM x WHERE a = 21");
+    let ended = running.wait();
+    ended.assert_failed_saying(&["20", "Duplicate entry"]);
+    site.replica.sql("DELETE FROM d.t WHERE id = 20");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "8");
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table"), "3");
+    // The source's restart ends them all.
+    site.source.kill();
+    site.source.begin();
+    site.source.sql("INSERT INTO d.t VALUES (500, 0)");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_row"), "0");
+}
