@@ -66,11 +66,14 @@ pub(super) fn replica(
         })
         .collect();
     found.extend(dialect(rights.choice(options.dialect, replica.peer().to_string()), source, account));
-    for (privilege, why) in asked_for(&rights, facts, options) {
-        let message = format!("{account} lacks {privilege}, which {why} needs");
-        found.push(
-            Finding::error(CHECK, Place::Replica, message).advise(format!("GRANT {privilege} ON *.* TO {account}")),
-        );
+    let grant = |privilege: &str| format!("GRANT {privilege} ON *.* TO {account}");
+    if let Some(option) = lacks_silence(&rights, facts, options) {
+        let message = format!("{account} lacks BINLOG ADMIN, which {option} needs");
+        found.push(Finding::error(CHECK, Place::Replica, message).advise(grant("BINLOG ADMIN")));
+    }
+    if options.repairs && !rights.has("TRIGGER") {
+        let message = format!("{account} lacks TRIGGER, which --on-conflict repair needs for some rows");
+        found.push(Finding::warning(CHECK, Place::Replica, message).advise(grant("TRIGGER")));
     }
     found.extend(definitions(&rights, facts));
     if found.is_empty() {
@@ -98,19 +101,15 @@ fn dialect(choice: DialectChoice, source: Vendor, account: &str) -> Option<Findi
     }
 }
 
-/// What the options of this run need beyond the rest.
-fn asked_for(rights: &Rights, facts: &Facts, options: &CheckOptions) -> Vec<(&'static str, &'static str)> {
-    let mut lacking = Vec::new();
-    let keeps_log = options.without_replica_binlog || options.is_ring;
-    let why = if options.is_ring { "--ignore-server-ids" } else { "--no-replica-binlog" };
-    // On MySQL, every run needs what this needs.
-    if keeps_log && !facts.is_mysql() && !rights.has("BINLOG ADMIN") && !rights.has("SUPER") {
-        lacking.push(("BINLOG ADMIN", why));
+/// The option of this run that needs to keep sessions out of the replica's binlog, if the account may not. (On MySQL, every run
+/// needs what this needs.)
+fn lacks_silence(rights: &Rights, facts: &Facts, options: &CheckOptions) -> Option<&'static str> {
+    let may = facts.is_mysql() || rights.has("BINLOG ADMIN") || rights.has("SUPER");
+    match (may, options.is_ring, options.without_replica_binlog) {
+        (true, _, _) | (false, false, false) => None,
+        (false, true, _) => Some("--ignore-server-ids"),
+        (false, false, true) => Some("--no-replica-binlog"),
     }
-    if options.repairs && !rights.has("TRIGGER") {
-        lacking.push(("TRIGGER", "--on-conflict repair"));
-    }
-    lacking
 }
 
 fn definitions(rights: &Rights, facts: &Facts) -> Option<Finding> {

@@ -95,13 +95,37 @@ pub(super) fn disk(directory: &Path, source: &Facts) -> Finding {
         Err(error) => return Finding::skipped(check, place, format!("{}: {error}", there.display())),
     };
     let (free, all) = (space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize);
+    room(free, all, source.number("max_binlog_size"), directory)
+}
+
+fn room(free: u64, all: u64, binlog_file_bytes: u64, directory: &Path) -> Finding {
+    let (check, place) = ("disk", Place::Archive);
     let said = format!("{} MiB of {} MiB are free for {}", free >> 20, all >> 20, directory.display());
     let advice = "Make room, or bound the archive with --keep-archive-size";
     match free {
         ..FREE_BYTES_MIN => Finding::error(check, place, said).advise(advice),
-        _ if free < (2 * source.number("max_binlog_size")).max(all / FREE_SHARE_MIN) => {
+        _ if free < (2 * binlog_file_bytes).max(all / FREE_SHARE_MIN) => {
             Finding::warning(check, place, said).advise(advice)
         }
         _ => Finding::ok(check, place, said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn room_for_the_archive() {
+        const GIB: u64 = 1 << 30;
+        let level = |free, all| room(free, all, GIB, Path::new("a")).level;
+        assert_eq!(level(10 << 20, 100 * GIB), Level::Error);
+        assert_eq!(level(GIB, 2 * GIB), Level::Warning);
+        assert_eq!(level(4 * GIB, 100 * GIB), Level::Warning);
+        assert_eq!(level(10 * GIB, 100 * GIB), Level::Ok);
+        let facts = Facts::made_of("8.4.3", &[]);
+        let found = disk(Path::new("/nowhere/at/all"), &facts);
+        assert!(found.message.contains("/nowhere/at/all") && found.level != Level::Skipped, "{found}");
     }
 }

@@ -31,6 +31,7 @@ mod privileges;
 mod refusals;
 mod retention;
 mod rings;
+mod secrets;
 mod shapes;
 mod skipping;
 mod sql_dialect;
