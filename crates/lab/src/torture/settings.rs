@@ -146,7 +146,7 @@ impl Settings {
             if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
         let vendor = self.pair.replica;
         let options = common(vendor, self.pair.is_mixed(), server_id).with_durability(durability);
-        vendor_options::with_short_net_timeout(options, vendor)
+        vendor_options::of_replica(options, vendor)
     }
 }
 

@@ -35,12 +35,13 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
     if is_mixed { options.with("collation-server", SHARED_COLLATION) } else { options }
 }
 
-/// How long a replica's own replication waits for a silent source.
-pub(super) fn with_short_net_timeout(options: ServerOptions, vendor: Vendor) -> ServerOptions {
+/// What a replica has beyond that. It soon notices a silent source; and MySQL's keeps no locks on gaps for transactions that
+/// stay prepared, for which the source kept none, and for which others would wait for ever.
+pub(super) fn of_replica(options: ServerOptions, vendor: Vendor) -> ServerOptions {
     const SECONDS: u32 = 10;
     match vendor {
         Vendor::MariaDb => options.with("slave-net-timeout", SECONDS),
-        Vendor::MySql => options.with("replica-net-timeout", SECONDS),
+        Vendor::MySql => options.with("replica-net-timeout", SECONDS).with("transaction-isolation", "READ-COMMITTED"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ends the waits of statements on a server that cannot be told not to wait: MySQL waits for locks at least a second, and
 //! the one driver of all sessions would wait with it, for what only it can release.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -56,7 +56,7 @@ impl Drop for WaitEnder {
     }
 }
 
-fn watch(current: &Current, stop: &AtomicBool, socket: &PathBuf) {
+fn watch(current: &Current, stop: &AtomicBool, socket: &Path) {
     let mut session = None;
     while !stop.load(Ordering::Acquire) {
         std::thread::sleep(LOOK_EVERY);
