@@ -8,6 +8,10 @@ use super::settings::Format;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 
+/// MySQL carries out the actions of foreign keys either in the engine, or above it and writes them to the binlog. Source and
+/// replica must do the same.
+pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "innodb-native-foreign-keys";
+
 /// Between vendors, what a statement leaves open must not be decided by the vendor's defaults.
 const SHARED_COLLATION: &str = "utf8mb4_general_ci";
 
@@ -55,6 +59,12 @@ pub(super) fn without_waits(options: ServerOptions, vendor: Vendor) -> ServerOpt
     options.with("innodb-lock-wait-timeout", seconds).with("lock-wait-timeout", seconds)
 }
 
+/// MySQL's own replication looks for a row of a table without a key by going through the table, and waits for ever at a row that
+/// an XA transaction has locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
+pub(super) fn needs_keys(features: &FeatureSet) -> bool {
+    features.has(Feature::Xa)
+}
+
 /// Draws how the source logs.
 pub(super) fn draw(random: &mut Random, pair: Pair, format: Format, features: &FeatureSet) -> Vec<(String, String)> {
     let mut options = Vec::new();
@@ -92,6 +102,11 @@ pub(super) fn draw(random: &mut Random, pair: Pair, format: Format, features: &F
     if pair.source == Vendor::MySql {
         set("binlog-row-metadata", random.word(&["MINIMAL", "FULL"]));
         set("binlog-row-value-options", random.word(&["", "PARTIAL_JSON"]));
+        set(FOREIGN_KEYS_IN_ENGINE, random.word(&["0", "1"]));
+        if needs_keys(features) {
+            set("sql-generate-invisible-primary-key", "1");
+            set("sql-require-primary-key", "1");
+        }
     }
     options
 }
