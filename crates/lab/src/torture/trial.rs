@@ -120,7 +120,7 @@ impl Trial<'_> {
     fn generate(&mut self, time: Duration, tell: &dyn Fn(&str)) -> Result<()> {
         let mut observer = self.servers.source.connect()?;
         let mut generator = Generator::new(self.settings, self.collations()?);
-        let mut mysql_only = MySqlOnly::new(self.settings.seed);
+        let mut mysql_only = MySqlOnly::new(self.settings);
         // Statements and failures draw from generators of their own, so that failures do not change the statements.
         let mut fate = Fate::new(self.settings, time);
         let begun = Instant::now();
