@@ -32,6 +32,7 @@ fn torture(seed: u64, format: Format, failures: Failures, features: &[Feature]) 
         shrink: None,
         keep: None,
         spate: Some(spate()),
+        spate_arguments: vec![],
     };
     let binaries = ServerVersion::installed().unwrap();
     Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(seed)
@@ -80,6 +81,7 @@ fn a_spate_that_does_not_replicate_is_found() {
         keep: None,
         // It ends at once, and with success.
         spate: Some(PathBuf::from("/bin/true")),
+        spate_arguments: vec![],
     };
     let binaries = ServerVersion::installed().unwrap();
     let result = Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(1);

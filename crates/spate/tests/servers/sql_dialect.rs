@@ -49,7 +49,7 @@ fn shared_rows(site: &Site, sql_mode: &str) {
              ({id} - 5, {id} - 20, 18446744073709551615 - {id}, {id} / 3, {id} / 7, {id} / 11, 1900 + {id}, '2020-02-29', \
               '-12:34:56.78', '2026-11-21 12:34:56.123456', '2026-03-29 02:30:00.5', {id} * 13, 1 + {id} % 3, {id} % 8, 'c ', \
               CONCAT('it''s \\\\ 🌊', REPEAT('ä', {id})), 'x\\ny', X'61', X'00FF27', REPEAT(X'5C27', {id}), ST_GeomFromText('POINT({id} 2)'), \
-              JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5, 'x\\\"', NULL)), 'é'); \
+              JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5e0, 'x\\\"', NULL)), 'é'); \
              INSERT INTO two VALUES (CONCAT('k', {id}), '2020-01-01', {id}); \
              INSERT INTO key_less VALUES ({id} % 3, {id} % 3 / 7, ELT(1 + {id} % 3, 'a', 'A', 'a '), '[1]'); \
              INSERT INTO parent VALUES ({id}); INSERT INTO child VALUES ({id}, {id});"
@@ -139,6 +139,16 @@ fn values_that_would_not_arrive_exactly_are_errors() {
         let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
         ended.assert_failed_saying(&["table d.t", "the column v", "without change"]);
     }
+}
+
+#[test]
+fn json_with_values_of_other_types_is_an_error_where_they_would_be_lost() {
+    let site = Site::of(Kind::Mysql97);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON); INSERT INTO d.t VALUES (1, JSON_ARRAY(1.50))");
+    let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+    ended.assert_failed_saying(&["d.t", "`j`", "--dialect replay"]);
+    site.catch_up(&["--dialect", "replay"]);
+    site.assert_identical();
 }
 
 #[test]
