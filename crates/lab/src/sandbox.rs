@@ -168,6 +168,13 @@ impl Sandbox {
         &self.binaries
     }
 
+    /// The last line of its error log that is an error and contains `word`.
+    pub fn last_error(&self, word: &str) -> Option<String> {
+        let log = fs::read(error_log(&self.directory)).ok()?;
+        let log = String::from_utf8_lossy(&log);
+        log.lines().rfind(|line| line.contains("[ERROR]") && line.contains(word)).map(str::to_owned)
+    }
+
     /// Processor time that the server has used since its start.
     pub fn cpu_time(&self) -> Duration {
         self.process.cpu_time().unwrap_or_default()

@@ -87,7 +87,8 @@ impl DialectChoice {
         status.dialect(if dialect == Dialect::Replay { "replay" } else { "sql" }, why.as_deref());
     }
 
-    fn replay_privilege(&self) -> &'static str {
+    /// The least privilege that allows replay.
+    pub(crate) fn replay_privilege(&self) -> &'static str {
         match self.replica {
             Vendor::MariaDb => "BINLOG REPLAY",
             Vendor::MySql => "REPLICATION_APPLIER",

@@ -155,15 +155,16 @@ impl Collations {
 
 /// The statements to execute for `statement`, in order: its context, itself, and what undoes the context.
 pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>; 3] {
-    let mut before = String::new();
+    let mut before = Vec::new();
     if !statement.database.is_empty() {
-        before += &format!("USE {};", quote::identifier(&String::from_utf8_lossy(&statement.database)));
+        let schema = quote::identifier(&String::from_utf8_lossy(&statement.database));
+        before.extend_from_slice(format!("USE {schema};").as_bytes());
     }
     for context in &statement.context {
-        before += &context_sql(context, collations);
+        before.extend_from_slice(&context_sql(context, collations));
     }
     // Last, because they change how what comes after is understood.
-    before += &status_sql(statement, collations);
+    before.extend_from_slice(status_sql(statement, collations).as_bytes());
     let after = match &collations.version {
         _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
             format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
@@ -172,7 +173,7 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
-    [before.into_bytes(), statement.sql.clone(), after.into_bytes()]
+    [before, statement.sql.clone(), after.into_bytes()]
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.
@@ -187,16 +188,50 @@ pub fn load_sql(statement: &Statement, load: &LoadFile) -> Vec<u8> {
     [head, b" LOCAL INFILE 'spate'", duplicates.as_bytes(), b" INTO", tail].concat()
 }
 
-fn context_sql(context: &StatementContext, collations: &Collations) -> String {
-    match context {
+fn context_sql(context: &StatementContext, collations: &Collations) -> Vec<u8> {
+    let sql = match context {
         StatementContext::Intvar(IntvarEvent::LastInsertId(id)) => format!("SET LAST_INSERT_ID={id};"),
         StatementContext::Intvar(IntvarEvent::InsertId(id)) => format!("SET INSERT_ID={id};"),
         StatementContext::Rand(seeds) => format!("SET RAND_SEED1={}, RAND_SEED2={};", seeds.seed1, seeds.seed2),
         StatementContext::UserVariable(name, value) => {
             let name = quote::identifier(&String::from_utf8_lossy(name));
+            if let OwnedUserValue::String(bytes, collation) = value
+                && let Some((charset, collation)) = collations.names.get(collation)
+                && !is_well_formed(bytes, charset)
+            {
+                return malformed_text_sql(&name, bytes, charset, collation);
+            }
             format!("SET @{name}:={};", user_value_sql(value, collations))
         }
+    };
+    sql.into_bytes()
+}
+
+/// False if a text does not keep to its character set. (Only a client's own literals can: conversions see to it.)
+fn is_well_formed(bytes: &[u8], charset: &str) -> bool {
+    match (charset, std::str::from_utf8(bytes)) {
+        ("utf8mb4", text) => text.is_ok(),
+        ("utf8mb3" | "utf8", Ok(text)) => text.chars().all(|character| character.len_utf8() < 4),
+        ("utf8mb3" | "utf8", Err(_)) => false,
+        _ => true,
     }
+}
+
+/// Sets a variable as the source's client did, which the server does not look at as closely as at a literal with a character
+/// set of its own.
+fn malformed_text_sql(name: &str, bytes: &[u8], charset: &str, collation: &str) -> Vec<u8> {
+    let mut sql =
+        format!("SET SESSION character_set_client={charset}, collation_connection={collation};SET @{name}:='")
+            .into_bytes();
+    for &byte in bytes {
+        match byte {
+            b'\'' | b'\\' => sql.extend_from_slice(&[b'\\', byte]),
+            0 => sql.extend_from_slice(b"\\0"),
+            _ => sql.push(byte),
+        }
+    }
+    sql.extend_from_slice(b"';SET SESSION character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci;");
+    sql
 }
 
 fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
@@ -246,10 +281,10 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         let told = |(name, value): (&str, Option<bool>)| Some(format!("{name}={}", u8::from(value?)));
         settings.extend(switches.into_iter().filter_map(told));
     }
-    if collations.is_mysql() {
-        if let Some(collation) = status.default_collation_for_utf8mb4 {
-            settings.push(format!("default_collation_for_utf8mb4={collation}"));
-        }
+    if collations.is_mysql()
+        && let Some(collation) = status.default_collation_for_utf8mb4
+    {
+        settings.push(format!("default_collation_for_utf8mb4={collation}"));
     }
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));

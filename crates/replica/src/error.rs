@@ -192,6 +192,12 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+    /// The look at both ends before anything runs found what keeps Spate from working.
+    #[error("{found} (`spate check` shows all that was looked at)")]
+    Check {
+        /// What was found, and what to do.
+        found: String,
+    },
     /// A user lacks a privilege.
     #[error("the {peer} refuses to {action}: {message}. Give the privilege with: {grant}")]
     Privilege {

@@ -10,8 +10,6 @@
 //! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
 //! | other changes of such tables | nobody knows |
 
-use std::fmt::Write;
-
 use spate_binlog::Xid;
 use spate_schedule::TableName;
 use spate_schedule::statement::{self, Object};
@@ -361,18 +359,34 @@ fn without_counter(definition: &str) -> String {
 
 /// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS).
 fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
-    let part = |name: &str| format!("CONVERT(CONVERT({} USING filename) USING binary)", quote::text(name));
-    let file = format!("CONCAT({}, '/', {})", part(&table.schema), part(&table.table));
-    let (tables, partition) = match connection.server_version().vendor {
-        Vendor::MariaDb => ("INNODB_SYS_TABLES", "#P#"),
-        Vendor::MySql => ("INNODB_TABLES", "#p#"),
+    let condition = match connection.server_version().vendor {
+        Vendor::MariaDb => {
+            let part = |name: &str| format!("CONVERT(CONVERT({} USING filename) USING binary)", quote::text(name));
+            let file = format!("CONCAT({}, '/', {})", part(&table.schema), part(&table.table));
+            let sql = format!("BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '#P#%')");
+            format!("information_schema.INNODB_SYS_TABLES WHERE {sql}")
+        }
+        Vendor::MySql => {
+            let file = format!("{}/{}", file_pattern(&table.schema), file_pattern(&table.table));
+            let patterns = [file.clone(), format!("{file}#p#%")].map(|pattern| quote::text(&pattern));
+            format!("information_schema.INNODB_TABLES WHERE NAME LIKE {} OR NAME LIKE {}", patterns[0], patterns[1])
+        }
     };
-    let mut sql = format!("SELECT NAME, TABLE_ID FROM information_schema.{tables} WHERE ");
-    let _infallible = write!(
-        sql,
-        "BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '{partition}%') ORDER BY NAME"
-    );
-    shown(connection, &sql)
+    shown(connection, &format!("SELECT NAME, TABLE_ID FROM {condition} ORDER BY NAME"))
+}
+
+/// What the name of a table's file looks like. MySQL does not say how it writes letters that a file's name should not hold, so they
+/// stand for anything: the numbers of other tables do no harm, since nothing else changes them meanwhile.
+fn file_pattern(name: &str) -> String {
+    let mut pattern = String::new();
+    for character in name.chars() {
+        match character {
+            '_' => pattern.push_str("\\_"),
+            plain if plain.is_ascii_alphanumeric() => pattern.push(plain),
+            _ => pattern.push('%'),
+        }
+    }
+    pattern
 }
 
 fn quoted(table: &TableName) -> String {

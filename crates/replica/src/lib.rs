@@ -6,6 +6,7 @@
 //! - `pipeline`: from the archive to the replica: gather and fold, prepare, apply;
 //! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
 //! - `sweep`, [`fingerprint`]: many rows deleted from a table without a key in one pass;
+//! - [`mod@check`]: a look at both ends before anything runs;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
 //! - [`choice`], [`translate`]: which dialect, and statements for servers of another vendor;
 //! - [`status`]: what a running Spate says of itself;
@@ -14,6 +15,7 @@
 mod applier_lock;
 mod backoff;
 pub mod catalog;
+pub mod check;
 pub mod checkpoint;
 pub mod choice;
 pub mod dialect;
@@ -22,6 +24,7 @@ pub mod endpoint;
 mod error;
 pub mod exclusions;
 pub mod fingerprint;
+pub mod handover;
 mod hold;
 pub mod intake;
 mod journal;

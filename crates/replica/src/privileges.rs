@@ -6,7 +6,7 @@ use crate::choice::{DialectChoice, WantedDialect};
 use crate::error::{Error, Result};
 use crate::pipeline::command::Change;
 use crate::pipeline::sessions::SessionMaker;
-use crate::wire::{Connection, Vendor};
+use crate::wire::{Connection, ServerVersion, Vendor};
 
 /// What Spate does with its own tables.
 const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
@@ -28,78 +28,116 @@ struct Grant {
     scope: String,
 }
 
+/// Something that an account lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// What it cannot do.
+    pub(crate) action: &'static str,
+    /// The privilege, as SHOW GRANTS writes it.
+    pub(crate) privilege: String,
+    /// The statement that gives it, without the account.
+    pub(crate) grant: &'static str,
+}
+
+/// What an account may do, as SHOW GRANTS tells.
+#[derive(Debug)]
+pub(crate) struct Rights {
+    grants: Vec<Grant>,
+    version: ServerVersion,
+}
+
+impl Rights {
+    /// Asks the server, for the account of this connection and its active roles.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn read(connection: &mut Connection) -> Result<Rights> {
+        Ok(Rights { grants: read(connection)?, version: connection.server_version().clone() })
+    }
+
+    /// True if it has this privilege for everything.
+    pub(crate) fn has(&self, privilege: &str) -> bool {
+        may(&self.grants, privilege, &["*.*"])
+    }
+
+    fn has_one_of(&self, privileges: &[&str]) -> bool {
+        privileges.iter().any(|privilege| self.has(privilege))
+    }
+
+    fn is_mysql(&self) -> bool {
+        self.version.vendor == Vendor::MySql
+    }
+
+    /// Which dialect row changes can be written in.
+    pub(crate) fn choice(&self, wanted: WantedDialect, peer: String) -> DialectChoice {
+        let may_replay = match self.is_mysql() {
+            true => self.has_one_of(&["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"]),
+            false => self.has_one_of(&["BINLOG REPLAY", "SUPER"]),
+        };
+        let sees_triggers = self.has("TRIGGER");
+        DialectChoice { wanted, may_replay, sees_triggers, replica: self.version.vendor, peer }
+    }
+
+    /// What every run needs on the replica, and the account lacks.
+    pub(crate) fn missing_on_replica(&self, is_read_only: bool) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        let mut lacks = |action, privilege: &str, grant| {
+            missing.push(Missing { action, privilege: privilege.to_owned(), grant });
+        };
+        if self.is_mysql() && !self.has_one_of(&["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
+            let action = "set up sessions as statements need them";
+            lacks(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
+        }
+        if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !self.has(wanted)) {
+            // Without seeing a foreign key, Spate would fold what its cascade depends on.
+            let action = "show all tables with their foreign keys, and change them";
+            lacks(action, &format!("{wanted} ON *.*"), "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*");
+        }
+        let in_own = |wanted: &&str| may(&self.grants, wanted, &["*.*", "spate.*"]);
+        if let Some(wanted) = OWN_TABLES.iter().find(|wanted| !in_own(wanted)) {
+            lacks("keep Spate's own tables", &format!("{wanted} ON spate.*"), "GRANT ALL PRIVILEGES ON spate.*");
+        }
+        let action = "be written to while it is read_only";
+        if is_read_only && self.is_mysql() && !self.has_one_of(&["CONNECTION_ADMIN", "SUPER"]) {
+            lacks(action, "CONNECTION_ADMIN", "GRANT CONNECTION_ADMIN ON *.*");
+        }
+        // Until 10.11, SUPER was enough.
+        let is_super_enough = !self.version.is_at_least(10, 11) && self.has("SUPER");
+        if is_read_only && !self.is_mysql() && !self.has("READ_ONLY ADMIN") && !is_super_enough {
+            lacks(action, "READ_ONLY ADMIN", "GRANT READ_ONLY ADMIN ON *.*");
+        }
+        missing
+    }
+}
+
 /// Looks whether the account may do what every run needs; returns what it may beyond that.
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
 pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<DialectChoice> {
-    let grants = read(connection)?;
+    let rights = Rights::read(connection)?;
     let peer = connection.peer().to_string();
-    let everywhere = |wanted: &str| may(&grants, wanted, &["*.*"]);
-    let missing = |action: &'static str, wanted: &str, grant: &str| {
-        Err(Error::Privilege {
-            peer: peer.clone(),
-            action,
-            message: format!("the account lacks {wanted}, says SHOW GRANTS"),
-            grant: format!("{grant} TO <the user of Spate>"),
-        })
-    };
-    let is_mysql = connection.server_version().vendor == Vendor::MySql;
-    let replaying: &[&str] = match is_mysql {
-        true => &["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"],
-        false => &["BINLOG REPLAY", "SUPER"],
-    };
-    let choice = DialectChoice {
-        wanted,
-        may_replay: replaying.iter().any(|privilege| everywhere(privilege)),
-        sees_triggers: everywhere("TRIGGER"),
-        replica: connection.server_version().vendor,
-        peer: peer.clone(),
-    };
+    let choice = rights.choice(wanted, peer.clone());
     choice.check()?;
-    if is_mysql && !["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"].into_iter().any(everywhere) {
-        let action = "set up sessions as statements need them";
-        return missing(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
-    }
-    if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !everywhere(wanted)) {
-        // Without seeing a foreign key, Spate would fold what its cascade depends on.
-        let action = "show all tables with their foreign keys, and change them";
-        return missing(action, &format!("{wanted} ON *.*"), "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*");
-    }
-    if let Some(wanted) = OWN_TABLES.into_iter().find(|wanted| !may(&grants, wanted, &["*.*", "spate.*"])) {
-        return missing("keep Spate's own tables", &format!("{wanted} ON spate.*"), "GRANT ALL PRIVILEGES ON spate.*");
-    }
     let is_read_only = connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("1");
-    if is_mysql {
-        check_mysql_read_only(connection, is_read_only, everywhere("CONNECTION_ADMIN") || everywhere("SUPER"))?;
-        return Ok(choice);
+    if let Some(missing) = rights.missing_on_replica(is_read_only).into_iter().next() {
+        return Err(Error::Privilege {
+            peer,
+            action: missing.action,
+            message: format!("the account lacks {}, says SHOW GRANTS", missing.privilege),
+            grant: format!("{} TO <the user of Spate>", missing.grant),
+        });
     }
-    // Until 10.11, SUPER was enough.
-    let is_super_enough = !connection.server_version().is_at_least(10, 11) && everywhere("SUPER");
-    if is_read_only && !everywhere("READ_ONLY ADMIN") && !is_super_enough {
-        return missing("be written to while it is read_only", "READ_ONLY ADMIN", "GRANT READ_ONLY ADMIN ON *.*");
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
+    if is_mysql && connection.query("SELECT @@global.super_read_only")?.single_text().as_deref() == Some("1") {
+        return Err(Error::Unsuitable { peer, why: SUPER_READ_ONLY.to_owned() });
     }
     Ok(choice)
 }
 
 /// MySQL lets administrators write to a server that is read-only, but nobody at all to one that is super-read-only.
-fn check_mysql_read_only(connection: &mut Connection, is_read_only: bool, is_admin: bool) -> Result<()> {
-    let peer = connection.peer().to_string();
-    if connection.query("SELECT @@global.super_read_only")?.single_text().as_deref() == Some("1") {
-        let why = "it is super_read_only, which keeps everybody but its own replication from writing: SET GLOBAL \
-                   super_read_only=OFF there, and leave read_only=ON";
-        return Err(Error::Unsuitable { peer, why: why.to_owned() });
-    }
-    if is_read_only && !is_admin {
-        return Err(Error::Privilege {
-            peer,
-            action: "be written to while it is read_only",
-            message: "the account lacks CONNECTION_ADMIN, says SHOW GRANTS".to_owned(),
-            grant: "GRANT CONNECTION_ADMIN ON *.* TO <the user of Spate>".to_owned(),
-        });
-    }
-    Ok(())
-}
+pub(crate) const SUPER_READ_ONLY: &str = "it is super_read_only, which keeps everybody but its own replication from writing: \
+    SET GLOBAL super_read_only=OFF there, and leave read_only=ON";
 
 /// True if the account would see a trigger of the table, if there were one.
 ///
@@ -111,8 +149,21 @@ pub(crate) fn may_see_triggers(connection: &mut Connection, table: &TableName) -
 }
 
 fn read(connection: &mut Connection) -> Result<Vec<Grant>> {
-    let rows = connection.query("SHOW GRANTS")?;
+    let sql = show_grants(connection)?;
+    let rows = connection.query(&sql)?;
     Ok((0..rows.rows.len()).filter_map(|row| parse(&rows.text_at(row, 0)?)).collect())
+}
+
+/// MySQL shows what comes from roles only if they are named.
+fn show_grants(connection: &mut Connection) -> Result<String> {
+    let mut sql = "SHOW GRANTS".to_owned();
+    if connection.server_version().vendor == Vendor::MySql {
+        let roles = connection.query("SELECT CURRENT_ROLE()")?.single_text();
+        if let Some(roles) = roles.filter(|roles| roles != "NONE") {
+            sql.push_str(&format!(" FOR CURRENT_USER() USING {roles}"));
+        }
+    }
+    Ok(sql)
 }
 
 fn may(grants: &[Grant], wanted: &str, scopes: &[&str]) -> bool {
@@ -126,7 +177,8 @@ fn parse(line: &str) -> Option<Grant> {
     let (privileges, rest) = line.strip_prefix("GRANT ")?.split_once(" ON ")?;
     let (scope, _) = rest.split_once(" TO ")?;
     // Privileges on single columns hold commas of their own, and are never enough.
-    let privileges = privileges.split(", ").map(str::to_owned).collect();
+    // MySQL writes no space after the commas between its dynamic privileges.
+    let privileges = privileges.split(',').map(|privilege| privilege.trim().to_owned()).collect();
     // In the name of a schema, a backslash keeps _ and % from being wildcards.
     Some(Grant { privileges, scope: scope.replace(['`', '\\'], "") })
 }
@@ -190,10 +242,12 @@ mod tests {
             "GRANT ALL PRIVILEGES ON `spate`.* TO `s`@`%`",
             "GRANT TRIGGER, SELECT (`a`, `b`) ON `a\\_b`.`t` TO `s`@`%`",
             "GRANT `r` TO `s`@`%`",
+            "GRANT BINLOG_ADMIN,SET_ANY_DEFINER ON *.* TO `s`@`%` WITH GRANT OPTION",
         ];
         let grants: Vec<Grant> = lines.into_iter().filter_map(parse).collect();
         assert!(may(&grants, "BINLOG REPLAY", &["*.*"]) && may(&grants, "DELETE", &["*.*", "spate.*"]));
         assert!(!may(&grants, "DELETE", &["*.*"]) && !may(&grants, "SUPER", &["*.*"]));
+        assert!(may(&grants, "BINLOG_ADMIN", &["*.*"]) && may(&grants, "SET_ANY_DEFINER", &["*.*"]));
         assert!(may(&grants, "TRIGGER", &["a_b.t"]) && !may(&grants, "TRIGGER", &["a_b.*"]));
     }
 

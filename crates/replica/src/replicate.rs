@@ -11,6 +11,7 @@ use spate_archive::{Archive, ArchiveWriter, RealFileSystem, Retention, SyncPolic
 use spate_binlog::GtidPosition;
 
 use crate::backoff::Backoff;
+use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
@@ -217,21 +218,28 @@ pub struct FetchOptions {
     pub retention: Option<Retention>,
 }
 
-/// A replica that others may write to will sooner or later differ from the source.
-fn warn_if_writable(connection: &mut Connection, status: &Status) -> Result<()> {
-    if connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("0") {
-        let warning = "the replica is writable by others: SET GLOBAL read_only=ON there (and give the user of Spate \
-                       READ_ONLY ADMIN), or a change made there will stop replication one day";
-        status.error("applier", warning);
+/// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
+fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &Status) -> Result<()> {
+    let what = CheckOptions {
+        source: options.intake.source.clone(),
+        replica: options.replica.clone(),
+        archive_dir: Some(options.archive_dir.clone()),
+        server_id: Some(options.intake.server_id),
+        without_replica_binlog: options.without_replica_binlog,
+        dialect: options.dialect,
+        repairs: options.on_conflict == OnConflict::Repair,
+        is_ring: !options.exclusions.server_ids.is_empty(),
+    };
+    let report = check::run_at_start(connection, &what)?;
+    // A full disk is waited for.
+    let is_waited_for = |finding: &Finding| finding.place == Place::Archive;
+    let errors: Vec<String> =
+        report.of_level(Level::Error).filter(|finding| !is_waited_for(finding)).map(Finding::to_string).collect();
+    if !errors.is_empty() {
+        return Err(Error::Check { found: errors.join("; ") });
     }
-    let threads = connection.query("SHOW ALL SLAVES STATUS");
-    let is_running = threads.is_ok_and(|rows| {
-        (0..rows.rows.len()).any(|row| rows.text(row, "Slave_SQL_Running").as_deref() == Some("Yes"))
-    });
-    if is_running {
-        let warning =
-            "the replica's own replication is running too: STOP ALL SLAVES there, unless it serves another source";
-        status.error("applier", warning);
+    for finding in report.findings.iter().filter(|finding| finding.level >= Level::Warning) {
+        status.note("check", &finding.to_string());
     }
     Ok(())
 }
@@ -267,7 +275,7 @@ fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBoo
 fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
     let mut prepared = prepare(options, options.interrupted, status)?;
     let connection = &mut prepared.connection;
-    warn_if_writable(connection, status)?;
+    check_both(connection, options, status)?;
     status.skipped_before(records::latest_skips(connection)?);
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => begin_again(checkpoint, options, status),

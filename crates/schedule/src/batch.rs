@@ -182,7 +182,11 @@ impl BatchBuilder {
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                self.statement(header, Statement::loading(header, load, context)?);
+                let statement = Statement::loading(header, load, context)?;
+                if statement.error_code != 0 {
+                    return Err(refused_half_load(&statement));
+                }
+                self.statement(header, statement);
             }
             EventType::XA_PREPARE => self.xa_prepare(body)?,
             EventType::XID
@@ -699,6 +703,15 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
+}
+
+fn refused_half_load(statement: &Statement) -> Error {
+    let code = statement.error_code;
+    let why = format!(
+        "it ended half-way on the source, with error {code}, and a file that is sent over a connection is loaded to its end: make the \
+         table what it is on the source, and leave the transaction out"
+    );
+    Error::Refused { what: statement::excerpt(&statement.sql), why }
 }
 
 fn refused_xa(sql: &[u8]) -> Error {

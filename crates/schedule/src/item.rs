@@ -10,6 +10,7 @@ use spate_binlog::{QueryEvent, Xid};
 
 use crate::Result;
 use crate::definition::TableName;
+use crate::rewrite;
 use crate::segment::Segment;
 use crate::sequence::SequenceSetting;
 use crate::statement::{self, StatementClass};
@@ -126,14 +127,16 @@ impl Statement {
     /// # Errors
     /// [`crate::Error::Binlog`] if its session's state cannot be read.
     pub fn new(header: &EventHeader, query: QueryEvent<'_>, context: Vec<StatementContext>) -> Result<Statement> {
+        let status = StatusVariables::parse(query.status)?;
+        let rewritten = rewrite::replicated(query.statement, &status);
         Ok(Statement {
             timestamp_seconds: header.timestamp_seconds,
             thread_id: query.thread_id,
             // CREATE and DROP DATABASE name as default what need not exist.
             database: if header.flags & FLAG_SUPPRESS_USE == 0 { query.database.to_vec() } else { vec![] },
-            status: StatusVariables::parse(query.status)?,
+            status,
             context,
-            sql: query.statement.to_vec(),
+            sql: rewritten.unwrap_or_else(|| query.statement.to_vec()),
             error_code: query.error_code,
             class: statement::classify(query.statement),
             load: None,

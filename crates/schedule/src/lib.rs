@@ -23,6 +23,7 @@ pub mod item;
 pub mod multiset;
 pub mod outdated;
 pub mod plan;
+mod rewrite;
 pub mod row_change;
 pub mod segment;
 pub mod sequence;

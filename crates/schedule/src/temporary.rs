@@ -56,7 +56,7 @@ impl TemporaryTables {
             Object::Table(name) => Some(TemporaryTable { thread_id: statement.thread_id, name }),
             _ => None,
         });
-        let (Some(from), Some(to)) = (tables.next(), tables.last()) else { return };
+        let (Some(from), Some(to)) = (tables.next(), tables.next_back()) else { return };
         if self.open.remove(&from) {
             self.open.insert(to);
         }

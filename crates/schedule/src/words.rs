@@ -44,6 +44,13 @@ impl<'a> Words<'a> {
         Words { rest: sql }
     }
 
+    /// Where in `sql`, of which these are the words, the next word begins.
+    pub(crate) fn place(&self, sql: &[u8]) -> usize {
+        let mut next = self.clone();
+        Words::skip(&mut next);
+        sql.len() - next.rest.len()
+    }
+
     /// The next word, which stays the next.
     pub(crate) fn peek(&self) -> Option<Word<'a>> {
         self.clone().next()

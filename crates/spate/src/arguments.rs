@@ -56,6 +56,14 @@ and, to apply DDL, the privileges that the statements need, with the GRANT OPTIO
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
     EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  spate check --source repl@db1 --replica spate@db2 --archive /var/lib/spate
+  spate check --defaults-file /etc/spate.cnf --json | jq '.findings[] | select(.level == \"error\")'
+
+The exit status is 0 if nothing keeps Spate from working, 1 if something does. `spate replicate` looks at the same at its start, but for
+what takes longer the more tables there are, and prints what is not good. docs/checks.md explains each check.";
+
 const STATUS_EXAMPLES: &str = "\
 Examples:
   spate status --archive /var/lib/spate
@@ -95,6 +103,14 @@ Examples:
   spate archive fold-stats /var/lib/mysql
   spate archive fold-stats /var/lib/spate --batch-transactions 1000 --batch-transactions 100000 --json";
 
+const HANDOVER_EXAMPLES: &str = "\
+Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
+(SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.
+
+Examples:
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
+  spate handover --replica spate@db2";
+
 /// A parallel replicator for MySQL and MariaDB
 ///
 /// Reads ahead, folds thousands of transactions into their net row changes, replays row images verbatim in key order, and
@@ -110,13 +126,19 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Keep a replica up to date with its source
     #[command(after_help = REPLICATE_EXAMPLES)]
-    Replicate(ReplicateArguments),
+    Replicate(Box<ReplicateArguments>),
+    /// Look at source and replica before anything runs
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArguments),
     /// Ask a running `replicate` how it is doing
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArguments),
     /// Compare source and replica, table by table, at one position
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
+    /// Hand a replica over to its server's own replication, which then goes on where Spate ended
+    #[command(after_help = HANDOVER_EXAMPLES)]
+    Handover(HandoverArguments),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -262,6 +284,37 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    /// Directory of the archive, there or to be made
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
+    /// Our id among the source's replicas, as for `replicate`
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) server_id: Option<u32>,
+    /// As `replicate` will be started: what is applied is kept out of the replica's own binlog
+    #[arg(long)]
+    pub(crate) no_replica_binlog: bool,
+    /// As `replicate` will be started
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
+    pub(crate) on_conflict: Conflict,
+    /// As `replicate` will be started
+    #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArgument,
+    /// As `replicate` will be started: what these servers wrote is left out
+    #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ignore_server_ids: Vec<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
     /// Directory of the archive that the running `replicate` uses
     #[arg(long, value_name = "DIR")]
@@ -294,6 +347,17 @@ pub(crate) struct VerifyArguments {
     /// How long to wait for the replica to reach the source's position, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = parse_seconds)]
     pub(crate) catch_up_seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HandoverArguments {
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -28,7 +28,7 @@ macro_rules! side {
         #[derive(Debug, Clone, Args)]
                 pub(crate) struct $name {
             #[arg(id = $side, long = $side, help_heading = "Connections", value_name = "ENDPOINT", help = $endpoint_help)]
-            endpoint: Option<Endpoint>,
+            endpoint: Option<String>,
             #[arg(id = concat!($side, "_defaults_file"), long = concat!($side, "-defaults-file"), help_heading = "Connections", value_name = "FILE",
                   help = concat!("Option file with user, password and the like for the ", $side, ". Without a password there, it \
                                   is taken from ", $variable))]
@@ -62,7 +62,11 @@ macro_rules! side {
                     key: self.tls_key.clone(),
                     ..TlsOptions::default()
                 };
-                let given = self.endpoint.clone().unwrap_or_default();
+                // Not clap's business: it would repeat what it cannot read, and that may hold a password.
+                let given: Endpoint = match &self.endpoint {
+                    Some(text) => text.parse().map_err(|error| format!(concat!("--", $side, ": {}"), error))?,
+                    None => Endpoint::default(),
+                };
                 let given = given.with_tls(tls).with_public_key(self.public_key.clone());
                 complete(given, self.defaults_file.as_ref(), common, $side, $variable)
             }

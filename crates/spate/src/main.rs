@@ -1,9 +1,11 @@
-//! The `spate` command: replication, its status, comparison, the archive, and the laboratory.
+//! The `spate` command: replication, a check before it, its status, comparison, the archive, and the laboratory.
 
 mod archive;
 mod archive_files;
 mod arguments;
+mod check;
 mod connection_arguments;
+mod handover;
 mod progress_line;
 mod replicate;
 mod signals;
@@ -26,8 +28,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Replicate(options) => replicate::run(&options),
+        Command::Check(options) => check::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Verify(options) => verify::run(&options),
+        Command::Handover(options) => handover::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),

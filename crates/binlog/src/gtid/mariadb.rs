@@ -94,7 +94,7 @@ impl Xid {
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("X'").or_else(|| text.strip_prefix("x'"))?.strip_suffix('\'')?;
     let digits: Vec<u32> = digits.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    (digits.len() % 2 == 0).then(|| digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
 /// As XA statements take it: `X'…',X'…',format`.

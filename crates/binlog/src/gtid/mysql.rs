@@ -129,7 +129,7 @@ impl NumberSet {
         let touched = &self.ranges[first..last];
         let start = touched.first().map_or(range.start, |known| known.start.min(range.start));
         let end = touched.last().map_or(range.end, |known| known.end.max(range.end));
-        self.ranges.splice(first..last, [start..end]);
+        self.ranges.splice(first..last, std::iter::once(start..end));
     }
 
     /// Adds all numbers of another set.

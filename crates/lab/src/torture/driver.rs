@@ -9,10 +9,16 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, LocalInfileHandler, OptsBuilder};
 
 use super::step::{Action, FILES, Step};
+use super::waits::WaitEnder;
+use crate::sandbox::Sandbox;
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// No statement waits for another session, so one that takes this long hangs; its connection is given up.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+
+/// Accounts of sessions beside root: one that may do everything, and one that may only change what is there, and create programs.
+pub(super) const CLIENTS: [&str; 2] = ["writer", "clerk"];
 
 /// What became of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +35,29 @@ pub(super) enum Outcome {
 pub(super) struct Driver {
     socket: PathBuf,
     files: PathBuf,
+    /// Password of the accounts in [`CLIENTS`]; `None`: all sessions are root's.
+    password: Option<String>,
     connections: Vec<Option<Conn>>,
+    /// For a server that waits for locks whatever its options say.
+    waits: Option<WaitEnder>,
 }
 
 impl Driver {
-    pub(super) fn new(socket: &Path, files: &Path) -> Driver {
-        Driver { socket: socket.to_owned(), files: files.to_owned(), connections: Vec::new() }
+    pub(super) fn new(source: &Sandbox, files: &Path, password: Option<String>) -> Driver {
+        let socket = source.socket();
+        let waits = (source.vendor() == Vendor::MySql).then(|| WaitEnder::start(socket));
+        Driver { socket: socket.to_owned(), files: files.to_owned(), password, connections: Vec::new(), waits }
+    }
+
+    /// A connection for a session, of the account that the session belongs to.
+    fn connect(&self, session: usize) -> Result<Conn> {
+        let account = match &self.password {
+            Some(password) if !session.is_multiple_of(CLIENTS.len() + 1) => {
+                Some((CLIENTS[session % (CLIENTS.len() + 1) - 1], password.as_str()))
+            }
+            _ => None,
+        };
+        connect(&self.socket, &self.files, account)
     }
 
     /// Executes a step that is no failure.
@@ -72,7 +95,7 @@ impl Driver {
         // The server ends a session some time after its connection. What comes next must come after that.
         let id = connection.connection_id();
         drop(connection);
-        let Ok(mut observer) = connect(&self.socket, &self.files) else { return };
+        let Ok(mut observer) = connect(&self.socket, &self.files, None) else { return };
         let gone = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
         let deadline = std::time::Instant::now() + STATEMENT_LIMIT;
         while observer.query_first::<u64, _>(&gone).is_ok_and(|count| count != Some(0))
@@ -87,11 +110,16 @@ impl Driver {
             self.connections.resize_with(session + 1, || None);
         }
         let sql = sql.replace(FILES, &self.files.display().to_string());
-        let connection = match &mut self.connections[session] {
-            Some(connection) => connection,
-            empty => empty.insert(connect(&self.socket, &self.files)?),
+        if self.connections[session].is_none() {
+            self.connections[session] = Some(self.connect(session)?);
+        }
+        let Some(connection) = &mut self.connections[session] else { return Ok(Outcome::Lost) };
+        let id = connection.connection_id();
+        let outcome = match &self.waits {
+            Some(waits) => waits.during(id, || connection.query_drop(&sql)),
+            None => connection.query_drop(&sql),
         };
-        match connection.query_drop(&sql) {
+        match outcome {
             Ok(()) => Ok(Outcome::Done),
             Err(mysql::Error::MySqlError(error)) => Ok(Outcome::Failed(error.code)),
             Err(_) => {
@@ -102,7 +130,7 @@ impl Driver {
     }
 }
 
-fn connect(socket: &Path, files: &Path) -> Result<Conn> {
+fn connect(socket: &Path, files: &Path, account: Option<(&str, &str)>) -> Result<Conn> {
     let files = files.to_owned();
     let give = move |name: &[u8], stream: &mut mysql::LocalInfile<'_>| {
         let name = String::from_utf8_lossy(name).into_owned();
@@ -111,7 +139,8 @@ fn connect(socket: &Path, files: &Path) -> Result<Conn> {
         stream.write_all(&fs::read(files.join(name))?)
     };
     let options = OptsBuilder::new()
-        .user(Some("root"))
+        .user(Some(account.map_or("root", |(user, _)| user)))
+        .pass(account.map(|(_, password)| password))
         .socket(socket.to_str())
         .ip_or_hostname(Some("localhost"))
         .prefer_socket(true)

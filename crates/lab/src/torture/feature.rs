@@ -77,6 +77,10 @@ features! {
     StatementContext = "statement-context",
     /// Several GTID domains.
     Domains = "domains",
+    /// Sessions of accounts that may do less than root.
+    Clients = "clients",
+    /// Events of the event scheduler.
+    Events = "events",
 }
 
 /// Some features.

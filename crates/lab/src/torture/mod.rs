@@ -6,7 +6,7 @@
 //! - [`pair`], `vendor_options`: whose servers take part, what they can do, and their options;
 //! - `generate`, `world`: the statements, made for what exists on the source;
 //! - `mysql_words`, `mysql_only`: the same for MySQL, and what only MySQL has;
-//! - `driver`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
+//! - `driver`, `waits`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
 //! - `servers`: the servers;
 //! - [`picture`], [`judge`]: what a server holds, and whether two hold the same; `shared_picture`: between vendors;
 //! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
@@ -29,6 +29,7 @@ mod shrink;
 pub mod step;
 mod trial;
 mod vendor_options;
+mod waits;
 mod world;
 
 use std::path::{Path, PathBuf};

@@ -15,9 +15,16 @@ pub struct Pair {
     pub replica: Vendor,
 }
 
-/// What MySQL does not have.
-const NOT_ON_MYSQL: [Feature; 5] =
-    [Feature::LongKeys, Feature::Compressed, Feature::SystemVersioning, Feature::Sequences, Feature::TwoPhaseAlter];
+/// What MySQL does not have, or has with other words than those that are generated.
+const NOT_ON_MYSQL: [Feature; 7] = [
+    Feature::LongKeys,
+    Feature::Compressed,
+    Feature::SystemVersioning,
+    Feature::Sequences,
+    Feature::TwoPhaseAlter,
+    Feature::Clients,
+    Feature::Events,
+];
 
 /// What means the same to both vendors, as rows or as statements.
 const SHARED: [Feature; 8] = [

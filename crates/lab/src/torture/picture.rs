@@ -153,7 +153,16 @@ fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
          FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA NOT IN ({OWN_SCHEMAS})"
     );
     let [routines, events] = match vendor {
-        Vendor::MariaDb => ["proc", "event"].map(|table| format!("SELECT * FROM mysql.{table} WHERE db NOT IN ({OWN_SCHEMAS})")),
+        Vendor::MariaDb => [
+            format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"),
+            // Without what a server adds for itself: when an event was last executed, and which server created it.
+            format!(
+                "SELECT db, name, body, definer, execute_at, interval_value, interval_field, created, modified, starts, ends,
+                        status, on_completion, sql_mode, comment, time_zone, character_set_client, collation_connection,
+                        db_collation, body_utf8
+                 FROM mysql.event WHERE db NOT IN ({OWN_SCHEMAS})"
+            ),
+        ],
         Vendor::MySql => [
             format!(
                 "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER, ROUTINE_DEFINITION, IS_DETERMINISTIC,
@@ -177,7 +186,7 @@ fn accounts(vendor: Vendor) -> Vec<(&'static str, String)> {
         |columns: &str, table: &str| format!("SELECT {columns} FROM mysql.{table} WHERE User NOT IN ({own})");
     let mut tables = vec![
         ("db", of_others("*", "db")),
-        ("tables_priv", of_others("Host, Db, User, Table_name, Grantor, Table_priv, Column_priv", "tables_priv")),
+        ("tables_priv", of_others("Host, Db, User, Table_name, Table_priv, Column_priv", "tables_priv")),
         ("columns_priv", of_others("Host, Db, User, Table_name, Column_name, Column_priv", "columns_priv")),
         ("procs_priv", of_others("Host, Db, User, Routine_name, Routine_type, Proc_priv", "procs_priv")),
     ];

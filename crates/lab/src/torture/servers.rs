@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::driver::CLIENTS;
 use super::pair::Pair;
 use super::settings::Settings;
 use crate::home::{self, LabHome, create_private_directory};
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::ServerOptions;
+use crate::sql::Session;
+use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
 use crate::{Error, Result, native};
 
@@ -21,7 +24,7 @@ pub(super) struct Template {
 impl Template {
     /// From the cache, or made now.
     pub(super) fn open(home: &LabHome, binaries: &ServerBinaries) -> Result<Template> {
-        let place = home.dataset(&format!("torture-{}", binaries.cache_key()));
+        let place = home.dataset(&format!("torture-2-{}", binaries.cache_key()));
         if !place.is_dir() {
             let work = home.work()?;
             let pristine = sandbox::pristine_data(home, binaries)?;
@@ -34,6 +37,9 @@ impl Template {
             let running = Sandbox::start(binaries, &server, &options, Lifetime::Ours)?;
             let password = sandbox::random_password()?;
             running.create_account(&password)?;
+            if binaries.vendor() == Vendor::MariaDb {
+                create_clients(&mut running.connect()?, &password)?;
+            }
             let made = work.path().join("made");
             create_private_directory(&made)?;
             running.freeze(&made.join("data"))?;
@@ -63,6 +69,19 @@ impl Parties {
     pub(super) fn pair(&self) -> Pair {
         Pair { source: self.source.0.vendor(), replica: self.replica.0.vendor() }
     }
+}
+
+/// The accounts of sessions that are not root's; they are no part of what is replicated.
+fn create_clients(session: &mut Session, password: &str) -> Result<()> {
+    let [writer, clerk] = CLIENTS;
+    for user in CLIENTS {
+        session.run(&format!("CREATE USER '{user}'@'localhost' IDENTIFIED BY '{password}'"))?;
+    }
+    session.run(&format!("GRANT ALL PRIVILEGES ON *.* TO '{writer}'@'localhost' WITH GRANT OPTION"))?;
+    session.run(&format!(
+        "GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE, DELETE HISTORY, CREATE TEMPORARY TABLES, CREATE VIEW, SHOW VIEW, \
+         CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, FILE ON *.* TO '{clerk}'@'localhost'"
+    ))
 }
 
 /// The servers.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::driver::{Driver, Outcome};
+use super::feature::Feature;
 use super::generate::Generator;
 use super::judge::{Finding, judge, named_transaction};
 use super::mysql_only::MySqlOnly;
@@ -24,6 +25,10 @@ use crate::{Error, Result};
 
 /// A replica that comes no step further in this time is stuck. (Small transactions take milliseconds.)
 const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// What Spate says when a session on the replica still holds its lock.
+const OLD_SESSION: &str = "another Spate applies to the replica";
+/// So often it is then started again; each time it waits for 10 s.
+const RESTARTS_MAX: u32 = 6;
 /// How often a position is asked for while the replicas catch up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A seed's time is cut off at this many steps, so that a record stays readable.
@@ -66,6 +71,7 @@ struct Trial<'a> {
     program: SpateProgram,
     spate: Option<RunningSpate>,
     was_started: bool,
+    restarts_left: u32,
     result: TrialResult,
 }
 
@@ -85,9 +91,19 @@ pub(super) fn run(
     if let Some(path) = &ground.spate {
         program = program.with_path(path.clone());
     }
-    let driver = Driver::new(servers.source.socket(), &files_directory(directory));
+    let clients = settings.features.has(Feature::Clients).then(|| servers.password.clone());
+    let driver = Driver::new(&servers.source, &files_directory(directory), clients);
     let result = TrialResult::default();
-    let mut trial = Trial { settings, servers, driver, program, spate: None, was_started: false, result };
+    let mut trial = Trial {
+        settings,
+        servers,
+        driver,
+        program,
+        spate: None,
+        was_started: false,
+        restarts_left: RESTARTS_MAX,
+        result,
+    };
     if settings.beginning == Beginning::AtOnce {
         trial.start_spate()?;
     }
@@ -104,7 +120,7 @@ impl Trial<'_> {
     fn generate(&mut self, time: Duration, tell: &dyn Fn(&str)) -> Result<()> {
         let mut observer = self.servers.source.connect()?;
         let mut generator = Generator::new(self.settings, self.collations()?);
-        let mut mysql_only = MySqlOnly::new(self.settings.seed);
+        let mut mysql_only = MySqlOnly::new(self.settings);
         // Statements and failures draw from generators of their own, so that failures do not change the statements.
         let mut fate = Fate::new(self.settings, time);
         let begun = Instant::now();
@@ -206,9 +222,8 @@ impl Trial<'_> {
             return Ok(());
         }
         let mut arguments = self.settings.spate_arguments.clone();
-        if !self.was_started {
-            arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
-        }
+        // It counts until there is a checkpoint.
+        arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
         self.spate = Some(self.program.replicate(None, None, &arguments)?);
         self.was_started = true;
         Ok(())
@@ -219,20 +234,39 @@ impl Trial<'_> {
         if let Err(error) = spate.check_running() {
             self.result.findings.push(Finding::Stopped { output: error.to_string() });
         } else if let Err(error) = spate.stop() {
-            self.result.findings.push(Finding::UncleanEnd { output: error.to_string() });
+            let output = error.to_string();
+            match output.contains("SIGTERM") {
+                true => self.result.notes.push("Spate was asked to stop before it listened".to_owned()),
+                false => self.result.findings.push(Finding::UncleanEnd { output }),
+            }
         }
     }
 
     /// Notes if Spate has ended although nobody stopped it.
     fn check_spate(&mut self) {
         if let Some(Err(error)) = self.spate.as_mut().map(RunningSpate::check_running) {
-            self.result.findings.push(Finding::Stopped { output: error.to_string() });
             self.spate = None;
+            self.ended(&error);
         }
+    }
+
+    /// Spate ended although nobody stopped it. If it found the session of one that was killed still at a statement, it is started
+    /// again, as whoever supervises it would.
+    fn ended(&mut self, error: &Error) {
+        let output = error.to_string();
+        if output.contains(OLD_SESSION) && self.restarts_left > 0 {
+            self.restarts_left -= 1;
+            if let Err(error) = self.start_spate() {
+                self.result.findings.push(Finding::Stopped { output: error.to_string() });
+            }
+            return;
+        }
+        self.result.findings.push(Finding::Stopped { output });
     }
 
     fn finish(&mut self) -> Result<()> {
         self.driver.disconnect_all();
+        self.end_events()?;
         // To look at a table in memory after a restart is to log that it is empty.
         picture::take(&self.servers.source)?;
         let end = self.servers.source.logged_position()?;
@@ -250,12 +284,31 @@ impl Trial<'_> {
         }
     }
 
+    /// Ends the source's event scheduler, and waits for what it is executing.
+    fn end_events(&self) -> Result<()> {
+        if !self.settings.features.has(Feature::Events) {
+            return Ok(());
+        }
+        let mut source = self.servers.source.connect()?;
+        source.run("SET GLOBAL event_scheduler = OFF")?;
+        let deadline = Instant::now() + STUCK_AFTER;
+        let events = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Connect'";
+        while source.value::<u64>(events)? > 0 && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
     fn wait_for_native(&self, end: &str) -> Result<Option<NativeState>> {
         let Some(native) = &self.servers.native else { return Ok(None) };
         let mut session = native.connect()?;
         let mut progress = Progress::new();
         loop {
-            let state = native::state(native.vendor(), &mut session)?;
+            let mut state = native::state(native.vendor(), &mut session)?;
+            // MySQL says of itself only that a worker has failed; the reason is in its log.
+            if let (Some(error), Some(why)) = (&mut state.error, native.last_error("Worker")) {
+                *error = why;
+            }
             if state.error.is_some() || position::has_reached(&state.position, end) {
                 return Ok(Some(state));
             }
@@ -274,9 +327,9 @@ impl Trial<'_> {
         let mut progress = Progress::new();
         while let Some(spate) = &mut self.spate {
             if let Err(error) = spate.check_running() {
-                self.result.findings.push(Finding::Stopped { output: error.to_string() });
                 self.spate = None;
-                break;
+                self.ended(&error);
+                continue;
             }
             let position = self.program.applied_position().unwrap_or_default();
             if position::has_reached(&position, end) {

@@ -168,10 +168,11 @@ impl World {
         Ok(())
     }
 
+    /// Parts of keys that are expressions have no column.
     fn read_keys(&mut self, session: &mut Session) -> Result<()> {
         let rows: Vec<(String, String, String, String, bool)> = session.rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE = 0 FROM information_schema.STATISTICS
-             WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS})
+             WHERE TABLE_SCHEMA NOT IN ({OWN_SCHEMAS}) AND COLUMN_NAME IS NOT NULL
              ORDER BY 1, 2, INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
         ))?;
         for (schema, table, name, column, is_unique) in rows {

@@ -182,7 +182,11 @@ impl Gatherer<'_> {
 
     /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
     fn outside(&mut self, event: &ArchivedEvent<'_>) {
-        if event.header.event_type == EventType::FORMAT_DESCRIPTION && event.format.created_seconds != 0 {
+        // A session begins to read with the first event of the file in which the checkpoint is.
+        let is_behind = *self.open.checkpoint.source_file == **event.source_file
+            && event.source_end_position <= self.open.checkpoint.source_position;
+        let begins_file = event.header.event_type == EventType::FORMAT_DESCRIPTION;
+        if begins_file && event.format.created_seconds != 0 && !is_behind {
             self.builder.source_restarted();
         }
     }

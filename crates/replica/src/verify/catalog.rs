@@ -66,6 +66,16 @@ pub(super) struct Table {
     pub(super) key: Option<(String, Vec<usize>)>,
     pub(super) is_transactional: bool,
     pub(super) is_versioned: bool,
+    pub(super) hash: RowHash,
+}
+
+/// What makes hashes of rows; both servers must have it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum RowHash {
+    /// The cheaper one. MySQL has given it up with 9.6.
+    #[default]
+    Md5,
+    Sha256,
 }
 
 pub(super) type Catalog = BTreeMap<TableName, Table>;
@@ -125,7 +135,10 @@ fn read_tables(connection: &mut Connection, filter: &Filter) -> Result<Catalog> 
         if filter.admits(&name) {
             let is_versioned = field(&answer, row, 2)? == "SYSTEM VERSIONED";
             let is_transactional = field(&answer, row, 3)? == "YES";
-            catalog.insert(name, Table { columns: Vec::new(), key: None, is_transactional, is_versioned });
+            catalog.insert(
+                name,
+                Table { columns: vec![], key: None, is_transactional, is_versioned, hash: RowHash::default() },
+            );
         }
     }
     Ok(catalog)

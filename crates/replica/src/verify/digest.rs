@@ -2,11 +2,11 @@
 //!
 //! A row becomes one byte string from which every column's bytes could be read back, so two different rows never become the
 //! same one: numbers and times in full precision end with a comma, which they do not contain; strings stand behind their
-//! length; long values are there as their length and MD5; NULL is an `N`, with which no value begins. Its MD5's first 64
+//! length; long values are there as their length and hash; NULL is an `N`, with which no value begins. Its hash's first 64
 //! bits, summed over the rows of a range as an exact decimal, are the range's hash: independent of the order, and unlike
 //! an exclusive or it counts equal rows.
 
-use super::catalog::{Column, Table, TableName};
+use super::catalog::{Column, RowHash, Table, TableName};
 use crate::wire::quote;
 
 /// Added for a row that the server could not hash, so that it shows in the sum: more than any number of hashes makes.
@@ -33,7 +33,7 @@ enum Shape {
     Numbered,
     /// Bytes behind their length.
     Counted,
-    /// Possibly larger than a packet: by length and MD5.
+    /// Possibly larger than a packet: by length and hash.
     Long,
 }
 
@@ -48,14 +48,22 @@ fn shape(column: &Column) -> Shape {
     }
 }
 
-fn encoded(column: &Column) -> String {
+/// The hash of an expression, in hexadecimal digits.
+fn hashed(hash: RowHash, expression: &str) -> String {
+    match hash {
+        RowHash::Md5 => format!("MD5({expression})"),
+        RowHash::Sha256 => format!("SHA2({expression},256)"),
+    }
+}
+
+fn encoded(hash: RowHash, column: &Column) -> String {
     let name = quote::identifier(&column.name);
     let parts = match shape(column) {
         Shape::Plain => format!("{name},','"),
         Shape::Floating => format!("{name}+0e0,','"),
         Shape::Numbered => format!("CAST({name} AS UNSIGNED),','"),
         Shape::Counted => format!("LENGTH(CAST({name} AS BINARY)),':',CAST({name} AS BINARY)"),
-        Shape::Long => format!("LENGTH({name}),':',MD5({name})"),
+        Shape::Long => format!("LENGTH({name}),':',{}", hashed(hash, &name)),
     };
     match column.is_nullable {
         true => format!("IFNULL(CONCAT({parts}),'N')"),
@@ -63,10 +71,12 @@ fn encoded(column: &Column) -> String {
     }
 }
 
-/// The MD5 of a row. A table whose columns are all virtual has rows that are all alike.
+/// The hash of a row. A table whose columns are all virtual has rows that are all alike.
 fn row_hash(table: &Table) -> String {
-    let columns: Vec<String> = table.columns.iter().filter(|column| !column.is_virtual).map(encoded).collect();
-    format!("MD5(CONCAT('',{}))", if columns.is_empty() { "''".to_owned() } else { columns.join(",") })
+    let stored = table.columns.iter().filter(|column| !column.is_virtual);
+    let columns: Vec<String> = stored.map(|column| encoded(table.hash, column)).collect();
+    let all = if columns.is_empty() { "''".to_owned() } else { columns.join(",") };
+    hashed(table.hash, &format!("CONCAT('',{all})"))
 }
 
 fn from(name: &TableName, table: &Table) -> String {
@@ -230,6 +240,7 @@ mod tests {
             key: Some(("PRIMARY".to_owned(), vec![1, 0])),
             is_transactional: true,
             is_versioned: false,
+            hash: RowHash::Md5,
         }
     }
 

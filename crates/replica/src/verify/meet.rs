@@ -3,13 +3,13 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::catalog::{self, Catalog, Filter};
+use super::catalog::{self, Catalog, Filter, RowHash};
 use super::error::{Error, Result};
 use super::hold::{Hold, parse_position};
 use super::report::Position;
 use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start, start_on_source};
 use super::{Progress, ProgressSink, VerifyOptions};
-use crate::wire::{ConnectOptions, Connection};
+use crate::wire::{ConnectOptions, Connection, Vendor};
 
 /// Between two looks at the replica's position.
 const POLL: Duration = Duration::from_millis(20);
@@ -30,6 +30,18 @@ pub(super) struct Meeting {
     pub(super) replica_catalog: Catalog,
     pub(super) position: Position,
     pub(super) hold_seconds: f64,
+}
+
+impl Meeting {
+    /// Settles what hashes rows: something that both servers have.
+    pub(super) fn choose_hash(&mut self) {
+        let servers = [&self.source_control].into_iter().chain(&self.replica);
+        if servers.map(Connection::server_version).all(|version| version.vendor == Vendor::MariaDb) {
+            return;
+        }
+        let tables = self.source_catalog.values_mut().chain(self.replica_catalog.values_mut());
+        tables.for_each(|table| table.hash = RowHash::Sha256);
+    }
 }
 
 /// The sessions before they meet.
@@ -289,7 +301,7 @@ fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
 
 /// The position of the server's own replication, if it ever replicated.
 fn read_native(replica: &mut Connection) -> Result<Vec<Applied>> {
-    let answer = replica.query("SHOW GLOBAL VARIABLES LIKE 'gtid_slave_pos'")?;
+    let answer = replica.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('gtid_slave_pos', 'gtid_executed')")?;
     let gtid = answer.text_at(0, 1).filter(|text| !text.is_empty());
     Ok(gtid.map(|gtid| Applied { gtid, file: String::new(), offset: 0 }).into_iter().collect())
 }

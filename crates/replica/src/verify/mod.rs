@@ -105,6 +105,7 @@ pub fn run(options: &VerifyOptions, progress: ProgressSink<'_>) -> Result<Report
     if let Some(name) = filter.unknown(&meeting.source_catalog, &meeting.replica_catalog) {
         return Err(Error::NothingToCompare { name });
     }
+    meeting.choose_hash();
     let sizes = catalog::read_sizes(&mut meeting.source_control, &filter)?;
     let tables = compare::compare(&mut meeting, sizes, options, progress)?;
     Ok(Report {

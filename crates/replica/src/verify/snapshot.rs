@@ -2,7 +2,7 @@
 //!
 //! On a live source several sessions must see the *same* state. Nothing that locks the source is needed for that as a rule:
 //! the snapshots are opened in one burst, each says which binlog position it has, and if they differ the burst is
-//! repeated. That takes no privilege beyond SELECT. Only on a source too busy for it commits are held up for the moment of
+//! repeated. (MySQL does not say it, so there tables are locked for the moment of the burst.) That takes no privilege beyond SELECT. Only on a source too busy for it commits are held up for the moment of
 //! one burst (`BACKUP STAGE BLOCK_COMMIT`, which needs RELOAD and, unlike `FLUSH TABLES WITH READ LOCK`, neither waits for
 //! long queries nor closes tables). Without that privilege the largest group of sessions with one position is used.
 
@@ -26,6 +26,9 @@ const REPORTS: usize = 9;
 const REPORTS_ALIKE: usize = 7;
 const REPORT_PAUSE: Duration = Duration::from_millis(1);
 
+/// "Lock wait timeout exceeded."
+const CODE_LOCK_WAIT: u16 = 1205;
+
 /// A binlog file and an offset in it.
 type Coordinates = (String, u64);
 
@@ -35,6 +38,13 @@ const SESSION: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = '', time_zone =
     wait_timeout = 28800, net_write_timeout = 3600, sql_big_selects = 1, sql_select_limit = DEFAULT, autocommit = 1; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 const SESSION_MARIADB: &str = "SET SESSION max_statement_time = 0";
+const SESSION_MYSQL: &str = "SET SESSION max_execution_time = 0";
+
+/// MySQL does not say which position a snapshot has, so nothing may commit while the snapshots are opened. Whoever waits for that
+/// keeps everybody from writing, so it does not wait long for somebody's long query, but tries again.
+const LOCK_MYSQL: &str = "SET SESSION lock_wait_timeout = 1; FLUSH TABLES WITH READ LOCK";
+const LOCK_TRIES_MAX: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
 
 const START: &[u8] = b"START TRANSACTION WITH CONSISTENT SNAPSHOT";
 
@@ -59,9 +69,10 @@ pub(super) struct SourcePosition {
 pub(super) fn open_session(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::connect(endpoint, options)?;
     connection.execute(SESSION.as_bytes())?;
-    if connection.server_version().vendor == Vendor::MariaDb {
-        connection.execute(SESSION_MARIADB.as_bytes())?;
-    }
+    match connection.server_version().vendor {
+        Vendor::MariaDb => connection.execute(SESSION_MARIADB.as_bytes())?,
+        Vendor::MySql => connection.execute(SESSION_MYSQL.as_bytes())?,
+    };
     match connection.execute(NO_BINLOG) {
         Err(error) if error.server_error().is_none() => Err(error.into()),
         _ => Ok(connection),
@@ -95,6 +106,9 @@ pub(super) fn set_savepoints(sessions: &mut [Connection]) -> Result<()> {
 /// Starts snapshots of the source that all have one position; drops the sessions for which that did not succeed.
 /// `control` is a further session.
 pub(super) fn start_on_source(control: &mut Connection, sessions: &mut Vec<Connection>) -> Result<SourcePosition> {
+    if control.server_version().vendor == Vendor::MySql {
+        return start_on_mysql(control, sessions);
+    }
     for _ in 0..FREE_BURSTS_MAX {
         start(sessions)?;
         if !look_alike(sessions)? {
@@ -108,6 +122,39 @@ pub(super) fn start_on_source(control: &mut Connection, sessions: &mut Vec<Conne
         }
     }
     start_on_busy_source(control, sessions)
+}
+
+/// Opens the snapshots while nothing commits.
+fn start_on_mysql(control: &mut Connection, sessions: &mut [Connection]) -> Result<SourcePosition> {
+    let mut tries = 0;
+    while let Err(error) = control.execute(LOCK_MYSQL.as_bytes()) {
+        let is_busy = error.code() == Some(CODE_LOCK_WAIT);
+        tries += 1;
+        if !is_busy || tries >= LOCK_TRIES_MAX {
+            let why = match is_busy {
+                true => "a query that runs for long keeps its tables from being locked for a moment".to_owned(),
+                false => format!("its tables cannot be locked for a moment, which takes GRANT RELOAD ON *.*: {error}"),
+            };
+            return Err(Error::SourcePositionUnknown { why });
+        }
+        sleep(LOCK_PAUSE);
+    }
+    let place = start(sessions).and_then(|()| mysql_position(control));
+    control.execute(b"UNLOCK TABLES")?;
+    place
+}
+
+fn mysql_position(control: &mut Connection) -> Result<SourcePosition> {
+    let gtid = control.query("SELECT @@global.gtid_executed")?.single_text().unwrap_or_default();
+    let status = match control.server_version().is_at_least(8, 2) {
+        true => "SHOW BINARY LOG STATUS",
+        false => "SHOW MASTER STATUS",
+    };
+    // Only the file and the offset are lacking without the privilege REPLICATION CLIENT.
+    let status = control.query(status).ok();
+    let text = |column| status.as_ref().and_then(|answer| answer.text_at(0, column)).unwrap_or_default();
+    let offset = text(1).parse().unwrap_or(0);
+    Ok(SourcePosition { gtid: parse_position(&gtid)?, file: text(0), offset })
 }
 
 /// Where bursts alone do not help; the sessions have snapshots already, of different positions.

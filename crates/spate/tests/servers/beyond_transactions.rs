@@ -98,6 +98,26 @@ fn files_loaded_by_statements() {
 }
 
 #[test]
+fn a_file_of_which_the_source_loaded_the_first_half_is_refused() {
+    let site = Site::plain();
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let file = directory.path().join("file.txt");
+    fs::write(&file, "1\n2\n2\n3\n").unwrap();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM");
+    let load = format!("LOAD DATA INFILE '{}' INTO TABLE m", file.display());
+    assert!(site.source.try_sql(&in_format("STATEMENT", &load)).unwrap_err().contains("Duplicate entry '2'"));
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql("INSERT INTO d.m VALUES (9)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[&gtid, "LOAD DATA", "half-way", "1062"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.m; SELECT COUNT(*) FROM spate.intent"), "0\n0");
+    site.replica.sql("INSERT INTO d.m VALUES (1), (2)");
+    site.catch_up(&["--skip", &format!("gtid:{gtid}")]);
+    site.assert_identical();
+}
+
+#[test]
 fn temporary_tables_of_several_sessions() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
@@ -157,8 +177,9 @@ fn alter_in_two_phases_and_sequences() {
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 1); \
          ALTER TABLE t ADD COLUMN w INT DEFAULT 7; INSERT INTO t VALUES (3, 3, 3); ALTER TABLE t FORCE, ALGORITHM=COPY; \
-         CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
-         SET SESSION binlog_row_image=MINIMAL; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); \
+         CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); CREATE SEQUENCE n NOCACHE INCREMENT 4; \
+         INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
+         SET SESSION binlog_row_image=MINIMAL; INSERT INTO t VALUES (NEXTVAL(n) + 900, NEXTVAL(n), NEXTVAL(n)); SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); \
          SET SESSION binlog_row_image=FULL; CREATE SEQUENCE c MAXVALUE 40 CYCLE CACHE 3; \
          SELECT SETVAL(c, 136); SELECT NEXTVAL(c); SELECT SETVAL(c, 40); CREATE SEQUENCE r INCREMENT -7 MINVALUE -20 MAXVALUE -1; \
          SELECT NEXTVAL(r), NEXTVAL(r), NEXTVAL(r); SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); \
@@ -169,7 +190,7 @@ fn alter_in_two_phases_and_sequences() {
     assert!(failed.contains("Duplicate"), "{failed}");
     site.source.sql("INSERT INTO d.t VALUES (NEXTVAL(d.s), 8, 8)");
     site.catch_up_from_earliest();
-    for sql in ["SHOW CREATE TABLE d.t", "SELECT * FROM d.s; SELECT * FROM d.c; SELECT * FROM d.r"] {
+    for sql in ["SHOW CREATE TABLE d.t", "SELECT * FROM d.s; SELECT * FROM d.c; SELECT * FROM d.r; SELECT * FROM d.n"] {
         assert_eq!(site.source.sql(sql), site.replica.sql(sql), "{sql}");
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::support::writer::{TABLES, Writers};
-use crate::support::{Ended, Site};
+use crate::support::{Ended, Kind, Site};
 
 fn report(ended: &Ended) -> Value {
     let start = ended.output.find('{').unwrap_or_else(|| panic!("no JSON: {}", ended.output));
@@ -13,7 +13,16 @@ fn report(ended: &Ended) -> Value {
 
 #[test]
 fn under_a_live_load_and_after_tampering() {
-    let site = Site::plain();
+    compare_under_load(Kind::Mariadb);
+}
+
+#[test]
+fn under_a_live_load_and_after_tampering_on_mysql() {
+    compare_under_load(Kind::Mysql97);
+}
+
+fn compare_under_load(kind: Kind) {
+    let site = Site::of(kind);
     site.source.sql(TABLES);
     let writers = Writers::start(&site.source, 2, 11);
     let running = site.spawn(site.replicate(&["--start", "earliest"]));
@@ -30,7 +39,7 @@ fn under_a_live_load_and_after_tampering() {
     let sent = writers.stop();
     assert!(sent > 100, "{sent}");
     site.wait_applied();
-    site.replica.sql("UPDATE busy.journal SET writer = 77 WHERE id = (SELECT MIN(id) FROM busy.journal)");
+    site.replica.sql("UPDATE busy.journal SET writer = 77 ORDER BY id LIMIT 1");
     let ended = site.run(site.command("verify", &["--json"]));
     assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
     let report = report(&ended);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
-use crate::support::{Random, Server, Site};
+use crate::support::{Kind, Random, Server, Site};
 
 const KILLS_DEFAULT: u64 = 20;
 
@@ -85,9 +85,19 @@ struct Scene {
 
 #[test]
 fn of_everybody_at_any_moment() {
+    kill_everybody(Kind::Mariadb);
+}
+
+#[test]
+fn of_everybody_at_any_moment_on_mysql() {
+    kill_everybody(Kind::Mysql97);
+}
+
+#[allow(clippy::print_stderr, reason = "tells how it goes on")]
+fn kill_everybody(kind: Kind) {
     let wanted = std::env::var("SPATE_TEST_KILLS").map_or(KILLS_DEFAULT, |text| text.parse().unwrap());
     let began = Instant::now();
-    let site = Site::plain();
+    let site = Site::of(kind);
     let ledger = Ledger::begin(&site.source, 7);
     site.catch_up(&OPTIONS);
     let (random, checkpoint) = (Random::new(20_261_121), site.checkpoint());

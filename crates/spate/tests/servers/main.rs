@@ -6,8 +6,10 @@
 
 #[cfg(feature = "failpoints")]
 mod abandoned_sessions;
+mod applied_as_a_replica;
 mod archive_faults;
 mod beyond_transactions;
+mod checks;
 mod clocks;
 mod comparison;
 mod conflicts;
@@ -29,6 +31,7 @@ mod privileges;
 mod refusals;
 mod retention;
 mod rings;
+mod secrets;
 mod shapes;
 mod skipping;
 mod sql_dialect;

@@ -76,3 +76,17 @@ fn changes_as_statements() {
     assert!(site.source.sql("SELECT COUNT(*) FROM d.t").parse::<u32>().unwrap() > 15);
     site.catch_up_from_earliest();
 }
+
+/// A client that says utf8mb3 and sends characters that it does not have.
+#[test]
+fn texts_that_their_character_set_does_not_have() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, h VARCHAR(200), c VARCHAR(50), v BLOB)");
+    site.source.sql(
+        "SET SESSION binlog_format=STATEMENT; SET NAMES utf8mb3; USE d; SET @a = 'it''s \\\\ 😀\\0a', @b = 'ä'; \
+         INSERT INTO t VALUES (1, HEX(@a), COLLATION(@a), @a), (2, HEX(@b), COLLATION(@b), @b); SET NAMES utf8mb4; \
+         INSERT INTO t VALUES (3, HEX(CONCAT(@a, 'ö')), COLLATION(@b), CONCAT(@b, 'x'))",
+    );
+    assert_eq!(site.source.sql("SELECT c FROM d.t WHERE id = 1 AND h LIKE '%F09F9880%'"), "utf8mb3_general_ci");
+    site.catch_up_from_earliest();
+}

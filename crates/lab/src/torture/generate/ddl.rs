@@ -79,10 +79,12 @@ impl Generator {
             10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "INDEX IF NOT EXISTS `n1`"])),
             11 => format!("DROP INDEX {}", quote(&self.random.pick(&table.keys)?.name)),
             12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
+            // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
+            12 if column.data_type == "timestamp" => return None,
             12 => format!("ADD PRIMARY KEY ({name})"),
             13 => format!("CONVERT TO {}", types::collation(&mut self.random, &self.collations)),
             14 => format!("DEFAULT {}", types::collation(&mut self.random, &self.collations)),
-            15 if self.has(Feature::Engines) => {
+            15 if self.has(Feature::Engines) && !(self.logs_statements() && table.name == "log") => {
                 let engines = ["InnoDB", "MyISAM", "Aria", "InnoDB", "MEMORY"];
                 let kept = if self.may_be_in_memory(table.is_versioned) { 5 } else { 4 };
                 format!("ENGINE={}", self.random.word(&engines[..kept]))

@@ -59,6 +59,21 @@ impl Generator {
         Some(format!("DELETE FROM {}{portion} WHERE {condition}{end}", table.quoted()))
     }
 
+    /// A change of one row, known by its key.
+    pub(super) fn change_by_key(&mut self) -> Option<String> {
+        let table = self.table()?;
+        let key = table.integer_key()?.name.clone();
+        let columns: Vec<&Column> = table.writable().into_iter().filter(|column| column.name != key).collect();
+        let condition = format!("{} = {}", quote(&key), self.random.below(60));
+        match self.random.pick(&columns) {
+            Some(column) if self.random.chance(70) => {
+                let value = values::literal(&mut self.random, column);
+                Some(format!("UPDATE {} SET {} = {value} WHERE {condition}", table.quoted(), quote(&column.name)))
+            }
+            _ => Some(format!("DELETE FROM {} WHERE {condition}", table.quoted())),
+        }
+    }
+
     /// Values move between rows: two rows exchange what a unique key holds.
     pub(super) fn swap(&mut self) -> Option<String> {
         let table = self.table()?;
@@ -245,6 +260,14 @@ impl Generator {
                 "CURDATE()",
                 "FROM_UNIXTIME(86400)",
             ]),
+            // What a function says of the session is logged as a statement in statement format, and the replica's session is another.
+            "varchar" | "text" | "char" | "tinytext"
+                if self.has(Feature::Clients)
+                    && self.settings.format != Format::Statement
+                    && self.random.chance(20) =>
+            {
+                self.random.word(&["CURRENT_USER()", "USER()", "CURRENT_ROLE()", "SESSION_USER()"])
+            }
             "varchar" | "text" | "char" | "tinytext" => self.random.word(&[
                 "@s",
                 "DATE_FORMAT('2026-03-01', '%M %W')",

@@ -73,6 +73,7 @@ enum Kind {
     Domain,
     Reconnect,
     DeleteHistory,
+    Event,
 }
 
 /// Draws statements.
@@ -219,6 +220,9 @@ impl Generator {
             Kind::CreateSelect => sql(self.create_select()),
             Kind::Definition => sql(self.definition()),
             Kind::ExchangeTwin => {
+                if !self.may_alter_partitions() {
+                    return None;
+                }
                 let [create, alter] = self.exchange_twin()?.try_into().ok()?;
                 self.next.push(Step::sql(session, alter));
                 sql(Some(create))
@@ -235,6 +239,7 @@ impl Generator {
             Kind::Domain => sql(self.domain()),
             Kind::Reconnect => Some(Step { session, action: Action::Reconnect }),
             Kind::DeleteHistory => sql(self.delete_history()),
+            Kind::Event => sql(self.event()),
         }
     }
 
@@ -243,6 +248,7 @@ impl Generator {
         let is_active = matches!(self.sessions[session].xa, Some(Xa::Active(_)));
         if is_active && self.random.chance(65) {
             let sql = match self.random.below(4) {
+                0 | 1 if self.logs_statements() => self.change_by_key(),
                 0 => self.update(),
                 1 => self.delete(),
                 _ => self.insert(),
@@ -289,6 +295,7 @@ impl Generator {
             (outside(when(Feature::Domains, 10)), Kind::Domain),
             (2, Kind::Reconnect),
             (outside(when(Feature::SystemVersioning, 3)), Kind::DeleteHistory),
+            (outside(when(Feature::Events, 8)), Kind::Event),
         ]
     }
 

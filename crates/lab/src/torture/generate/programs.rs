@@ -1,5 +1,6 @@
 //! Views, triggers, routines, sequences, accounts.
 
+use super::super::feature::Feature;
 use super::Generator;
 use super::values;
 use crate::sql::quote;
@@ -15,7 +16,7 @@ impl Generator {
                 _ => format!("DELETE FROM {view} WHERE n = {}", self.random.below(30)),
             });
         }
-        let (schema, table) = (self.schema()?, self.table()?);
+        let (schema, table) = (self.schema()?, self.table_for_programs()?);
         let condition = values::condition(&mut self.random, &table);
         let check = self.random.word(&["", "", " WITH CHECK OPTION"]);
         let how = self.random.word(&["", "ALGORITHM=MERGE ", "ALGORITHM=TEMPTABLE ", "SQL SECURITY INVOKER "]);
@@ -46,7 +47,7 @@ impl Generator {
         let body = match self.random.below(4) {
             0 if time == "BEFORE" && event != "DELETE" => "SET NEW.n = COALESCE(NEW.n, 0) + 1".to_owned(),
             1 => {
-                let other = self.table()?;
+                let other = self.table_for_programs()?;
                 format!("UPDATE {} SET n = {row}.n WHERE n = {}", other.quoted(), self.random.below(20))
             }
             2 => format!("BEGIN INSERT INTO {log} VALUES ('{event}', {row}.n); DELETE FROM {log} WHERE n = 5; END"),
@@ -81,7 +82,7 @@ impl Generator {
     }
 
     fn procedure(&mut self) -> Option<String> {
-        let (schema, table, log) = (self.schema()?, self.table()?, self.log_table()?);
+        let (schema, table, log) = (self.schema()?, self.table_for_programs()?, self.log_table()?);
         let number = self.random.below(4);
         let change = match self.random.below(3) {
             0 => format!("UPDATE {} SET n = p WHERE n < p", table.quoted()),
@@ -111,6 +112,41 @@ impl Generator {
         };
         let number = self.random.below(3);
         Some(format!("CREATE OR REPLACE FUNCTION {}.`f{number}`(a INT) RETURNS INT {body}", quote(&schema)))
+    }
+
+    /// An event of the scheduler, mostly one that is due soon.
+    pub(super) fn event(&mut self) -> Option<String> {
+        let (schema, log) = (self.schema()?, self.log_table()?);
+        let name = format!("{}.`e{}`", quote(&schema), self.random.below(3));
+        match self.random.below(10) {
+            0 => return Some(format!("DROP EVENT IF EXISTS {name}")),
+            1 => {
+                return Some(format!(
+                    "ALTER EVENT {name} {}",
+                    self.random.word(&["DISABLE", "ENABLE", "DISABLE ON SLAVE"])
+                ));
+            }
+            2 => return Some(format!("ALTER EVENT {name} ON SCHEDULE EVERY 2 SECOND COMMENT 'do; ä'")),
+            _ => {}
+        }
+        let change = match self.random.below(3) {
+            0 => self.change_by_key()?,
+            1 => format!("DELETE FROM {log} WHERE n = {}", self.random.below(20)),
+            _ => format!("INSERT INTO {log} VALUES ('event', {})", self.random.below(20)),
+        };
+        let body = match self.random.below(3) {
+            0 => format!("BEGIN {change}; INSERT INTO {log} VALUES ('end', 1); END"),
+            _ => change,
+        };
+        let verb = self.random.word(&["CREATE EVENT IF NOT EXISTS", "CREATE OR REPLACE EVENT"]);
+        let schedule = self.random.word(&[
+            "EVERY 1 SECOND",
+            "EVERY 1 SECOND",
+            "AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND",
+            "EVERY 1 DAY",
+        ]);
+        let end = self.random.word(&["", "ON COMPLETION PRESERVE ", "ENABLE ", "DISABLE ", "COMMENT 'do ä' "]);
+        Some(format!("{verb} {name} ON SCHEDULE {schedule} {end}DO {body}"))
     }
 
     pub(super) fn sequence(&mut self) -> Option<String> {
@@ -151,6 +187,12 @@ impl Generator {
             1 => table.clone(),
             _ => format!("{schema}.*"),
         };
+        if self.has(Feature::Clients) && self.random.chance(12) {
+            return Some(match self.random.below(2) {
+                0 => format!("GRANT {privilege} ON {schema}.* TO CURRENT_USER"),
+                _ => "ALTER USER CURRENT_USER PASSWORD EXPIRE NEVER".to_owned(),
+            });
+        }
         Some(match self.random.below(18) {
             0..=2 => format!("CREATE USER IF NOT EXISTS {user} IDENTIFIED BY 'hush'"),
             3 => format!(

@@ -8,9 +8,14 @@
 //! - Counters that a statement draws for some of its rows, and is given for others, depend on what the engine has reserved.
 //! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after it is gone.
 //! - Rows that a foreign key changes in a system-versioned table get another history, of which DELETE HISTORY then finds nothing.
+//! - A temporary table that is created within a transaction is not always logged.
+//! - A table that cannot roll back changes at once, but in a transaction that logs statements its change is logged at the end.
+//! - An XA transaction that looks through a table locks it for longer on a replica than on the source.
 //! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
 //! - A server that starts anew empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
 
+use super::super::driver::CLIENTS;
+use super::super::feature::Feature;
 use super::super::settings::{Failure, Format};
 use super::super::step::{Action, Step};
 use super::super::world::{Column, Table};
@@ -43,8 +48,25 @@ impl Generator {
         let is_foreign = self.sessions[step.session].language.is_foreign;
         let is_misread =
             is_foreign && (!outside_literals(sql).is_ascii() || (is_about_accounts(sql) && !sql.is_ascii()));
+        // Who creates a role gives it away; on a replica that is its own account.
+        let is_of_another =
+            !step.session.is_multiple_of(CLIENTS.len() + 1) && self.has(Feature::Clients) && sql.contains(" ROLE ");
         let is_too_early = ends_sequence(sql) && self.sessions.iter().any(|session| session.in_transaction);
-        !is_misread && !is_too_early
+        !is_misread && !is_too_early && !is_of_another && !self.is_logged_too_late(step.session, sql)
+    }
+
+    fn is_logged_too_late(&self, session: usize, sql: &str) -> bool {
+        let state = &self.sessions[session];
+        let is_in_transaction = state.in_transaction || state.xa.is_some();
+        let mentions = |table: &Table| table.engine != "InnoDB" && sql.contains(&table.quoted());
+        self.logs_statements() && is_in_transaction && self.world.tables.iter().any(mentions)
+    }
+
+    /// A table that programs and views may change, whoever calls them.
+    pub(super) fn table_for_programs(&mut self) -> Option<Table> {
+        let usable: Vec<&Table> =
+            self.world.tables.iter().filter(|table| !self.logs_statements() || table.engine == "InnoDB").collect();
+        self.random.pick(&usable).map(|table| (*table).clone())
     }
 
     /// Servers may be killed that come back with a partitioned table that nobody can open.

@@ -93,6 +93,13 @@ impl Site {
         command
     }
 
+    /// Any command that wants only the replica.
+    pub fn replica_command(&self, name: &str) -> Command {
+        let mut command = program();
+        command.arg(name).arg("--replica").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port));
+        command
+    }
+
     /// Starts a command; its output is kept.
     pub fn spawn(&self, mut command: Command) -> Running {
         let output = tempfile::Builder::new().prefix("output-").tempfile_in(self.directory.path()).unwrap();

@@ -1,0 +1,110 @@
+//! What the definitions of tables mean for replication. The replica is asked, whose account sees all of them; a replica that
+//! was made from the source has the same.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, Place, some_of};
+use crate::error::Result;
+use crate::wire::{Connection, ResultSet};
+
+const REPLICA: Place = Place::Replica;
+
+/// Tables of users, in a question about `information_schema`.
+const OF_USERS: &str = "TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema', 'spate')";
+
+fn column(rows: &ResultSet, index: usize) -> impl Iterator<Item = String> + '_ {
+    (0..rows.rows.len()).filter_map(move |row| rows.text_at(row, index))
+}
+
+/// Tables without a key that identifies a row.
+pub(super) fn keys(replica: &mut Connection) -> Result<Vec<Finding>> {
+    let all = replica.query(&format!(
+        "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) FROM information_schema.TABLES \
+         WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND {OF_USERS} ORDER BY 1"
+    ))?;
+    // Of each unique key: whether one of its columns may be NULL.
+    let unique = replica.query(&format!(
+        "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME), INDEX_NAME, SUM(NULLABLE = 'YES') FROM information_schema.STATISTICS \
+         WHERE NON_UNIQUE = 0 AND {OF_USERS} GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME"
+    ))?;
+    let with_key: BTreeSet<String> = (0..unique.rows.len())
+        .filter(|&row| unique.text_at(row, 2).as_deref() == Some("0"))
+        .filter_map(|row| unique.text_at(row, 0))
+        .collect();
+    let without: Vec<String> = column(&all, 0).filter(|table| !with_key.contains(table)).collect();
+    Ok(vec![match without.is_empty() {
+        true => Finding::ok("keys", REPLICA, format!("each of {} tables has one", all.rows.len())),
+        false => Finding::warning(
+            "keys",
+            REPLICA,
+            format!(
+                "{} of {} tables have no primary key and no unique key without NULLs: {}",
+                without.len(),
+                all.rows.len(),
+                some_of(&without)
+            ),
+        )
+        .advise("Their changes cost more: give them a primary key"),
+    }])
+}
+
+/// Tables whose engine cannot roll back.
+pub(super) fn engines(replica: &mut Connection) -> Result<Vec<Finding>> {
+    let rows = replica.query(&format!(
+        "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME, ' (', ENGINE, ')') FROM information_schema.TABLES \
+         WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND {OF_USERS} AND ENGINE NOT IN \
+         (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES') ORDER BY 1"
+    ))?;
+    let names: Vec<String> = column(&rows, 0).collect();
+    Ok(vec![match names.is_empty() {
+        true => Finding::ok("engines", REPLICA, "all tables can roll back"),
+        false => Finding::warning(
+            "engines",
+            REPLICA,
+            format!("{} tables cannot roll back: {}", names.len(), some_of(&names)),
+        )
+        .advise(
+            "Their changes are applied in order, in batches of their own; ALTER TABLE … ENGINE=InnoDB makes them fold",
+        ),
+    }])
+}
+
+/// Foreign keys whose actions the engine carries out by itself.
+pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
+    let rows = replica.query(
+        "SELECT DISTINCT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) FROM information_schema.REFERENTIAL_CONSTRAINTS \
+         WHERE (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL')) \
+         AND CONSTRAINT_SCHEMA NOT IN ('mysql', 'sys', 'spate') ORDER BY 1",
+    )?;
+    let names: Vec<String> = column(&rows, 0).collect();
+    Ok(vec![match names.is_empty() {
+        true => Finding::ok("cascades", REPLICA, "no foreign key changes rows by itself"),
+        false => Finding::warning(
+            "cascades",
+            REPLICA,
+            format!("foreign keys with CASCADE or SET NULL change rows of {} tables: {}", names.len(), some_of(&names)),
+        )
+        .advise("They work; changes of these tables and of those they refer to are applied in order and do not fold"),
+    }])
+}
+
+/// Collations that the source uses and the replica does not know.
+pub(super) fn collations(source: &mut Connection, replica: &mut Connection) -> Result<Vec<Finding>> {
+    let check = "collations";
+    let used = source.query(&format!(
+        "SELECT DISTINCT COLLATION_NAME FROM information_schema.COLUMNS WHERE COLLATION_NAME IS NOT NULL AND {OF_USERS} \
+         UNION SELECT DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN \
+         ('mysql', 'sys', 'information_schema', 'performance_schema', 'spate') UNION SELECT @@global.collation_server"
+    ))?;
+    let known = replica.query("SELECT * FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY")?;
+    // MariaDB since 10.10 has the name that tables show in a column of its own.
+    let names = ["COLLATION_NAME", "FULL_COLLATION_NAME"];
+    let known: BTreeSet<String> =
+        (0..known.rows.len()).flat_map(|row| names.map(|name| known.text(row, name))).flatten().collect();
+    let unknown: Vec<String> = column(&used, 0).filter(|name| !known.contains(name)).collect();
+    Ok(vec![match unknown.is_empty() {
+        true => Finding::ok(check, Place::Both, format!("the replica knows the {} that the source uses", used.rows.len())),
+        false => Finding::warning(check, Place::Both, format!("the replica does not know {}", some_of(&unknown)))
+            .advise("Definitions that name them will be refused there: use a replica that knows them, or others on the source"),
+    }])
+}

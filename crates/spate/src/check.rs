@@ -1,0 +1,50 @@
+//! `spate check`.
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use spate_replica::check::{self, CheckOptions, Level, Report};
+
+use crate::arguments::{CheckArguments, Conflict};
+use crate::{Failure, print};
+
+pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
+    let options = CheckOptions {
+        source: arguments.source.endpoint(&arguments.common)?,
+        replica: arguments.replica.endpoint(&arguments.common)?,
+        archive_dir: arguments.archive.clone(),
+        server_id: arguments.server_id,
+        without_replica_binlog: arguments.no_replica_binlog,
+        dialect: arguments.dialect.wanted(),
+        repairs: arguments.on_conflict == Conflict::Repair,
+        is_ring: !arguments.ignore_server_ids.is_empty(),
+    };
+    let report = check::run(&options)?;
+    match arguments.json {
+        true => print(&serde_json::to_string_pretty(&report)?)?,
+        false => print(&text(&report))?,
+    }
+    Ok(if report.has_errors() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn text(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["", "check", "where", "found"]);
+    for finding in &report.findings {
+        let found = match finding.advice.is_empty() {
+            true => finding.message.clone(),
+            false => format!("{}\n→ {}", finding.message, finding.advice),
+        };
+        table.add_row([finding.level.to_string(), finding.check.to_owned(), finding.place.to_string(), found]);
+    }
+    let count = |level| report.of_level(level).count();
+    let conclusion = format!(
+        "{} errors, {} warnings, {} ok, {} not looked at",
+        count(Level::Error),
+        count(Level::Warning),
+        count(Level::Ok),
+        count(Level::Skipped)
+    );
+    format!("{table}\n{conclusion}")
+}

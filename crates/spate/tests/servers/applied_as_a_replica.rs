@@ -1,0 +1,64 @@
+//! What a server's own applier makes of statements beyond executing them: events that only the source runs, and accounts that are
+//! not the applier's.
+
+use crate::support::{Site, wait_until};
+
+#[test]
+fn events_are_the_sources_to_run() {
+    let site = Site::new(&["--event-scheduler=ON"], &["--event-scheduler=ON"]);
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, at_server INT); USE d; \
+         CREATE EVENT often ON SCHEDULE EVERY 1 SECOND COMMENT 'do' DO INSERT INTO t (at_server) VALUES (@@server_id); \
+         CREATE EVENT once ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND ON COMPLETION PRESERVE \
+         DO INSERT INTO t (at_server) VALUES (@@server_id + 100); \
+         CREATE EVENT off ON SCHEDULE EVERY 1 SECOND DISABLE DO INSERT INTO t (at_server) VALUES (0); \
+         ALTER EVENT off DO INSERT INTO t (at_server) VALUES (7); ALTER EVENT off ENABLE",
+    );
+    let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    wait_until("all events have been executed, one of them often", || {
+        site.source.sql("SELECT COUNT(DISTINCT at_server) = 3 AND COUNT(*) > 8 FROM d.t") == "1"
+    });
+    site.source.sql("SET GLOBAL event_scheduler = OFF");
+    wait_until("no event is executed", || {
+        site.source.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Connect'") == "0"
+    });
+    site.wait_applied();
+    assert!(running.terminate().status.success());
+    site.assert_identical();
+    let states =
+        "SELECT GROUP_CONCAT(event_name, ' ', status ORDER BY 1 SEPARATOR ', ') FROM information_schema.events";
+    assert_eq!(site.replica.sql(states), "off SLAVESIDE_DISABLED, often SLAVESIDE_DISABLED, once SLAVESIDE_DISABLED");
+}
+
+#[test]
+fn statements_about_the_current_user_are_about_the_sources() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE ROLE r; CREATE USER other@localhost; \
+         GRANT ALL PRIVILEGES ON *.* TO other@localhost WITH GRANT OPTION; GRANT r TO other@localhost WITH ADMIN OPTION",
+    );
+    let as_other = |sql: &str| {
+        let output = site.source.client().arg("-uother").arg("-e").arg(sql).output().unwrap();
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    as_other(
+        "GRANT SELECT ON d.t TO CURRENT_USER; GRANT r TO CURRENT_USER(); ALTER USER CURRENT_USER WITH MAX_USER_CONNECTIONS 7; \
+         CREATE TRIGGER d.g BEFORE INSERT ON d.t FOR EACH ROW SET NEW.id = NEW.id + 1; \
+         CREATE DEFINER=CURRENT_USER PROCEDURE d.p() SELECT 1; CREATE VIEW d.v AS SELECT 1; \
+         CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO SELECT 1; SET PASSWORD = PASSWORD('changed'); REVOKE SELECT ON d.t FROM CURRENT_USER",
+    );
+    site.source.sql("CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DO SELECT 1");
+    as_other("ALTER EVENT d.f DO SELECT 2");
+    site.catch_up(&["--start", "earliest"]);
+    let accounts = "SELECT Host, User, Priv FROM mysql.global_priv WHERE User IN ('other', 'root'); \
+        SELECT Host, Db, User, Table_name, Grantor, Table_priv FROM mysql.tables_priv WHERE User <> 'mariadb.sys'; \
+        SELECT * FROM mysql.roles_mapping WHERE User = 'other'; \
+        SELECT trigger_name, definer FROM information_schema.triggers WHERE trigger_schema = 'd'; \
+        SELECT routine_name, definer FROM information_schema.routines WHERE routine_schema = 'd'; \
+        SELECT table_name, definer FROM information_schema.views WHERE table_schema = 'd'; \
+        SELECT event_name, definer FROM information_schema.events ORDER BY 1";
+    let of_source = site.source.sql(accounts);
+    assert_eq!(of_source, site.replica.sql(accounts));
+    assert_eq!(of_source.matches("other@localhost").count(), 5, "{of_source}");
+    assert!(of_source.contains("\"max_user_connections\":7"), "{of_source}");
+}
