@@ -49,6 +49,7 @@ fn torture_of(
         shrink: None,
         keep: None,
         spate: Some(spate()),
+        spate_arguments: vec![],
     };
     Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap().seed(seed)
 }
@@ -116,6 +117,7 @@ fn finds_a_spate_that_does_nothing(source: &ServerBinaries, replica: &ServerBina
         keep: None,
         // It ends at once, and with success.
         spate: Some(PathBuf::from("/bin/true")),
+        spate_arguments: vec![],
     };
     let result = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap().seed(1);
     assert_eq!(result.verdict, Verdict::Different, "{result:?}");

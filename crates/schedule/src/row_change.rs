@@ -77,6 +77,26 @@ impl RowChange {
         self.kind
     }
 
+    /// The source's table map, and what the replica says of the table.
+    pub fn plan(&self) -> &TablePlan {
+        &self.plan
+    }
+
+    /// How the source writes rows events.
+    pub fn version(&self) -> RowsVersion {
+        self.version
+    }
+
+    /// The row before the change, empty for an insert, and a bit per column that it holds.
+    pub fn before(&self) -> (&[u8], &[u8]) {
+        (&self.columns_before, &self.before)
+    }
+
+    /// The row after the change, empty for a delete, and a bit per column that it holds.
+    pub fn after(&self) -> (&[u8], &[u8]) {
+        (&self.columns_after, &self.after)
+    }
+
     /// The table.
     pub fn table(&self) -> &TableName {
         &self.plan.definition.name

@@ -51,7 +51,7 @@ on the replica:
   GRANT ALL PRIVILEGES ON spate.* TO spate@…
   GRANT READ_ONLY ADMIN ON *.* TO spate@…   if the replica is read_only
   GRANT BINLOG ADMIN ON *.* TO spate@…      for --no-replica-binlog and --ignore-server-ids
-  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair
+  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair and --dialect sql, which needs no BINLOG REPLAY
 and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
     EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";

@@ -322,7 +322,7 @@ fn checked(connection: &Connection, outcome: &wire::Outcome, checks: &[RowCheck]
 }
 
 /// What the server should have said.
-fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
+pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
     let error = wire::ServerError { code, sql_state: String::new(), message, statement: 0 };
     wire::Error::Server { peer: connection.peer().clone(), error }
 }

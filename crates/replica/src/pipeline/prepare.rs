@@ -372,6 +372,7 @@ fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     if !is_outdated {
         return Ok(());
     }
+    pending.end_rows()?;
     pending.outlet.flush(None)?;
     pending.has_temporary_copies = !open.is_empty();
     pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by }))

@@ -231,7 +231,7 @@ fn run_stages(
         choice: choice.clone(),
         open: Open::after(checkpoint),
     };
-    let one_by_one = plan.one_by_one;
+    let (one_by_one, repair_choice) = (plan.one_by_one, choice.clone());
     let preparer = Preparer {
         emitters: Box::new(move |dialect| emitter(dialect, vendor, one_by_one, maker)),
         choice,
@@ -248,7 +248,7 @@ fn run_stages(
     };
     let sessions = Sessions::new(maker, connection, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
-    let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope));
+    let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope, repair_choice));
     let accounts = AccountGuard::new(maker);
     let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts);
     thread::scope(|scope| {

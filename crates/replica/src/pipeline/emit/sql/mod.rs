@@ -4,6 +4,7 @@
 
 mod form;
 mod literal;
+pub(crate) mod one_row;
 mod statement;
 mod table;
 
