@@ -361,7 +361,7 @@ fn advice(code: Option<u16>) -> &'static str {
         // The server does not say more when a replayed row does not fit.
         Some(1105 | 1677) => {
             "The replica's table may have columns of other types, to which the source's values cannot be converted: compare SHOW \
-             CREATE TABLE on both. (slave_type_conversions=ALL_NON_LOSSY on the replica allows wider types)"
+             CREATE TABLE on both. (slave_type_conversions=ALL_NON_LOSSY on the replica allows wider types.)"
         }
         Some(1146) => "The table is missing on the replica",
         Some(1153) => "Raise max_allowed_packet on the replica",
