@@ -109,6 +109,12 @@ pub fn creates(sql: &[u8]) -> Option<Created> {
     is_known.then_some(created)
 }
 
+/// True for RENAME TABLE.
+pub fn renames_tables(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    words.accept("RENAME") && (words.accept("TABLE") || words.accept("TABLES"))
+}
+
 /// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
 /// before nor what was to replace it.)
 pub fn replaces(sql: &[u8]) -> bool {
@@ -344,6 +350,7 @@ mod tests {
     fn what_is_created() {
         assert_eq!(creates(b"CREATE /* x */ TABLE t (a INT)"), Some(Created::Table));
         assert_eq!(creates(b"create sequence if not exists s"), Some(Created::Sequence));
+        assert!(renames_tables(b"rename table a to b") && !renames_tables(b"RENAME USER a TO b"));
         for sql in ["CREATE OR REPLACE SEQUENCE s", "CREATE VIEW v AS SELECT 1", "DROP TABLE t"] {
             assert_eq!(creates(sql.as_bytes()), None, "{sql}");
         }
