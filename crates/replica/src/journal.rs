@@ -191,9 +191,13 @@ impl Intent {
         }
     }
 
-    /// False if it was to create a table or sequence that cannot be read. A server that is killed while it creates one may come
+    /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed in its midst may come
     /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
     fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
+        if statement::renames_tables(&self.statement) {
+            let Some(Object::Table(table)) = self.objects().into_iter().last() else { return Ok(true) };
+            return is_readable(connection, &table);
+        }
         let Some(kind) = statement::creates(&self.statement) else { return Ok(true) };
         let Some(Object::Table(table)) = self.objects().into_iter().next() else { return Ok(true) };
         let rows = match connection.query(&format!("SELECT 1 FROM {} LIMIT 1", quoted(&table))) {
@@ -204,9 +208,7 @@ impl Intent {
         match kind {
             Created::Sequence if rows == 0 => self.drop_created(connection).map(|()| false),
             Created::Sequence => Ok(true),
-            Created::Table => {
-                Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(&table)))?.starts_with("error "))
-            }
+            Created::Table => is_readable(connection, &table),
         }
     }
 
@@ -408,6 +410,10 @@ fn file_pattern(name: &str) -> String {
         }
     }
     pattern
+}
+
+fn is_readable(connection: &mut Connection, table: &TableName) -> Result<bool> {
+    Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?.starts_with("error "))
 }
 
 fn quoted(table: &TableName) -> String {

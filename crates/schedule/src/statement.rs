@@ -98,7 +98,7 @@ pub enum Created {
     Sequence,
 }
 
-/// What the statement creates, if it is a table or a sequence, and nothing was there before.
+/// What the statement creates, if it is a table or a sequence, and replaces none.
 pub fn creates(sql: &[u8]) -> Option<Created> {
     let mut words = opened(sql);
     if !words.accept("CREATE") {
@@ -106,7 +106,13 @@ pub fn creates(sql: &[u8]) -> Option<Created> {
     }
     let created = if words.accept("TABLE") { Created::Table } else { Created::Sequence };
     let is_known = created == Created::Table || words.accept("SEQUENCE");
-    (is_known && !words.accept("IF")).then_some(created)
+    is_known.then_some(created)
+}
+
+/// True for RENAME TABLE.
+pub fn renames_tables(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    words.accept("RENAME") && (words.accept("TABLE") || words.accept("TABLES"))
 }
 
 /// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
@@ -341,15 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_where_nothing_was() {
+    fn what_is_created() {
         assert_eq!(creates(b"CREATE /* x */ TABLE t (a INT)"), Some(Created::Table));
-        assert_eq!(creates(b"create sequence s"), Some(Created::Sequence));
-        for sql in [
-            "CREATE TABLE IF NOT EXISTS t (a INT)",
-            "CREATE OR REPLACE SEQUENCE s",
-            "CREATE VIEW v AS SELECT 1",
-            "DROP TABLE t",
-        ] {
+        assert_eq!(creates(b"create sequence if not exists s"), Some(Created::Sequence));
+        assert!(renames_tables(b"rename table a to b") && !renames_tables(b"RENAME USER a TO b"));
+        for sql in ["CREATE OR REPLACE SEQUENCE s", "CREATE VIEW v AS SELECT 1", "DROP TABLE t"] {
             assert_eq!(creates(sql.as_bytes()), None, "{sql}");
         }
     }

@@ -114,6 +114,8 @@ impl Settings {
         if failures.contains(&Failure::ReplicaKilled) {
             // What the server itself loses when it is killed is not Spate's to keep.
             features.remove(Feature::Engines);
+            // Of a partitioned table that was being created, parts may be left that nobody can remove.
+            features.remove(Feature::Partitions);
         }
         if format != Format::Row && failures.contains(&Failure::SpateKilled) {
             // Nobody knows how far a statement got that cannot be rolled back; a person would have to say.

@@ -239,8 +239,8 @@ impl Trial<'_> {
             self.result.findings.push(Finding::Stopped { output: error.to_string() });
         } else if let Err(error) = spate.stop() {
             let output = error.to_string();
-            match output.contains("SIGTERM") {
-                true => self.result.notes.push("Spate was asked to stop before it listened".to_owned()),
+            match output.contains("SIGTERM") || output.contains(OLD_SESSION) {
+                true => self.result.notes.push("Spate was asked to stop before it had begun".to_owned()),
                 false => self.result.findings.push(Finding::UncleanEnd { output }),
             }
         }

@@ -114,8 +114,11 @@ impl Generator {
     /// What only tables of some kind have.
     fn special_clause(&mut self, table: &Table) -> Option<String> {
         match self.random.below(4) {
-            0 if self.has(Feature::ForeignKeys) => self.foreign_key_clause(table),
-            1 if self.has(Feature::SystemVersioning) && (table.engine != "MEMORY" || self.may_be_in_memory(true)) => {
+            0 if self.has(Feature::ForeignKeys) && !table.is_versioned => self.foreign_key_clause(table),
+            1 if self.has(Feature::SystemVersioning)
+                && table.foreign_keys.is_empty()
+                && (table.engine != "MEMORY" || self.may_be_in_memory(true)) =>
+            {
                 Some(if table.is_versioned { "DROP SYSTEM VERSIONING" } else { "ADD SYSTEM VERSIONING" }.to_owned())
             }
             2 | 3 if self.has(Feature::Partitions) => self.partition_alteration(table),

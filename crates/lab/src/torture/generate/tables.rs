@@ -50,7 +50,9 @@ impl Generator {
             self.other_keys(&mut draft);
             self.foreign_key(&mut draft);
         }
-        let versioning = self.versioning(&mut draft);
+        // Two changes of one row by foreign keys in one second make histories that are equal.
+        let has_foreign_key = draft.parts.iter().any(|part| part.contains("FOREIGN KEY"));
+        let versioning = if has_foreign_key { String::new() } else { self.versioning(&mut draft) };
         let partition =
             if is_partitioned { self.partition_clause(draft.partitionable.as_deref()) } else { String::new() };
         let options = self.table_options(is_partitioned, !versioning.is_empty());

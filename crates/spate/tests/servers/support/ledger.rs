@@ -47,11 +47,13 @@ impl Ledger {
     }
 
     /// The same, as statements that the caller is to send.
+    #[cfg(feature = "failpoints")]
     pub fn script(&mut self) -> String {
         self.round() + ";"
     }
 
     /// The number of the round that comes next.
+    #[cfg(feature = "failpoints")]
     pub fn next_round(&self) -> u64 {
         self.round + 1
     }
