@@ -9,6 +9,7 @@
 //! A file is listed before it is created and unlisted (`purge`) before it is removed, so a crash leaves no file in the
 //! directory that the list does not explain.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -100,7 +101,26 @@ impl FileList {
         for line in lines {
             list.parse_line(line).ok_or_else(|| format!("cannot understand the line '{line}'"))?;
         }
+        list.check()?;
         Ok(list)
+    }
+
+    /// A list under a right checksum may still be none that was ever written: what is appended to a file that stands in it twice
+    /// would be missed by the next opening.
+    fn check(&self) -> std::result::Result<(), String> {
+        let mut names = HashSet::new();
+        for name in self.files.iter().map(|file| &file.name).chain(&self.purging) {
+            if !is_usable_name(name) {
+                return Err(format!("'{name}' cannot be a file of the archive"));
+            }
+            if !names.insert(name) {
+                return Err(format!("the file '{name}' stands in it twice"));
+            }
+        }
+        match self.files.windows(2).find(|pair| pair[1].first_seqno < pair[0].first_seqno) {
+            Some([_, file]) => Err(format!("the file '{}' begins before the one that it follows", file.name)),
+            _ => Ok(()),
+        }
     }
 
     fn parse_line(&mut self, line: &str) -> Option<()> {
@@ -165,6 +185,19 @@ mod tests {
         for length in 0..text.len() - 1 {
             assert!(FileList::parse(&text[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn a_list_that_was_never_written_is_refused() {
+        let why = |change: fn(&mut FileList)| {
+            let mut list = sample();
+            change(&mut list);
+            FileList::parse(list.text().as_bytes()).unwrap_err()
+        };
+        assert!(why(|list| list.files[1].name = "bin.000001".into()).contains("'bin.000001' stands in it twice"));
+        assert!(why(|list| list.purging.push("x".into())).contains("twice"));
+        assert!(why(|list| list.files[2].name = "../x".into()).contains("'../x' cannot be a file"));
+        assert!(why(|list| list.files[1].first_seqno = 6).contains("'bin.000001.part2' begins before"));
     }
 
     #[test]

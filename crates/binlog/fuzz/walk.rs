@@ -9,10 +9,12 @@ use spate_binlog::boundary::BoundaryTracker;
 use spate_binlog::gtid::mariadb::parse_gtid_list;
 use spate_binlog::gtid::mysql::parse_previous_gtids;
 use spate_binlog::gtid::{GtidEvent, Xid};
+use spate_binlog::json;
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
 use spate_binlog::query::{QueryEvent, StatusVariables};
 use spate_binlog::session::{IntvarEvent, RandEvent, RotateEvent, UserVarEvent, UserVarValue};
 use spate_binlog::table_map::bit_is_set;
+use spate_binlog::typed::Value;
 use spate_binlog::value::{ShownValue, decimal_text};
 use spate_binlog::{
     ChecksumAlgorithm, EventHeader, EventType, FormatDescription, ImagePlan, RowsEvent, RowsKind, Span, TableMap,
@@ -126,6 +128,26 @@ fn walk_rows(map: &TableMap, rows: &RowsEvent<'_>) {
     }
 }
 
+/// Decodes a value, which must agree with what is shown of it.
+fn typed(shown: &ShownValue<'_>) {
+    let Ok(value) = Value::decode(shown.column_type, shown.is_unsigned, shown.bytes) else { return };
+    match value {
+        Value::Signed(number) => assert_eq!(number.to_string(), shown.to_string()),
+        Value::Unsigned(number) if shown.column_type.is_integer() => assert_eq!(number.to_string(), shown.to_string()),
+        Value::Decimal(decimal) => {
+            let mut text = Vec::new();
+            decimal.append_to(&mut text);
+            assert_eq!(text, shown.to_string().into_bytes());
+        }
+        Value::Json(document) => {
+            if let Ok(json) = json::text(document) {
+                assert!(std::str::from_utf8(&json.text).is_ok() && !json.text.is_empty());
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Measures an image in several ways, which must agree, and shows its values. `None` if it cannot be measured.
 pub(crate) fn image(map: &TableMap, columns: &[u8], bytes: &[u8]) -> Option<usize> {
     let present: Vec<usize> = (0..map.columns.len()).filter(|&index| bit_is_set(columns, index)).collect();
@@ -159,6 +181,7 @@ pub(crate) fn image(map: &TableMap, columns: &[u8], bytes: &[u8]) -> Option<usiz
             is_unsigned: map.is_unsigned(column),
         };
         assert!(!shown.to_string().is_empty());
+        typed(&shown);
     }
     assert_eq!(end, length);
     Some(length)

@@ -14,7 +14,8 @@
 //! - [`compressed`]: MariaDB's compressed events;
 //! - [`payload`]: MySQL's transactions in one event;
 //! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
-//! - [`value`]: what a column's bytes mean, for messages and dumps;
+//! - [`value`]: what a column's bytes mean, for messages and dumps; [`typed`]: the same as a value of its type;
+//! - [`json`]: MySQL's JSON documents as text;
 //! - [`encode`]: rows events for replay.
 //!
 //! Formats are those of MariaDB 10.11 and MySQL 8.4 to 9.7 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
@@ -31,12 +32,14 @@ pub mod format;
 pub mod gtid;
 pub mod header;
 pub mod image;
+pub mod json;
 pub mod load;
 pub mod payload;
 pub mod query;
 pub mod rows;
 pub mod session;
 pub mod table_map;
+pub mod typed;
 pub mod value;
 
 pub use boundary::{Boundary, BoundaryTracker};

@@ -160,7 +160,7 @@ fn native(text: &str) -> Result<Contender, String> {
 }
 
 /// `batch-transactions=1000,semi-sync` becomes `--batch-transactions=1000 --semi-sync`.
-fn spate_arguments(options: &str) -> Result<Vec<String>, String> {
+pub(crate) fn spate_arguments(options: &str) -> Result<Vec<String>, String> {
     let argument = |option: &str| {
         let name = option.split('=').next().unwrap_or_default();
         if name.is_empty() || !name.chars().all(|character| character.is_ascii_alphanumeric() || character == '-') {

@@ -11,7 +11,7 @@ use spate_lab::torture::feature::{Feature, FeatureSet};
 use spate_lab::torture::report::{SeedResult, Verdict};
 use spate_lab::torture::settings::{Failures, Format};
 use spate_lab::torture::{Torture, TorturePlan};
-use spate_lab::version::ServerVersion;
+use spate_lab::version::{ServerBinaries, ServerVersion};
 
 /// The program, beside the directory of the tests.
 fn spate() -> PathBuf {
@@ -21,7 +21,24 @@ fn spate() -> PathBuf {
     program
 }
 
+fn server(name: &str) -> ServerBinaries {
+    let binaries = name.parse::<ServerVersion>().and_then(ServerVersion::resolve);
+    binaries.unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn torture(seed: u64, format: Format, failures: Failures, features: &[Feature]) -> SeedResult {
+    let binaries = ServerVersion::installed().unwrap();
+    torture_of((&binaries, &binaries), seed, format, failures, features)
+}
+
+/// From the first server to the second.
+fn torture_of(
+    (source, replica): (&ServerBinaries, &ServerBinaries),
+    seed: u64,
+    format: Format,
+    failures: Failures,
+    features: &[Feature],
+) -> SeedResult {
     let home = LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture")).unwrap();
     let plan = TorturePlan {
         features: FeatureSet::chosen(features, &[]),
@@ -32,17 +49,22 @@ fn torture(seed: u64, format: Format, failures: Failures, features: &[Feature]) 
         shrink: None,
         keep: None,
         spate: Some(spate()),
+        spate_arguments: vec![],
     };
-    let binaries = ServerVersion::installed().unwrap();
-    Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(seed)
+    Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap().seed(seed)
 }
 
 fn assert_identical(result: &SeedResult) {
+    assert_identical_after(300, result);
+}
+
+/// So many statements at least, a third of them transactions.
+fn assert_identical_after(statements_min: u64, result: &SeedResult) {
     assert_eq!(result.verdict, Verdict::Identical, "{}", result.story("this test"));
     // A torture whose statements fail proves nothing.
-    assert!(result.statements > 300, "{result:?}");
+    assert!(result.statements > statements_min, "{result:?}");
     assert!(result.statements_failed * 2 < result.statements, "{result:?}");
-    assert!(result.transactions > 100, "{result:?}");
+    assert!(result.transactions > statements_min / 3, "{result:?}");
 }
 
 #[test]
@@ -68,7 +90,28 @@ fn statements_with_triggers_and_routines_under_kills_of_the_replica() {
 }
 
 #[test]
+fn mysql_under_kills_of_spate() {
+    let mysql = server("mysql-9.7");
+    let features = [Feature::Types, Feature::Keys, Feature::Generated, Feature::Dml, Feature::Domains];
+    let result = torture_of((&mysql, &mysql), 104, Format::Row, Failures::Spate, &features);
+    // Its statements take longer, and some wait a second for a lock.
+    assert_identical_after(75, &result);
+    assert!(result.failures_injected > 0, "{result:?}");
+}
+
+#[test]
 fn a_spate_that_does_not_replicate_is_found() {
+    let mariadb = ServerVersion::installed().unwrap();
+    finds_a_spate_that_does_nothing(&mariadb, &mariadb);
+}
+
+/// There is no other replication between vendors to tell what is right.
+#[test]
+fn a_spate_that_does_not_replicate_between_vendors_is_found() {
+    finds_a_spate_that_does_nothing(&server("mysql-9.7"), &ServerVersion::installed().unwrap());
+}
+
+fn finds_a_spate_that_does_nothing(source: &ServerBinaries, replica: &ServerBinaries) {
     let home = LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture")).unwrap();
     let plan = TorturePlan {
         features: FeatureSet::chosen(&[Feature::Dml], &[]),
@@ -80,8 +123,8 @@ fn a_spate_that_does_not_replicate_is_found() {
         keep: None,
         // It ends at once, and with success.
         spate: Some(PathBuf::from("/bin/true")),
+        spate_arguments: vec![],
     };
-    let binaries = ServerVersion::installed().unwrap();
-    let result = Torture::prepare(&home, &binaries, &binaries, plan, Screen::default()).unwrap().seed(1);
+    let result = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap().seed(1);
     assert_eq!(result.verdict, Verdict::Different, "{result:?}");
 }

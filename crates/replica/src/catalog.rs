@@ -34,6 +34,8 @@ pub struct Catalog {
     transactional_engines: Option<Vec<String>>,
     /// The user may delete rows of every table, and sees every trigger.
     may_delete_anywhere: Option<bool>,
+    /// Say which tables have triggers.
+    with_triggers: bool,
     /// Definitions that were read and not asked for. Only of tables with a row key: how the rows of others are found is looked
     /// up when it is needed.
     ahead: HashMap<TableName, TableDefinition>,
@@ -88,9 +90,15 @@ impl Catalog {
             foreign_keys: None,
             transactional_engines: None,
             may_delete_anywhere: None,
+            with_triggers: false,
             ahead: HashMap::new(),
             schemas: HashMap::new(),
         }
+    }
+
+    /// From now on, says which tables have triggers.
+    pub fn say_triggers(&mut self) {
+        self.with_triggers = true;
     }
 
     /// Forgets what DDL has put out of date, and says what that is: more than was asked if foreign keys connect one of the
@@ -98,6 +106,8 @@ impl Catalog {
     pub fn forget(&mut self, outdated: &Outdated) -> Outdated {
         let outdated = match outdated {
             Outdated::Tables(tables) if self.are_alone(tables) => outdated.clone(),
+            // What concerns triggers; and it says of every table whether it has one.
+            Outdated::Keyless if self.with_triggers => Outdated::All,
             Outdated::Nothing | Outdated::Keyless => outdated.clone(),
             Outdated::Tables(_) | Outdated::All => Outdated::All,
         };
@@ -200,7 +210,7 @@ impl Catalog {
         let columns = self.grouped(
             only,
             &format!(
-                "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION \
+                "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION, CHARACTER_SET_NAME, COLLATION_NAME \
              FROM information_schema.COLUMNS WHERE {place} ORDER BY TABLE_NAME, ORDINAL_POSITION"
             ),
         )?;
@@ -217,6 +227,8 @@ impl Catalog {
              FROM information_schema.STATISTICS WHERE {place} {order}"
             ),
         )?;
+        let triggers =
+            self.triggers(&format!("EVENT_OBJECT_SCHEMA = {} AND EVENT_OBJECT_TABLE {names}", quote::text(schema)))?;
         if columns.answer.rows.len() > PAGE_COLUMNS_MAX
             && let Some(pages) = self.schemas.get_mut(schema)
         {
@@ -234,9 +246,22 @@ impl Catalog {
             if table_type == "SEQUENCE" {
                 sequences.insert(table.clone());
             }
-            definitions.insert(table.clone(), self.define(name, engine, &table_type, columns, indexes)?);
+            let trigger = triggers.get(table).cloned();
+            let definition = self.define(name, engine, &table_type, columns, indexes)?;
+            definitions.insert(table.clone(), TableDefinition { trigger, ..definition });
         }
         Ok((definitions, sequences))
+    }
+
+    /// A trigger of each table that has one.
+    fn triggers(&mut self, place: &str) -> Result<HashMap<String, String>> {
+        if !self.with_triggers {
+            return Ok(HashMap::new());
+        }
+        let sql = format!("SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS WHERE {place}");
+        let rows = self.connection.query(&sql)?;
+        let pair = |row| Some((rows.text_at(row, 0)?, rows.text_at(row, 1)?));
+        Ok((0..rows.rows.len()).filter_map(pair).collect())
     }
 
     /// An answer whose first column is a table's name; `only`: all of it is about this table, however the server writes it.
@@ -283,6 +308,8 @@ impl Catalog {
             name,
             lookup: LookupDefinition::default(),
             row_key,
+            row_key_name: row_key_index.map(|index| indexes[index].name.clone()).unwrap_or_default(),
+            trigger: None,
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
@@ -405,6 +432,8 @@ fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
         is_unsigned: text(2).contains("unsigned"),
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
         is_generated: extra.ends_with(" GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
+        charset: text(5),
+        collation: text(6),
     }
 }
 
@@ -445,6 +474,7 @@ fn unlisted(has_versions: bool, hashes: usize) -> impl Iterator<Item = ColumnDef
         is_unsigned: false,
         is_auto_increment: false,
         is_generated: true,
+        ..ColumnDefinition::default()
     };
     let versions = if has_versions { ["row_start", "row_end"].as_slice() } else { &[] };
     let hashes = (1..=hashes).map(|number| format!("DB_ROW_HASH_{number}"));

@@ -269,6 +269,7 @@ mod tests {
             is_unsigned: false,
             is_auto_increment: false,
             is_generated: false,
+            ..ColumnDefinition::default()
         };
         let decimal = ColumnType::Decimal { precision: 5, scale: 2 };
         assert_eq!(Form::of(decimal, &column("decimal(5,2)")), Some(Form::Shown));

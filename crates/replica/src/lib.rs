@@ -8,6 +8,7 @@
 //! - `sweep`, [`fingerprint`]: many rows deleted from a table without a key in one pass;
 //! - [`mod@check`]: a look at both ends before anything runs;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
+//! - [`choice`], [`translate`]: which dialect, and statements for servers of another vendor;
 //! - [`status`]: what a running Spate says of itself;
 //! - [`verify`]: comparison of source and replica.
 
@@ -16,12 +17,14 @@ mod backoff;
 pub mod catalog;
 pub mod check;
 pub mod checkpoint;
+pub mod choice;
 pub mod dialect;
 mod dump;
 pub mod endpoint;
 mod error;
 pub mod exclusions;
 pub mod fingerprint;
+pub mod handover;
 mod hold;
 pub mod intake;
 mod journal;
@@ -37,6 +40,7 @@ mod source;
 pub mod status;
 mod sweep;
 mod temporary;
+pub mod translate;
 pub mod until;
 pub mod verify;
 pub mod wire;

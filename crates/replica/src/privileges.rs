@@ -2,8 +2,9 @@
 
 use spate_schedule::TableName;
 
+use crate::choice::{DialectChoice, WantedDialect};
 use crate::error::{Error, Result};
-use crate::pipeline::prepare::Change;
+use crate::pipeline::command::Change;
 use crate::pipeline::sessions::SessionMaker;
 use crate::wire::{Connection, ServerVersion, Vendor};
 
@@ -67,22 +68,25 @@ impl Rights {
         self.version.vendor == Vendor::MySql
     }
 
+    /// Which dialect row changes can be written in.
+    pub(crate) fn choice(&self, wanted: WantedDialect, peer: String) -> DialectChoice {
+        let may_replay = match self.is_mysql() {
+            true => self.has_one_of(&["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"]),
+            false => self.has_one_of(&["BINLOG REPLAY", "SUPER"]),
+        };
+        let sees_triggers = self.has("TRIGGER");
+        DialectChoice { wanted, may_replay, sees_triggers, replica: self.version.vendor, peer }
+    }
+
     /// What every run needs on the replica, and the account lacks.
     pub(crate) fn missing_on_replica(&self, is_read_only: bool) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut lacks = |action, privilege: &str, grant| {
             missing.push(Missing { action, privilege: privilege.to_owned(), grant });
         };
-        if self.is_mysql() {
-            if !self.has_one_of(&["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"]) {
-                lacks("replay row changes", "REPLICATION_APPLIER", "GRANT REPLICATION_APPLIER ON *.*");
-            }
-            if !self.has_one_of(&["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
-                let action = "set up sessions as statements need them";
-                lacks(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
-            }
-        } else if !self.has_one_of(&["BINLOG REPLAY", "SUPER"]) {
-            lacks("replay row changes", "BINLOG REPLAY", "GRANT BINLOG REPLAY ON *.*");
+        if self.is_mysql() && !self.has_one_of(&["SESSION_VARIABLES_ADMIN", "SYSTEM_VARIABLES_ADMIN", "SUPER"]) {
+            let action = "set up sessions as statements need them";
+            lacks(action, "SESSION_VARIABLES_ADMIN", "GRANT SESSION_VARIABLES_ADMIN ON *.*");
         }
         if let Some(wanted) = ALL_TABLES.into_iter().find(|wanted| !self.has(wanted)) {
             // Without seeing a foreign key, Spate would fold what its cascade depends on.
@@ -106,13 +110,15 @@ impl Rights {
     }
 }
 
-/// Looks whether the account may do what every run needs.
+/// Looks whether the account may do what every run needs; returns what it may beyond that.
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
-pub(crate) fn check(connection: &mut Connection) -> Result<()> {
+pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<DialectChoice> {
     let rights = Rights::read(connection)?;
     let peer = connection.peer().to_string();
+    let choice = rights.choice(wanted, peer.clone());
+    choice.check()?;
     let is_read_only = connection.query("SELECT @@global.read_only")?.single_text().as_deref() == Some("1");
     if let Some(missing) = rights.missing_on_replica(is_read_only).into_iter().next() {
         return Err(Error::Privilege {
@@ -126,7 +132,7 @@ pub(crate) fn check(connection: &mut Connection) -> Result<()> {
     if is_mysql && connection.query("SELECT @@global.super_read_only")?.single_text().as_deref() == Some("1") {
         return Err(Error::Unsuitable { peer, why: SUPER_READ_ONLY.to_owned() });
     }
-    Ok(())
+    Ok(choice)
 }
 
 /// MySQL lets administrators write to a server that is read-only, but nobody at all to one that is super-read-only.
@@ -204,7 +210,7 @@ impl<'a> AccountGuard<'a> {
         let is_refusal = |error: &Error| matches!(error, Error::Privilege { .. }) || is_denied(error);
         // A session knows its account's privileges as they were when it began.
         let again = self.maker.connect_impatiently();
-        let refusal = match again.and_then(|mut connection| check(&mut connection)) {
+        let refusal = match again.and_then(|mut connection| check(&mut connection, self.maker.dialect)) {
             Err(error) if is_refusal(&error) => error,
             _ => match result {
                 Err(error) if is_denied(&error) => error,

@@ -13,6 +13,7 @@ use spate_binlog::GtidPosition;
 use crate::backoff::Backoff;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
+use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
@@ -53,6 +54,8 @@ pub struct ReplicateOptions {
     pub interrupted: Option<InterruptedStatement>,
     /// What is not applied.
     pub exclusions: Exclusions,
+    /// How row changes are written.
+    pub dialect: WantedDialect,
     /// What to do with a row change that does not fit the replica's rows.
     pub on_conflict: OnConflict,
     /// What to keep of the archive beyond what is not applied yet; `None` keeps all.
@@ -71,7 +74,7 @@ pub enum OnConflict {
 
 impl ReplicateOptions {
     fn session_maker(&self) -> SessionMaker<'_> {
-        SessionMaker { replica: &self.replica, without_binlog: self.without_replica_binlog }
+        SessionMaker { replica: &self.replica, without_binlog: self.without_replica_binlog, dialect: self.dialect }
     }
 }
 
@@ -90,7 +93,7 @@ pub enum InterruptedStatement {
 /// A definite error, which says what to do.
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
     let until = resolve_until(options, status, stop)?;
-    let (connection, checkpoint, mend_until) = begin_patiently(options, status, stop)?;
+    let (prepared, checkpoint) = begin_patiently(options, status, stop)?;
     status.applied(&checkpoint, None);
     say_what_is_behind(&options.exclusions, &checkpoint, status);
     let writer_options = WriterOptions {
@@ -113,7 +116,6 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             let result = intake.run();
             result.inspect_err(|error| status.intake(format!("stopped: {error}")))
         });
-        let prepared = Prepared { connection, checkpoint: Some(checkpoint), mend_until };
         let applied = supervise(
             options,
             prepared,
@@ -224,6 +226,7 @@ fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &
         archive_dir: Some(options.archive_dir.clone()),
         server_id: Some(options.intake.server_id),
         without_replica_binlog: options.without_replica_binlog,
+        dialect: options.dialect,
         repairs: options.on_conflict == OnConflict::Repair,
         is_ring: !options.exclusions.server_ids.is_empty(),
     };
@@ -253,13 +256,8 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     })
 }
 
-/// A replica that is not there yet is waited for, at the start as later.
-/// The connection that applies, where it begins, and what has to be mended first; a replica that is not there is waited for.
-fn begin_patiently(
-    options: &ReplicateOptions,
-    status: &Status,
-    stop: &AtomicBool,
-) -> Result<(Connection, Checkpoint, Option<u64>)> {
+/// The connection that applies, and where it begins; a replica that is not there is waited for, at the start as later.
+fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
     let mut backoff = Backoff::default();
     loop {
         match begin(options, status, stop) {
@@ -274,19 +272,17 @@ fn begin_patiently(
     }
 }
 
-fn begin(
-    options: &ReplicateOptions,
-    status: &Status,
-    stop: &AtomicBool,
-) -> Result<(Connection, Checkpoint, Option<u64>)> {
-    let Prepared { mut connection, checkpoint, mend_until } = prepare(options, options.interrupted, status)?;
-    check_both(&mut connection, options, status)?;
-    status.skipped_before(records::latest_skips(&mut connection)?);
-    let checkpoint = match checkpoint {
+fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
+    let mut prepared = prepare(options, options.interrupted, status)?;
+    let connection = &mut prepared.connection;
+    check_both(connection, options, status)?;
+    status.skipped_before(records::latest_skips(connection)?);
+    let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => begin_again(checkpoint, options, status),
-        None => begin_first(&mut connection, options, status, stop)?,
+        None => begin_first(connection, options, status, stop)?,
     };
-    Ok((connection, checkpoint, mend_until))
+    prepared.checkpoint = Some(checkpoint.clone());
+    Ok((prepared, checkpoint))
 }
 
 fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {

@@ -101,6 +101,9 @@ pub struct StatusReport {
     pub source: String,
     /// `user@host:port` of the replica.
     pub replica: String,
+    /// How row changes are written: `replay` or `sql`; empty before the first.
+    #[serde(default)]
+    pub dialect: String,
     /// What the intake is doing: `connecting`, `receiving`, `waiting: …`, `stopped`.
     pub intake: String,
     /// What the applier is doing, likewise.
@@ -385,6 +388,14 @@ impl Status {
     /// Tells of something that is no error.
     pub(crate) fn note(&self, stage: &str, message: &str) {
         (self.notify)(stage, message);
+    }
+
+    /// Says how row changes are written, and why, the first time.
+    pub(crate) fn dialect(&self, dialect: &str, why: Option<&str>) {
+        let before = std::mem::replace(&mut self.lock().report.dialect, dialect.to_owned());
+        if let (true, Some(why)) = (before != dialect, why) {
+            self.note("applier", why);
+        }
     }
 
     fn remember(&self, stage: &str, message: &str, at_seconds: u64) -> bool {

@@ -16,7 +16,7 @@ use spate_binlog::{
     Boundary, ChecksumAlgorithm, EventHeader, EventType, FormatDescription, ImagePlan, RowsEvent, RowsKind,
     RowsVersion, TableMap,
 };
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition};
@@ -133,6 +133,7 @@ fn definition(map: &TableMap, random: &mut Random) -> TableDefinition {
         is_unsigned: random.below(2) == 0,
         is_auto_increment: auto_increment == Some(number),
         is_generated: random.below(12) == 0,
+        ..ColumnDefinition::default()
     };
     let row_key = if random.below(4) == 0 { vec![] } else { some(random, 3) };
     TableDefinition {
@@ -150,7 +151,7 @@ fn definition(map: &TableMap, random: &mut Random) -> TableDefinition {
         }),
         is_transactional: random.below(10) != 0,
         has_engine_actions: random.below(10) == 0,
-        lookup: LookupDefinition::default(),
+        ..TableDefinition::default()
     }
 }
 

@@ -7,7 +7,7 @@ use spate_binlog::TableMap;
 use crate::sequence::SequenceBounds;
 
 /// A table's schema and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     /// The schema (database).
     pub schema: String,
@@ -36,7 +36,7 @@ impl fmt::Display for TableName {
 }
 
 /// A column as the replica defines it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnDefinition {
     /// Its name.
     pub name: String,
@@ -46,12 +46,16 @@ pub struct ColumnDefinition {
     pub is_unsigned: bool,
     /// Does the engine generate its values, and keep a counter of the highest?
     pub is_auto_increment: bool,
-    /// Is it computed from other columns?
+    /// Is it computed from other columns, or by the server?
     pub is_generated: bool,
+    /// For text: its character set. Empty for everything else.
+    pub charset: String,
+    /// For text: its collation. Empty for everything else.
+    pub collation: String,
 }
 
 /// A table as the replica defines it. Column indexes count from 0 in the table's order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableDefinition {
     /// Its name.
     pub name: TableName,
@@ -60,6 +64,8 @@ pub struct TableDefinition {
     /// The primary key's columns, in key order; or, without one, those of the first unique key whose columns are all NOT
     /// NULL, which the servers treat as the primary key. Empty: the table has neither.
     pub row_key: Vec<usize>,
+    /// The name of that key; empty if there is none.
+    pub row_key_name: String,
     /// Columns of every other unique key.
     pub unique_columns: Vec<usize>,
     /// A unique key stands on something that row images may not show, such as an expression: any update may change it.
@@ -76,6 +82,8 @@ pub struct TableDefinition {
     pub has_engine_actions: bool,
     /// How its rows can be found if it has no row key.
     pub lookup: LookupDefinition,
+    /// A trigger that a statement would fire, if there is one, and if somebody asked.
+    pub trigger: Option<String>,
 }
 
 /// What decides how the rows of a table without a row key are found.

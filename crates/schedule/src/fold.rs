@@ -124,6 +124,11 @@ impl TableFold {
         })
     }
 
+    /// The table.
+    pub fn plan(&self) -> &Arc<TablePlan> {
+        &self.plan
+    }
+
     /// True if no row change has been folded.
     pub fn is_untouched(&self) -> bool {
         self.entries.is_empty()

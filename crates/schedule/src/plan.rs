@@ -7,7 +7,7 @@ use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::value::ShownValue;
 use spate_binlog::{ImagePlan, Span, TableMap};
 
-use crate::definition::{ColumnDefinition, FoldPolicy, LookupDefinition, OrderedReason, TableDefinition, TableName};
+use crate::definition::{ColumnDefinition, FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::{Error, Result};
 
 /// A table map joined with the replica's definition of the table.
@@ -93,6 +93,7 @@ impl TablePlan {
             is_unsigned: false,
             is_auto_increment: false,
             is_generated: false,
+            ..ColumnDefinition::default()
         };
         let definition = TableDefinition {
             name,
@@ -105,7 +106,7 @@ impl TablePlan {
             sequence: None,
             is_transactional: true,
             has_engine_actions: false,
-            lookup: LookupDefinition::default(),
+            ..TableDefinition::default()
         };
         let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);
         TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None, takes_cascades: false }

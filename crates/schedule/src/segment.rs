@@ -31,6 +31,8 @@ pub struct OrderedRows {
     pub(crate) plan: Arc<TablePlan>,
     pub(crate) kind: RowsKind,
     pub(crate) flags: u16,
+    /// When they happened, in seconds since 1970.
+    pub(crate) timestamp_seconds: u32,
     pub(crate) columns: Vec<u8>,
     pub(crate) columns_after: Vec<u8>,
     pub(crate) images: Vec<u8>,
@@ -125,6 +127,36 @@ impl OrderedRows {
     /// The table.
     pub fn plan(&self) -> &TablePlan {
         &self.plan
+    }
+
+    /// What is done to the rows.
+    pub fn kind(&self) -> RowsKind {
+        self.kind
+    }
+
+    /// The event's `FLAG_…` bits.
+    pub fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// A bit per column: is it in a row's first image?
+    pub fn columns(&self) -> &[u8] {
+        &self.columns
+    }
+
+    /// The same for the after-images of updates; else equal to [`OrderedRows::columns`].
+    pub fn columns_after(&self) -> &[u8] {
+        &self.columns_after
+    }
+
+    /// The images, one after the other.
+    pub fn images(&self) -> &[u8] {
+        &self.images
+    }
+
+    /// True if after-images hold changes of JSON documents rather than documents.
+    pub fn has_partial_json(&self) -> bool {
+        self.has_partial_json
     }
 
     /// How to take the rows apart.

@@ -34,17 +34,17 @@ pub struct SequenceBounds {
 const NEXT_VALUE: usize = 0;
 const ROUND: usize = 7;
 
-/// What the row in `image` sets the sequence to, if it cannot be written as it stands. `columns` are those that the image has;
-/// `is_full` if these are all.
+/// What the rows in `images` set the sequence to, if they cannot be written as they stand: an event holds a row for each value that
+/// its statement took. `columns` are those that the images have; `is_full` if these are all.
 ///
 /// # Errors
-/// [`crate::Error::Binlog`] if the image cannot be measured.
+/// [`crate::Error::Binlog`] if an image cannot be measured.
 pub(crate) fn setting(
     name: &TableName,
     bounds: &SequenceBounds,
     map: &TableMap,
     (columns, is_full): (&[u8], bool),
-    image: &[u8],
+    mut images: &[u8],
 ) -> Result<Option<SequenceSetting>> {
     let has = |column: usize| {
         column < map.columns.len() && columns.get(column / 8).is_some_and(|byte| byte & (1 << (column % 8)) != 0)
@@ -52,23 +52,34 @@ pub(crate) fn setting(
     let tracked: Vec<usize> = [NEXT_VALUE, ROUND].into_iter().filter(|&column| has(column)).collect();
     let walk = ImagePlan::new(map, columns, &tracked)?;
     let mut spans = vec![Span::default(); tracked.len()];
-    walk.measure(image, &mut spans)?;
-    let number = |column: usize| {
-        let slot = tracked.iter().position(|&tracked| tracked == column)?;
-        let bytes = spans[slot].value(image);
-        let mut wide = [0; 8];
-        let used = bytes.len().min(wide.len());
-        wide[..used].copy_from_slice(&bytes[..used]);
-        Some(i64::from_le_bytes(wide))
-    };
-    let Some(next) = number(NEXT_VALUE) else { return Ok(None) };
-    let is_rising = bounds.increment >= 0;
-    let (last, is_past) =
-        if is_rising { (bounds.maximum, next > bounds.maximum) } else { (bounds.minimum, next < bounds.minimum) };
-    if is_full && !is_past {
-        return Ok(None);
+    let (mut last, mut is_plain) = (None, is_full);
+    while !images.is_empty() {
+        let length = walk.measure(images, &mut spans)?;
+        let number = |column: usize| {
+            let slot = tracked.iter().position(|&tracked| tracked == column)?;
+            let bytes = spans[slot].value(images);
+            let mut wide = [0; 8];
+            let used = bytes.len().min(wide.len());
+            wide[..used].copy_from_slice(&bytes[..used]);
+            Some(i64::from_le_bytes(wide))
+        };
+        let Some(next) = number(NEXT_VALUE) else { return Ok(None) };
+        let set = bounds.set_to(name, next, number(ROUND).unwrap_or(0));
+        is_plain &= !set.is_used;
+        last = Some(set);
+        if length == 0 {
+            break;
+        }
+        images = &images[length..];
     }
-    let value = if is_past { last } else { next };
-    let round = number(ROUND).unwrap_or(0);
-    Ok(Some(SequenceSetting { name: name.clone(), value, is_used: is_past, round }))
+    Ok(last.filter(|_| !is_plain))
+}
+
+impl SequenceBounds {
+    fn set_to(&self, name: &TableName, next: i64, round: i64) -> SequenceSetting {
+        let is_rising = self.increment >= 0;
+        let (end, is_past) =
+            if is_rising { (self.maximum, next > self.maximum) } else { (self.minimum, next < self.minimum) };
+        SequenceSetting { name: name.clone(), value: if is_past { end } else { next }, is_used: is_past, round }
+    }
 }

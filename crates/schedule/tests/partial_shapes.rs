@@ -5,7 +5,7 @@
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
 use spate_binlog::{RowsEvent, RowsKind, RowsVersion};
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -19,6 +19,7 @@ fn definition(name: TableName) -> TableDefinition {
         is_unsigned: false,
         is_auto_increment: false,
         is_generated: false,
+        ..ColumnDefinition::default()
     };
     TableDefinition {
         name,
@@ -31,7 +32,7 @@ fn definition(name: TableName) -> TableDefinition {
         sequence: None,
         is_transactional: true,
         has_engine_actions: false,
-        lookup: LookupDefinition::default(),
+        ..TableDefinition::default()
     }
 }
 

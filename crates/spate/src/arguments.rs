@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::Gtid;
 use spate_lab::LabCommand;
+use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::limits::{self, BatchLimits};
 use spate_replica::until::{Start, Until};
@@ -50,7 +51,7 @@ on the replica:
   GRANT ALL PRIVILEGES ON spate.* TO spate@…
   GRANT READ_ONLY ADMIN ON *.* TO spate@…   if the replica is read_only
   GRANT BINLOG ADMIN ON *.* TO spate@…      for --no-replica-binlog and --ignore-server-ids
-  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair
+  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair and --dialect sql, which needs no BINLOG REPLAY
 and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
     EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
@@ -102,6 +103,14 @@ Examples:
   spate archive fold-stats /var/lib/mysql
   spate archive fold-stats /var/lib/spate --batch-transactions 1000 --batch-transactions 100000 --json";
 
+const HANDOVER_EXAMPLES: &str = "\
+Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
+(SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.
+
+Examples:
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
+  spate handover --replica spate@db2";
+
 /// A parallel replicator for MySQL and MariaDB
 ///
 /// Reads ahead, folds thousands of transactions into their net row changes, replays row images verbatim in key order, and
@@ -127,6 +136,9 @@ pub(crate) enum Command {
     /// Compare source and replica, table by table, at one position
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArguments),
+    /// Hand a replica over to its server's own replication, which then goes on where Spate ended
+    #[command(after_help = HANDOVER_EXAMPLES)]
+    Handover(HandoverArguments),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -220,6 +232,10 @@ pub(crate) struct ReplicateArguments {
     /// What to do with a row change that does not fit the replica's rows: stop there, or make the row what the source says
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     pub(crate) on_conflict: Conflict,
+    /// How row changes are written: replayed as the source's own row images (replay), as SQL statements (sql), or whichever is
+    /// best of what the replica allows (auto)
+    #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArgument,
     /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
     /// replica log what is applied under the id of the server that wrote it
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -236,6 +252,27 @@ pub(crate) enum Conflict {
     Stop,
     /// Overwrite rows that are there, insert rows that are missing, remove rows that have a unique value of another row
     Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DialectArgument {
+    /// Replay where the replica is of the source's vendor and the account may, else SQL
+    Auto,
+    /// BINLOG statements that hold the source's row images
+    Replay,
+    /// Multi-row INSERT, UPDATE and DELETE statements
+    Sql,
+}
+
+impl DialectArgument {
+    /// `None` is the best that the replica allows.
+    pub(crate) fn wanted(self) -> WantedDialect {
+        match self {
+            DialectArgument::Auto => None,
+            DialectArgument::Replay => Some(Dialect::Replay),
+            DialectArgument::Sql => Some(Dialect::Sql),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -266,6 +303,9 @@ pub(crate) struct CheckArguments {
     /// As `replicate` will be started
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     pub(crate) on_conflict: Conflict,
+    /// As `replicate` will be started
+    #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
+    pub(crate) dialect: DialectArgument,
     /// As `replicate` will be started: what these servers wrote is left out
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ignore_server_ids: Vec<u32>,
@@ -307,6 +347,17 @@ pub(crate) struct VerifyArguments {
     /// How long to wait for the replica to reach the source's position, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = parse_seconds)]
     pub(crate) catch_up_seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HandoverArguments {
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -15,6 +15,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         archive_dir: arguments.archive.clone(),
         server_id: arguments.server_id,
         without_replica_binlog: arguments.no_replica_binlog,
+        dialect: arguments.dialect.wanted(),
         repairs: arguments.on_conflict == Conflict::Repair,
         is_ring: !arguments.ignore_server_ids.is_empty(),
     };

@@ -5,6 +5,7 @@ mod archive_files;
 mod arguments;
 mod check;
 mod connection_arguments;
+mod handover;
 mod progress_line;
 mod replicate;
 mod signals;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Verify(options) => verify::run(&options),
+        Command::Handover(options) => handover::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),

@@ -33,6 +33,7 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
             Outcome::Repeat => InterruptedStatement::Repeat,
         }),
         exclusions: arguments.exclusions(),
+        dialect: arguments.dialect.wanted(),
         on_conflict: match arguments.on_conflict {
             Conflict::Stop => OnConflict::Stop,
             Conflict::Repair => OnConflict::Repair,

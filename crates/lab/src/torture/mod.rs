@@ -65,6 +65,8 @@ pub struct TorturePlan {
     pub keep: Option<PathBuf>,
     /// The `spate` program; `None` is the one that is running.
     pub spate: Option<PathBuf>,
+    /// Arguments of `spate replicate` beside those that a seed draws.
+    pub spate_arguments: Vec<String>,
 }
 
 /// A laboratory for tortures.
@@ -98,7 +100,8 @@ impl<'a> Torture<'a> {
     pub fn seed(&self, seed: u64) -> SeedResult {
         let plan = &self.plan;
         let pair = self.ground.parties.pair();
-        let settings = Settings::draw(seed, pair, plan.format, &plan.features, plan.draw_features, plan.failures);
+        let mut settings = Settings::draw(seed, pair, plan.format, &plan.features, plan.draw_features, plan.failures);
+        settings.spate_arguments.extend(plan.spate_arguments.iter().cloned());
         self.torture(settings, Script::Generate(plan.time))
     }
 

@@ -1,6 +1,8 @@
 //! Statements that only MySQL has: changes within JSON documents, sessions that choose how they log, invisible keys.
 
 use super::random::Random;
+use super::settings::Settings;
+use super::vendor_options;
 use super::world::{Table, World};
 use crate::sql::quote;
 
@@ -10,11 +12,14 @@ const PERCENT: usize = 7;
 /// Draws such statements, from a generator of its own, so that the others stay what they are.
 pub(super) struct MySqlOnly {
     random: Random,
+    /// Tables may be without a key.
+    may_be_keyless: bool,
 }
 
 impl MySqlOnly {
-    pub(super) fn new(seed: u64) -> MySqlOnly {
-        MySqlOnly { random: Random::new(seed ^ 0x5a1) }
+    pub(super) fn new(settings: &Settings) -> MySqlOnly {
+        let may_be_keyless = !vendor_options::needs_keys(&settings.features);
+        MySqlOnly { random: Random::new(settings.seed ^ 0x5a1), may_be_keyless }
     }
 
     /// A statement now and then.
@@ -27,7 +32,9 @@ impl MySqlOnly {
             5 => Some(format!("SET binlog_row_image = {}", self.random.word(&["FULL", "MINIMAL", "NOBLOB"]))),
             6 => Some(format!("SET binlog_row_value_options = '{}'", self.random.word(&["", "PARTIAL_JSON"]))),
             7 => Some(format!("SET binlog_transaction_compression = {}", self.random.below(2))),
-            8 => Some(format!("SET sql_generate_invisible_primary_key = {}", self.random.below(2))),
+            8 if self.may_be_keyless => {
+                Some(format!("SET sql_generate_invisible_primary_key = {}", self.random.below(2)))
+            }
             _ => self.key(world),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use super::feature::{Feature, FeatureSet};
 use super::report::TortureResult;
 use super::settings::{Failures, Format};
 use super::{Torture, TorturePlan};
+use crate::contender;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
 use crate::version::{ServerBinaries, ServerVersion};
@@ -38,6 +40,18 @@ holds, in what both vendors know. The exit status is 0 only if no seed found a d
 Features: types, keys, long-keys, generated, compressed, dml, foreign-keys, triggers, routines, partitions,
 system-versioning, sequences, views, ddl, create-select, two-phase-alter, accounts, temporary-tables, load-data, xa,
 engines, statement-context, domains, clients, events.";
+
+/// Options of `spate replicate`, as arguments of its command line.
+#[derive(Debug, Clone)]
+struct SpateOptions(Vec<String>);
+
+impl FromStr for SpateOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<SpateOptions, String> {
+        contender::spate_arguments(text).map(SpateOptions)
+    }
+}
 
 /// Options of `lab torture`.
 #[derive(Debug, Args)]
@@ -79,6 +93,9 @@ pub struct TortureOptions {
     /// Server of the replica
     #[arg(long, value_name = "VERSION")]
     replica: Option<ServerVersion>,
+    /// Options of `spate replicate` beside those that a seed draws, such as dialect=sql
+    #[arg(long, value_name = "OPTION=VALUE,…")]
+    spate: Option<SpateOptions>,
     /// Write the result to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -102,6 +119,7 @@ impl TortureOptions {
             shrink: self.shrink.map(Duration::from_secs),
             keep: self.keep.clone(),
             spate: None,
+            spate_arguments: self.spate.clone().map(|options| options.0).unwrap_or_default(),
         };
         let torture = Torture::prepare(&home, &source, &replica, plan, Screen::default())?;
         let mut result = TortureResult { seeds: vec![] };
@@ -138,6 +156,10 @@ impl TortureOptions {
                 let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
                 command += &format!(" {option} {}", names.join(","));
             }
+        }
+        if let Some(SpateOptions(arguments)) = &self.spate {
+            let options: Vec<&str> = arguments.iter().map(|argument| argument.trim_start_matches('-')).collect();
+            command += &format!(" --spate {}", options.join(","));
         }
         if self.failures != Failures::None {
             command += &format!(" --failures {}", format!("{:?}", self.failures).to_lowercase());

@@ -186,7 +186,7 @@ fn accounts(vendor: Vendor) -> Vec<(&'static str, String)> {
         |columns: &str, table: &str| format!("SELECT {columns} FROM mysql.{table} WHERE User NOT IN ({own})");
     let mut tables = vec![
         ("db", of_others("*", "db")),
-        ("tables_priv", of_others("Host, Db, User, Table_name, Grantor, Table_priv, Column_priv", "tables_priv")),
+        ("tables_priv", of_others("Host, Db, User, Table_name, Table_priv, Column_priv", "tables_priv")),
         ("columns_priv", of_others("Host, Db, User, Table_name, Column_name, Column_priv", "columns_priv")),
         ("procs_priv", of_others("Host, Db, User, Routine_name, Routine_type, Proc_priv", "procs_priv")),
     ];

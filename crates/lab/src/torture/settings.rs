@@ -10,6 +10,7 @@ use super::pair::Pair;
 use super::random::Random;
 use super::vendor_options::{self, common};
 use crate::server_options::{Durability, ServerOptions};
+use crate::vendor::Vendor;
 
 /// How the source logs changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -114,6 +115,10 @@ impl Settings {
             // What the server itself loses when it is killed is not Spate's to keep.
             features.remove(Feature::Engines);
         }
+        if format != Format::Row && failures.contains(&Failure::SpateKilled) {
+            // Nobody knows how far a statement got that cannot be rolled back; a person would have to say.
+            features.remove(Feature::Engines);
+        }
         Settings {
             seed,
             pair,
@@ -145,8 +150,12 @@ impl Settings {
         let durability =
             if self.failures.contains(&Failure::ReplicaKilled) { Durability::Durable } else { Durability::Relaxed };
         let vendor = self.pair.replica;
-        let options = common(vendor, self.pair.is_mixed(), server_id).with_durability(durability);
-        vendor_options::with_short_net_timeout(options, vendor)
+        let mut options = common(vendor, self.pair.is_mixed(), server_id).with_durability(durability);
+        let of_source = self.source_options.iter().find(|(name, _)| name == vendor_options::FOREIGN_KEYS_IN_ENGINE);
+        if let (Vendor::MySql, Some((name, value))) = (vendor, of_source) {
+            options = options.with(name, value);
+        }
+        vendor_options::of_replica(options, vendor)
     }
 }
 

@@ -120,7 +120,7 @@ impl Trial<'_> {
     fn generate(&mut self, time: Duration, tell: &dyn Fn(&str)) -> Result<()> {
         let mut observer = self.servers.source.connect()?;
         let mut generator = Generator::new(self.settings, self.collations()?);
-        let mut mysql_only = MySqlOnly::new(self.settings.seed);
+        let mut mysql_only = MySqlOnly::new(self.settings);
         // Statements and failures draw from generators of their own, so that failures do not change the statements.
         let mut fate = Fate::new(self.settings, time);
         let begun = Instant::now();
@@ -149,6 +149,10 @@ impl Trial<'_> {
     fn adapted(&self, step: Step, mysql_only: &mut MySqlOnly, world: &World) -> Step {
         let pair = self.settings.pair;
         let has_own_words = pair.source == Vendor::MySql && !pair.is_mixed();
+        let translate = match self.settings.features.has(Feature::Xa) {
+            true => mysql_words::translate_beside_xa,
+            false => mysql_words::translate,
+        };
         let Step { session, action } = step;
         let action = match action {
             Action::Sql(sql) if pair.speaks_mysql() => Action::Sql(
@@ -156,7 +160,7 @@ impl Trial<'_> {
                 (has_own_words && !sql.starts_with("CREATE"))
                     .then(|| mysql_only.draw(world))
                     .flatten()
-                    .unwrap_or_else(|| mysql_words::translate(&sql)),
+                    .unwrap_or_else(|| translate(&sql)),
             ),
             other => other,
         };
@@ -222,9 +226,8 @@ impl Trial<'_> {
             return Ok(());
         }
         let mut arguments = self.settings.spate_arguments.clone();
-        if !self.was_started {
-            arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
-        }
+        // It counts until there is a checkpoint.
+        arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
         self.spate = Some(self.program.replicate(None, None, &arguments)?);
         self.was_started = true;
         Ok(())
@@ -235,7 +238,11 @@ impl Trial<'_> {
         if let Err(error) = spate.check_running() {
             self.result.findings.push(Finding::Stopped { output: error.to_string() });
         } else if let Err(error) = spate.stop() {
-            self.result.findings.push(Finding::UncleanEnd { output: error.to_string() });
+            let output = error.to_string();
+            match output.contains("SIGTERM") {
+                true => self.result.notes.push("Spate was asked to stop before it listened".to_owned()),
+                false => self.result.findings.push(Finding::UncleanEnd { output }),
+            }
         }
     }
 

@@ -8,6 +8,10 @@ use super::settings::Format;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 
+/// MySQL carries out the actions of foreign keys either in the engine, or above it and writes them to the binlog. Source and
+/// replica must do the same.
+pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "innodb-native-foreign-keys";
+
 /// Between vendors, what a statement leaves open must not be decided by the vendor's defaults.
 const SHARED_COLLATION: &str = "utf8mb4_general_ci";
 
@@ -35,12 +39,13 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
     if is_mixed { options.with("collation-server", SHARED_COLLATION) } else { options }
 }
 
-/// How long a replica's own replication waits for a silent source.
-pub(super) fn with_short_net_timeout(options: ServerOptions, vendor: Vendor) -> ServerOptions {
+/// What a replica has beyond that. It soon notices a silent source; and MySQL's keeps no locks on gaps for transactions that
+/// stay prepared, for which the source kept none, and for which others would wait for ever.
+pub(super) fn of_replica(options: ServerOptions, vendor: Vendor) -> ServerOptions {
     const SECONDS: u32 = 10;
     match vendor {
         Vendor::MariaDb => options.with("slave-net-timeout", SECONDS),
-        Vendor::MySql => options.with("replica-net-timeout", SECONDS),
+        Vendor::MySql => options.with("replica-net-timeout", SECONDS).with("transaction-isolation", "READ-COMMITTED"),
     }
 }
 
@@ -52,6 +57,12 @@ pub(super) fn without_waits(options: ServerOptions, vendor: Vendor) -> ServerOpt
         Vendor::MySql => 1,
     };
     options.with("innodb-lock-wait-timeout", seconds).with("lock-wait-timeout", seconds)
+}
+
+/// MySQL's own replication looks for a row of a table without a key by going through the table, and waits for ever at a row that
+/// an XA transaction has locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
+pub(super) fn needs_keys(features: &FeatureSet) -> bool {
+    features.has(Feature::Xa)
 }
 
 /// Draws how the source logs.
@@ -94,6 +105,11 @@ pub(super) fn draw(random: &mut Random, pair: Pair, format: Format, features: &F
     if pair.source == Vendor::MySql {
         set("binlog-row-metadata", random.word(&["MINIMAL", "FULL"]));
         set("binlog-row-value-options", random.word(&["", "PARTIAL_JSON"]));
+        set(FOREIGN_KEYS_IN_ENGINE, random.word(&["0", "1"]));
+        if needs_keys(features) {
+            set("sql-generate-invisible-primary-key", "1");
+            set("sql-require-primary-key", "1");
+        }
     }
     options
 }

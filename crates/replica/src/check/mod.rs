@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::wire::{ConnectOptions, Connection};
@@ -187,6 +188,8 @@ pub struct CheckOptions {
     pub server_id: Option<u32>,
     /// See [`crate::ReplicateOptions::without_replica_binlog`].
     pub without_replica_binlog: bool,
+    /// How row changes are to be written.
+    pub dialect: WantedDialect,
     /// Row changes that do not fit will be repaired.
     pub repairs: bool,
     /// Some servers' transactions will be left out: see [`crate::exclusions::Exclusions::server_ids`].
@@ -253,7 +256,11 @@ fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOption
     report.add(server::replica(&facts_of_replica));
     report.add(pair::compare(&facts_of_source, &facts_of_replica, options.server_id));
     report.ask("privileges", Place::Source, rights::source(source, &facts_of_source))?;
-    report.ask("privileges", Place::Replica, rights::replica(replica, &facts_of_replica, options))?;
+    report.ask(
+        "privileges",
+        Place::Replica,
+        rights::replica(replica, &facts_of_replica, facts_of_source.version.vendor, options),
+    )?;
     report.ask("binlog filters", Place::Source, server::filters(source, &facts_of_source))?;
     report.ask("own replication", Place::Replica, server::own_replication(replica, &facts_of_source))?;
     report.ask("events", Place::Replica, server::events(replica, &facts_of_replica))?;

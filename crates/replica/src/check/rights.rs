@@ -2,9 +2,10 @@
 
 use super::facts::Facts;
 use super::{CheckOptions, Finding, Place};
-use crate::error::Result;
+use crate::choice::{Dialect, DialectChoice};
+use crate::error::{Error, Result};
 use crate::privileges::Rights;
-use crate::wire::Connection;
+use crate::wire::{Connection, Vendor};
 
 const CHECK: &str = "privileges";
 
@@ -48,7 +49,12 @@ pub(super) fn source(source: &mut Connection, facts: &Facts) -> Result<Vec<Findi
     Ok(found)
 }
 
-pub(super) fn replica(replica: &mut Connection, facts: &Facts, options: &CheckOptions) -> Result<Vec<Finding>> {
+pub(super) fn replica(
+    replica: &mut Connection,
+    facts: &Facts,
+    source: Vendor,
+    options: &CheckOptions,
+) -> Result<Vec<Finding>> {
     let rights = Rights::read(replica)?;
     let account = &facts.account;
     let mut found: Vec<Finding> = rights
@@ -59,6 +65,7 @@ pub(super) fn replica(replica: &mut Connection, facts: &Facts, options: &CheckOp
             Finding::error(CHECK, Place::Replica, message).advise(format!("{} TO {account}", missing.grant))
         })
         .collect();
+    found.extend(dialect(rights.choice(options.dialect, replica.peer().to_string()), source, account));
     let grant = |privilege: &str| format!("GRANT {privilege} ON *.* TO {account}");
     if let Some(option) = lacks_silence(&rights, facts, options) {
         let message = format!("{account} lacks BINLOG ADMIN, which {option} needs");
@@ -73,6 +80,25 @@ pub(super) fn replica(replica: &mut Connection, facts: &Facts, options: &CheckOp
         found.push(Finding::ok(CHECK, Place::Replica, format!("{account} may do what Spate does there")));
     }
     Ok(found)
+}
+
+/// Whether rows can be written as they are to be.
+fn dialect(choice: DialectChoice, source: Vendor, account: &str) -> Option<Finding> {
+    match choice.choose(source) {
+        Err(Error::Privilege { action, grant, .. }) => {
+            let message = format!("{account} cannot {action}");
+            let grant = grant.replace("<the user of Spate>", account);
+            Some(Finding::error(CHECK, Place::Replica, message).advise(grant))
+        }
+        Err(error) => Some(Finding::error(CHECK, Place::Replica, error.to_string())),
+        Ok(Dialect::Sql) if choice.wanted.is_none() && source == choice.replica => {
+            let message =
+                format!("{account} may not replay row changes: they are written as SQL statements, which is slower");
+            let grant = format!("GRANT {} ON *.* TO {account}", choice.replay_privilege());
+            Some(Finding::warning(CHECK, Place::Replica, message).advise(grant))
+        }
+        Ok(_) => None,
+    }
 }
 
 /// The option of this run that needs to keep sessions out of the replica's binlog, if the account may not. (On MySQL, every run

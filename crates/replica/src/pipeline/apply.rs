@@ -9,12 +9,14 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::stopping_point;
+use spate_binlog::RowsKind;
 use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
 use super::PartEnd;
+use super::command::{Change, Command, Execution, Expected, RowCheck};
 use super::files::Files;
-use super::prepare::{Change, Command, Execution, Expected, batch_status};
+use super::prepare::batch_status;
 use super::repair::Repairer;
 use super::sessions::Sessions;
 use crate::applier_lock::PING_EVERY;
@@ -32,7 +34,9 @@ const IN_FLIGHT_MAX: usize = 3;
 /// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", of a DROP.
 const CODES_UNKNOWN: [u16; 3] = [1051, 4091, 4092];
 
+const CODE_ROW_NOT_FOUND: u16 = 1032;
 const CODE_DUPLICATE_KEY: u16 = 1062;
+const CODE_DATA_TRUNCATED: u16 = 1265;
 
 pub(crate) struct Applier<'a> {
     sessions: Sessions<'a>,
@@ -43,7 +47,7 @@ pub(crate) struct Applier<'a> {
     progress: &'a Progress,
     /// When the open batch began.
     began: Option<Instant>,
-    /// The statements in flight, oldest first.
+    /// What was sent and not answered, oldest first.
     in_flight: VecDeque<Sent>,
     /// What the open batch does was noted before.
     has_intent: bool,
@@ -54,8 +58,19 @@ pub(crate) struct Applier<'a> {
     watched: Option<Change>,
 }
 
-/// A statement that was sent: what it does, and how it should end.
-type Sent = (Option<Change>, Expected);
+/// What was sent: what it does, how it should end, and how many rows its statements should find.
+#[derive(Debug, Default)]
+struct Sent {
+    change: Option<Change>,
+    expected: Expected,
+    checks: Vec<RowCheck>,
+}
+
+impl From<Execution> for Sent {
+    fn from(execution: Execution) -> Sent {
+        Sent { change: execution.change, expected: execution.expected, checks: execution.checks }
+    }
+}
 
 impl<'a> Applier<'a> {
     /// An applier over sessions of which the first holds the lock.
@@ -116,7 +131,7 @@ impl<'a> Applier<'a> {
                     self.receive_all()?;
                     let connection = self.sessions.journal()?;
                     let answer = connection.execute(&execution.sql);
-                    answered(connection, answer.map(drop), (execution.change, execution.expected))?;
+                    answered(connection, answer.map(drop), execution.into())?;
                 }
                 Command::OpenBranch(statements) => {
                     self.receive_all()?;
@@ -175,8 +190,9 @@ impl<'a> Applier<'a> {
             self.receive()?;
         }
         self.sessions.current().send_statements(&execution.sql, execution.statements)?;
-        self.in_flight.push_back((execution.change, execution.expected));
-        if execution.is_careful { self.receive_all() } else { Ok(()) }
+        let is_careful = execution.is_careful;
+        self.in_flight.push_back(execution.into());
+        if is_careful { self.receive_all() } else { Ok(()) }
     }
 
     fn load(&mut self, execution: Execution, load: &LoadFile) -> Result<()> {
@@ -192,8 +208,7 @@ impl<'a> Applier<'a> {
             answer = Err(refusal(connection, CODE_DUPLICATE_KEY, message));
         }
         self.files.remove(load.file_id);
-        let sent = (execution.change, execution.expected);
-        answered(self.sessions.current(), answer.map(drop), sent)
+        answered(self.sessions.current(), answer.map(drop), execution.into())
     }
 
     fn receive_all(&mut self) -> Result<()> {
@@ -204,10 +219,11 @@ impl<'a> Applier<'a> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let (change, expected) = self.in_flight.pop_front().unwrap_or_default();
+        let Sent { change, expected, checks } = self.in_flight.pop_front().unwrap_or_default();
         let connection = self.sessions.current();
         let answer = connection.receive_result();
-        let Err(error) = held_against(connection, answer.map(drop), expected) else { return Ok(()) };
+        let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));
+        let Err(error) = held_against(connection, answer, expected) else { return Ok(()) };
         match (&mut self.repairer, change) {
             (Some(repairer), Some(change)) if error.server_error().is_some() && !error.is_transient() => {
                 let message = repairer.repair(connection, &change, error)?;
@@ -265,8 +281,8 @@ impl<'a> Applier<'a> {
 }
 
 /// Holds an answer against what was expected.
-fn answered(connection: &Connection, answer: wire::Result<()>, (change, expected): Sent) -> Result<()> {
-    held_against(connection, answer, expected).map_err(|error| refused(error, change))
+fn answered(connection: &Connection, answer: wire::Result<()>, sent: Sent) -> Result<()> {
+    held_against(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
 }
 
 fn held_against(connection: &Connection, answer: wire::Result<()>, expected: Expected) -> wire::Result<()> {
@@ -282,8 +298,31 @@ fn held_against(connection: &Connection, answer: wire::Result<()>, expected: Exp
     }
 }
 
+/// Looks whether statements found the rows that they were to change, and wrote values as they are.
+fn checked(connection: &Connection, outcome: &wire::Outcome, checks: &[RowCheck]) -> wire::Result<()> {
+    for check in checks {
+        let Some(statement) = outcome.each.get(check.statement) else {
+            return Err(refusal(connection, CODE_ROW_NOT_FOUND, "an answer is missing".to_owned()));
+        };
+        let (verb, found) = match check.kind {
+            RowsKind::Insert => ("insert into", statement.affected_rows),
+            RowsKind::Update => ("update in", statement.matched_rows.unwrap_or(statement.affected_rows)),
+            RowsKind::Delete => ("delete from", statement.affected_rows),
+        };
+        if found != check.rows {
+            let message = format!("of {} rows to {verb} {}, {found} were found", check.rows, check.table);
+            return Err(refusal(connection, CODE_ROW_NOT_FOUND, message));
+        }
+        if check.warnings.is_some_and(|warnings| warnings != statement.warnings) {
+            let message = format!("a value for {} would not be stored as it is", check.table);
+            return Err(refusal(connection, CODE_DATA_TRUNCATED, message));
+        }
+    }
+    Ok(())
+}
+
 /// What the server should have said.
-fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
+pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
     let error = wire::ServerError { code, sql_state: String::new(), message, statement: 0 };
     wire::Error::Server { peer: connection.peer().clone(), error }
 }

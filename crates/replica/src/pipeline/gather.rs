@@ -14,6 +14,7 @@ use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 use super::{Part, PartEnd};
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoint;
+use crate::choice::{self, Dialect, DialectChoice};
 use crate::error::{Error, Result, TransactionPlace};
 use crate::exclusions::{Exclusion, Exclusions, Skipped};
 use crate::hold::HoldState;
@@ -69,6 +70,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: &'a Exclusions,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
     pub(crate) open: Open,
 }
 
@@ -179,7 +182,11 @@ impl Gatherer<'_> {
 
     /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
     fn outside(&mut self, event: &ArchivedEvent<'_>) {
-        if event.header.event_type == EventType::FORMAT_DESCRIPTION && event.format.created_seconds != 0 {
+        // A session begins to read with the first event of the file in which the checkpoint is.
+        let is_behind = *self.open.checkpoint.source_file == **event.source_file
+            && event.source_end_position <= self.open.checkpoint.source_position;
+        let begins_file = event.header.event_type == EventType::FORMAT_DESCRIPTION;
+        if begins_file && event.format.created_seconds != 0 && !is_behind {
             self.builder.source_restarted();
         }
     }
@@ -222,6 +229,9 @@ impl Gatherer<'_> {
             return Ok(Some(GatherEnd::Stopped));
         }
         if !std::mem::replace(&mut self.open.has_begun, true) {
+            if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
+                self.catalog.say_triggers();
+            }
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
         self.open.begin_transaction(event, excluded);
@@ -281,7 +291,11 @@ impl Gatherer<'_> {
                 return Err(Error::Undone { seqno: event.seqno });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
-            match answer.map_err(|error| Error::Transaction { place: at(), error })? {
+            let refused = |error| match error {
+                spate_schedule::Error::NoTable(name) => no_table(at(), &name),
+                error => Error::Transaction { place: at(), error },
+            };
+            match answer.map_err(refused)? {
                 Answer::Taken => return Ok(()),
                 Answer::NeedsDefinition(name) => {
                     if let Some(definition) = self.catalog.at_hand(&name) {
@@ -289,9 +303,12 @@ impl Gatherer<'_> {
                         continue;
                     }
                     self.wait_for_definitions()?;
-                    let definition = self.catalog.definition(&name)?;
-                    let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
-                    self.builder.learn(definition.ok_or_else(|| no_table(at(), &name))?);
+                    let Some(definition) = self.catalog.definition(&name)? else {
+                        let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
+                        let taken = self.builder.absent(name, body);
+                        return taken.map_err(|error| Error::Transaction { place: at(), error });
+                    };
+                    self.builder.learn(definition);
                 }
             }
         }

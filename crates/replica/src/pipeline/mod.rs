@@ -13,8 +13,11 @@
 //! as after a crash.
 
 pub(crate) mod apply;
+pub(crate) mod command;
+pub(crate) mod emit;
 pub(crate) mod files;
 pub(crate) mod gather;
+pub(crate) mod outlet;
 pub(crate) mod prepare;
 pub(crate) mod repair;
 pub(crate) mod session;

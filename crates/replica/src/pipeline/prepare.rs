@@ -1,119 +1,34 @@
-//! The second stage: sorts and encodes a batch into the statements that the replica will execute.
+//! The second stage: sorts and encodes a batch into the statements that the replica will execute. Rows are written by an emitter,
+//! one for each dialect; everything else is the same in all of them.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use spate_binlog::{ChecksumAlgorithm, RowsVersion, Xid};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
-use spate_schedule::emit::{ChunkWriter, Swept};
-use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::temporary::TemporaryTables;
-use spate_schedule::{Alone, Item, RowChange, Statement, TablePlan};
+use spate_schedule::{Alone, Item, Statement, TablePlan};
 
+use super::command::{Change, Command, Execution, Expected};
+use super::emit::RowEmitter;
+use super::outlet::Outlet;
 use super::{Part, PartEnd};
-use crate::dialect::{
-    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, Collations, OWN_GTIDS, append_binlog, binlog_half_sql,
-    binlog_half_sql_bytes, binlog_sql_bytes, first_half, load_sql, statement_sql,
-};
-use crate::error::{Error, Result, TransactionPlace};
+use crate::choice::{self, Dialect, DialectChoice};
+use crate::dialect::{Collations, load_sql, statement_sql};
+use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
-use crate::sweep::{Surplus, Sweep, Sweeper};
+use crate::sweep::Sweeper;
+use crate::translate;
 use crate::wire::{self, quote};
-
-/// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
-/// applier has something to do while the next is being encoded.
-const CHUNK_EVENT_BYTES: usize = 384 << 10;
-
-/// A small batch is sent as one packet up to this size: one round trip from its first statement to its commit.
-const JOINED_SQL_BYTES_MAX: usize = 64 << 10;
-
-/// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
-const PACKET_SHARE: (usize, usize) = (5, 8);
-
-/// Left free in a packet, for its own bytes and the server's.
-const PACKET_MARGIN_BYTES: usize = 64;
-
-/// While a statement of this size is on its way, nothing else is prepared: a large row is held but once as a statement.
-const LARGE_SQL_BYTES: usize = 2 << 20;
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
 
-/// What the applier is to do next.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Execute this within the open transaction.
-    Execute(Execution),
-    /// Keep a block of a file that a LOAD DATA will read.
-    LoadBlock(FileBlock),
-    /// Execute a LOAD DATA.
-    Load(Execution, LoadFile),
-    /// Note what cannot be rolled back, before it is executed.
-    Intend(Box<Intent>),
-    /// Answer once all before has succeeded, and is no longer held.
-    Settle(Sender<()>),
-    /// Execute this outside of the open transaction.
-    ExecuteApart(Execution),
-    /// Execute what follows in a session of its own, which begins with these statements.
-    OpenBranch(Vec<Vec<u8>>),
-    /// See to it that the XA transaction of that session has a change.
-    MarkBranch(Xid),
-    /// End that session, and go on in the first.
-    CloseBranch,
-    /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
-    Sweep { sweep: Sweep, answer: Sender<Surplus> },
-    /// The batch has a statement that may lock us out: look after its commit.
-    WatchAccount(Change),
-    /// Copy the temporary tables that statements to come may use.
-    KeepTemporary(TemporaryTables),
-    /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
-    Commit {
-        sql: Vec<u8>,
-        statements: usize,
-        end: PartEnd,
-        oldest_seconds: u32,
-        row_changes: u64,
-        net_row_changes: u64,
-    },
-}
-
-/// Statements to execute.
-#[derive(Debug, Default)]
-pub(crate) struct Execution {
-    pub(crate) sql: Vec<u8>,
-    /// How many statements `sql` holds; 0 if there may be any number.
-    pub(crate) statements: usize,
-    /// What it does; only while a failed batch is being taken apart.
-    pub(crate) change: Option<Change>,
-    /// How it should end.
-    pub(crate) expected: Expected,
-    /// It cannot be rolled back: all before it must have succeeded, and nothing may follow until it has.
-    pub(crate) is_careful: bool,
-}
-
-/// How a statement should end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Expected {
-    /// It succeeds.
-    #[default]
-    Success,
-    /// It fails with this error, as it did on the source.
-    Failure(u16),
-    /// It succeeds, or a table that it drops is gone already.
-    Gone,
-}
-
-/// One change of one transaction, for messages.
-#[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub(crate) place: TransactionPlace,
-    pub(crate) what: String,
-    /// The row change, if it is one: a repair needs it.
-    pub(crate) row: Option<Box<RowChange>>,
-}
+/// What writes rows.
+pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
 
 /// How to prepare.
 pub(crate) struct Preparer<'a> {
@@ -122,9 +37,10 @@ pub(crate) struct Preparer<'a> {
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: Sender<Command>,
     pub(crate) collations: Collations,
+    /// Makes what writes rows, once it is known in which dialect.
+    pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
+    pub(crate) choice: DialectChoice,
     pub(crate) status: &'a Status,
-    /// What the replica's vendor replays.
-    pub(crate) replica_rows: RowsVersion,
     /// The replica's limit, in bytes.
     pub(crate) max_allowed_packet: usize,
     /// Take row changes apart, one a statement, each with a description.
@@ -136,14 +52,12 @@ pub(crate) struct Preparer<'a> {
 }
 
 /// What has been prepared of the open batch.
-#[derive(Default)]
-struct Pending {
-    sql: Vec<u8>,
-    /// How many statements `sql` holds.
-    statements: usize,
+struct Pending<'a> {
+    outlet: Outlet<'a>,
     row_changes: u64,
     net_row_changes: u64,
-    has_format: bool,
+    /// From the first part on.
+    emitter: Option<Emitter<'a>>,
     /// A part was prepared, and the batch goes on.
     is_open: bool,
     /// What was noted before the batch's changes.
@@ -157,13 +71,34 @@ struct Pending {
     has_temporary_copies: bool,
 }
 
-impl Preparer<'_> {
+impl Pending<'_> {
+    /// What comes next in the session is no row.
+    fn end_rows(&mut self) -> Result<()> {
+        match &mut self.emitter {
+            Some(emitter) => emitter.end_rows(&mut self.outlet),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'a> Preparer<'a> {
     /// Prepares batches until the stage before is gone.
     ///
     /// # Errors
     /// [`Error::StageEnded`] if the applier is gone; an encoding error.
     pub(crate) fn run(self) -> Result<()> {
-        let mut pending = Pending { has_temporary_copies: self.has_temporary_copies, ..Pending::default() };
+        let mut pending = Pending {
+            outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
+            row_changes: 0,
+            net_row_changes: 0,
+            emitter: None,
+            is_open: false,
+            intent: None,
+            has_changes: false,
+            origin: None,
+            temporary: TemporaryTables::default(),
+            has_temporary_copies: self.has_temporary_copies,
+        };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
             if !pending.is_open && self.tickets.recv().is_err() {
@@ -177,12 +112,14 @@ impl Preparer<'_> {
         }
     }
 
-    fn part(&self, part: Part, pending: &mut Pending) -> Result<()> {
-        if !pending.has_format {
-            pending.has_format = true;
-            self.check_vendor(&part)?;
-            for sql in format_sql(&part) {
-                self.send(Command::Execute(Execution { sql, statements: 1, ..Execution::default() }))?;
+    fn part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+        if pending.emitter.is_none() {
+            let source = choice::vendor_of(&part.format);
+            let dialect = self.choice.choose(source)?;
+            self.choice.say(dialect, source, self.status);
+            let emitter = pending.emitter.insert((self.emitters)(dialect));
+            for sql in emitter.session_sql(&part) {
+                pending.outlet.plain(&sql)?;
             }
         }
         self.tell_origin(&part, pending)?;
@@ -196,9 +133,9 @@ impl Preparer<'_> {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.statement(statement, &part, pending)?,
-                Item::LoadBlock(block) => self.send(Command::LoadBlock(block.clone()))?,
-                Item::Sequence(setting) => self.plain(sequence_sql(setting).as_bytes(), pending)?,
-                Item::Undo => self.plain(b"ROLLBACK", pending)?,
+                Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
+                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
+                Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
             }
         }
         match part.end {
@@ -207,18 +144,8 @@ impl Preparer<'_> {
         }
     }
 
-    /// Row events of one vendor are nothing that a server of the other executes.
-    fn check_vendor(&self, part: &Part) -> Result<()> {
-        if RowsVersion::of(&part.format) == self.replica_rows {
-            return Ok(());
-        }
-        let why =
-            format!("it cannot replay the row events of {}, which is of the other vendor", part.format.server_version);
-        Err(Error::Unsuitable { peer: "replica".to_owned(), why })
-    }
-
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
-    fn intend(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = intent_kind(part) else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
         if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
@@ -229,7 +156,7 @@ impl Preparer<'_> {
             Item::Statement(statement) => Some(statement),
             _ => None,
         });
-        self.send(Command::Intend(Box::new(Intent {
+        pending.outlet.send(Command::Intend(Box::new(Intent {
             kind,
             checkpoint: part.reached.clone(),
             gtid: part.place.gtid.clone(),
@@ -242,32 +169,31 @@ impl Preparer<'_> {
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
-                let mut statements = format_sql(part);
+                let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
+                statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
                 statements.push(format!("XA START {xid}").into_bytes());
-                if self.is_in_ring {
-                    statements.insert(0, origin_sql(part));
-                }
-                self.send(Command::OpenBranch(statements))
+                pending.end_rows()?;
+                pending.outlet.flush(None)?;
+                pending.outlet.send(Command::OpenBranch(statements))
             }
             _ => Ok(()),
         }
     }
 
-    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending) -> Result<()> {
+    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending<'a>) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
-            self.flush(pending, None)?;
-            self.send(Command::MarkBranch(xid.clone()))?;
-            self.plain(format!("XA END {xid}").as_bytes(), pending)?;
-            self.plain(format!("XA PREPARE {xid}").as_bytes(), pending)?;
-            self.send(Command::CloseBranch)?;
+            // In the branch's own session, which ends with it.
+            pending.end_rows()?;
+            pending.outlet.flush(None)?;
+            pending.outlet.send(Command::MarkBranch(xid.clone()))?;
+            pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
+            pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
+            pending.outlet.send(Command::CloseBranch)?;
         }
-        self.keep_temporary(pending)?;
-        if pending.sql.len() > JOINED_SQL_BYTES_MAX {
-            self.flush(pending, None)?;
-        }
-        let mut sql = std::mem::take(&mut pending.sql);
+        keep_temporary(pending)?;
+        let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
         // The update of the checkpoint, and COMMIT.
-        let mut statements = std::mem::take(&mut pending.statements) + 2;
+        statements += 2;
         spate_archive::stopping_point("before-checkpoint-update");
         for skipped in &end.skipped {
             statements += 1;
@@ -288,136 +214,37 @@ impl Preparer<'_> {
         }
         let row_changes = std::mem::take(&mut pending.row_changes);
         let net_row_changes = std::mem::take(&mut pending.net_row_changes);
-        self.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
-    }
-
-    /// Has copies made of the temporary tables that the batch has used and leaves behind.
-    fn keep_temporary(&self, pending: &mut Pending) -> Result<()> {
-        let used_by = std::mem::take(&mut pending.temporary.used_by);
-        let open = pending.temporary.open.clone();
-        let is_outdated = open.is_empty() == pending.has_temporary_copies || !used_by.is_empty() && !open.is_empty();
-        if !is_outdated {
-            return Ok(());
-        }
-        self.flush(pending, None)?;
-        pending.has_temporary_copies = !open.is_empty();
-        self.send(Command::KeepTemporary(TemporaryTables { open, used_by }))
+        pending.outlet.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.
-    fn tell_origin(&self, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn tell_origin(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         if !self.is_in_ring || pending.is_open || pending.origin == Some(part.server_id) {
             return Ok(());
         }
         pending.origin = Some(part.server_id);
-        self.send(Command::Execute(Execution { sql: origin_sql(part), statements: 1, ..Execution::default() }))
+        pending.outlet.plain(&origin_sql(part))
     }
 
-    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending) -> Result<()> {
+    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
         let swept = self.sweep(segment, pending)?;
-        let version = RowsVersion::of(&part.format);
-        let mut changes = self.one_by_one.then(|| {
-            let rows = |ordered: &'_ OrderedRows| {
-                ordered.describe().into_iter().zip(ordered.row_changes(part.server_id, version))
-            };
-            segment.ordered().iter().flat_map(rows)
-        });
-        let chunk_bytes_max = match self.one_by_one {
-            true => 1,
-            false => CHUNK_EVENT_BYTES.min(self.max_allowed_packet * PACKET_SHARE.0 / PACKET_SHARE.1),
-        };
-        let writer = ChunkWriter::new(
-            chunk_bytes_max,
-            part.server_id,
-            version,
-            |events: &[u8]| -> std::result::Result<(), EmitError> {
-                let what = changes.as_mut().and_then(Iterator::next);
-                let change =
-                    what.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) });
-                self.chunk(events, change, pending).map_err(EmitError::Stage)
-            },
-        );
-        let written = (|| {
-            let mut writer = writer;
-            writer.segment_after(segment, &swept)?;
-            writer.finish()
-        })();
-        match written {
-            Ok(net_row_changes) => pending.net_row_changes += net_row_changes,
-            Err(EmitError::Stage(error)) => return Err(error),
-            Err(EmitError::Schedule(error)) => return Err(Error::Transaction { place: part.place.clone(), error }),
+        if let Some(emitter) = &mut pending.emitter {
+            pending.net_row_changes += emitter.segment(segment, &swept, part, &mut pending.outlet)?;
         }
         Ok(())
     }
 
-    fn chunk(&self, events: &[u8], change: Option<Change>, pending: &mut Pending) -> Result<()> {
-        let sql_bytes = binlog_sql_bytes(events.len());
-        if !self.fits(sql_bytes) {
-            self.flush(pending, None)?;
-            return self.halves(events, change);
-        }
-        if !self.fits(pending.sql.len() + sql_bytes) {
-            self.flush(pending, None)?;
-        }
-        append_binlog(&mut pending.sql, events);
-        pending.sql.push(b';');
-        pending.statements += 1;
-        match change.is_some() || pending.sql.len() > JOINED_SQL_BYTES_MAX {
-            true => self.flush(pending, change),
-            false => Ok(()),
-        }
-    }
-
-    /// Sends events that are too large for one packet in two.
-    fn halves(&self, events: &[u8], change: Option<Change>) -> Result<()> {
-        let (first, second) = events.split_at(first_half(events.len()));
-        let sql_bytes = binlog_half_sql_bytes(first.len().max(second.len()));
-        if !self.fits(sql_bytes) {
-            return Err(self.too_large(binlog_sql_bytes(events.len()), change));
-        }
-        for (half, events) in [first, second].into_iter().enumerate() {
-            let execution = Execution { sql: binlog_half_sql(half, events), statements: 1, ..Execution::default() };
-            self.send(Command::Execute(execution))?;
-            self.settle()?;
-        }
-        let (sql, statements) = (BINLOG_OF_HALVES.to_vec(), BINLOG_OF_HALVES_STATEMENTS);
-        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
-    }
-
-    fn fits(&self, sql_bytes: usize) -> bool {
-        sql_bytes + PACKET_MARGIN_BYTES <= self.max_allowed_packet
-    }
-
-    /// Without a change, the batch will be taken apart to find out which one it is.
-    fn too_large(&self, sql_bytes: usize, change: Option<Change>) -> Error {
-        let replica_bytes = self.max_allowed_packet;
-        match change {
-            None => Error::PacketTooLarge { bytes: sql_bytes, max_allowed_packet: replica_bytes },
-            Some(Change { place, what, .. }) => {
-                let source_bytes = self.status.source_packet_bytes();
-                Error::ChangeTooLarge { place, change: what, bytes: sql_bytes, replica_bytes, source_bytes }
-            }
-        }
-    }
-
-    /// Waits until the applier has no statement left.
-    fn settle(&self) -> Result<()> {
-        let (answer, answered) = bounded(1);
-        self.send(Command::Settle(answer))?;
-        answered.recv().map_err(|_| Error::StageEnded)
-    }
-
     /// Deletes what is to be deleted from tables without a key, where one pass costs less than the server's search.
-    fn sweep(&self, segment: &Segment, pending: &mut Pending) -> Result<Vec<Swept>> {
+    fn sweep(&self, segment: &Segment, pending: &mut Pending<'a>) -> Result<Vec<Swept>> {
         let mut swept = Vec::new();
         for (number, multiset) in segment.multisets().iter().enumerate() {
             let Some(sweeper) = Sweeper::of(multiset, self.max_allowed_packet) else { continue };
-            self.flush(pending, None)?;
+            pending.outlet.flush(None)?;
             // The images are needed to insert again what was deleted beyond, so they wait here rather than in the queue.
             let surplus = sweeper.each(|sweep| {
                 let (answer, answered) = bounded(1);
-                self.send(Command::Sweep { sweep, answer })?;
+                pending.outlet.send(Command::Sweep { sweep, answer })?;
                 answered.recv().map_err(|_| Error::StageEnded)
             })?;
             pending.net_row_changes += multiset.deletes();
@@ -436,28 +263,53 @@ impl Preparer<'_> {
         }
     }
 
-    fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending) -> Result<()> {
-        self.flush(pending, None)?;
+    /// True if the source is of another vendor than the replica.
+    fn is_foreign(&self, part: &Part) -> bool {
+        choice::vendor_of(&part.format) != self.choice.replica
+    }
+
+    /// A statement of the other vendor, in this one's words.
+    fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
+        let refused = |why: &str| {
+            let what = spate_schedule::statement::excerpt(&statement.sql);
+            let error = spate_schedule::Error::Refused { what, why: why.to_owned() };
+            Error::Transaction { place: part.place.clone(), error }
+        };
+        translate::translated(statement, self.choice.replica).map_err(refused)
+    }
+
+    fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        pending.end_rows()?;
+        let outlet = &mut pending.outlet;
+        outlet.flush(None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
         if privileges::concerns_accounts(&statement.sql) {
-            self.send(Command::WatchAccount(self::change(statement, part)))?;
+            outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
             if self.is_in_ring {
                 let sql = origin_sql(part);
-                self.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
+                outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
             }
             let sql = statement.sql.clone();
-            self.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
-            return self.plain(journal::ended_sql(xid).as_bytes(), pending);
+            outlet.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
+            return outlet.plain(journal::ended_sql(xid).as_bytes());
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
         let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
+        let foreign;
+        let statement = match self.is_foreign(part) {
+            false => statement,
+            true => {
+                foreign = self.translated(statement, part)?;
+                &foreign
+            }
+        };
         let [before, sql, after] = statement_sql(statement, &self.collations);
-        if let Some(large) = [&before, &sql].into_iter().find(|sql| !self.fits(sql.len())) {
-            return Err(self.too_large(large.len(), change));
+        if let Some(large) = [&before, &sql].into_iter().find(|sql| !outlet.fits(sql.len())) {
+            return Err(outlet.too_large(large.len(), change));
         }
         let expected = expected(statement);
         if let Expected::Failure(code) = expected
@@ -468,40 +320,12 @@ impl Preparer<'_> {
             let error = spate_schedule::Error::Refused { what, why };
             return Err(Error::Transaction { place: part.place.clone(), error });
         }
-        self.send(Command::Execute(execution(before)))?;
-        self.send(match &statement.load {
+        outlet.send(Command::Execute(execution(before)))?;
+        outlet.send(match &statement.load {
             None => Command::Execute(Execution { expected, ..execution(sql) }),
             Some(load) => Command::Load(Execution { expected, ..execution(load_sql(statement, load)) }, load.clone()),
         })?;
-        self.send(Command::Execute(execution(after)))
-    }
-
-    /// A statement of our own.
-    fn plain(&self, sql: &[u8], pending: &mut Pending) -> Result<()> {
-        self.flush(pending, None)?;
-        self.send(Command::Execute(Execution { sql: sql.to_vec(), statements: 1, ..Execution::default() }))
-    }
-
-    fn flush(&self, pending: &mut Pending, change: Option<Change>) -> Result<()> {
-        if pending.sql.is_empty() {
-            return Ok(());
-        }
-        let mut sql = std::mem::take(&mut pending.sql);
-        // The last semicolon would begin an empty statement.
-        if sql.last() == Some(&b';') {
-            sql.pop();
-        }
-        if !self.fits(sql.len()) {
-            return Err(self.too_large(sql.len(), change));
-        }
-        let is_large = sql.len() > LARGE_SQL_BYTES;
-        let statements = std::mem::take(&mut pending.statements);
-        self.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))?;
-        if is_large { self.settle() } else { Ok(()) }
-    }
-
-    fn send(&self, command: Command) -> Result<()> {
-        self.output.send(command).map_err(|_| Error::StageEnded)
+        outlet.send(Command::Execute(execution(after)))
     }
 }
 
@@ -540,34 +364,27 @@ fn sequence_sql(setting: &SequenceSetting) -> String {
     format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
 }
 
+/// Has copies made of the temporary tables that the batch has used and leaves behind.
+fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
+    let used_by = std::mem::take(&mut pending.temporary.used_by);
+    let open = pending.temporary.open.clone();
+    let is_outdated = open.is_empty() == pending.has_temporary_copies || !used_by.is_empty() && !open.is_empty();
+    if !is_outdated {
+        return Ok(());
+    }
+    pending.end_rows()?;
+    pending.outlet.flush(None)?;
+    pending.has_temporary_copies = !open.is_empty();
+    pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by }))
+}
+
 /// Tells a session where the changes come from that it will log.
 fn origin_sql(part: &Part) -> Vec<u8> {
     format!("SET SESSION server_id={}", part.server_id).into_bytes()
 }
 
-/// Tells a session how the source lays out its events.
-fn format_sql(part: &Part) -> Vec<Vec<u8>> {
-    let mut sql = Vec::new();
-    append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
-    match part.format.is_mariadb() {
-        true => vec![sql],
-        false => vec![sql, OWN_GTIDS.into()],
-    }
-}
-
 fn change(statement: &Statement, part: &Part) -> Change {
     Change { place: part.place.clone(), what: spate_schedule::statement::excerpt(&statement.sql), row: None }
-}
-
-enum EmitError {
-    Schedule(spate_schedule::Error),
-    Stage(Error),
-}
-
-impl From<spate_schedule::Error> for EmitError {
-    fn from(error: spate_schedule::Error) -> EmitError {
-        EmitError::Schedule(error)
-    }
 }
 
 /// The status of a batch that took `milliseconds`.

@@ -1,22 +1,25 @@
 //! Repairs: where the replica differs from what the source's change was made for, the row becomes what the source says.
 //!
 //! Only while a refused batch is applied row by row, one statement in flight, inside the transaction that then commits with
-//! its checkpoint. All of it goes through replayed row events, which fire no trigger and, with checks off, follow no foreign
-//! key; only rows that hold another row's unique value are removed with SQL. They are found by comparing the table with a
+//! its checkpoint. All of it goes through replayed row events (or, in the SQL dialect, statements for tables without triggers),
+//! which fire no trigger and, with checks off, follow no foreign key; only rows that hold another row's unique value are removed with SQL. They are found by comparing the table with a
 //! scratch table of the same definition that holds the source's row: the server compares, with its own collations.
 
 use std::collections::HashMap;
 
-use spate_binlog::RowsKind;
+use spate_binlog::{RowsKind, RowsVersion};
 use spate_schedule::{RowChange, TableName};
 
-use super::prepare::Change;
+use super::apply::refusal;
+use super::command::Change;
+use super::emit::sql::one_row::{OneRow, RESTORE, SAVE, one_row};
 use super::sessions::SessionMaker;
+use crate::choice::{Dialect, DialectChoice};
 use crate::dialect::append_binlog;
 use crate::error::{Error, Result};
 use crate::records;
 use crate::status::{REPAIRS_MAX, push_bounded};
-use crate::wire::{self, Connection, quote};
+use crate::wire::{self, Connection, Vendor, quote};
 
 const ROW_NOT_FOUND: u16 = 1032;
 const DUPLICATE_KEY: u16 = 1062;
@@ -73,6 +76,7 @@ pub(crate) struct Repairs {
 pub(crate) struct Repairer<'a> {
     maker: SessionMaker<'a>,
     scope: RepairScope,
+    choice: DialectChoice,
     /// Makes scratch tables, since DDL would commit the applier's transaction.
     other: Option<Connection>,
     /// Scratch tables of the open transaction.
@@ -82,8 +86,8 @@ pub(crate) struct Repairer<'a> {
 
 impl<'a> Repairer<'a> {
     /// A repairer that has done nothing yet.
-    pub(crate) fn new(maker: SessionMaker<'a>, scope: RepairScope) -> Repairer<'a> {
-        Repairer { maker, scope, other: None, scratch: HashMap::new(), done: Repairs::default() }
+    pub(crate) fn new(maker: SessionMaker<'a>, scope: RepairScope, choice: DialectChoice) -> Repairer<'a> {
+        Repairer { maker, scope, choice, other: None, scratch: HashMap::new(), done: Repairs::default() }
     }
 
     /// Repairs what the replica refused. Returns what was done, in words.
@@ -105,6 +109,10 @@ impl<'a> Repairer<'a> {
             let advice = "Compare the replica with the source (spate verify)";
             return Err(unrepaired(change, refusal, advice));
         }
+        let is_sql = self.dialect(row)? == Dialect::Sql;
+        if is_sql {
+            connection.execute(SAVE.as_bytes())?;
+        }
         let repair = match (refusal.code(), row.kind()) {
             (Some(ROW_NOT_FOUND), RowsKind::Delete) => (Repair::Absent, String::new()),
             (Some(ROW_NOT_FOUND), RowsKind::Update) => {
@@ -120,7 +128,7 @@ impl<'a> Repairer<'a> {
                                   follow it. Mend the replica by hand, or leave the transaction out (--skip)";
                     return Err(unrepaired(change, refusal, advice));
                 }
-                replay(connection, &row.delete_before_event().map_err(|error| undecodable(change, error))?)?;
+                self.write(connection, change, row, &OneRow::DeleteBefore)??;
                 self.put(connection, change, row, None)?
             }
             _ => {
@@ -129,6 +137,9 @@ impl<'a> Repairer<'a> {
             }
         };
         let (repair, removed) = repair;
+        if is_sql {
+            connection.execute(RESTORE.as_bytes())?;
+        }
         let key = row.describe_key();
         connection.execute(records::repair_sql(row.table(), repair.name(), &change.place, &key).as_bytes())?;
         let what = match repair {
@@ -141,6 +152,41 @@ impl<'a> Repairer<'a> {
         self.done.count += 1;
         push_bounded(&mut self.done.latest, message.clone(), REPAIRS_MAX);
         Ok(message)
+    }
+
+    /// Writes a row, replayed or as a statement. The inner error is the replica's.
+    fn write(
+        &self,
+        connection: &mut Connection,
+        change: &Change,
+        row: &RowChange,
+        what: &OneRow,
+    ) -> Result<wire::Result<Written>> {
+        let bad = |error| undecodable(change, error);
+        if self.dialect(row)? == Dialect::Sql {
+            let written = match one_row(row, what, self.choice.replica).map_err(bad)? {
+                Some(statements) => execute(connection, &statements, what).map(|()| Written::Row),
+                None => Ok(Written::HasNoKey),
+            };
+            return Ok(written);
+        }
+        let event = match what {
+            OneRow::Insert => row.insert_event().map(Some),
+            OneRow::InsertInto(name) => row.insert_into_event(&name.schema, &name.table).map(Some),
+            OneRow::Overwrite => row.overwrite_event(),
+            OneRow::DeleteBefore => row.delete_before_event().map(Some),
+        };
+        Ok(match event.map_err(bad)? {
+            Some(event) => replay(connection, &event).map(|()| Written::Row),
+            None => Ok(Written::HasNoKey),
+        })
+    }
+
+    fn dialect(&self, row: &RowChange) -> Result<Dialect> {
+        self.choice.choose(match row.version() {
+            RowsVersion::V1 => Vendor::MariaDb,
+            RowsVersion::V2 => Vendor::MySql,
+        })
     }
 
     /// To be called after each commit: what was repaired in it.
@@ -177,27 +223,24 @@ impl<'a> Repairer<'a> {
         row: &RowChange,
         refusal: Option<wire::Error>,
     ) -> Result<(Repair, String)> {
-        let bad = |error| undecodable(change, error);
-        let insert = row.insert_event().map_err(bad)?;
         if refusal.is_none() {
-            match replay(connection, &insert) {
-                Ok(()) => return Ok((Repair::Overwritten, String::new())),
+            match self.write(connection, change, row, &OneRow::Insert)? {
+                Ok(_) => return Ok((Repair::Overwritten, String::new())),
                 Err(error) if error.code() == Some(DUPLICATE_KEY) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         // An insert is complete in what matters: what it does not name has its default.
-        if row.is_complete()
-            && let Some(overwrite) = row.overwrite_event().map_err(bad)?
-        {
-            match replay(connection, &overwrite) {
-                Ok(()) => return Ok((Repair::Overwritten, String::new())),
+        if row.is_complete() {
+            match self.write(connection, change, row, &OneRow::Overwrite)? {
+                Ok(Written::Row) => return Ok((Repair::Overwritten, String::new())),
+                Ok(Written::HasNoKey) => {}
                 Err(error) if matches!(error.code(), Some(ROW_NOT_FOUND | DUPLICATE_KEY)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let removed = self.remove_colliding(connection, change, row)?;
-        replay(connection, &insert).map_err(|error| {
+        self.write(connection, change, row, &OneRow::Insert)?.map_err(|error| {
             let advice = "Rows that had its unique values were removed, and it still cannot be inserted. Mend the replica by hand";
             unrepaired(change, error, advice)
         })?;
@@ -209,9 +252,10 @@ impl<'a> Repairer<'a> {
         let table = row.table();
         self.check_triggers(connection, change, table)?;
         let scratch = self.scratch_table(table)?;
-        let event = row.insert_into_event(SCRATCH_SCHEMA, scratch.trim_start_matches("spate.").trim_matches('`'));
+        let table_name = scratch.trim_start_matches("spate.").trim_matches('`').to_owned();
+        let name = TableName { schema: SCRATCH_SCHEMA.to_owned(), table: table_name };
         connection.execute(format!("DELETE FROM {scratch}").as_bytes())?;
-        replay(connection, &event.map_err(|error| undecodable(change, error))?)?;
+        self.write(connection, change, row, &OneRow::InsertInto(name))??;
         let mut words = String::new();
         for key in unique_keys(connection, table)? {
             words += &remove_by_key(connection, row, &scratch, &key)?;
@@ -334,10 +378,33 @@ fn remove_by_key(connection: &mut Connection, row: &RowChange, scratch: &str, ke
     Ok(format!(", after removing the row with {}, which had its value of the key {}", shown.join(" and "), key.name))
 }
 
+/// What a statement for one row did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Row,
+    /// Nothing: the table has no key to find the row by.
+    HasNoKey,
+}
+
 fn replay(connection: &mut Connection, events: &[u8]) -> wire::Result<()> {
     let mut sql = Vec::new();
     append_binlog(&mut sql, events);
     connection.execute(&sql).map(drop)
+}
+
+/// In the SQL dialect, a statement that finds no row says so by its count only.
+fn execute(connection: &mut Connection, statements: &[Vec<u8>; 2], what: &OneRow) -> wire::Result<()> {
+    connection.execute(&statements[0])?;
+    let outcome = connection.execute(&statements[1])?;
+    let found = match (what, outcome.each.last()) {
+        (OneRow::Overwrite, Some(statement)) => statement.matched_rows.unwrap_or(statement.affected_rows),
+        (_, Some(statement)) => statement.affected_rows,
+        (_, None) => 0,
+    };
+    match found {
+        0 => Err(refusal(connection, ROW_NOT_FOUND, "the row was not found".to_owned())),
+        _ => Ok(()),
+    }
 }
 
 fn undecodable(change: &Change, error: spate_schedule::Error) -> Error {

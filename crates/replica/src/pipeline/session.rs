@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions};
-use spate_binlog::RowsVersion;
-use spate_schedule::BatchBuilder;
+use spate_schedule::outdated::Outdated;
+use spate_schedule::{BatchBuilder, TableName};
 
 use super::apply::Applier;
+use super::emit::replay::ReplayEmitter;
+use super::emit::sql::SqlEmitter;
 use super::files::Files;
 use super::gather::{GatherEnd, Gatherer, Open};
-use super::prepare::Preparer;
+use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
+use crate::choice::{Dialect, DialectChoice};
 use crate::dialect::Collations;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
@@ -93,6 +96,8 @@ pub(crate) struct Prepared {
     pub(crate) checkpoint: Option<Checkpoint>,
     /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
     pub(crate) mend_until: Option<u64>,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
@@ -108,7 +113,7 @@ pub(crate) fn prepare_replica(
 ) -> Result<Prepared> {
     let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
-    privileges::check(&mut connection)?;
+    let choice = privileges::check(&mut connection, maker.dialect)?;
     maker.set_up(&mut connection)?;
     if needs_silence {
         maker.check_silence(&mut connection)?;
@@ -144,7 +149,7 @@ pub(crate) fn prepare_replica(
     }
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, mend_until })
+    Ok(Prepared { connection, checkpoint, mend_until, choice })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -175,16 +180,13 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, checkpoint, .. } = prepared;
+    let Prepared { mut connection, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
-    let replica_rows = match connection.server_version().vendor {
-        Vendor::MariaDb => RowsVersion::V1,
-        Vendor::MySql => RowsVersion::V2,
-    };
+    let vendor = connection.server_version().vendor;
     connection.set_read_timeout(None)?;
     let temporary_tables = temporary::restore(&mut connection, |message| status.note("applier", message))?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
@@ -226,15 +228,18 @@ fn run_stages(
         is_one_batch: plan.is_one_batch,
         transactions_left: plan.transactions_max,
         exclusions: &plan.exclusions,
+        choice: choice.clone(),
         open: Open::after(checkpoint),
     };
+    let (one_by_one, repair_choice) = (plan.one_by_one, choice.clone());
     let preparer = Preparer {
+        emitters: Box::new(move |dialect| emitter(dialect, vendor, one_by_one, maker)),
+        choice,
         input: parts_out,
         hunger: hunger_in,
         tickets: tickets_out,
         output: commands_in,
         collations,
-        replica_rows,
         status,
         max_allowed_packet,
         one_by_one: plan.one_by_one,
@@ -243,7 +248,7 @@ fn run_stages(
     };
     let sessions = Sessions::new(maker, connection, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
-    let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope));
+    let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope, repair_choice));
     let accounts = AccountGuard::new(maker);
     let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts);
     thread::scope(|scope| {
@@ -284,6 +289,25 @@ fn run_stages(
         };
         Ok(end)
     })
+}
+
+fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: SessionMaker<'a>) -> Emitter<'a> {
+    match dialect {
+        Dialect::Replay => Box::new(ReplayEmitter { one_by_one }),
+        Dialect::Sql => {
+            let mut catalog = None;
+            let late = move |name: &TableName| {
+                let catalog = match &mut catalog {
+                    Some(catalog) => catalog,
+                    none => none.insert(Catalog::new(maker.connect_impatiently()?)),
+                };
+                catalog.say_triggers();
+                catalog.forget(&Outdated::All);
+                Ok(catalog.definition(name)?)
+            };
+            Box::new(SqlEmitter::new(one_by_one, vendor, Box::new(late)))
+        }
+    }
 }
 
 /// Makes the session end when the process is told to.

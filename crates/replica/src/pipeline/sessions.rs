@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use spate_binlog::Xid;
 
 use crate::applier_lock::Beside;
+use crate::choice::WantedDialect;
 use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -49,6 +50,8 @@ pub(crate) struct SessionMaker<'a> {
     pub(crate) replica: &'a Endpoint,
     /// Keep what is applied out of the replica's own binlog.
     pub(crate) without_binlog: bool,
+    /// How row changes are to be written.
+    pub(crate) dialect: WantedDialect,
 }
 
 impl SessionMaker<'_> {

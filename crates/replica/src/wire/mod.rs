@@ -32,7 +32,7 @@ mod version;
 pub use connection::{ConnectOptions, Connection};
 pub use error::{Error, Peer, Result, ServerError};
 pub use login::Protection;
-pub use result::{Outcome, ResultSet, Row};
+pub use result::{Outcome, ResultSet, Row, StatementOutcome};
 pub use stream::ShutdownHandle;
 pub use tls::Proof;
 pub use version::{ServerVersion, Vendor};

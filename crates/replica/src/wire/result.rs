@@ -29,6 +29,19 @@ pub struct Outcome {
     pub status: u16,
     /// What the server says of the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often empty.
     pub info: String,
+    /// What came of each statement, in order.
+    pub each: Vec<StatementOutcome>,
+}
+
+/// What came of one statement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatementOutcome {
+    /// Rows changed.
+    pub affected_rows: u64,
+    /// Rows that an UPDATE found, whether it changed them or not. For other statements, whatever number the server says first.
+    pub matched_rows: Option<u64>,
+    /// Warnings.
+    pub warnings: u16,
 }
 
 impl Outcome {
@@ -264,6 +277,11 @@ impl Answer {
         self.outcome.affected_rows += end.affected_rows;
         self.outcome.warnings += u64::from(end.warnings);
         self.outcome.status = end.status;
+        self.outcome.each.push(StatementOutcome {
+            affected_rows: end.affected_rows,
+            matched_rows: first_number(&end.info),
+            warnings: end.warnings,
+        });
         self.outcome.info = end.info;
         if end.status & STATUS_MORE_RESULTS != 0 || self.outcome.statements < self.statements_min {
             return None;
@@ -280,6 +298,12 @@ struct StatementEnd {
     warnings: u16,
     status: u16,
     info: String,
+}
+
+/// From `Rows matched: 3  Changed: 1  Warnings: 0`, in whatever language.
+fn first_number(info: &str) -> Option<u64> {
+    let digits = info.split(|character: char| !character.is_ascii_digit()).find(|digits| !digits.is_empty());
+    digits.and_then(|digits| digits.parse().ok())
 }
 
 /// True if the server asks for the file of a `LOAD DATA LOCAL`.

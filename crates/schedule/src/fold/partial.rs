@@ -186,7 +186,7 @@ impl TableFold {
     }
 
     /// The columns of images of a shape; `None` for full images, if no other was met.
-    pub(crate) fn columns_of(&self, shape: ShapeNumber) -> Option<&ColumnBitmap> {
+    pub fn columns_of(&self, shape: ShapeNumber) -> Option<&ColumnBitmap> {
         self.shapes.0.get(usize::from(shape)).map(|shape| &shape.columns)
     }
 

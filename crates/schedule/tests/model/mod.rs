@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
 use spate_binlog::{ImagePlan, RowsEvent, RowsKind, RowsVersion, TableMap};
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
@@ -96,6 +96,7 @@ pub fn definition() -> TableDefinition {
         is_unsigned: false,
         is_auto_increment,
         is_generated: false,
+        ..ColumnDefinition::default()
     };
     TableDefinition {
         name: name(),
@@ -108,7 +109,7 @@ pub fn definition() -> TableDefinition {
         sequence: None,
         is_transactional: true,
         has_engine_actions: false,
-        lookup: LookupDefinition::default(),
+        ..TableDefinition::default()
     }
 }
 

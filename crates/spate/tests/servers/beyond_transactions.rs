@@ -177,8 +177,9 @@ fn alter_in_two_phases_and_sequences() {
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 1); \
          ALTER TABLE t ADD COLUMN w INT DEFAULT 7; INSERT INTO t VALUES (3, 3, 3); ALTER TABLE t FORCE, ALGORITHM=COPY; \
-         CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
-         SET SESSION binlog_row_image=MINIMAL; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); \
+         CREATE SEQUENCE s CACHE 5; SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); CREATE SEQUENCE n NOCACHE INCREMENT 4; \
+         INSERT INTO t VALUES (NEXTVAL(s) + 100, 1, 1); \
+         SET SESSION binlog_row_image=MINIMAL; INSERT INTO t VALUES (NEXTVAL(n) + 900, NEXTVAL(n), NEXTVAL(n)); SELECT NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s), NEXTVAL(s); \
          SET SESSION binlog_row_image=FULL; CREATE SEQUENCE c MAXVALUE 40 CYCLE CACHE 3; \
          SELECT SETVAL(c, 136); SELECT NEXTVAL(c); SELECT SETVAL(c, 40); CREATE SEQUENCE r INCREMENT -7 MINVALUE -20 MAXVALUE -1; \
          SELECT NEXTVAL(r), NEXTVAL(r), NEXTVAL(r); SELECT SETVAL(s, 1000); INSERT INTO t VALUES (NEXTVAL(s), 1, 1); \
@@ -189,7 +190,7 @@ fn alter_in_two_phases_and_sequences() {
     assert!(failed.contains("Duplicate"), "{failed}");
     site.source.sql("INSERT INTO d.t VALUES (NEXTVAL(d.s), 8, 8)");
     site.catch_up_from_earliest();
-    for sql in ["SHOW CREATE TABLE d.t", "SELECT * FROM d.s; SELECT * FROM d.c; SELECT * FROM d.r"] {
+    for sql in ["SHOW CREATE TABLE d.t", "SELECT * FROM d.s; SELECT * FROM d.c; SELECT * FROM d.r; SELECT * FROM d.n"] {
         assert_eq!(site.source.sql(sql), site.replica.sql(sql), "{sql}");
     }
 }

@@ -25,6 +25,7 @@ mod logging;
 mod logins;
 mod many_tables;
 mod mysql;
+mod mysql_privileges;
 mod networks;
 mod partial_images;
 mod privileges;
@@ -34,6 +35,7 @@ mod rings;
 mod secrets;
 mod shapes;
 mod skipping;
+mod sql_dialect;
 mod start_and_end;
 mod statements;
 #[cfg(feature = "failpoints")]

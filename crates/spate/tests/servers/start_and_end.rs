@@ -1,6 +1,7 @@
 //! Where replication begins and where it ends.
 
-use crate::support::Site;
+use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::{Kind, Site, wait_until};
 
 const ROWS: &str = "SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t";
 
@@ -75,4 +76,53 @@ fn a_signal_ends_it_cleanly_and_it_goes_on_later() {
     writers.stop();
     site.catch_up(&[]);
     site.assert_identical();
+}
+
+/// The server's own replication goes on exactly where Spate ended.
+fn hand_over(kind: Kind, start: impl Fn(&Site) -> String, stop: &str) {
+    let site = Site::of(kind);
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL); INSERT INTO d.t VALUES (1, 1)");
+    site.run(site.replica_command("handover")).assert_failed_saying(&["no checkpoint"]);
+    site.catch_up(&["--start", "earliest"]);
+    let running = site.spawn(site.replicate(&[]));
+    site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+    site.run(site.replica_command("handover")).assert_failed_saying(&["another Spate applies"]);
+    assert!(running.terminate().status.success());
+    site.source.sql("UPDATE d.t SET v = v + 1; INSERT INTO d.t VALUES (2, 2)");
+    site.catch_up(&[]);
+    for told in ["told the replica", "nothing to be told"] {
+        let ended = site.run(site.replica_command("handover"));
+        assert!(ended.status.success(), "{}", ended.output);
+        ended.assert_says(&[told]);
+    }
+    site.source.sql("UPDATE d.t SET v = v + 1; INSERT INTO d.t VALUES (3, 3)");
+    site.replica.sql(&start(&site));
+    wait_until("the server's own replication", || site.replica.sql("SELECT COUNT(*) FROM d.t") == "3");
+    site.replica.sql(stop);
+    site.assert_identical();
+}
+
+#[test]
+fn a_replica_is_handed_over_on_mariadb() {
+    let start = |site: &Site| {
+        format!(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='{ACCOUNT}', MASTER_PASSWORD='{PASSWORD}', \
+             MASTER_USE_GTID=slave_pos; START SLAVE",
+            site.source.port
+        )
+    };
+    hand_over(Kind::Mariadb, start, "STOP SLAVE");
+}
+
+#[test]
+fn a_replica_is_handed_over_on_mysql() {
+    let start = |site: &Site| {
+        format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='{ACCOUNT}', \
+             SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA",
+            site.source.port
+        )
+    };
+    hand_over(Kind::Mysql97, start, "STOP REPLICA");
 }

@@ -1,7 +1,7 @@
 //! Temporary tables of the source's sessions, which outlive the sessions that apply.
 
-use crate::support::Site;
 use crate::support::session::Session;
+use crate::support::{Site, wait_until};
 
 const BEGIN: &str = "SET SESSION binlog_format=STATEMENT; USE d";
 
@@ -99,4 +99,54 @@ fn they_outlive_the_replicas_server_and_a_refused_batch() {
     site.catch_up(&[]);
     site.assert_identical();
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_row"), "0");
+}
+
+#[test]
+fn they_are_found_again_after_rows_were_replayed() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
+    let mut session = session(&site);
+    let rows = |id: u32| site.source.sql(&format!("SET SESSION binlog_format=ROW; INSERT INTO d.t VALUES ({id}, 0)"));
+    session.sql("CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (10)");
+    rows(1);
+    session.sql("INSERT INTO t SELECT a, 1 FROM x; UPDATE x SET a = a + 1");
+    site.catch_up(&["--start", "earliest"]);
+    rows(2);
+    session.sql("INSERT INTO t SELECT a, 1 FROM x; UPDATE x SET a = a + 1");
+    rows(3);
+    session.sql("INSERT INTO t SELECT a, 1 FROM x; UPDATE x SET a = a + 1");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "6");
+}
+
+/// The source goes on writing, so that the archive's index is behind its file when the applier begins anew, and it reads again
+/// how the file began.
+#[test]
+fn they_outlive_the_replicas_server_under_work() {
+    let mut site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT); CREATE TABLE d.busy (v INT)",
+    );
+    let mut session = session(&site);
+    session.sql("CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (1)");
+    let mut busy = Session::open(&site.source);
+    let running = site.spawn(site.replicate(&["--start", "earliest", "--batch-transactions", "20"]));
+    site.wait_applied();
+    for round in 0..6 {
+        busy.send(&"INSERT INTO d.busy VALUES (1);".repeat(2000));
+        let before = site.source.sql("SELECT COUNT(*) FROM d.busy");
+        wait_until("the source to be at work", || site.source.sql("SELECT COUNT(*) FROM d.busy") != before);
+        session.sql("INSERT INTO t (v) SELECT a FROM x; UPDATE x SET a = a + 1");
+        if round % 2 == 0 {
+            site.replica.kill();
+            session.sql("INSERT INTO t (v) SELECT a FROM x; UPDATE x SET a = a + 1");
+            site.replica.begin();
+        }
+        busy.sql("DO 0");
+    }
+    site.wait_applied();
+    assert!(running.terminate().status.success());
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT MAX(v), COUNT(*) FROM d.t"), "9\t9");
 }

@@ -16,7 +16,7 @@ impl Generator {
                 _ => format!("DELETE FROM {view} WHERE n = {}", self.random.below(30)),
             });
         }
-        let (schema, table) = (self.schema()?, self.table()?);
+        let (schema, table) = (self.schema()?, self.table_for_programs()?);
         let condition = values::condition(&mut self.random, &table);
         let check = self.random.word(&["", "", " WITH CHECK OPTION"]);
         let how = self.random.word(&["", "ALGORITHM=MERGE ", "ALGORITHM=TEMPTABLE ", "SQL SECURITY INVOKER "]);
@@ -47,7 +47,7 @@ impl Generator {
         let body = match self.random.below(4) {
             0 if time == "BEFORE" && event != "DELETE" => "SET NEW.n = COALESCE(NEW.n, 0) + 1".to_owned(),
             1 => {
-                let other = self.table()?;
+                let other = self.table_for_programs()?;
                 format!("UPDATE {} SET n = {row}.n WHERE n = {}", other.quoted(), self.random.below(20))
             }
             2 => format!("BEGIN INSERT INTO {log} VALUES ('{event}', {row}.n); DELETE FROM {log} WHERE n = 5; END"),
@@ -67,7 +67,8 @@ impl Generator {
         match self.random.below(10) {
             0..=4 if procedures > 0 => {
                 let procedure = self.random.pick(&self.world.procedures)?.quoted();
-                let text = values::text(&mut self.random, "utf8mb4", 8);
+                // The server quotes it anew where it logs the procedure's statements.
+                let text = values::text(&mut self.random, "utf8mb4", 8).replace(['\'', '\\'], "");
                 Some(format!("CALL {procedure}({}, {})", self.random.below(30), values::quoted(&text)))
             }
             5 if procedures > 0 => {
@@ -82,7 +83,7 @@ impl Generator {
     }
 
     fn procedure(&mut self) -> Option<String> {
-        let (schema, table, log) = (self.schema()?, self.table()?, self.log_table()?);
+        let (schema, table, log) = (self.schema()?, self.table_for_programs()?, self.log_table()?);
         let number = self.random.below(4);
         let change = match self.random.below(3) {
             0 => format!("UPDATE {} SET n = p WHERE n < p", table.quoted()),

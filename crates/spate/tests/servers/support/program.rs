@@ -73,6 +73,10 @@ impl Site {
     pub fn replicate(&self, options: &[&str]) -> Command {
         let mut command = self.command("replicate", options);
         command.arg("--archive").arg(self.archive());
+        // All of the tests, in another dialect.
+        if let (Ok(dialect), false) = (std::env::var("SPATE_TEST_DIALECT"), options.contains(&"--dialect")) {
+            command.args(["--dialect", &dialect]);
+        }
         command
     }
 
@@ -86,6 +90,13 @@ impl Site {
             .arg("--replica")
             .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port))
             .args(options);
+        command
+    }
+
+    /// Any command that wants only the replica.
+    pub fn replica_command(&self, name: &str) -> Command {
+        let mut command = program();
+        command.arg(name).arg("--replica").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port));
         command
     }
 

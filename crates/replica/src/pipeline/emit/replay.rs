@@ -1,0 +1,111 @@
+//! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
+
+use spate_binlog::{ChecksumAlgorithm, RowsVersion};
+use spate_schedule::emit::{ChunkWriter, Swept};
+use spate_schedule::segment::Segment;
+
+use super::{RowEmitter, changes};
+use crate::dialect::{
+    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
+    binlog_sql_bytes, first_half,
+};
+use crate::error::{Error, Result};
+use crate::pipeline::Part;
+use crate::pipeline::command::{Change, Command, Execution};
+use crate::pipeline::outlet::Outlet;
+
+/// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
+/// applier has something to do while the next is being encoded.
+const CHUNK_EVENT_BYTES: usize = 384 << 10;
+
+/// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
+const PACKET_SHARE: (usize, usize) = (5, 8);
+
+/// Writes rows for replay.
+#[derive(Debug)]
+pub(crate) struct ReplayEmitter {
+    /// One row a statement, each with a description.
+    pub(crate) one_by_one: bool,
+}
+
+impl RowEmitter for ReplayEmitter {
+    /// Tells a session how the source lays out its events.
+    fn session_sql(&self, part: &Part) -> Vec<Vec<u8>> {
+        let mut sql = Vec::new();
+        append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
+        match RowsVersion::of(&part.format) {
+            RowsVersion::V1 => vec![sql],
+            RowsVersion::V2 => vec![sql, OWN_GTIDS.into()],
+        }
+    }
+
+    /// Replay leaves a session as it is.
+    fn end_rows(&mut self, _outlet: &mut Outlet<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn segment(&mut self, segment: &Segment, swept: &[Swept], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+        let mut changes = self.one_by_one.then(|| changes(segment, part));
+        let chunk_bytes_max = match self.one_by_one {
+            true => 1,
+            false => CHUNK_EVENT_BYTES.min(outlet.max_allowed_packet() * PACKET_SHARE.0 / PACKET_SHARE.1),
+        };
+        let version = RowsVersion::of(&part.format);
+        let writer = ChunkWriter::new(
+            chunk_bytes_max,
+            part.server_id,
+            version,
+            |events: &[u8]| -> std::result::Result<(), EmitError> {
+                let change = changes.as_mut().and_then(Iterator::next);
+                chunk(events, change, outlet).map_err(EmitError::Stage)
+            },
+        );
+        let now_seconds = u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX);
+        let written = (|| {
+            let mut writer = writer.at(now_seconds);
+            writer.segment_after(segment, swept)?;
+            writer.finish()
+        })();
+        written.map_err(|error| match error {
+            EmitError::Stage(error) => error,
+            EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error },
+        })
+    }
+}
+
+fn chunk(events: &[u8], change: Option<Change>, outlet: &mut Outlet<'_>) -> Result<()> {
+    let sql_bytes = binlog_sql_bytes(events.len());
+    if !outlet.fits(sql_bytes) {
+        outlet.flush(None)?;
+        return halves(events, change, outlet);
+    }
+    outlet.make_room(sql_bytes)?;
+    outlet.statement(|sql| append_binlog(sql, events), None, change)
+}
+
+/// Sends events that are too large for one packet in two.
+fn halves(events: &[u8], change: Option<Change>, outlet: &Outlet<'_>) -> Result<()> {
+    let (first, second) = events.split_at(first_half(events.len()));
+    let sql_bytes = binlog_half_sql_bytes(first.len().max(second.len()));
+    if !outlet.fits(sql_bytes) {
+        return Err(outlet.too_large(binlog_sql_bytes(events.len()), change));
+    }
+    for (half, events) in [first, second].into_iter().enumerate() {
+        let execution = Execution { sql: binlog_half_sql(half, events), statements: 1, ..Execution::default() };
+        outlet.send(Command::Execute(execution))?;
+        outlet.settle()?;
+    }
+    let (sql, statements) = (BINLOG_OF_HALVES.to_vec(), BINLOG_OF_HALVES_STATEMENTS);
+    outlet.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
+}
+
+enum EmitError {
+    Schedule(spate_schedule::Error),
+    Stage(Error),
+}
+
+impl From<spate_schedule::Error> for EmitError {
+    fn from(error: spate_schedule::Error) -> EmitError {
+        EmitError::Schedule(error)
+    }
+}

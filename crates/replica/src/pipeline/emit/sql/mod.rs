@@ -1,0 +1,344 @@
+//! Rows as SQL statements: for replicas of another vendor, and those that do not let Spate replay.
+//!
+//! The session that executes them takes every value as it is or refuses it: see `SessionState`.
+
+mod form;
+mod literal;
+pub(crate) mod one_row;
+mod statement;
+mod table;
+
+use std::collections::HashMap;
+
+use spate_binlog::encode::ColumnBitmap;
+use spate_binlog::rows::FLAG_NO_FOREIGN_KEY_CHECKS;
+use spate_binlog::{RowsKind, TableMap};
+use spate_schedule::definition::{FoldPolicy, OrderedReason};
+use spate_schedule::emit::Swept;
+use spate_schedule::fold::{FULL, NetChange, ShapeNumber, TableFold};
+use spate_schedule::multiset::RowMultiset;
+use spate_schedule::segment::{OrderedRows, Segment};
+use spate_schedule::{TableDefinition, TableName, TablePlan};
+
+use self::statement::{RowsStatement, delete_copies, single};
+use self::table::{SqlImage, SqlTable};
+use super::{RowEmitter, changes_of};
+use crate::error::{Error, Result};
+use crate::pipeline::Part;
+use crate::pipeline::command::{Change, RowCheck};
+use crate::pipeline::outlet::Outlet;
+use crate::wire::Vendor;
+
+/// Asks the replica for a table that it did not have when the batch was gathered.
+pub(crate) type LateDefinition<'a> = Box<dyn FnMut(&TableName) -> Result<Option<TableDefinition>> + Send + 'a>;
+
+/// Writes rows as statements.
+pub(crate) struct SqlEmitter<'a> {
+    /// One row a statement, each with a description.
+    pub(crate) one_by_one: bool,
+    pub(crate) late: LateDefinition<'a>,
+    /// What the session is set to; `None`: to what everything else but rows needs.
+    state: Option<SessionState>,
+    vendor: Vendor,
+    /// What `late` has said.
+    late_definitions: HashMap<TableName, TableDefinition>,
+}
+
+/// How a session takes rows. In all of them a value that does not fit is an error, zeros and days that do not exist are values
+/// like others, AUTO_INCREMENT takes a zero, time stamps are UTC, a backslash is a character, and what the source checked is not
+/// checked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SessionState {
+    /// Foreign keys are checked, and their actions happen.
+    foreign_keys: bool,
+    /// An ENUM takes the number 0, with a warning.
+    is_lenient: bool,
+}
+
+/// For all that is folded.
+const STRICT: SessionState = SessionState { foreign_keys: false, is_lenient: false };
+
+impl SessionState {
+    fn sql(self, vendor: Vendor) -> String {
+        let strict = if self.is_lenient { "" } else { "STRICT_ALL_TABLES," };
+        format!(
+            "SET SESSION sql_mode='{strict}NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_BACKSLASH_ESCAPES', \
+             time_zone='+00:00', foreign_key_checks={}{}",
+            u8::from(self.foreign_keys),
+            if vendor == Vendor::MariaDb { ", check_constraint_checks=0" } else { "" }
+        )
+    }
+}
+
+/// Sets back what [`SessionState::sql`] sets.
+fn end_sql(vendor: Vendor) -> String {
+    let checks = if vendor == Vendor::MariaDb { ", check_constraint_checks=1" } else { "" };
+    format!("SET SESSION sql_mode='', time_zone=DEFAULT, foreign_key_checks=1{checks}")
+}
+
+impl RowEmitter for SqlEmitter<'_> {
+    /// What rows need is set before the first of them.
+    fn session_sql(&self, _part: &Part) -> Vec<Vec<u8>> {
+        vec![]
+    }
+
+    fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
+        // What comes next may make and drop tables.
+        self.late_definitions.clear();
+        match self.state.take() {
+            Some(_) => outlet.statement(|sql| sql.extend_from_slice(end_sql(self.vendor).as_bytes()), None, None),
+            None => Ok(()),
+        }
+    }
+
+    fn segment(&mut self, segment: &Segment, swept: &[Swept], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+        let mut writing = Writing { emitter: self, part, outlet, changes: 0 };
+        for fold in segment.folds() {
+            writing.fold(fold)?;
+        }
+        for (number, multiset) in segment.multisets().iter().enumerate() {
+            writing.multiset(multiset, swept.iter().find(|swept| swept.multiset == number))?;
+        }
+        for ordered in segment.ordered() {
+            writing.ordered(ordered)?;
+        }
+        Ok(writing.changes)
+    }
+}
+
+impl<'a> SqlEmitter<'a> {
+    /// An emitter for a session that is set as every applier's session.
+    pub(crate) fn new(one_by_one: bool, vendor: Vendor, late: LateDefinition<'a>) -> SqlEmitter<'a> {
+        SqlEmitter { one_by_one, late, state: None, vendor, late_definitions: HashMap::new() }
+    }
+}
+
+/// A segment being written.
+struct Writing<'w, 'a, 'o> {
+    emitter: &'w mut SqlEmitter<'a>,
+    part: &'w Part,
+    outlet: &'w mut Outlet<'o>,
+    changes: u64,
+}
+
+/// The statement that is open, and what its rows have in common.
+type Open = Option<(RowsKind, ShapeNumber, RowsStatement)>;
+
+impl Writing<'_, '_, '_> {
+    fn fold(&mut self, fold: &TableFold) -> Result<()> {
+        let changes = fold.net_changes().map_err(|error| self.at(error))?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let plan = fold.plan();
+        let table = self.table(plan)?;
+        let count = plan.map.columns.len();
+        let key = ColumnBitmap::only(count, &plan.definition.row_key).bits;
+        let all = ColumnBitmap::all(count).bits;
+        let columns_of = |shape| fold.columns_of(shape).map_or(all.as_slice(), |columns| columns.bits.as_slice());
+        let mut open: Open = None;
+        for change in changes.iter() {
+            let (kind, shape, locator, image) = match change {
+                NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
+                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
+                NetChange::Insert { image, shape } => (RowsKind::Insert, shape, &[][..], Some(image)),
+            };
+            self.changes += 1;
+            if open.as_ref().is_some_and(|open| (open.0, open.1) != (kind, shape) || open.2.is_full()) {
+                self.close(&table, open.take())?;
+            }
+            if let Some(image) = image
+                && self.careful(&table, kind, (&key, locator), (columns_of(shape), image), &mut open)?
+            {
+                continue;
+            }
+            if open.is_none() {
+                let walks = table.image(&key).and_then(|key| Ok((key, table.image(columns_of(shape))?)));
+                let (key, image) = walks.map_err(|error| self.at(error))?;
+                open = Some((kind, shape, RowsStatement::open(&table, kind, key, image)));
+            }
+            if let Some((_, _, statement)) = &mut open {
+                let added = statement.add(&table, locator, image.unwrap_or_default());
+                added.map_err(|error| self.at(error))?;
+            }
+        }
+        self.close(&table, open)
+    }
+
+    /// Writes a row by itself if it holds an ENUM's number 0, which takes another session state. True if it did.
+    fn careful(
+        &mut self,
+        table: &SqlTable<'_>,
+        kind: RowsKind,
+        (key_columns, key): (&[u8], &[u8]),
+        (columns, image): (&[u8], &[u8]),
+        open: &mut Open,
+    ) -> Result<bool> {
+        if !table.has_choices() {
+            return Ok(false);
+        }
+        let mut walk = table.image(columns).map_err(|error| self.at(error))?;
+        walk.read(image).map_err(|error| self.at(error))?;
+        let missing = walk.missing_choices(table, image);
+        if missing == 0 {
+            return Ok(false);
+        }
+        self.close(table, open.take())?;
+        let mut key_walk = table.image(key_columns).map_err(|error| self.at(error))?;
+        let written = single(table, kind, (&mut key_walk, key), (&mut walk, image), missing);
+        let written = written.map_err(|error| self.at(error))?;
+        self.send(SessionState { is_lenient: true, ..STRICT }, written, None)?;
+        Ok(true)
+    }
+
+    /// Deletes, then inserts; each image as often as its copies.
+    fn multiset(&mut self, multiset: &RowMultiset, swept: Option<&Swept>) -> Result<()> {
+        let plan = multiset.plan();
+        let table = self.table(plan)?;
+        let all = ColumnBitmap::all(plan.map.columns.len()).bits;
+        if swept.is_none() {
+            let mut walk = table.image(&all).map_err(|error| self.at(error))?;
+            for (_, image, copies) in multiset.net().filter(|&(_, _, copies)| copies < 0) {
+                let written = delete_copies(&table, &mut walk, image, copies.unsigned_abs());
+                self.changes += copies.unsigned_abs();
+                let written = written.map_err(|error| self.at(error))?;
+                self.send(STRICT, written, None)?;
+            }
+        }
+        let mut open: Open = None;
+        for (number, image, copies) in multiset.net() {
+            let surplus = swept.and_then(|swept| swept.surplus.get(&number)).copied().unwrap_or(0);
+            for _ in 0..copies.max(0).unsigned_abs() + surplus {
+                self.insert(&table, &all, image, &mut open)?;
+            }
+        }
+        self.close(&table, open)
+    }
+
+    /// Adds a row to the open statement, which inserts.
+    fn insert(&mut self, table: &SqlTable<'_>, columns: &[u8], image: &[u8], open: &mut Open) -> Result<()> {
+        self.changes += 1;
+        if open.as_ref().is_some_and(|open| open.2.is_full()) {
+            self.close(table, open.take())?;
+        }
+        if self.careful(table, RowsKind::Insert, (columns, &[]), (columns, image), open)? {
+            return Ok(());
+        }
+        if open.is_none() {
+            let walks = table.image(columns).and_then(|key| Ok((key, table.image(columns)?)));
+            let (key, image) = walks.map_err(|error| self.at(error))?;
+            *open = Some((RowsKind::Insert, FULL, RowsStatement::open(table, RowsKind::Insert, key, image)));
+        }
+        match open {
+            Some((_, _, statement)) => statement.add(table, &[], image).map_err(|error| self.at(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ordered rows go one after the other, as the source changed them.
+    fn ordered(&mut self, ordered: &OrderedRows) -> Result<()> {
+        let plan = ordered.plan();
+        let late;
+        let table = match plan.policy {
+            FoldPolicy::Ordered(OrderedReason::JustCreated) => {
+                late = self.late_definition(&plan.definition.name)?;
+                self.table_of(&plan.map, &late)?
+            }
+            _ => self.table(plan)?,
+        };
+        if ordered.has_partial_json() {
+            let why =
+                "the source logs changes of JSON documents by themselves: SET GLOBAL binlog_row_value_options='' there";
+            let table = plan.definition.name.clone();
+            return Err(self.at(spate_schedule::Error::Definition { table, why: why.to_owned() }));
+        }
+        let mut changes = self.emitter.one_by_one.then(|| changes_of(ordered, self.part));
+        let has_actions = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
+        let foreign_keys = has_actions && ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
+        let walk = |columns: &[u8]| table.image(columns).map_err(|error| self.at(error));
+        let (mut before, mut after) = (walk(ordered.columns())?, walk(ordered.columns_after())?);
+        let mut rest = ordered.images();
+        while !rest.is_empty() {
+            let (first, tail) = split(&mut before, rest).map_err(|error| self.at(error))?;
+            let (key, image, tail) = match ordered.kind() {
+                RowsKind::Insert => (&[][..], first, tail),
+                RowsKind::Delete => (first, &[][..], tail),
+                RowsKind::Update => {
+                    let (second, tail) = split(&mut after, tail).map_err(|error| self.at(error))?;
+                    (first, second, tail)
+                }
+            };
+            rest = tail;
+            self.changes += 1;
+            let missing = match ordered.kind() {
+                RowsKind::Delete => 0,
+                _ => {
+                    after.read(image).map_err(|error| self.at(error))?;
+                    after.missing_choices(&table, image)
+                }
+            };
+            let written = single(&table, ordered.kind(), (&mut before, key), (&mut after, image), missing);
+            let written = written.map_err(|error| self.at(error))?;
+            let change = changes.as_mut().and_then(Iterator::next);
+            self.send(SessionState { foreign_keys, is_lenient: missing > 0 }, written, change)?;
+        }
+        Ok(())
+    }
+
+    /// What the replica says of a table that the transaction itself creates, once it has.
+    fn late_definition(&mut self, name: &TableName) -> Result<TableDefinition> {
+        if let Some(known) = self.emitter.late_definitions.get(name) {
+            return Ok(known.clone());
+        }
+        self.outlet.flush(None)?;
+        self.outlet.settle()?;
+        let Some(definition) = (self.emitter.late)(name)? else {
+            let why = "the replica has no such table".to_owned();
+            return Err(self.at(spate_schedule::Error::Definition { table: name.clone(), why }));
+        };
+        self.emitter.late_definitions.insert(name.clone(), definition.clone());
+        Ok(definition)
+    }
+
+    fn table<'t>(&self, plan: &'t TablePlan) -> Result<SqlTable<'t>> {
+        self.table_of(&plan.map, &plan.definition)
+    }
+
+    fn table_of<'t>(&self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
+        SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))
+    }
+
+    fn close(&mut self, table: &SqlTable<'_>, open: Open) -> Result<()> {
+        match open {
+            Some((_, _, statement)) if !statement.is_empty() => self.send(STRICT, statement.close(table), None),
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&mut self, state: SessionState, written: (Vec<u8>, RowCheck), change: Option<Change>) -> Result<()> {
+        let (written, check) = written;
+        if self.emitter.state != Some(state) {
+            self.emitter.state = Some(state);
+            let set = state.sql(self.emitter.vendor);
+            self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)?;
+        }
+        if !self.outlet.fits(written.len()) {
+            return Err(self.outlet.too_large(written.len(), change));
+        }
+        self.outlet.make_room(written.len())?;
+        self.outlet.statement(|sql| append(sql, written), Some(check), change)
+    }
+
+    fn at(&self, error: spate_schedule::Error) -> Error {
+        Error::Transaction { place: self.part.place.clone(), error }
+    }
+}
+
+/// Without a copy, if there is nothing before it: a row may be large.
+fn append(sql: &mut Vec<u8>, mut written: Vec<u8>) {
+    if sql.is_empty() { std::mem::swap(sql, &mut written) } else { sql.extend_from_slice(&written) }
+}
+
+fn split<'i>(walk: &mut SqlImage, images: &'i [u8]) -> spate_schedule::Result<(&'i [u8], &'i [u8])> {
+    Ok(images.split_at(walk.read(images)?))
+}

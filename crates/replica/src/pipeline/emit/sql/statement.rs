@@ -1,0 +1,334 @@
+//! The statements that write rows: many in one, or one by itself.
+//!
+//! | change | many rows | one row |
+//! | --- | --- | --- |
+//! | insert | `INSERT … VALUES (…), (…)` | the same |
+//! | update | `UPDATE (SELECT … UNION ALL VALUES (…), (…)) AS n STRAIGHT_JOIN t …`; on MySQL, `VALUES ROW(…), ROW(…)` | `UPDATE t SET … WHERE …` |
+//! | delete | `DELETE … WHERE id IN (…)`, or joined as updates are | `DELETE FROM t WHERE …` |
+//!
+//! The values come first in a join and the key is forced, so that whatever the server believes of its tables, each row costs one
+//! look into the index. An update never inserts, and each statement says how many rows it found.
+
+use spate_binlog::RowsKind;
+use spate_schedule::Result;
+
+use super::form::Form;
+use super::table::{SqlImage, SqlTable};
+use crate::pipeline::command::RowCheck;
+use crate::wire::{Vendor, quote};
+
+/// Rows in one statement: more of them gain nothing.
+const ROWS_MAX: u64 = 500;
+
+/// Bytes of one statement: beyond, the server does not get faster, and the applier is to have something to do while the next
+/// is being written.
+const SQL_BYTES_MAX: usize = 256 << 10;
+
+/// What a list of values is called in a join. The table itself has no other name there: without a default database, the servers
+/// do not find a table by such a name.
+const NEW: &str = "spate_new";
+
+/// A statement that takes rows of one kind, with the same columns.
+#[derive(Debug)]
+pub(super) struct RowsStatement {
+    kind: RowsKind,
+    sql: Vec<u8>,
+    rows: u64,
+    key: SqlImage,
+    image: SqlImage,
+    /// The columns of an update's row that are assigned, by their place in the image.
+    assigned: Vec<usize>,
+    is_list: bool,
+    /// Before the first row, the second, and the others.
+    marks: [&'static str; 3],
+    close: String,
+}
+
+impl RowsStatement {
+    /// A statement without rows. `key` walks the images that find a row, `image` those that say what it becomes.
+    pub(super) fn open(table: &SqlTable<'_>, kind: RowsKind, key: SqlImage, image: SqlImage) -> RowsStatement {
+        let name = &table.name;
+        let table_name = name;
+        let definition = table.definition;
+        let index = quote::identifier(&definition.row_key_name);
+        let on = table.names(&key.columns, " AND ", |column, name| format!("{table_name}.{name}={NEW}.k{column}"));
+        let is_assigned = |&place: &usize| !key.columns.contains(&image.columns[place]);
+        let assigned: Vec<usize> = match kind {
+            RowsKind::Update => (0..image.columns.len()).filter(is_assigned).collect(),
+            RowsKind::Insert | RowsKind::Delete => vec![],
+        };
+        let (values, marks, named) = match table.vendor {
+            // It cannot name the columns of a list of values, but those of what the list is added to.
+            Vendor::MariaDb => ("(SELECT ", ["", " UNION ALL VALUES (", ",("], String::new()),
+            Vendor::MySql => {
+                let keys = key.columns.iter().map(|column| format!("k{column}"));
+                let names = keys.chain(assigned.iter().map(|&place| format!("c{}", image.columns[place])));
+                ("(VALUES ", ["ROW(", ",ROW(", ",ROW("], format!("({})", names.collect::<Vec<_>>().join(",")))
+            }
+        };
+        let joined = format!(") AS {NEW}{named} STRAIGHT_JOIN {name} FORCE INDEX ({index}) ON {on}");
+        let open;
+        let (mut close, mut is_list) = (String::new(), false);
+        match kind {
+            RowsKind::Insert => {
+                let names = table.names(&image.columns, ",", |_, name| name.to_owned());
+                open = format!("INSERT INTO {name} ({names}) VALUES ");
+            }
+            RowsKind::Update => {
+                let columns: Vec<usize> = assigned.iter().map(|&place| image.columns[place]).collect();
+                let restless = [&columns[..], &key.columns[..]].concat();
+                let mut set = table.names(&columns, ",", |column, name| format!("{table_name}.{name}={NEW}.c{column}"));
+                for own in [table.restless(&restless), key.columns.clone()] {
+                    if set.is_empty() || own != key.columns {
+                        let kept = table.names(&own, ",", |_, name| format!("{table_name}.{name}={table_name}.{name}"));
+                        if !kept.is_empty() {
+                            set = if set.is_empty() { kept } else { format!("{set},{kept}") };
+                        }
+                    }
+                }
+                open = format!("UPDATE {values}");
+                close = format!("{joined} SET {set}");
+            }
+            RowsKind::Delete => {
+                let only = match key.columns.as_slice() {
+                    &[only] => table.column(only).filter(|(column, _)| column.form == Form::Plain),
+                    _ => None,
+                };
+                match only {
+                    Some((column, _)) => {
+                        is_list = true;
+                        open =
+                            format!("DELETE {name} FROM {name} FORCE INDEX ({index}) WHERE {name}.{} IN ", column.name);
+                        close.push(')');
+                    }
+                    None => {
+                        open = format!("DELETE {name} FROM {values}");
+                        close = joined;
+                    }
+                }
+            }
+        }
+        RowsStatement { kind, sql: open.into_bytes(), rows: 0, key, image, assigned, is_list, marks, close }
+    }
+
+    /// True if the next row belongs into another statement.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows >= ROWS_MAX || self.sql.len() >= SQL_BYTES_MAX
+    }
+
+    /// True if it has no row.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Adds a row: `key` finds it, `image` is what it becomes; each is given by those that need it.
+    ///
+    /// # Errors
+    /// [`spate_schedule::Error::Binlog`] if an image does not decode.
+    pub(super) fn add(&mut self, table: &SqlTable<'_>, key: &[u8], image: &[u8]) -> Result<()> {
+        match self.kind {
+            RowsKind::Insert => {
+                self.begin_row(["(", ",(", ",("]);
+                self.image.read(image)?;
+                for place in 0..self.image.columns.len() {
+                    self.comma(place);
+                    append_assigned(&mut self.sql, table, &self.image, place, image)?;
+                }
+                self.sql.push(b')');
+            }
+            RowsKind::Delete if self.is_list => {
+                self.begin_row(["(", ",", ","]);
+                self.key.read(key)?;
+                append_compared(&mut self.sql, table, &self.key, 0, key, false)?;
+            }
+            RowsKind::Update | RowsKind::Delete => {
+                self.begin_row(self.marks);
+                let is_first = self.rows == 0;
+                let is_named = is_first && table.vendor == Vendor::MariaDb;
+                self.key.read(key)?;
+                for place in 0..self.key.columns.len() {
+                    self.comma(place);
+                    append_compared(&mut self.sql, table, &self.key, place, key, is_first)?;
+                    if is_named {
+                        self.sql.extend_from_slice(format!(" AS k{}", self.key.columns[place]).as_bytes());
+                    }
+                }
+                if !self.assigned.is_empty() {
+                    self.image.read(image)?;
+                }
+                for &place in &self.assigned {
+                    self.sql.push(b',');
+                    append_assigned(&mut self.sql, table, &self.image, place, image)?;
+                    if is_named {
+                        self.sql.extend_from_slice(format!(" AS c{}", self.image.columns[place]).as_bytes());
+                    }
+                }
+                if !is_named {
+                    self.sql.push(b')');
+                }
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Writes what stands before a row: before the first, the second, and the others.
+    fn begin_row(&mut self, [first, second, other]: [&str; 3]) {
+        let mark = match self.rows {
+            0 => first,
+            1 => second,
+            _ => other,
+        };
+        self.sql.extend_from_slice(mark.as_bytes());
+    }
+
+    fn comma(&mut self, place: usize) {
+        if place > 0 {
+            self.sql.push(b',');
+        }
+    }
+
+    /// The statement, and how many rows it must find.
+    pub(super) fn close(mut self, table: &SqlTable<'_>) -> (Vec<u8>, RowCheck) {
+        self.sql.extend_from_slice(self.close.as_bytes());
+        (self.sql, check(table, self.kind, self.rows, 0))
+    }
+}
+
+/// A statement for one row, found by its key, or, without one, by all its columns; with `warnings` that it is to have.
+///
+/// # Errors
+/// [`spate_schedule::Error::Binlog`] if an image does not decode.
+pub(super) fn single(
+    table: &SqlTable<'_>,
+    kind: RowsKind,
+    (key, key_bytes): (&mut SqlImage, &[u8]),
+    (image, image_bytes): (&mut SqlImage, &[u8]),
+    warnings: u16,
+) -> Result<(Vec<u8>, RowCheck)> {
+    let mut sql = Vec::new();
+    match kind {
+        RowsKind::Insert => {
+            image.read(image_bytes)?;
+            let names = table.names(&image.columns, ",", |_, name| name.to_owned());
+            sql.extend_from_slice(format!("INSERT INTO {} ({names}) VALUES (", table.name).as_bytes());
+            for place in 0..image.columns.len() {
+                if place > 0 {
+                    sql.push(b',');
+                }
+                append_assigned(&mut sql, table, image, place, image_bytes)?;
+            }
+            sql.push(b')');
+        }
+        RowsKind::Update => {
+            image.read(image_bytes)?;
+            sql.extend_from_slice(format!("UPDATE {} SET ", table.name).as_bytes());
+            for (place, &column) in image.columns.iter().enumerate() {
+                let Some((column, _)) = table.column(column) else { continue };
+                sql.extend_from_slice(column.name.as_bytes());
+                sql.push(b'=');
+                append_assigned(&mut sql, table, image, place, image_bytes)?;
+                sql.push(b',');
+            }
+            let mut kept = table.restless(&image.columns);
+            if image.columns.is_empty() && kept.is_empty() {
+                kept.extend(key.columns.first());
+            }
+            sql.extend_from_slice(table.names(&kept, ",", |_, name| format!("{name}={name}")).as_bytes());
+            if kept.is_empty() {
+                sql.pop();
+            }
+            append_where(&mut sql, table, key, key_bytes)?;
+        }
+        RowsKind::Delete => {
+            sql.extend_from_slice(format!("DELETE FROM {}", table.name).as_bytes());
+            append_where(&mut sql, table, key, key_bytes)?;
+        }
+    }
+    Ok((sql, check(table, kind, 1, warnings)))
+}
+
+/// Deletes so many copies of a row, found by all its columns.
+///
+/// # Errors
+/// As [`single`].
+pub(super) fn delete_copies(
+    table: &SqlTable<'_>,
+    image: &mut SqlImage,
+    bytes: &[u8],
+    copies: u64,
+) -> Result<(Vec<u8>, RowCheck)> {
+    let mut sql = format!("DELETE FROM {}", table.name).into_bytes();
+    append_condition(&mut sql, table, image, bytes)?;
+    sql.extend_from_slice(format!(" LIMIT {copies}").as_bytes());
+    Ok((sql, check(table, RowsKind::Delete, copies, 0)))
+}
+
+/// By the row's key, if the image holds it all, else by everything that it holds.
+fn append_where(sql: &mut Vec<u8>, table: &SqlTable<'_>, key: &mut SqlImage, bytes: &[u8]) -> Result<()> {
+    let row_key = &table.definition.row_key;
+    if row_key.is_empty() || !row_key.iter().all(|column| key.columns.contains(column)) {
+        append_condition(sql, table, key, bytes)?;
+        sql.extend_from_slice(b" LIMIT 1");
+        return Ok(());
+    }
+    key.read(bytes)?;
+    let mut word: &[u8] = b" WHERE ";
+    for (place, &index) in key.columns.iter().enumerate() {
+        let Some((column, _)) = table.column(index).filter(|_| row_key.contains(&index)) else { continue };
+        sql.extend_from_slice(word);
+        sql.extend_from_slice(column.name.as_bytes());
+        sql.push(b'=');
+        append_compared(sql, table, key, place, bytes, false)?;
+        word = b" AND ";
+    }
+    Ok(())
+}
+
+fn append_condition(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &mut SqlImage, bytes: &[u8]) -> Result<()> {
+    image.read(bytes)?;
+    let mut word: &[u8] = b" WHERE ";
+    for (place, &index) in image.columns.iter().enumerate() {
+        let Some((column, definition)) = table.column(index) else { continue };
+        sql.extend_from_slice(word);
+        let value = image.value(table, place, bytes)?;
+        column.form.append_match(sql, &column.name, definition, value.as_ref());
+        word = b" AND ";
+    }
+    Ok(())
+}
+
+fn append_assigned(
+    sql: &mut Vec<u8>,
+    table: &SqlTable<'_>,
+    image: &SqlImage,
+    place: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
+        (Some(value), Some((column, _))) => column.form.append_assigned(sql, &value),
+        _ => sql.extend_from_slice(b"NULL"),
+    }
+    Ok(())
+}
+
+fn append_compared(
+    sql: &mut Vec<u8>,
+    table: &SqlTable<'_>,
+    image: &SqlImage,
+    place: usize,
+    bytes: &[u8],
+    collates: bool,
+) -> Result<()> {
+    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
+        (Some(value), Some((column, definition))) => column.form.append_compared(sql, &value, definition, collates),
+        _ => sql.extend_from_slice(b"NULL"),
+    }
+    Ok(())
+}
+
+fn check(table: &SqlTable<'_>, kind: RowsKind, rows: u64, warnings: u16) -> RowCheck {
+    // MySQL warns of names and words that will go away one day.
+    let is_strict = warnings > 0 || table.vendor == Vendor::MariaDb;
+    RowCheck { statement: 0, rows, kind, warnings: is_strict.then_some(warnings), table: table.definition.name.clone() }
+}

@@ -1,0 +1,190 @@
+//! One table's rows as lists of values: which columns are written, under which names, in which form.
+
+use spate_binlog::column::ColumnType;
+use spate_binlog::table_map::bit_is_set;
+use spate_binlog::typed::Value;
+use spate_binlog::{ImagePlan, Span, TableMap};
+use spate_schedule::definition::{ColumnDefinition, TableDefinition};
+use spate_schedule::{Error, Result};
+
+use super::form::Form;
+use crate::wire::{Vendor, quote};
+
+/// How a table's rows are written.
+#[derive(Debug)]
+pub(super) struct SqlTable<'a> {
+    pub(super) map: &'a TableMap,
+    pub(super) definition: &'a TableDefinition,
+    /// The replica's vendor.
+    pub(super) vendor: Vendor,
+    /// Its name with its schema's, quoted.
+    pub(super) name: String,
+    /// For each of the source's columns; `None` for those that the server computes.
+    columns: Vec<Option<SqlColumn>>,
+}
+
+#[derive(Debug)]
+pub(super) struct SqlColumn {
+    /// Quoted.
+    pub(super) name: String,
+    pub(super) form: Form,
+    column_type: ColumnType,
+    is_unsigned: bool,
+}
+
+/// Which columns the images of some rows hold, and how to walk them.
+#[derive(Debug)]
+pub(super) struct SqlImage {
+    walk: ImagePlan,
+    /// The columns that are written, in the table's order.
+    pub(super) columns: Vec<usize>,
+    spans: Vec<Span>,
+}
+
+impl<'a> SqlTable<'a> {
+    /// Joins what the source and the replica say of a table.
+    ///
+    /// # Errors
+    /// [`Error::Definition`] if its values would not arrive exactly; [`Error::Refused`] if a trigger would fire.
+    pub(super) fn new(map: &'a TableMap, definition: &'a TableDefinition, vendor: Vendor) -> Result<SqlTable<'a>> {
+        let refuse = |why: String| Err(Error::Definition { table: definition.name.clone(), why });
+        if let Some(trigger) = &definition.trigger {
+            let what = format!("a change of rows of {}", definition.name);
+            let why = format!(
+                "as a statement it would fire the trigger {trigger}, whose effects on the source are in the binlog already: \
+                 DROP TRIGGER on the replica (and make it again when the replica takes over), or use --dialect replay"
+            );
+            return Err(Error::Refused { what, why });
+        }
+        if let Some(column) = map.unmeasurable_column() {
+            return refuse(format!(
+                "column {} has a type in the format before MySQL 5.6, whose values the binlog does not tell: ALTER TABLE … FORCE \
+                 on the source, or use --dialect replay",
+                column + 1
+            ));
+        }
+        if definition.is_system_versioned {
+            return refuse(
+                "it is system-versioned, and statements cannot write its history: use --dialect replay".to_owned(),
+            );
+        }
+        if definition.columns.len() < map.columns.len() {
+            let (source, replica) = (map.columns.len(), definition.columns.len());
+            return refuse(format!("the source's rows have {source} columns, the replica's table has {replica}"));
+        }
+        let mut columns = Vec::with_capacity(map.columns.len());
+        for (index, (&column_type, column)) in map.columns.iter().zip(&definition.columns).enumerate() {
+            if column.is_generated {
+                columns.push(None);
+                continue;
+            }
+            let form = match Form::of(column_type, column) {
+                Ok(form) => form,
+                Err(why) => return refuse(why),
+            };
+            let is_unsigned =
+                if map.metadata.unsigned.is_empty() { column.is_unsigned } else { map.is_unsigned(index) };
+            columns.push(Some(SqlColumn { name: quote::identifier(&column.name), form, column_type, is_unsigned }));
+        }
+        let name = quote::qualified(&definition.name.schema, &definition.name.table);
+        Ok(SqlTable { map, definition, vendor, name, columns })
+    }
+
+    /// How images that hold these columns are walked.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if they cannot be.
+    pub(super) fn image(&self, bits: &[u8]) -> Result<SqlImage> {
+        let is_written = |&column: &usize| bit_is_set(bits, column) && self.columns[column].is_some();
+        let columns: Vec<usize> = (0..self.map.columns.len()).filter(is_written).collect();
+        let walk = ImagePlan::new(self.map, bits, &columns)?;
+        Ok(SqlImage { spans: vec![Span::default(); walk.tracked_count()], walk, columns })
+    }
+
+    /// True if it has an ENUM.
+    pub(super) fn has_choices(&self) -> bool {
+        self.map.columns.iter().any(|column| matches!(column, ColumnType::Enum { .. }))
+    }
+
+    /// A column that is written, and how the replica defines it.
+    pub(super) fn column(&self, index: usize) -> Option<(&SqlColumn, &ColumnDefinition)> {
+        Some((self.columns.get(index)?.as_ref()?, self.definition.columns.get(index)?))
+    }
+
+    /// The names of these columns, each with something before and behind it.
+    pub(super) fn names(&self, columns: &[usize], join: &str, write: impl Fn(usize, &str) -> String) -> String {
+        let names = columns.iter().filter_map(|&index| Some(write(index, &self.columns.get(index)?.as_ref()?.name)));
+        names.collect::<Vec<_>>().join(join)
+    }
+
+    /// Columns that change by themselves with any other, unless they are assigned: those that are not among `assigned`.
+    pub(super) fn restless(&self, assigned: &[usize]) -> Vec<usize> {
+        let may_move = |column: &ColumnDefinition| {
+            column.column_type.starts_with("timestamp") || column.column_type.starts_with("datetime")
+        };
+        let is_left = |&index: &usize| {
+            self.column(index).is_some_and(|(_, column)| may_move(column)) && !assigned.contains(&index)
+        };
+        (0..self.columns.len()).filter(is_left).collect()
+    }
+}
+
+impl SqlImage {
+    /// Finds the values of the image at the start of `images`; returns its length.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if it is cut short.
+    pub(super) fn read(&mut self, images: &[u8]) -> Result<usize> {
+        Ok(self.walk.measure(images, &mut self.spans)?)
+    }
+
+    /// The value of a column in the image that was read last: the place among [`SqlImage::columns`] counts. `None` is NULL.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if it is no value of its type.
+    pub(super) fn value<'i>(&self, table: &SqlTable<'_>, place: usize, image: &'i [u8]) -> Result<Option<Value<'i>>> {
+        let (Some(span), Some(Some(column))) = (self.spans.get(place), table.columns.get(self.columns[place])) else {
+            return Ok(None);
+        };
+        if span.is_null {
+            return Ok(None);
+        }
+        let value = Value::decode(column.column_type, column.is_unsigned, span.value(image))?;
+        match value {
+            Value::Float(number) if !number.is_finite() => Err(not_finite(table, column)),
+            Value::Double(number) if !number.is_finite() => Err(not_finite(table, column)),
+            Value::Json(document) => json(table, column, document).map(Some),
+            value => Ok(Some(value)),
+        }
+    }
+
+    /// How many ENUM columns of the image that was read last hold no choice at all: the number 0, which a careful session does
+    /// not take.
+    pub(super) fn missing_choices(&self, table: &SqlTable<'_>, image: &[u8]) -> u16 {
+        let is_missing = |(span, &index): (&Span, &usize)| {
+            matches!(table.map.columns[index], ColumnType::Enum { .. })
+                && !span.is_null
+                && span.value(image).iter().all(|&byte| byte == 0)
+        };
+        self.spans.iter().zip(&self.columns).filter(|&pair| is_missing(pair)).count() as u16
+    }
+}
+
+/// A document's text. MySQL would make numbers and strings of what the text does not tell.
+fn json(table: &SqlTable<'_>, column: &SqlColumn, document: &[u8]) -> Result<Value<'static>> {
+    let document = spate_binlog::json::text(document)?;
+    if document.has_other_types && column.form == Form::Json {
+        let why = format!(
+            "the column {} holds a JSON document with decimals, dates, times or bytes of SQL's types, which would become numbers \
+             and strings: use --dialect replay",
+            column.name
+        );
+        return Err(Error::Definition { table: table.definition.name.clone(), why });
+    }
+    Ok(Value::Bytes(document.text.into()))
+}
+
+fn not_finite(table: &SqlTable<'_>, column: &SqlColumn) -> Error {
+    let why = format!("the column {} holds a number that is not finite, which no statement can write", column.name);
+    Error::Definition { table: table.definition.name.clone(), why }
+}

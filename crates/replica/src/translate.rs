@@ -1,0 +1,400 @@
+//! Statements of one vendor for a server of the other: passed on where both mean the same by them, translated where this table of
+//! differences says how, refused where they would mean something else, or nothing.
+//!
+//! What is not in the table and not known to the other server is that server's error, and stops replication as well: nothing is left
+//! out in silence. So the table holds what the other server would *misunderstand*, and what is worth a better message or a
+//! translation.
+//!
+//! | MariaDB → MySQL | |
+//! | --- | --- |
+//! | collations `…_uca1400_…`, `utf8mb4_…_nopad_…` | the closest of `utf8mb4_0900_…` |
+//! | `ENGINE=Aria`, `TRANSACTIONAL=…`, `PAGE_CHECKSUM=…`, `PAGE_COMPRESSED=…` | `ENGINE=InnoDB`; left out |
+//! | `COMPRESSED` columns | not compressed |
+//! | `CREATE OR REPLACE` of anything but a view, `IF [NOT] EXISTS` within ALTER and of indexes | refused |
+//! | sequences, system versioning, application-time periods, packages | refused |
+//!
+//! | MySQL → MariaDB | |
+//! | --- | --- |
+//! | collations `utf8mb4_…0900_…` | the closest of `utf8mb4_uca1400_nopad_…` |
+//! | `SRID n` of a column | `REF_SYSTEM_ID=n` |
+//! | `VISIBLE`, `ENCRYPTION='N'`, `START TRANSACTION` behind CREATE TABLE | left out |
+//! | indexes `INVISIBLE` | `IGNORED` |
+//!
+//! | both | |
+//! | --- | --- |
+//! | statements that change rows | refused: they need `binlog_format=ROW` |
+//! | accounts with passwords | refused: passwords are kept in other forms |
+//! | comments that only some versions execute | refused |
+
+mod tokens;
+
+use spate_binlog::query::StatusVariables;
+use spate_schedule::item::Statement;
+use spate_schedule::statement::StatementClass;
+
+use self::tokens::{Token, TokenKind, tokens};
+use crate::wire::Vendor;
+
+/// Why a statement is refused.
+pub type Refusal = &'static str;
+
+/// Modes of `sql_mode` that mean the same to both vendors, by their bits.
+const SHARED_MODES: u64 = 0b1110_1111_1111_1100_0000_0000_1110_1111;
+
+/// MariaDB's mode ORACLE changes the grammar.
+const MODE_ORACLE: u64 = 1 << 9;
+
+/// A statement's text for a replica of another vendor than its source.
+///
+/// # Errors
+/// Why it is refused.
+pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, Refusal> {
+    if replica == Vendor::MySql && statement.status.sql_mode.is_some_and(|mode| mode & MODE_ORACLE != 0) {
+        return Err("it was executed in the mode ORACLE, which only MariaDB has");
+    }
+    let sql = match statement.class {
+        StatementClass::Definition => definition(&statement.sql, replica)?,
+        StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd => statement.sql.clone(),
+        StatementClass::Change => {
+            return Err(
+                "the other vendor's server may make other changes of it: SET GLOBAL binlog_format=ROW on the source",
+            );
+        }
+        StatementClass::Temporary => {
+            return Err("temporary tables are of no use without statements: they need binlog_format=ROW");
+        }
+    };
+    Ok(Statement { sql, status: status(&statement.status, replica), ..statement.clone() })
+}
+
+/// The session in which a statement was executed, as a server of the other vendor has it.
+fn status(status: &StatusVariables, replica: Vendor) -> StatusVariables {
+    /// Of `flags2`: MariaDB's bit of explicit_defaults_for_timestamp, and the bits that both vendors have.
+    const EXPLICIT_DEFAULTS: u32 = 1 << 24;
+    const SHARED_FLAGS: u32 = 1 << 14 | 1 << 26 | 1 << 27;
+    let closest = |id: u16| closest_collation(u32::from(id), replica) as u16;
+    let flags = status.flags2.unwrap_or(0);
+    let is_explicit = match replica {
+        Vendor::MySql => flags & EXPLICIT_DEFAULTS != 0,
+        // MySQL's default.
+        Vendor::MariaDb => status.explicit_defaults_for_timestamp.unwrap_or(true),
+    };
+    let explicit_bit = if replica == Vendor::MariaDb && is_explicit { EXPLICIT_DEFAULTS } else { 0 };
+    StatusVariables {
+        sql_mode: status.sql_mode.map(shared_modes),
+        flags2: Some(flags & SHARED_FLAGS | explicit_bit),
+        charset: status
+            .charset
+            .map(|(client, connection, server)| (closest(client), closest(connection), closest(server))),
+        charset_database: status.charset_database.map(closest),
+        explicit_defaults_for_timestamp: Some(is_explicit),
+        default_collation_for_utf8mb4: None,
+        ..status.clone()
+    }
+}
+
+/// The modes that a statement was executed with, as far as a server of the other vendor has them.
+pub fn shared_modes(sql_mode: u64) -> u64 {
+    sql_mode & SHARED_MODES
+}
+
+/// The closest collation by its number on a server of this vendor, for numbers that only the other vendor's servers know.
+pub fn closest_collation(id: u32, replica: Vendor) -> u32 {
+    const GENERAL_UTF8MB3: u32 = 33;
+    const GENERAL_UTF8MB4: u32 = 45;
+    const UNICODE_900: u32 = 255;
+    const UNICODE_520_NOPAD: u32 = 1270;
+    match (replica, id) {
+        (Vendor::MariaDb, 255..=323) => UNICODE_520_NOPAD,
+        // MariaDB numbers collations without padding 1,024 above those with, and those of Unicode 14 by character set.
+        (Vendor::MySql, 1024..=2047) => id - 1024,
+        (Vendor::MySql, 2048..=2303) => GENERAL_UTF8MB3,
+        (Vendor::MySql, 2304..=2559) => UNICODE_900,
+        (Vendor::MySql, 2560..) => GENERAL_UTF8MB4,
+        _ => id,
+    }
+}
+
+/// What is done to a token.
+enum Edit {
+    Keep,
+    Replace(String),
+}
+
+fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
+    let tokens = tokens(sql)?;
+    refuse(&tokens, replica)?;
+    let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
+    collations(&tokens, replica, &mut edits)?;
+    match replica {
+        Vendor::MySql => for_mysql(&tokens, &mut edits),
+        Vendor::MariaDb => for_mariadb(&tokens, &mut edits),
+    }
+    let mut output = Vec::with_capacity(sql.len());
+    let mut end = 0;
+    for (token, edit) in tokens.iter().zip(edits) {
+        if let Edit::Replace(text) = edit {
+            output.extend_from_slice(&sql[end..token.start]);
+            output.extend_from_slice(text.as_bytes());
+            end = token.end;
+        }
+    }
+    output.extend_from_slice(&sql[end..]);
+    Ok(output)
+}
+
+fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
+    let words: Vec<&Token<'_>> = tokens.iter().collect();
+    let is = |at: usize, word: &str| words.get(at).is_some_and(|token| token.is(word));
+    let has = |sequence: &[&str]| {
+        (0..words.len()).any(|start| sequence.iter().enumerate().all(|(offset, word)| is(start + offset, word)))
+    };
+    let is_account = ["USER", "ROLE"].iter().any(|word| is(1, word)) || is(0, "GRANT") || is(0, "SET");
+    if is_account && (has(&["IDENTIFIED"]) || has(&["PASSWORD"])) {
+        return Err(
+            "the vendors keep passwords in other forms: make the account on the replica, and leave this out (--skip)",
+        );
+    }
+    if replica == Vendor::MariaDb {
+        return Ok(());
+    }
+    let is_replacement = is(0, "CREATE") && is(1, "OR") && is(2, "REPLACE");
+    // Options of views may stand between.
+    if is_replacement && !has(&["VIEW"]) {
+        return Err("MySQL has CREATE OR REPLACE for views only: DROP and CREATE mean the same to both");
+    }
+    if ["SEQUENCE", "PACKAGE"].iter().any(|word| is(1, word) || is_replacement && is(3, word)) {
+        return Err("MySQL has no sequences and no packages");
+    }
+    if has(&["SYSTEM", "VERSIONING"]) || has(&["PERIOD", "FOR"]) {
+        return Err("MySQL has no system-versioned tables and no periods");
+    }
+    let is_of_parts = is(0, "ALTER") || is(1, "INDEX") || is(1, "UNIQUE");
+    if is_of_parts && (has(&["IF", "EXISTS"]) || has(&["IF", "NOT", "EXISTS"])) {
+        return Err("MySQL has no IF EXISTS for columns, keys and indexes");
+    }
+    Ok(())
+}
+
+/// Replaces the names of collations that the replica's vendor does not have.
+fn collations(tokens: &[Token<'_>], replica: Vendor, edits: &mut [Edit]) -> Result<(), Refusal> {
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.is("COLLATE")) {
+        let Some(name) = tokens[at + 1..].iter().position(|token| !token.is_mark(b'=')) else { continue };
+        let at = at + 1 + name;
+        if let Some(closest) = closest_name(&tokens[at].name(), replica)? {
+            edits[at] = Edit::Replace(closest);
+        }
+        debug_assert!(!token.is_mark(b'='));
+    }
+    Ok(())
+}
+
+/// `None` if both vendors have it.
+fn closest_name(name: &str, replica: Vendor) -> Result<Option<String>, Refusal> {
+    let name = name.to_ascii_lowercase();
+    match replica {
+        Vendor::MariaDb => Ok(match name.split_once("0900_") {
+            Some(("utf8mb4_", "bin")) => Some("utf8mb4_nopad_bin".to_owned()),
+            Some(("utf8mb4_", sensitivity)) => Some(format!("utf8mb4_uca1400_nopad_{sensitivity}")),
+            Some(_) => {
+                return Err("it names a collation of one language in its Unicode 9 form, which MariaDB does not have");
+            }
+            None => None,
+        }),
+        Vendor::MySql => {
+            if let Some(rest) = name.strip_prefix("utf8mb4_uca1400_").or(name.strip_prefix("uca1400_")) {
+                return match rest.strip_prefix("nopad_").unwrap_or(rest) {
+                    sensitivity @ ("ai_ci" | "as_ci" | "as_cs") => Ok(Some(format!("utf8mb4_0900_{sensitivity}"))),
+                    "ai_cs" => Err("MySQL has no collation that tells letters by case and not by accents"),
+                    _ => Err("it names a collation of one language in its Unicode 14 form, which MySQL does not have"),
+                };
+            }
+            match name.as_str() {
+                "utf8mb4_nopad_bin" => Ok(Some("utf8mb4_0900_bin".to_owned())),
+                "utf8mb4_unicode_nopad_ci" | "utf8mb4_unicode_520_nopad_ci" | "utf8mb4_general_nopad_ci" => {
+                    Ok(Some("utf8mb4_0900_ai_ci".to_owned()))
+                }
+                name if name.contains("nopad") || name.contains("uca1400") => {
+                    Err("it names a collation that MySQL does not have")
+                }
+                _ => Ok(None),
+            }
+        }
+    }
+}
+
+fn for_mysql(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    for at in 0..tokens.len() {
+        // Only what is no name of something: options stand behind a bracket, a type, or an equals sign of their own.
+        if tokens[at].is("ENGINE") {
+            if let Some((value, token)) = option_value(tokens, at)
+                && token.name().eq_ignore_ascii_case("aria")
+            {
+                edits[value] = Edit::Replace("InnoDB".to_owned());
+            }
+        } else if ["TRANSACTIONAL", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL"]
+            .iter()
+            .any(|option| tokens[at].is(option))
+        {
+            drop_option(tokens, at, edits);
+        } else if tokens[at].is("COMPRESSED") && is_behind_type(tokens, at) {
+            edits[at] = Edit::Replace(String::new());
+        }
+    }
+}
+
+fn for_mariadb(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    let is_table = tokens.len() > 1 && tokens[0].is("CREATE");
+    let last = tokens.len().saturating_sub(2);
+    for at in 0..tokens.len() {
+        if is_table && at == last && tokens[at].is("START") && tokens[at + 1].is("TRANSACTION") {
+            edits[at] = Edit::Replace(String::new());
+            edits[at + 1] = Edit::Replace(String::new());
+        } else if tokens[at].is("ENCRYPTION") {
+            drop_option(tokens, at, edits);
+        } else if tokens[at].is("SRID") && tokens.get(at + 1).is_some_and(Token::is_number) {
+            edits[at] = Edit::Replace("REF_SYSTEM_ID=".to_owned());
+        } else if at > 0 && tokens[at - 1].is_mark(b')') {
+            if tokens[at].is("VISIBLE") {
+                edits[at] = Edit::Replace(String::new());
+            } else if tokens[at].is("INVISIBLE") && closes_index(tokens, at - 1) {
+                edits[at] = Edit::Replace("IGNORED".to_owned());
+            }
+        }
+    }
+}
+
+/// The value of an option, with or without an equals sign.
+fn option_value<'t, 'a>(tokens: &'t [Token<'a>], at: usize) -> Option<(usize, &'t Token<'a>)> {
+    let skip = usize::from(tokens.get(at + 1)?.is_mark(b'='));
+    tokens.get(at + 1 + skip).map(|token| (at + 1 + skip, token))
+}
+
+/// Leaves out `name=value`.
+fn drop_option(tokens: &[Token<'_>], at: usize, edits: &mut [Edit]) {
+    if !tokens.get(at + 1).is_some_and(|token| token.is_mark(b'=')) {
+        return;
+    }
+    for edit in edits.iter_mut().skip(at).take(3) {
+        *edit = Edit::Replace(String::new());
+    }
+}
+
+/// True behind a type of a column: `VARCHAR(5) COMPRESSED`, `BLOB COMPRESSED`; not in `ROW_FORMAT=COMPRESSED`.
+fn is_behind_type(tokens: &[Token<'_>], at: usize) -> bool {
+    let Some(before) = at.checked_sub(1).map(|before| &tokens[before]) else { return false };
+    let name = before.name().to_ascii_uppercase();
+    before.is_mark(b')') || name.ends_with("BLOB") || name.ends_with("TEXT")
+}
+
+/// True if the bracket closed at `at` holds the columns of an index.
+fn closes_index(tokens: &[Token<'_>], at: usize) -> bool {
+    let mut depth = 0;
+    for start in (0..=at).rev() {
+        if tokens[start].is_mark(b')') {
+            depth += 1;
+        } else if tokens[start].is_mark(b'(') {
+            depth -= 1;
+        }
+        if depth == 0 {
+            let before = &tokens[start.saturating_sub(3)..start];
+            let is_word = |token: &Token<'_>| ["KEY", "INDEX", "ON"].iter().any(|word| token.is(word));
+            return before.iter().any(is_word) && tokens[start].kind == TokenKind::Mark(b'(');
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn for_vendor(sql: &str, replica: Vendor) -> Result<String, Refusal> {
+        definition(sql.as_bytes(), replica).map(|sql| String::from_utf8(sql).unwrap())
+    }
+
+    #[test]
+    fn what_both_understand_is_passed_on_as_it_is() {
+        for sql in [
+            "CREATE TABLE `t` (`engine` INT, compressed INT, `c` VARCHAR(5) COLLATE utf8mb4_bin) ENGINE=InnoDB ROW_FORMAT=COMPRESSED",
+            "ALTER TABLE t ADD COLUMN x INT DEFAULT 5 COMMENT 'ENGINE=Aria COLLATE utf8mb4_0900_ai_ci'",
+            "CREATE OR REPLACE ALGORITHM=MERGE VIEW v AS SELECT 1",
+            "DROP TABLE IF EXISTS t /* generated by server */",
+            "CREATE TABLE IF NOT EXISTS t (a INT INVISIBLE, b INT) -- all",
+            "GRANT SELECT ON *.* TO a@b",
+        ] {
+            assert_eq!(for_vendor(sql, Vendor::MySql).unwrap(), sql);
+            assert_eq!(for_vendor(sql, Vendor::MariaDb).unwrap(), sql);
+        }
+    }
+
+    #[test]
+    fn for_mysql_what_it_lacks_is_translated_or_refused() {
+        for (sql, expected) in [
+            (
+                "CREATE TABLE t (a INT) ENGINE=Aria TRANSACTIONAL=1 COMMENT 'x'",
+                "CREATE TABLE t (a INT) ENGINE=InnoDB  COMMENT 'x'",
+            ),
+            (
+                "CREATE TABLE t (a TEXT COMPRESSED, b VARCHAR(5) COMPRESSED NULL)",
+                "CREATE TABLE t (a TEXT , b VARCHAR(5)  NULL)",
+            ),
+            ("ALTER TABLE t COLLATE=utf8mb4_uca1400_ai_ci", "ALTER TABLE t COLLATE=utf8mb4_0900_ai_ci"),
+            ("CREATE TABLE t (a TEXT COLLATE 'utf8mb4_nopad_bin')", "CREATE TABLE t (a TEXT COLLATE utf8mb4_0900_bin)"),
+        ] {
+            assert_eq!(for_vendor(sql, Vendor::MySql).as_deref(), Ok(expected), "{sql}");
+        }
+        for sql in [
+            "CREATE OR REPLACE TABLE t (a INT)",
+            "CREATE SEQUENCE s",
+            "CREATE OR REPLACE SEQUENCE s",
+            "CREATE TABLE t (a INT) WITH SYSTEM VERSIONING",
+            "ALTER TABLE t ADD COLUMN IF NOT EXISTS b INT",
+            "CREATE INDEX IF NOT EXISTS i ON t (a)",
+            "CREATE TABLE t (a INT /*M!100301 COMPRESSED*/)",
+            "CREATE TABLE t (a TEXT COLLATE utf8mb4_uca1400_swedish_ai_ci)",
+            "CREATE USER a IDENTIFIED BY PASSWORD '*00'",
+            "SET PASSWORD FOR a = 'x'",
+        ] {
+            assert!(for_vendor(sql, Vendor::MySql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn for_mariadb_what_it_lacks_is_translated_or_refused() {
+        for (sql, expected) in [
+            (
+                "CREATE TABLE t (a TEXT COLLATE utf8mb4_0900_as_cs)",
+                "CREATE TABLE t (a TEXT COLLATE utf8mb4_uca1400_nopad_as_cs)",
+            ),
+            (
+                "CREATE DATABASE d /*!40100 DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci */",
+                "CREATE DATABASE d /*!40100 DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_nopad_ai_ci */",
+            ),
+            ("CREATE TABLE t (g POINT NOT NULL SRID 4326)", "CREATE TABLE t (g POINT NOT NULL REF_SYSTEM_ID= 4326)"),
+            (
+                "CREATE TABLE t (a INT, KEY k (a) INVISIBLE, KEY l (a) VISIBLE)",
+                "CREATE TABLE t (a INT, KEY k (a) IGNORED, KEY l (a) )",
+            ),
+            ("CREATE TABLE t (a INT) ENCRYPTION='N'", "CREATE TABLE t (a INT) "),
+            ("CREATE TABLE t (a VARCHAR(5) INVISIBLE) START TRANSACTION", "CREATE TABLE t (a VARCHAR(5) INVISIBLE)  "),
+        ] {
+            assert_eq!(for_vendor(sql, Vendor::MariaDb).as_deref(), Ok(expected), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (a INT /*!80023 INVISIBLE */)",
+            "CREATE USER a IDENTIFIED WITH 'caching_sha2_password'",
+            "CREATE TABLE t (a TEXT COLLATE utf8mb4_de_pb_0900_ai_ci)",
+        ] {
+            assert!(for_vendor(sql, Vendor::MariaDb).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn modes_that_only_one_vendor_has_are_left_out() {
+        // STRICT_TRANS_TABLES, ERROR_FOR_DIVISION_BY_ZERO, NO_AUTO_CREATE_USER, NO_ENGINE_SUBSTITUTION: MariaDB's default.
+        assert_eq!(shared_modes(1 << 21 | 1 << 26 | 1 << 28 | 1 << 30), 1 << 21 | 1 << 26 | 1 << 30);
+        assert_eq!(shared_modes(1 << 32 | 1 << 9 | 1 << 4 | 4), 4);
+        assert_eq!(shared_modes(1 << 31 | 1 << 20 | 1 << 19), 1 << 31 | 1 << 20 | 1 << 19);
+    }
+}

@@ -1,0 +1,226 @@
+//! Row changes on their way into a segment: folded, counted, or kept in order.
+
+use std::sync::Arc;
+
+use spate_binlog::rows::FLAG_CASCADES_LOGGED;
+use spate_binlog::{EventHeader, RowsEvent, RowsKind, TableMap, table_map};
+
+use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX, OWN_SCHEMA};
+use crate::definition::{FoldPolicy, TableName};
+use crate::fold::Verdict;
+use crate::item::{Alone, Item};
+use crate::plan::TablePlan;
+use crate::segment::{OrderedRows, RowWalk};
+use crate::{Error, Result, sequence};
+
+impl BatchBuilder {
+    pub(super) fn forget_plans(&mut self) {
+        self.plans.clear();
+        self.planned_columns = 0;
+    }
+
+    pub(super) fn plan(&mut self, table_id: u64, plan: TablePlan) {
+        self.planned_columns += plan.map.columns.len();
+        self.plans.insert(table_id, Some(Arc::new(plan)));
+    }
+
+    pub(super) fn table_map(&mut self, body: &[u8]) -> Result<Answer> {
+        let table_id = table_map::table_id(body)?;
+        self.absent.remove(&table_id);
+        if let Some(Some(plan)) = self.plans.get(&table_id)
+            && plan.map.body == body
+        {
+            return Ok(Answer::Taken);
+        }
+        let map = TableMap::parse(body)?;
+        if map.schema == OWN_SCHEMA {
+            self.plans.insert(table_id, None);
+            return Ok(Answer::Taken);
+        }
+        let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
+        if self.transaction.alone == Some(Alone::CreateSelect) {
+            self.plan(table_id, TablePlan::just_created(map, name));
+            return Ok(Answer::Taken);
+        }
+        let Some(definition) = self.definitions.get(&name) else { return Ok(Answer::NeedsDefinition(name)) };
+        let plan = TablePlan::new(map, Arc::clone(definition))?;
+        self.plan(table_id, plan);
+        Ok(Answer::Taken)
+    }
+
+    pub(super) fn rows(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
+        let rows = RowsEvent::parse(header.event_type, body)?;
+        if let Some(name) = self.absent.get(&rows.table_id) {
+            return Err(Error::NoTable(name.clone()));
+        }
+        let plan = match self.plans.get(&rows.table_id) {
+            Some(Some(plan)) => Arc::clone(plan),
+            Some(None) => return Ok(()),
+            None => {
+                let why = format!("no table map for table id {} came before it", rows.table_id);
+                return Err(Error::Refused { what: header.event_type.to_string(), why });
+            }
+        };
+        if rows.column_count != plan.map.columns.len() {
+            let why = format!("it has {} columns, its table map {}", rows.column_count, plan.map.columns.len());
+            return Err(Error::Refused { what: header.event_type.to_string(), why });
+        }
+        if self.transaction.is_mysql && self.transaction.is_usual() && !plan.definition.is_transactional {
+            self.turn_irrevocable()?;
+        }
+        self.transaction.has_rows = true;
+        self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let images = rows.images(&mut buffer)?;
+        let setting = match &plan.definition.sequence {
+            Some(bounds) => {
+                let columns = (rows.columns, rows.has_full_images());
+                sequence::setting(&plan.definition.name, bounds, &plan.map, columns, images)?
+            }
+            None => None,
+        };
+        if let Some(setting) = setting {
+            self.batch.statistics.row_changes += 1;
+            self.cut();
+            self.push(Item::Sequence(setting));
+            self.buffer = buffer;
+            return Ok(());
+        }
+        let plan = self.plan_of(plan, &rows)?;
+        match rows.has_partial_json {
+            true => self.partial_json(&plan, rows, images)?,
+            false => self.images(&plan, &rows, images)?,
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
+    pub(super) fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
+        let logs_cascades = rows.flags & FLAG_CASCADES_LOGGED != 0;
+        if !plan.definition.has_engine_actions || plan.takes_cascades == logs_cascades {
+            return Ok(plan);
+        }
+        let plan = Arc::new(TablePlan::with_cascades(plan.map.clone(), Arc::clone(&plan.definition), logs_cascades)?);
+        self.plans.insert(rows.table_id, Some(Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Takes row changes in the way that the table's plan says.
+    pub(super) fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        match plan.policy {
+            _ if self.never_folds => self.order(plan, rows, images),
+            FoldPolicy::Fold => self.fold(plan, rows, images),
+            FoldPolicy::Multiset if rows.has_full_images() => self.count(plan, rows.kind, images),
+            _ => self.order(plan, rows, images),
+        }
+    }
+
+    /// Rows of which nothing is partial are like any others; what stands between their images only says that.
+    pub(super) fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
+        let mut plain = rows;
+        plain.has_partial_json = false;
+        let mut rest = images;
+        let mut run = Vec::new();
+        while !rest.is_empty() {
+            let row = walk.next(rest)?;
+            rest = &rest[row.all.len()..];
+            if row.is_partial {
+                self.images(plan, &plain, &std::mem::take(&mut run))?;
+                self.ordered_partial += 1;
+                self.order(plan, &rows, row.all)?;
+            } else {
+                run.extend_from_slice(row.first);
+                run.extend_from_slice(row.second);
+            }
+        }
+        self.images(plan, &plain, &run)
+    }
+
+    pub(super) fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
+        let is_full = rows.has_full_images();
+        while !images.is_empty() {
+            let Some(fold) = self.segment.fold_for(plan)? else {
+                let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
+                if is_ordered && (!is_full || plan.has_json()) && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+                    return self.order(plan, rows, images);
+                }
+                self.cut();
+                continue;
+            };
+            let memory_before = fold.memory_bytes();
+            let verdict = match is_full {
+                true => fold.take(rows.kind, images)?,
+                false => fold.take_partial(rows.kind, rows.columns, rows.columns_after, images)?,
+            };
+            self.segment_memory_bytes += fold.memory_bytes() - memory_before;
+            match verdict {
+                Verdict::Folded(length) => {
+                    images = &images[length..];
+                    self.batch.statistics.row_changes += 1;
+                }
+                Verdict::Cut if self.segment.is_fresh(plan) => {
+                    let table = plan.definition.name.clone();
+                    return Err(Error::Definition { table, why: "a single row change contradicts itself".to_owned() });
+                }
+                Verdict::Cut => self.cut(),
+                Verdict::Ordered => {
+                    self.ordered_partial += 1;
+                    self.segment.forget_untouched(plan);
+                    return self.order(plan, rows, images);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+        while !images.is_empty() {
+            let Some(multiset) = self.segment.multiset_for(plan)? else {
+                self.cut();
+                continue;
+            };
+            let memory_before = multiset.memory_bytes();
+            images = &images[multiset.take(kind, images)?..];
+            self.segment_memory_bytes += multiset.memory_bytes() - memory_before;
+            self.batch.statistics.row_changes += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+        if images.is_empty() {
+            return Ok(());
+        }
+        let name = &plan.definition.name;
+        if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
+            self.cut();
+        }
+        let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), rows.has_partial_json)?;
+        self.batch.statistics.row_changes += count_rows(&walk, images)?;
+        self.segment_memory_bytes += images.len();
+        self.segment.ordered_tables.insert(plan.definition.name.clone(), ());
+        self.segment.ordered.push(OrderedRows {
+            plan: Arc::clone(plan),
+            kind: rows.kind,
+            flags: rows.flags,
+            timestamp_seconds: self.event_seconds,
+            columns: rows.columns.to_vec(),
+            columns_after: rows.columns_after.to_vec(),
+            images: images.to_vec(),
+            has_partial_json: rows.has_partial_json,
+        });
+        Ok(())
+    }
+}
+
+fn count_rows(walk: &RowWalk, images: &[u8]) -> Result<u64> {
+    let mut rest = images;
+    let mut count = 0;
+    while !rest.is_empty() {
+        rest = &rest[walk.next(rest)?.all.len()..];
+        count += 1;
+    }
+    Ok(count)
+}

@@ -1,0 +1,178 @@
+//! Where transactions begin and end in a batch, and which of them has to be kept apart from others.
+
+use spate_binlog::{EventHeader, EventType, Gtid, GtidEvent, QueryEvent, Xid};
+
+use super::{Batch, BatchBuilder, BatchStatistics, PLANNED_COLUMNS_MAX, PLANS_MAX};
+use crate::item::{Alone, Item};
+use crate::temporary::TemporaryTables;
+use crate::transaction::OpenTransaction;
+use crate::{Error, Result};
+
+impl BatchBuilder {
+    /// True if the transaction whose events are being taken has to be a batch of its own, and can be separated from those before
+    /// it by [`BatchBuilder::take_earlier`].
+    pub fn stands_among_others(&self) -> bool {
+        let mixes = self.batch.has_irrevocable_rows && !self.transaction.had_irrevocable_rows;
+        self.transaction.first_item.is_some() && (self.transaction.alone.is_some() || mixes)
+    }
+
+    /// True if the transaction whose events are being taken may still turn out to need a batch of its own, so that no part of it
+    /// may be taken together with earlier ones.
+    pub fn may_stand_alone(&self) -> bool {
+        self.transaction.first_item.is_some() && self.transaction.may_be_undone()
+    }
+
+    /// True if the open batch must end before a transaction with this GTID event: what can roll back and what cannot do not
+    /// share a batch, since some engines know no savepoints.
+    pub fn ends_before(&self, gtid: Option<&GtidEvent>) -> bool {
+        let can_roll_back = gtid.is_none_or(|event| match event.gtid {
+            Gtid::MariaDb(_) => event.has(GtidEvent::TRANSACTIONAL),
+            // It does not say.
+            Gtid::MySql(_) => true,
+        });
+        self.batch.has_irrevocable_rows && can_roll_back
+    }
+
+    /// Ends the batch before the transaction whose events are being taken.
+    pub fn take_earlier(&mut self) -> Batch {
+        let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
+        self.cut();
+        self.taken_temporary.clone_from(&self.transaction.temporary_before);
+        let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
+        let own_items = self.batch.items.split_off(first);
+        self.batch_memory_bytes -= memory_bytes;
+        let all = self.batch.statistics;
+        self.batch.statistics = statistics;
+        let own = Batch {
+            items: own_items,
+            statistics: BatchStatistics {
+                row_changes: all.row_changes - statistics.row_changes,
+                event_bytes: all.event_bytes - statistics.event_bytes,
+            },
+            alone: None,
+            has_irrevocable_rows: self.batch.has_irrevocable_rows,
+            temporary: TemporaryTables::default(),
+        };
+        let mut earlier = std::mem::replace(&mut self.batch, own);
+        let (open, used_by) = (self.taken_temporary.clone(), self.temporary.used_by.clone());
+        earlier.temporary = TemporaryTables { open, used_by };
+        earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
+        earlier
+    }
+
+    /// Why the transaction whose events were last taken has to be a batch of its own; `None` if it need not.
+    pub fn alone(&self) -> Option<&Alone> {
+        self.transaction.alone.as_ref()
+    }
+
+    /// Begins a transaction that has no GTID event.
+    pub fn begin_anonymous(&mut self) {
+        self.begin_transaction(OpenTransaction::default());
+    }
+
+    /// The transaction that was just begun is known to end with ROLLBACK: it is a batch of its own, and is rolled back on the
+    /// replica too, which leaves what cannot be rolled back there either, such as the values that it took from sequences.
+    pub fn expect_undo(&mut self) {
+        if self.transaction.is_mysql {
+            self.transaction.expects_irrevocable = true;
+            return;
+        }
+        self.keep_apart();
+        self.transaction.alone = Some(Alone::RolledBack);
+    }
+
+    /// Keeps the changes of the transaction that was just begun apart from those before it.
+    pub(super) fn keep_apart(&mut self) {
+        self.cut();
+        self.transaction.first_item = Some(self.batch.items.len());
+        self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
+        self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
+        self.transaction.temporary_before.clone_from(&self.temporary.open);
+    }
+
+    /// The last event of the transaction was taken.
+    pub fn end_transaction(&mut self) {
+        self.transaction.is_over = true;
+    }
+
+    /// What MySQL's transaction is, the first event after its GTID says, unless that is only context of a statement.
+    pub(super) fn resolve(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
+        let (flags, xid) = match header.event_type {
+            EventType::QUERY => {
+                let query = QueryEvent::parse(body)?;
+                let xid = Xid::of_statement(query.statement);
+                match xid {
+                    _ if query.begins_group() => (GtidEvent::TRANSACTIONAL, None),
+                    _ if query.is_create_select() => (GtidEvent::DDL, None),
+                    Some(_) if query.begins_mysql_group() => (GtidEvent::TRANSACTIONAL | GtidEvent::PREPARED_XA, xid),
+                    Some(_) => (GtidEvent::STANDALONE | GtidEvent::COMPLETED_XA, xid),
+                    None => (GtidEvent::STANDALONE | GtidEvent::DDL, None),
+                }
+            }
+            EventType::TABLE_MAP => (GtidEvent::TRANSACTIONAL, None),
+            _ => return Ok(()),
+        };
+        let expects_irrevocable = self.transaction.expects_irrevocable;
+        let flags = if expects_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
+        self.begin_transaction(OpenTransaction {
+            flags: Some(flags),
+            xid,
+            is_mysql: true,
+            expects_irrevocable,
+            ..OpenTransaction::default()
+        });
+        Ok(())
+    }
+
+    /// The transaction that is underway turns out to change what cannot roll back, which MySQL does not say beforehand.
+    pub(super) fn turn_irrevocable(&mut self) -> Result<()> {
+        if self.transaction.has_rows || self.transaction.has_statements {
+            return Err(Error::Undone);
+        }
+        self.transaction.flags = self.transaction.flags.map(|flags| flags & !GtidEvent::TRANSACTIONAL);
+        self.keep_apart();
+        Ok(())
+    }
+
+    /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared.
+    pub(super) fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
+        let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
+        if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
+            let why =
+                "an XA transaction that is larger than Spate's memory was committed in one phase: give Spate more \
+                       (--memory), and start again"
+                    .to_owned();
+            return Err(Error::Refused { what: "XA COMMIT … ONE PHASE".to_owned(), why });
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_transaction(&mut self, transaction: OpenTransaction) {
+        self.transaction = transaction;
+        self.absent.clear();
+        // Not in its midst: a statement's table maps all come before its rows.
+        if self.plans.len() > PLANS_MAX || self.planned_columns > PLANNED_COLUMNS_MAX {
+            self.forget_plans();
+        }
+        if self.transaction.is_usual() {
+            return;
+        }
+        let extra = self.transaction.extra_flags;
+        self.transaction.is_silent = extra & (GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER) != 0;
+        self.keep_apart();
+        if self.transaction.has(GtidEvent::PREPARED_XA) {
+            self.transaction.alone = self.transaction.xid.clone().map(Alone::XaPrepare);
+        }
+    }
+
+    /// The source rolled the transaction back, and logged it because something of it could not be undone.
+    pub(super) fn undo(&mut self) -> Result<()> {
+        if !self.transaction.may_be_undone() {
+            return Err(Error::Undone);
+        }
+        self.transaction.alone.get_or_insert(Alone::Irrevocable);
+        self.cut();
+        self.push(Item::Undo);
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! Rows written as SQL statements: every type arrives exactly, and whatever is missing is noticed.
+
+use crate::support::{Kind, Site};
+
+const SQL: [&str; 4] = ["--start", "earliest", "--dialect", "sql"];
+
+/// The same statements that the codec's golden files come from.
+const TYPES: &str = include_str!("../../../binlog/tests/sql/types.sql");
+
+fn catch_up(site: &Site) {
+    site.catch_up(&SQL);
+    site.assert_identical();
+}
+
+#[test]
+fn every_type_arrives_exactly() {
+    for options in [
+        &["--binlog-row-image=FULL"][..],
+        &["--binlog-row-image=MINIMAL", "--log-bin-compress=1", "--log-bin-compress-min-len=10"],
+        &["--binlog-row-image=NOBLOB", "--binlog-row-metadata=FULL"],
+    ] {
+        let site = Site::new(options, &["--character-set-server=latin1", "--sql-mode=TRADITIONAL"]);
+        site.source.sql(TYPES);
+        site.source.sql(
+            "CREATE TABLE types.wrapped (id INT PRIMARY KEY, b BLOB COMPRESSED); SET SESSION column_compression_zlib_wrap=1; \
+             INSERT INTO types.wrapped VALUES (1, REPEAT('wrapped', 99))",
+        );
+        catch_up(&site);
+        // Once more, so that updates and deletes meet rows that are there.
+        site.replica.sql("DROP DATABASE types; DROP DATABASE spate");
+        site.catch_up(&[&SQL[..], &["--batch-transactions", "1"]].concat());
+        site.assert_identical();
+    }
+}
+
+/// What both vendors have, with defaults and checks that the session must not act on.
+const SHARED_TABLES: &str = "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; \
+    CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, ti TINYINT, u BIGINT UNSIGNED, f FLOAT, dd DOUBLE, de DECIMAL(65,30), \
+        y YEAR, da DATE, ti2 TIME(2), dt DATETIME(6), ts TIMESTAMP(3) NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), \
+        b BIT(9), e ENUM('a','b','ö'), s SET('x','y','z'), c CHAR(10), vc VARCHAR(300), tx TEXT, bi BINARY(4), vb VARBINARY(20), \
+        bl BLOB, g GEOMETRY, j JSON, l VARCHAR(20) CHARACTER SET latin1, gen INT AS (ti * 2) STORED, UNIQUE (u)); \
+    CREATE TABLE two (a VARCHAR(20), b DATE, v INT NOT NULL, PRIMARY KEY (a, b)); \
+    CREATE TABLE key_less (a INT, f FLOAT, s VARCHAR(20), j JSON); \
+    CREATE TABLE parent (id INT PRIMARY KEY); \
+    CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE);";
+
+fn shared_rows(site: &Site, sql_mode: &str) {
+    site.both(SHARED_TABLES);
+    for id in 1..40 {
+        site.source.sql(&format!(
+            "SET time_zone = '+03:00', sql_mode = 'NO_AUTO_VALUE_ON_ZERO'; USE d; \
+             INSERT INTO t (id, ti, u, f, dd, de, y, da, ti2, dt, ts, b, e, s, c, vc, tx, bi, vb, bl, g, j, l) VALUES \
+             ({id} - 5, {id} - 20, 18446744073709551615 - {id}, {id} / 3, {id} / 7, {id} / 11, 1900 + {id}, '2020-02-29', \
+              '-12:34:56.78', '2026-11-21 12:34:56.123456', '2026-03-29 02:30:00.5', {id} * 13, 1 + {id} % 3, {id} % 8, 'c ', \
+              CONCAT('it''s \\\\ 🌊', REPEAT('ä', {id})), 'x\\ny', X'61', X'00FF27', REPEAT(X'5C27', {id}), ST_GeomFromText('POINT({id} 2)'), \
+              JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5e0, 'x\\\"', NULL)), 'é'); \
+             INSERT INTO two VALUES (CONCAT('k', {id}), '2020-01-01', {id}); \
+             INSERT INTO key_less VALUES ({id} % 3, {id} % 3 / 7, ELT(1 + {id} % 3, 'a', 'A', 'a '), '[1]'); \
+             INSERT INTO parent VALUES ({id}); INSERT INTO child VALUES ({id}, {id});"
+        ));
+    }
+    site.source.sql(&format!(
+        "USE d; SET sql_mode = '{sql_mode}'; \
+         INSERT INTO t (id, y, da, dt, e) VALUES (500, 0, '0000-00-00', '0000-00-00', 0), (501, 2155, '2020-00-10', '2020-02-00', 'nothing'); \
+         UPDATE t SET e = 'nothing' WHERE id = 7; UPDATE t SET f = -f, vc = NULL WHERE id % 2; \
+         UPDATE t SET u = u - 1 ORDER BY u LIMIT 9; UPDATE t SET id = id + 1000 WHERE id > 25; DELETE FROM t WHERE id % 5 = 0; \
+         UPDATE two SET v = v + 1; UPDATE two SET a = UPPER(a) WHERE v < 10; DELETE FROM two WHERE v > 30; \
+         DELETE FROM key_less WHERE a = 1 LIMIT 4; UPDATE key_less SET s = 'b' WHERE a = 2 LIMIT 3; \
+         DELETE FROM parent WHERE id < 6; INSERT INTO t (id, ts) VALUES (900, '2026-01-01')"
+    ));
+}
+
+#[test]
+fn rows_go_between_the_vendors() {
+    const LENIENT: &str = "NO_ENGINE_SUBSTITUTION";
+    for (source, replica) in
+        [(Kind::Mariadb, Kind::Mysql97), (Kind::Mysql97, Kind::Mariadb118), (Kind::Mysql97, Kind::Mysql97)]
+    {
+        let site = Site::between((source, &[]), (replica, &[]));
+        shared_rows(&site, LENIENT);
+        let ended =
+            site.catch_up(&["--start", "earliest", "--dialect", if source == replica { "sql" } else { "auto" }]);
+        if source != replica {
+            ended.assert_says(&["rows are written as SQL statements: source and replica are of different vendors"]);
+        }
+        site.assert_identical();
+        // Once more, in as many batches as can be.
+        site.replica.sql("DROP DATABASE d; DROP DATABASE spate");
+        site.replica.sql(SHARED_TABLES);
+        site.catch_up(&[&SQL[..], &["--batch-transactions", "1"]].concat());
+        site.assert_identical();
+    }
+}
+
+#[test]
+fn what_is_missing_or_too_much_is_noticed() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE two (a INT, b INT, v INT, PRIMARY KEY (a, b)); \
+         CREATE TABLE key_less (a INT, f FLOAT); INSERT INTO t VALUES (1, 1), (2, 2), (3, 3); INSERT INTO two SELECT id, id, id FROM t; \
+         INSERT INTO key_less SELECT id, id / 3 FROM t",
+    );
+    catch_up(&site);
+    for (change, damage, said) in [
+        ("UPDATE d.t SET v = 9 WHERE id = 2", "DELETE FROM d.t WHERE id = 2", "update of d.t, the row with id=2"),
+        ("DELETE FROM d.t WHERE id = 3", "DELETE FROM d.t WHERE id = 3", "delete from d.t, the row with id=3"),
+        ("DELETE FROM d.two WHERE a = 3", "DELETE FROM d.two WHERE a = 3", "delete from d.two, the row with a=3, b=3"),
+        ("INSERT INTO d.t VALUES (7, 7)", "INSERT INTO d.t VALUES (7, 8)", "insert into d.t, the row with id=7"),
+        ("DELETE FROM d.key_less WHERE a = 1", "UPDATE d.key_less SET f = 0.25 WHERE a = 1", "delete from d.key_less"),
+    ] {
+        site.replica.sql(damage);
+        site.source.sql(change);
+        let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+        let ended = site.run(site.replicate(&["--dialect", "sql", "--until", "caught-up"]));
+        ended.assert_failed_saying(&[said, &gtid, "source.000001:"]);
+        site.catch_up(&["--dialect", "sql", "--skip", &format!("gtid:{gtid}")]);
+    }
+}
+
+#[test]
+fn a_trigger_that_would_fire_is_an_error() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE log (id INT PRIMARY KEY); \
+         INSERT INTO t VALUES (1, 1); CREATE TRIGGER seen AFTER INSERT ON t FOR EACH ROW INSERT INTO log VALUES (NEW.id); \
+         INSERT INTO t VALUES (2, 2)",
+    );
+    let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+    ended.assert_failed_saying(&["d.t", "trigger seen", "DROP TRIGGER"]);
+    site.replica.sql("DROP TRIGGER d.seen");
+    site.catch_up(&["--dialect", "sql"]);
+    site.assert_identical();
+}
+
+#[test]
+fn values_that_would_not_arrive_exactly_are_errors() {
+    for (source, replica) in [("DECIMAL(9,4)", "DECIMAL(9,2)"), ("DATETIME(6)", "DATETIME"), ("DOUBLE", "FLOAT")] {
+        let site = Site::plain();
+        site.source
+            .sql(&format!("SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v {source})"));
+        site.replica.sql(&format!("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v {replica})"));
+        site.source.sql("INSERT INTO d.t (id) VALUES (1)");
+        let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["table d.t", "the column v", "without change"]);
+    }
+}
+
+#[test]
+fn json_with_values_of_other_types_is_an_error_where_they_would_be_lost() {
+    let site = Site::of(Kind::Mysql97);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON); INSERT INTO d.t VALUES (1, JSON_ARRAY(1.50))");
+    let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+    ended.assert_failed_saying(&["d.t", "`j`", "--dialect replay"]);
+    site.catch_up(&["--dialect", "replay"]);
+    site.assert_identical();
+}
+
+#[test]
+fn an_account_that_may_not_replay_writes_statements() {
+    let site = Site::plain();
+    site.replica.sql("REVOKE BINLOG REPLAY, SUPER ON *.* FROM spate@'127.0.0.1'");
+    site.both("CREATE DATABASE e; CREATE TABLE e.t (id INT PRIMARY KEY)");
+    site.source.sql("INSERT INTO e.t VALUES (1)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--dialect", "replay", "--until", "caught-up"]));
+    ended.assert_failed_saying(&["GRANT BINLOG REPLAY ON *.*"]);
+    let ended = site.catch_up(&["--start", "earliest", "--dialect", "auto"]);
+    ended.assert_says(&["rows are written as SQL statements, since the account may not replay them"]);
+    site.assert_identical();
+}
+
+#[test]
+fn definitions_go_between_the_vendors() {
+    for (source, replica, own) in [
+        (
+            Kind::Mariadb,
+            Kind::Mysql97,
+            "CREATE TABLE e.own (a INT PRIMARY KEY, b TEXT COMPRESSED) ENGINE=Aria TRANSACTIONAL=1",
+        ),
+        (
+            Kind::Mysql97,
+            Kind::Mariadb118,
+            "CREATE TABLE e.own (a INT PRIMARY KEY, b VARCHAR(9) COLLATE utf8mb4_0900_as_cs, KEY k (b) INVISIBLE)",
+        ),
+    ] {
+        let site = Site::between((source, &[]), (replica, &[]));
+        site.source.sql(
+            "CREATE DATABASE e; USE e; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, s VARCHAR(20), x TIMESTAMP NULL); \
+             INSERT INTO t (s) VALUES ('a'), ('B'); ALTER TABLE t ADD COLUMN n DECIMAL(5,2) NOT NULL DEFAULT 1.5, ADD KEY (s); \
+             INSERT INTO t (s, n) VALUES ('c', 2); CREATE INDEX i ON t (n); CREATE VIEW v AS SELECT id FROM t; \
+             CREATE TABLE gone (a INT); DROP TABLE gone; RENAME TABLE t TO u; UPDATE u SET s = CONCAT(s, '!'); \
+             CREATE TABLE like_u LIKE u; TRUNCATE TABLE like_u; INSERT INTO like_u SELECT * FROM u",
+        );
+        site.source.sql(own);
+        site.source.sql("INSERT INTO e.own VALUES (1, 'own')");
+        site.catch_up(&["--start", "earliest"]);
+        site.assert_identical();
+        site.source.sql("CREATE USER somebody IDENTIFIED BY 'secret'");
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["CREATE USER", "passwords in other forms"]);
+    }
+}
