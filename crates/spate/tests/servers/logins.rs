@@ -7,7 +7,7 @@ use spate_replica::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
 use spate_replica::wire::{ConnectOptions, Connection, Error, Proof, Protection};
 
 use crate::support::server::PASSWORD;
-use crate::support::{Kind, Server};
+use crate::support::{Kind, Server, Site};
 
 /// How a connection is made.
 #[derive(Debug, Clone)]
@@ -220,4 +220,41 @@ fn certificates_that_mariadb_makes_for_itself() {
     // An empty password proves nothing.
     let empty = connect(&server, "u_empty", "", &Way::Tls(tls(TlsMode::VerifyCa))).unwrap_err();
     assert!(empty.to_string().contains("--replica-tls-ca"), "{empty}");
+}
+
+/// From the first login to the applied row, over connections whose other ends have proved who they are.
+#[test]
+fn replication_over_tls_ends_when_the_source_has_another_certificate() {
+    let logged = ["--performance-schema=ON"].as_slice();
+    let mut site = Site::between((Kind::Mysql97, logged), (Kind::Mysql97, logged));
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)");
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(data_file(&site.source, "ca.pem"), copy.path()).unwrap();
+    let replicas = data_file(&site.replica, "ca.pem");
+    let options = [
+        ["--start", "earliest", "--source-tls-ca", copy.path().to_str().unwrap()].as_slice(),
+        &["--replica-tls-mode", "verify-ca", "--replica-tls-ca", replicas.to_str().unwrap()],
+    ]
+    .concat();
+    let ended = site.run(site.command("check", &options[2..]));
+    ended.assert_says(&["TLSv1.3; a known authority has issued the server's certificate"]);
+    let running = site.spawn(site.replicate(&options));
+    site.source.sql("INSERT INTO d.t SELECT 1, REPEAT('x', 20000000); INSERT INTO d.t VALUES (2, 'y')");
+    site.wait_applied();
+    let ciphers = "SELECT COUNT(*) FROM performance_schema.threads WHERE CONNECTION_TYPE = 'SSL/TLS'";
+    for server in [&site.source, &site.replica] {
+        assert_ne!(server.sql(ciphers), "0", "nobody is connected over TLS");
+    }
+    site.assert_identical();
+    // The source makes itself another authority, and a certificate of it.
+    site.source.kill();
+    for name in ["ca.pem", "ca-key.pem", "server-cert.pem", "server-key.pem", "client-cert.pem", "client-key.pem"] {
+        std::fs::remove_file(data_file(&site.source, name)).unwrap();
+    }
+    site.source.begin();
+    running.wait().assert_failed_saying(&["was not issued by an authority in", "new certificate", "--source-tls-ca"]);
+    site.source.sql("INSERT INTO d.t VALUES (3, 'z')");
+    std::fs::copy(data_file(&site.source, "ca.pem"), copy.path()).unwrap();
+    site.catch_up(&options);
+    site.assert_identical();
 }
