@@ -140,6 +140,11 @@ impl RowsEventEncoder {
     }
 }
 
+/// Says of the event at `offset` when it happened, in seconds since 1970: the server takes that for now while it executes it.
+pub fn set_timestamp(output: &mut [u8], offset: usize, seconds: u32) {
+    output[offset..offset + size_of::<u32>()].copy_from_slice(&seconds.to_le_bytes());
+}
+
 /// Marks the rows event at `offset` as the last one of its statement.
 pub fn mark_statement_end(output: &mut [u8], offset: usize) {
     output[offset + ROWS_FLAGS_OFFSET] |= FLAG_STATEMENT_END as u8;

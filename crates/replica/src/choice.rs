@@ -55,6 +55,11 @@ impl DialectChoice {
                 let wanted = self.replay_privilege();
                 Err(self.missing("replay row changes", wanted))
             }
+            // Nobody asked for statements: the lesser privilege is the better one.
+            Dialect::Sql if !self.sees_triggers && self.wanted.is_none() && is_same => {
+                let wanted = self.replay_privilege();
+                Err(self.missing("replay row changes", wanted))
+            }
             // A trigger that is not shown would fire.
             Dialect::Sql if !self.sees_triggers => {
                 Err(self.missing("see the triggers that statements would fire", "TRIGGER"))

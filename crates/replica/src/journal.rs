@@ -12,7 +12,7 @@
 
 use spate_binlog::Xid;
 use spate_schedule::TableName;
-use spate_schedule::statement::{self, Object};
+use spate_schedule::statement::{self, Created, Object};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::checkpoint::{APPLIER, Checkpoint};
@@ -173,7 +173,9 @@ impl Intent {
             IntentKind::Definition => {
                 // What is gone does not keep it from dropping the rest, nor from replacing it.
                 let is_repeatable = statement::drops_tables(&self.statement) || statement::replaces(&self.statement);
-                let has_changed = !is_repeatable && self.fingerprint_now(connection)? != self.fingerprint;
+                let has_changed = !is_repeatable
+                    && self.fingerprint_now(connection)? != self.fingerprint
+                    && self.is_usable(connection)?;
                 Ok(if has_changed { Finding::Done } else { Finding::NotDone })
             }
             IntentKind::CreateSelect => {
@@ -186,6 +188,25 @@ impl Intent {
             IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
             IntentKind::IrrevocableRows => Ok(Finding::Mendable),
             IntentKind::Irrevocable => Ok(Finding::Unknown),
+        }
+    }
+
+    /// False if it was to create a table or sequence that cannot be read. A server that is killed while it creates one may come
+    /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
+    fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
+        let Some(kind) = statement::creates(&self.statement) else { return Ok(true) };
+        let Some(Object::Table(table)) = self.objects().into_iter().next() else { return Ok(true) };
+        let rows = match connection.query(&format!("SELECT 1 FROM {} LIMIT 1", quoted(&table))) {
+            Ok(answer) => answer.rows.len(),
+            Err(error) if error.server_error().is_some() && !error.is_transient() => 0,
+            Err(error) => return Err(error.into()),
+        };
+        match kind {
+            Created::Sequence if rows == 0 => self.drop_created(connection).map(|()| false),
+            Created::Sequence => Ok(true),
+            Created::Table => {
+                Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(&table)))?.starts_with("error "))
+            }
         }
     }
 

@@ -86,6 +86,10 @@ pub struct BatchBuilder {
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
     never_folds: bool,
+    /// When the event that is being taken was logged, in seconds since 1970.
+    event_seconds: u32,
+    /// Tables that the open statement has a map of, and the replica does not have.
+    absent: HashMap<u64, TableName>,
     transaction: OpenTransaction,
     temporary: TemporaryTables,
     /// Those open at the end of the batch last taken.
@@ -106,6 +110,18 @@ impl BatchBuilder {
     /// Takes what the replica says of a table.
     pub fn learn(&mut self, definition: TableDefinition) {
         self.definitions.insert(definition.name.clone(), Arc::new(definition));
+    }
+
+    /// Takes the table map for which [`Answer::NeedsDefinition`] was the answer, although the replica has no such table: rows that
+    /// follow are an error. (A statement may have opened a table that is dropped before it is logged, and not changed it.)
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if it cannot be read.
+    pub fn absent(&mut self, name: TableName, table_map: &[u8]) -> Result<()> {
+        let table_id = table_map::table_id(table_map)?;
+        self.plans.remove(&table_id);
+        self.absent.insert(table_id, name);
+        Ok(())
     }
 
     /// Forgets all definitions, since DDL may have changed them.
@@ -148,6 +164,7 @@ impl BatchBuilder {
     /// A definite [`Error`]; the batch is then of no use.
     pub fn event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
         self.batch.statistics.event_bytes += u64::from(header.event_length);
+        self.event_seconds = header.timestamp_seconds;
         if self.transaction.is_announced {
             self.resolve(header, body)?;
         }
@@ -400,6 +417,7 @@ impl BatchBuilder {
 
     fn begin_transaction(&mut self, transaction: OpenTransaction) {
         self.transaction = transaction;
+        self.absent.clear();
         // Not in its midst: a statement's table maps all come before its rows.
         if self.plans.len() > PLANS_MAX || self.planned_columns > PLANNED_COLUMNS_MAX {
             self.forget_plans();
@@ -417,6 +435,7 @@ impl BatchBuilder {
 
     fn table_map(&mut self, body: &[u8]) -> Result<Answer> {
         let table_id = table_map::table_id(body)?;
+        self.absent.remove(&table_id);
         if let Some(Some(plan)) = self.plans.get(&table_id)
             && plan.map.body == body
         {
@@ -440,6 +459,9 @@ impl BatchBuilder {
 
     fn rows(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
         let rows = RowsEvent::parse(header.event_type, body)?;
+        if let Some(name) = self.absent.get(&rows.table_id) {
+            return Err(Error::NoTable(name.clone()));
+        }
         let plan = match self.plans.get(&rows.table_id) {
             Some(Some(plan)) => Arc::clone(plan),
             Some(None) => return Ok(()),
@@ -592,6 +614,7 @@ impl BatchBuilder {
             plan: Arc::clone(plan),
             kind: rows.kind,
             flags: rows.flags,
+            timestamp_seconds: self.event_seconds,
             columns: rows.columns.to_vec(),
             columns_after: rows.columns_after.to_vec(),
             images: images.to_vec(),

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end};
+use spate_binlog::encode::{
+    ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end, set_timestamp,
+};
 use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::{RowsKind, RowsVersion};
 
@@ -27,6 +29,8 @@ pub struct ChunkWriter<S> {
     sink: S,
     chunk_bytes_max: usize,
     server_id: u32,
+    /// When what is written happened, in seconds since 1970.
+    timestamp_seconds: u32,
     version: RowsVersion,
     maps: Vec<u8>,
     rows: Vec<u8>,
@@ -64,6 +68,7 @@ where
             sink,
             chunk_bytes_max,
             server_id,
+            timestamp_seconds: 0,
             version,
             maps: Vec::new(),
             rows: Vec::new(),
@@ -71,6 +76,13 @@ where
             last_event: 0,
             changes: 0,
         }
+    }
+
+    /// Net changes happened at this time, in seconds since 1970: what the replica adds by itself is dated so.
+    #[must_use]
+    pub fn at(mut self, timestamp_seconds: u32) -> ChunkWriter<S> {
+        self.timestamp_seconds = timestamp_seconds;
+        self
     }
 
     /// Writes all of a segment: net changes table by table, then the ordered changes.
@@ -95,7 +107,10 @@ where
         for ordered in segment.ordered() {
             // The server takes the flags of a statement's first event for the whole statement, and these differ.
             self.flush()?;
-            self.ordered(ordered)?;
+            let of_net_changes = std::mem::replace(&mut self.timestamp_seconds, ordered.timestamp_seconds);
+            let written = self.ordered(ordered);
+            self.timestamp_seconds = of_net_changes;
+            written?;
         }
         Ok(())
     }
@@ -254,6 +269,7 @@ where
     fn close(&mut self, open: Option<OpenEvent>) {
         if let Some(open) = open {
             self.last_event = open.encoder.finish(&mut self.rows);
+            set_timestamp(&mut self.rows, self.last_event, self.timestamp_seconds);
         }
     }
 

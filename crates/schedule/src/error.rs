@@ -11,6 +11,9 @@ pub enum Error {
     /// The event's bytes do not decode.
     #[error(transparent)]
     Binlog(#[from] spate_binlog::Error),
+    /// Rows of a table that the replica does not have.
+    #[error("the replica has no table {0}")]
+    NoTable(TableName),
     /// The replica's table cannot take the source's rows.
     #[error("table {table}: {why}")]
     Definition {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end};
+use spate_binlog::encode::{
+    ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end, set_timestamp,
+};
 use spate_binlog::rows::{FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, RowsKind, RowsVersion, Span};
@@ -27,6 +29,7 @@ pub struct RowChange {
     plan: Arc<TablePlan>,
     kind: RowsKind,
     server_id: u32,
+    timestamp_seconds: u32,
     version: RowsVersion,
     /// The after-image may hold only what changed of JSON columns.
     has_partial_json: bool,
@@ -58,6 +61,7 @@ impl OrderedRows {
                 plan: Arc::clone(&self.plan),
                 kind: self.kind,
                 server_id,
+                timestamp_seconds: self.timestamp_seconds,
                 version,
                 has_partial_json: self.has_partial_json,
                 columns_before: self.columns.clone(),
@@ -204,6 +208,7 @@ impl RowChange {
             output.extend_from_slice(image);
         }
         let event = encoder.finish(&mut output);
+        set_timestamp(&mut output, event, self.timestamp_seconds);
         mark_statement_end(&mut output, event);
         Ok(output)
     }

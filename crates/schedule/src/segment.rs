@@ -31,6 +31,8 @@ pub struct OrderedRows {
     pub(crate) plan: Arc<TablePlan>,
     pub(crate) kind: RowsKind,
     pub(crate) flags: u16,
+    /// When they happened, in seconds since 1970.
+    pub(crate) timestamp_seconds: u32,
     pub(crate) columns: Vec<u8>,
     pub(crate) columns_after: Vec<u8>,
     pub(crate) images: Vec<u8>,

@@ -89,6 +89,26 @@ pub fn drops_tables(sql: &[u8]) -> bool {
     }
 }
 
+/// What a statement creates that holds rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// CREATE TABLE.
+    Table,
+    /// CREATE SEQUENCE.
+    Sequence,
+}
+
+/// What the statement creates, if it is a table or a sequence, and nothing was there before.
+pub fn creates(sql: &[u8]) -> Option<Created> {
+    let mut words = opened(sql);
+    if !words.accept("CREATE") {
+        return None;
+    }
+    let created = if words.accept("TABLE") { Created::Table } else { Created::Sequence };
+    let is_known = created == Created::Table || words.accept("SEQUENCE");
+    (is_known && !words.accept("IF")).then_some(created)
+}
+
 /// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
 /// before nor what was to replace it.)
 pub fn replaces(sql: &[u8]) -> bool {
@@ -317,6 +337,20 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(touched(sql.as_bytes(), "d"), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_is_created_where_nothing_was() {
+        assert_eq!(creates(b"CREATE /* x */ TABLE t (a INT)"), Some(Created::Table));
+        assert_eq!(creates(b"create sequence s"), Some(Created::Sequence));
+        for sql in [
+            "CREATE TABLE IF NOT EXISTS t (a INT)",
+            "CREATE OR REPLACE SEQUENCE s",
+            "CREATE VIEW v AS SELECT 1",
+            "DROP TABLE t",
+        ] {
+            assert_eq!(creates(sql.as_bytes()), None, "{sql}");
         }
     }
 

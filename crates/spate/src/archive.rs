@@ -9,7 +9,8 @@ use std::time::Instant;
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use spate_archive::{Archive, DirectoryOptions, ReadOptions, RealFileSystem, Seek};
-use spate_binlog::{Boundary, EventType, RowsVersion, TableMap};
+use spate_binlog::payload::PayloadEvents;
+use spate_binlog::{Boundary, EventHeader, EventType, QueryEvent, RowsVersion, TableMap};
 use spate_replica::FetchOptions;
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
@@ -131,19 +132,16 @@ impl Pass {
                 continue;
             }
             self.stats.archive_bytes += u64::from(event.header.event_length);
-            loop {
-                match builder.event(&event.header, event.body) {
-                    Ok(Answer::Taken) => break,
-                    Ok(Answer::NeedsDefinition(name)) => builder.learn(self.definition(event.body, name)?),
-                    Err(error) => {
-                        let (file, offset) = (event.file.name(), event.offset);
-                        return Err(format!("{file} at offset {offset}: {error}").into());
+            let place =
+                |error: &dyn std::fmt::Display| format!("{} at offset {}: {error}", event.file.name(), event.offset);
+            match event.header.event_type {
+                EventType::TRANSACTION_PAYLOAD => {
+                    let mut events = PayloadEvents::open(event.body).map_err(|error| place(&error))?;
+                    while let Some((header, body)) = events.next_event().map_err(|error| place(&error))? {
+                        self.take(&mut builder, &header, body, &place)?;
                     }
                 }
-            }
-            if event.header.event_type == EventType::QUERY {
-                // It may be DDL.
-                builder.forget_definitions();
+                _ => self.take(&mut builder, &event.header, event.body, &place)?,
             }
             if matches!(event.boundary, Boundary::End | Boundary::Whole) {
                 self.stats.transactions += 1;
@@ -159,6 +157,28 @@ impl Pass {
         self.end_batch(builder.take())?;
         self.stats.batch_transactions = self.batch_transactions;
         self.stats.megabytes_per_second = self.stats.archive_bytes as f64 / 1e6 / self.stats.fold_seconds.max(1e-9);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        builder: &mut BatchBuilder,
+        header: &EventHeader,
+        body: &[u8],
+        place: &dyn Fn(&dyn std::fmt::Display) -> String,
+    ) -> Result<(), Failure> {
+        loop {
+            match builder.event(header, body) {
+                Ok(Answer::Taken) => break,
+                Ok(Answer::NeedsDefinition(name)) => builder.learn(self.definition(body, name)?),
+                Err(error) => return Err(place(&error).into()),
+            }
+        }
+        let is_begin = || QueryEvent::parse(body).is_ok_and(|query| query.begins_group());
+        if header.event_type == EventType::QUERY && !is_begin() {
+            // It may be DDL.
+            builder.forget_definitions();
+        }
         Ok(())
     }
 

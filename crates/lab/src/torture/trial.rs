@@ -149,6 +149,10 @@ impl Trial<'_> {
     fn adapted(&self, step: Step, mysql_only: &mut MySqlOnly, world: &World) -> Step {
         let pair = self.settings.pair;
         let has_own_words = pair.source == Vendor::MySql && !pair.is_mixed();
+        let translate = match self.settings.features.has(Feature::Xa) {
+            true => mysql_words::translate_beside_xa,
+            false => mysql_words::translate,
+        };
         let Step { session, action } = step;
         let action = match action {
             Action::Sql(sql) if pair.speaks_mysql() => Action::Sql(
@@ -156,7 +160,7 @@ impl Trial<'_> {
                 (has_own_words && !sql.starts_with("CREATE"))
                     .then(|| mysql_only.draw(world))
                     .flatten()
-                    .unwrap_or_else(|| mysql_words::translate(&sql)),
+                    .unwrap_or_else(|| translate(&sql)),
             ),
             other => other,
         };

@@ -291,7 +291,11 @@ impl Gatherer<'_> {
                 return Err(Error::Undone { seqno: event.seqno });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
-            match answer.map_err(|error| Error::Transaction { place: at(), error })? {
+            let refused = |error| match error {
+                spate_schedule::Error::NoTable(name) => no_table(at(), &name),
+                error => Error::Transaction { place: at(), error },
+            };
+            match answer.map_err(refused)? {
                 Answer::Taken => return Ok(()),
                 Answer::NeedsDefinition(name) => {
                     if let Some(definition) = self.catalog.at_hand(&name) {
@@ -299,9 +303,12 @@ impl Gatherer<'_> {
                         continue;
                     }
                     self.wait_for_definitions()?;
-                    let definition = self.catalog.definition(&name)?;
-                    let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
-                    self.builder.learn(definition.ok_or_else(|| no_table(at(), &name))?);
+                    let Some(definition) = self.catalog.definition(&name)? else {
+                        let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
+                        let taken = self.builder.absent(name, body);
+                        return taken.map_err(|error| Error::Transaction { place: at(), error });
+                    };
+                    self.builder.learn(definition);
                 }
             }
         }

@@ -34,7 +34,7 @@ fn events_are_the_sources_to_run() {
 fn statements_about_the_current_user_are_about_the_sources() {
     let site = Site::plain();
     site.source.sql(
-        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE ROLE r; CREATE USER other@localhost; \
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE ROLE r; CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DO SELECT 1; CREATE USER other@localhost; \
          GRANT ALL PRIVILEGES ON *.* TO other@localhost WITH GRANT OPTION; GRANT r TO other@localhost WITH ADMIN OPTION",
     );
     let as_other = |sql: &str| {
@@ -45,10 +45,8 @@ fn statements_about_the_current_user_are_about_the_sources() {
         "GRANT SELECT ON d.t TO CURRENT_USER; GRANT r TO CURRENT_USER(); ALTER USER CURRENT_USER WITH MAX_USER_CONNECTIONS 7; \
          CREATE TRIGGER d.g BEFORE INSERT ON d.t FOR EACH ROW SET NEW.id = NEW.id + 1; \
          CREATE DEFINER=CURRENT_USER PROCEDURE d.p() SELECT 1; CREATE VIEW d.v AS SELECT 1; \
-         CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO SELECT 1; SET PASSWORD = PASSWORD('changed'); REVOKE SELECT ON d.t FROM CURRENT_USER",
+         CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO SELECT 1; ALTER EVENT d.f DO SELECT 2; SET PASSWORD = PASSWORD('changed'); REVOKE SELECT ON d.t FROM CURRENT_USER",
     );
-    site.source.sql("CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DO SELECT 1");
-    as_other("ALTER EVENT d.f DO SELECT 2");
     site.catch_up(&["--start", "earliest"]);
     let accounts = "SELECT Host, User, Priv FROM mysql.global_priv WHERE User IN ('other', 'root'); \
         SELECT Host, Db, User, Table_name, Grantor, Table_priv FROM mysql.tables_priv WHERE User <> 'mariadb.sys'; \
@@ -61,4 +59,25 @@ fn statements_about_the_current_user_are_about_the_sources() {
     assert_eq!(of_source, site.replica.sql(accounts));
     assert_eq!(of_source.matches("other@localhost").count(), 5, "{of_source}");
     assert!(of_source.contains("\"max_user_connections\":7"), "{of_source}");
+}
+
+/// What the replica adds to a row by itself is dated as the source's change was.
+#[test]
+fn rows_happen_when_the_source_changed_them() {
+    let site = Site::plain();
+    site.both(
+        "CREATE DATABASE d; CREATE TABLE d.p (id INT PRIMARY KEY); CREATE TABLE d.c (id INT PRIMARY KEY, f INT, \
+         FOREIGN KEY (f) REFERENCES d.p (id) ON DELETE SET NULL) WITH SYSTEM VERSIONING",
+    );
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    site.source.sql(
+        "USE d; SET timestamp = 1700000000; INSERT INTO p VALUES (1), (2); INSERT INTO c VALUES (1, 1), (2, 1), (3, 2); \
+         SET timestamp = 1700005000; DELETE FROM p WHERE id = 1",
+    );
+    site.catch_up(&["--start", &format!("gtid:{gtid}")]);
+    let history =
+        "SELECT id, f, UNIX_TIMESTAMP(ROW_START), UNIX_TIMESTAMP(ROW_END) FROM d.c FOR SYSTEM_TIME ALL ORDER BY 1, 4";
+    let of_source = site.source.sql(history);
+    assert!(of_source.contains("1700005000"), "{of_source}");
+    assert_eq!(of_source, site.replica.sql(history));
 }

@@ -25,6 +25,7 @@ mod logging;
 mod logins;
 mod many_tables;
 mod mysql;
+mod mysql_privileges;
 mod networks;
 mod partial_images;
 mod privileges;

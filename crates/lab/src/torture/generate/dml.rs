@@ -39,12 +39,17 @@ impl Generator {
             return None;
         }
         let condition = values::condition(&mut self.random, &table);
-        let ignore = if self.random.chance(10) { "IGNORE " } else { "" };
+        // Without an order, which rows are left as they are is up to each server.
+        let has_order = !self.logs_statements() || table.order().is_some();
+        let ignore = if has_order && self.random.chance(10) { "IGNORE " } else { "" };
         let changes_keys = table.columns.iter().any(|column| {
             is_in_unique_key(&table, column) && assignments.contains(&format!("{} = ", quote(&column.name)))
         });
+        if changes_keys && !has_order {
+            return None;
+        }
         let end = self.order_and_limit(&table, changes_keys || !ignore.is_empty());
-        let portion = if self.random.chance(40) { period(&table) } else { "" };
+        let portion = if self.random.chance(40) { self.period(&table) } else { "" };
         Some(format!("UPDATE {ignore}{}{portion} SET {assignments} WHERE {condition}{end}", table.quoted()))
     }
 
@@ -54,7 +59,7 @@ impl Generator {
             return Some(format!("DELETE FROM {}", table.quoted()));
         }
         let condition = values::condition(&mut self.random, &table);
-        let portion = if self.random.chance(40) { period(&table) } else { "" };
+        let portion = if self.random.chance(40) { self.period(&table) } else { "" };
         let end = self.order_and_limit(&table, false);
         Some(format!("DELETE FROM {}{portion} WHERE {condition}{end}", table.quoted()))
     }
@@ -309,17 +314,20 @@ impl Generator {
             _ => self.needed_order(table, changes_keys).unwrap_or_default(),
         }
     }
+
+    /// The part of the rows' application time that a statement is about, if the table has such a period. What it splits may
+    /// collide, in an order that is each server's own.
+    fn period(&self, table: &Table) -> &'static str {
+        let may_collide = table.keys.iter().filter(|key| key.is_unique).count() > 1;
+        let has_period = table.column("pf").is_some() && table.column("pt").is_some();
+        if has_period && !(may_collide && self.logs_statements()) {
+            " FOR PORTION OF `ap` FROM '2020-01-01' TO '2021-01-01'"
+        } else {
+            ""
+        }
+    }
 }
 
 fn names(columns: &[&Column]) -> String {
     columns.iter().map(|column| quote(&column.name)).collect::<Vec<_>>().join(", ")
-}
-
-/// The part of the rows' application time that a statement is about, if the table has such a period.
-fn period(table: &Table) -> &'static str {
-    if table.column("pf").is_some() && table.column("pt").is_some() {
-        " FOR PORTION OF `ap` FROM '2020-01-01' TO '2021-01-01'"
-    } else {
-        ""
-    }
 }

@@ -60,8 +60,9 @@ impl RowEmitter for ReplayEmitter {
                 chunk(events, change, outlet).map_err(EmitError::Stage)
             },
         );
+        let now_seconds = u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX);
         let written = (|| {
-            let mut writer = writer;
+            let mut writer = writer.at(now_seconds);
             writer.segment_after(segment, swept)?;
             writer.finish()
         })();

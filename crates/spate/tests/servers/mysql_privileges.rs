@@ -1,0 +1,88 @@
+//! On MySQL too, the privileges that the README lists are enough, and each of them is needed.
+
+use crate::support::program::program;
+use crate::support::server::PASSWORD;
+use crate::support::{Ended, Kind, Site};
+
+const ACCOUNT: &str = "limited@'127.0.0.1'";
+
+const SOURCE: [&str; 2] = ["REPLICATION SLAVE ON *.*", "REPLICATION CLIENT ON *.*"];
+
+/// For row changes; the error about each that is missing says the second.
+const REPLICA: [(&str, &str); 7] = [
+    ("ALL PRIVILEGES ON spate.*", "GRANT ALL PRIVILEGES ON spate.*"),
+    ("SELECT ON *.*", "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*"),
+    ("INSERT ON *.*", "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*"),
+    ("UPDATE ON *.*", "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*"),
+    ("DELETE ON *.*", "GRANT SELECT, INSERT, UPDATE, DELETE ON *.*"),
+    ("SESSION_VARIABLES_ADMIN ON *.*", "GRANT SESSION_VARIABLES_ADMIN ON *.*"),
+    ("CONNECTION_ADMIN ON *.*", "GRANT CONNECTION_ADMIN ON *.*"),
+];
+const REPLAY: &str = "REPLICATION_APPLIER ON *.*";
+
+const DEFINITIONS: [&str; 2] = [
+    "CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, \
+     RELOAD, PROCESS, CREATE USER, CREATE ROLE, DROP ROLE ON *.*",
+    "SET_ANY_DEFINER, XA_RECOVER_ADMIN ON *.*",
+];
+
+fn limit(site: &Site, source: &[&str], replica: &[&str]) {
+    for (server, grants) in [(&site.source, source), (&site.replica, replica)] {
+        server.sql(&format!(
+            "SET sql_log_bin=0; DROP USER IF EXISTS {ACCOUNT}; CREATE USER {ACCOUNT} IDENTIFIED BY '{PASSWORD}'"
+        ));
+        for grant in grants {
+            server.sql(&format!("SET sql_log_bin=0; GRANT {grant} TO {ACCOUNT} WITH GRANT OPTION"));
+        }
+    }
+}
+
+fn replicate(site: &Site, start: &str) -> Ended {
+    let mut command = program();
+    command.arg("replicate").arg("--archive").arg(site.archive()).args(["--start", start, "--until", "caught-up"]);
+    command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
+    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
+    site.run(command)
+}
+
+#[test]
+fn each_of_few_privileges_and_no_more() {
+    let site = Site::between((Kind::Mysql97, &[]), (Kind::Mysql97, &["--read-only=ON"]));
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE); CREATE TABLE d.n (a INT)");
+    site.source.sql(
+        "INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3); UPDATE d.t SET u = 9 WHERE id = 1; DELETE FROM d.t WHERE id = 2; \
+         INSERT INTO d.n VALUES (1), (1), (2); DELETE FROM d.n LIMIT 1",
+    );
+    let all: Vec<&str> = REPLICA.iter().map(|(grant, _)| *grant).chain([REPLAY]).collect();
+    for (index, (grant, named)) in REPLICA.into_iter().enumerate() {
+        let without: Vec<&str> =
+            all.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, grant)| *grant).collect();
+        limit(&site, &SOURCE, &without);
+        replicate(&site, "gtid:").assert_failed_saying(&[named, "replica"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "0", "without {grant}");
+    }
+    limit(&site, &SOURCE[1..], &all);
+    replicate(&site, "gtid:").assert_failed_saying(&["GRANT REPLICATION SLAVE", "source"]);
+    site.replica.sql("DROP DATABASE spate");
+    limit(&site, &SOURCE[..1], &all);
+    replicate(&site, "earliest").assert_failed_saying(&["GRANT REPLICATION CLIENT", "source"]);
+    limit(&site, &SOURCE, &all);
+    let ended = replicate(&site, "gtid:");
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
+
+    site.source.sql(
+        "CREATE DATABASE e; USE e; CREATE TABLE t (id INT PRIMARY KEY) ENGINE = InnoDB; ALTER TABLE t ADD COLUMN v INT; \
+         CREATE VIEW w AS SELECT * FROM t; CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = 1; INSERT INTO t (id) VALUES (1); \
+         CREATE PROCEDURE p() DELETE FROM t; CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO DELETE FROM t; CREATE ROLE r; \
+         GRANT SELECT ON e.* TO r; CREATE USER u IDENTIFIED BY 'x'; GRANT r TO u; DROP ROLE r; TRUNCATE TABLE d.n; RENAME TABLE t TO s; \
+         XA START 'x'; INSERT INTO d.n VALUES (7); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; DROP USER u",
+    );
+    limit(&site, &SOURCE, &[all.as_slice(), &DEFINITIONS].concat());
+    let ended = replicate(&site, "gtid:");
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
+    site.replica.sql("SET GLOBAL super_read_only = ON");
+    site.source.sql("INSERT INTO d.t VALUES (100, 100)");
+    replicate(&site, "gtid:").assert_failed_saying(&["super_read_only", "SET GLOBAL super_read_only=OFF"]);
+}
