@@ -332,3 +332,137 @@ fn check(table: &SqlTable<'_>, kind: RowsKind, rows: u64, warnings: u16) -> RowC
     let is_strict = warnings > 0 || table.vendor == Vendor::MariaDb;
     RowCheck { statement: 0, rows, kind, warnings: is_strict.then_some(warnings), table: table.definition.name.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use spate_binlog::TableMap;
+    use spate_schedule::TableName;
+    use spate_schedule::definition::{ColumnDefinition, TableDefinition};
+
+    use super::*;
+
+    const ALL: &[u8] = &[0b111];
+
+    /// `d.t (id INT, s VARCHAR(20) COLLATE utf8mb4_bin, at TIMESTAMP)`, with this key.
+    fn definition(row_key: &[usize]) -> TableDefinition {
+        let column = |name: &str, column_type: &str, charset: &str| ColumnDefinition {
+            name: name.into(),
+            column_type: column_type.into(),
+            charset: charset.into(),
+            collation: if charset.is_empty() { String::new() } else { format!("{charset}_bin") },
+            ..ColumnDefinition::default()
+        };
+        TableDefinition {
+            name: TableName { schema: "d".into(), table: "t".into() },
+            columns: vec![
+                column("id", "int(11)", ""),
+                column("s", "varchar(20)", "utf8mb4"),
+                column("at", "timestamp", ""),
+            ],
+            row_key: row_key.to_vec(),
+            row_key_name: "PRIMARY".into(),
+            ..TableDefinition::default()
+        }
+    }
+
+    fn map() -> TableMap {
+        let mut body = b"\x13\0\0\0\0\0\x01\0\x01d\0\x01t\0".to_vec();
+        body.extend([3, 3, 15, 17, 3, 80, 0, 0, 0b110]);
+        TableMap::parse(&body).unwrap()
+    }
+
+    /// The row (id, s, 1970-01-02 00:00:00), or without the columns that are not in `columns`.
+    fn image(columns: u8, id: u32, s: &str) -> Vec<u8> {
+        let mut image = vec![0];
+        if columns & 1 != 0 {
+            image.extend(id.to_le_bytes());
+        }
+        if columns & 2 != 0 {
+            image.push(s.len() as u8);
+            image.extend(s.as_bytes());
+        }
+        if columns & 4 != 0 {
+            image.extend(86_400u32.to_be_bytes());
+        }
+        image
+    }
+
+    /// The statement for two rows.
+    fn written(vendor: Vendor, kind: RowsKind, row_key: &[usize], columns: u8) -> String {
+        let (map, definition) = (map(), definition(row_key));
+        let table = SqlTable::new(&map, &definition, vendor).unwrap();
+        let key_bits = row_key.iter().fold(0, |bits, column| bits | 1 << column);
+        let (key, after) = (table.image(&[key_bits]).unwrap(), table.image(&[columns]).unwrap());
+        let mut statement = RowsStatement::open(&table, kind, key, after);
+        for (id, s) in [(1, "a"), (2, "it's")] {
+            statement.add(&table, &image(key_bits, id, s), &image(columns, id, s)).unwrap();
+        }
+        let (sql, check) = statement.close(&table);
+        assert_eq!((check.rows, check.kind), (2, kind));
+        String::from_utf8(sql).unwrap()
+    }
+
+    #[test]
+    fn inserts_name_their_columns() {
+        let expected = "INSERT INTO `d`.`t` (`id`,`s`) VALUES (1,_binary'a'),(2,_binary'it''s')";
+        assert_eq!(written(Vendor::MariaDb, RowsKind::Insert, &[0], 0b011), expected);
+        assert_eq!(written(Vendor::MySql, RowsKind::Insert, &[0], 0b011), expected);
+    }
+
+    #[test]
+    fn updates_join_a_list_and_keep_what_would_change_by_itself() {
+        assert_eq!(
+            written(Vendor::MariaDb, RowsKind::Update, &[0], 0b011),
+            "UPDATE (SELECT 1 AS k0,_binary'a' AS c1 UNION ALL VALUES (2,_binary'it''s')) AS spate_new STRAIGHT_JOIN `d`.`t` \
+             FORCE INDEX (`PRIMARY`) ON `d`.`t`.`id`=spate_new.k0 SET `d`.`t`.`s`=spate_new.c1,`d`.`t`.`at`=`d`.`t`.`at`"
+        );
+        assert_eq!(
+            written(Vendor::MySql, RowsKind::Update, &[0], 0b111),
+            "UPDATE (VALUES ROW(1,_binary'a','1970-01-02 00:00:00'),ROW(2,_binary'it''s','1970-01-02 00:00:00')) \
+             AS spate_new(k0,c1,c2) STRAIGHT_JOIN `d`.`t` FORCE INDEX (`PRIMARY`) ON `d`.`t`.`id`=spate_new.k0 \
+             SET `d`.`t`.`s`=spate_new.c1,`d`.`t`.`at`=spate_new.c2"
+        );
+    }
+
+    #[test]
+    fn deletes_list_numbers_and_join_what_has_a_collation() {
+        assert_eq!(
+            written(Vendor::MySql, RowsKind::Delete, &[0], 0b111),
+            "DELETE `d`.`t` FROM `d`.`t` FORCE INDEX (`PRIMARY`) WHERE `d`.`t`.`id` IN (1,2)"
+        );
+        assert_eq!(
+            written(Vendor::MariaDb, RowsKind::Delete, &[1], 0b111),
+            "DELETE `d`.`t` FROM (SELECT _utf8mb4'a' COLLATE utf8mb4_bin AS k1 UNION ALL VALUES (_utf8mb4'it''s')) AS spate_new \
+             STRAIGHT_JOIN `d`.`t` FORCE INDEX (`PRIMARY`) ON `d`.`t`.`s`=spate_new.k1"
+        );
+    }
+
+    #[test]
+    fn a_row_without_a_key_is_found_by_all_its_bytes() {
+        let (map, definition) = (map(), definition(&[]));
+        let table = SqlTable::new(&map, &definition, Vendor::MariaDb).unwrap();
+        let (sql, check) = delete_copies(&table, &mut table.image(ALL).unwrap(), &image(0b111, 5, "b"), 3).unwrap();
+        assert_eq!(
+            String::from_utf8(sql).unwrap(),
+            "DELETE FROM `d`.`t` WHERE `id`=5 AND `s`=_utf8mb4'b' AND CAST(`s` AS BINARY)=_binary'b' \
+             AND `at`='1970-01-02 00:00:00' LIMIT 3"
+        );
+        assert_eq!((check.rows, check.warnings), (3, Some(0)));
+        let null = [&[0b010][..], &7u32.to_le_bytes(), &0u32.to_be_bytes()].concat();
+        let (sql, _) = delete_copies(&table, &mut table.image(ALL).unwrap(), &null, 1).unwrap();
+        assert!(String::from_utf8(sql).unwrap().contains("`s` IS NULL AND `at`='0000-00-00 00:00:00'"));
+    }
+
+    #[test]
+    fn a_column_that_would_round_is_refused() {
+        let (map, mut definition) = (map(), definition(&[0]));
+        definition.columns[2].column_type = "date".into();
+        let error = SqlTable::new(&map, &definition, Vendor::MySql).unwrap_err().to_string();
+        assert!(error.contains("the column at") && error.contains("date"), "{error}");
+        definition.columns[2].column_type = "timestamp(3)".into();
+        assert!(SqlTable::new(&map, &definition, Vendor::MySql).is_ok());
+        definition.trigger = Some("tr".into());
+        let error = SqlTable::new(&map, &definition, Vendor::MySql).unwrap_err().to_string();
+        assert!(error.contains("the trigger tr"), "{error}");
+    }
+}
