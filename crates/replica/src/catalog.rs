@@ -425,13 +425,14 @@ impl ForeignKeys {
 
 fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
     let text = |column| rows.text_at(row, column).unwrap_or_default();
-    let extra = text(3).to_ascii_uppercase();
+    // MySQL says of a default that is computed that it is generated.
+    let extra = text(3).to_ascii_uppercase().replace("DEFAULT_GENERATED", "");
     ColumnDefinition {
         name: text(1),
         column_type: text(2),
         is_unsigned: text(2).contains("unsigned"),
         is_auto_increment: extra.contains("AUTO_INCREMENT"),
-        is_generated: extra.ends_with(" GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
+        is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
         charset: text(5),
         collation: text(6),
     }
