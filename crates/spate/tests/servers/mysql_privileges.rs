@@ -23,7 +23,8 @@ const REPLAY: &str = "REPLICATION_APPLIER ON *.*";
 const DEFINITIONS: [&str; 2] = [
     "CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, \
      RELOAD, PROCESS, CREATE USER, CREATE ROLE, DROP ROLE ON *.*",
-    "SET_ANY_DEFINER, XA_RECOVER_ADMIN ON *.*",
+    // The source's definer is root, who may do anything.
+    "SET_ANY_DEFINER, SYSTEM_USER, XA_RECOVER_ADMIN ON *.*",
 ];
 
 fn limit(site: &Site, source: &[&str], replica: &[&str]) {
