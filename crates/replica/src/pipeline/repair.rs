@@ -309,7 +309,7 @@ impl<'a> Repairer<'a> {
         }
         if let Some(other) = &mut self.other {
             let like = quote::qualified(&table.schema, &table.table);
-            other.execute(format!("CREATE OR REPLACE TABLE {scratch} LIKE {like}").as_bytes())?;
+            other.execute(format!("DROP TABLE IF EXISTS {scratch};CREATE TABLE {scratch} LIKE {like}").as_bytes())?;
         }
         self.scratch.insert(table.clone(), scratch.clone());
         Ok(scratch)

@@ -52,7 +52,9 @@ fn with_all_types(site: &Site) {
 
 #[test]
 fn all_types_and_many_copies() {
-    let site = Site::new(&["--default-time-zone=+03:00"], &[&LOGGED[..], &["--default-time-zone=-05:00"]].concat());
+    // How many values an index has decides whether a sweep is worth it; it is not to change while this runs.
+    let replica = [&LOGGED[..], &["--default-time-zone=-05:00", "--innodb-stats-auto-recalc=OFF"]].concat();
+    let site = Site::new(&["--default-time-zone=+03:00"], &replica);
     with_all_types(&site);
     catch_up_at_once(&site, &["--start", "earliest"]);
     for table in TABLES.iter().chain(&["generateds"]) {

@@ -213,6 +213,24 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
     }
 }
 
+#[test]
+fn rows_that_differ_are_repaired() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE, v INT); \
+         INSERT INTO d.t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)",
+    );
+    site.catch_up(&OPTIONS);
+    site.replica.sql(
+        "DELETE FROM d.t WHERE id IN (1, 2); UPDATE d.t SET u = 10 WHERE id = 3; INSERT INTO d.t VALUES (5, 5, 0)",
+    );
+    site.source.sql("UPDATE d.t SET v = 9; DELETE FROM d.t WHERE id = 2; INSERT INTO d.t VALUES (5, 10, 5); UPDATE d.t SET u = 11 WHERE id = 4");
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["d.t", "id=1", "--on-conflict repair"]);
+    site.catch_up(&["--on-conflict", "repair"]);
+    site.assert_identical();
+    assert_ne!(site.replica.sql("SELECT SUM(repairs) FROM spate.repaired"), "0");
+}
+
 /// The server's own BINLOG refuses such a table's row events; statements write to it.
 #[test]
 fn a_table_that_the_server_cannot_replay_to() {

@@ -24,7 +24,7 @@ const DEFINITIONS: [&str; 2] = [
     "CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, \
      RELOAD, PROCESS, CREATE USER, CREATE ROLE, DROP ROLE ON *.*",
     // The source's definer is root, who may do anything.
-    "SET_ANY_DEFINER, SYSTEM_USER, XA_RECOVER_ADMIN ON *.*",
+    "SET_ANY_DEFINER, SYSTEM_USER, ROLE_ADMIN, XA_RECOVER_ADMIN ON *.*",
 ];
 
 fn limit(site: &Site, source: &[&str], replica: &[&str]) {

@@ -174,7 +174,9 @@ fn a_replicated_statement_that_locks_the_applier_out_is_named() {
         let source = format!("spate@127.0.0.1:{}", site.source.port);
         let run = || {
             let mut command = program();
-            command.args(["replicate", "--start", "gtid:", "--until", "caught-up", "--source", &source, "--archive"]);
+            // Left to itself, it would write statements once it may not replay.
+            command.args(["replicate", "--dialect", "replay", "--start", "gtid:", "--until", "caught-up"]);
+            command.args(["--source", &source, "--archive"]);
             command.arg(site.archive()).arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
             site.run(command)
         };
