@@ -132,7 +132,16 @@ impl Collations {
     /// # Errors
     /// Any error of the connection.
     pub fn read(connection: &mut Connection) -> Result<Collations> {
-        let rows = connection.query("SHOW COLLATION")?;
+        // MariaDB's collations for any character set have a number, and a name that says which, only here.
+        let version = connection.server_version();
+        let sql = match version.vendor == Vendor::MariaDb && version.is_at_least(10, 10) {
+            true => {
+                "SELECT FULL_COLLATION_NAME, CHARACTER_SET_NAME, ID \
+                 FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
+            }
+            false => "SHOW COLLATION",
+        };
+        let rows = connection.query(sql)?;
         let mut names = HashMap::new();
         for row in 0..rows.rows.len() {
             let (Some(name), Some(charset)) = (rows.text_at(row, 0), rows.text_at(row, 1)) else { continue };

@@ -22,6 +22,10 @@ const TOTAL: u64 = SCHEMAS * ACCOUNTS * BALANCE;
 /// Batches small enough that there are many states to be seen.
 const OPTIONS: [&str; 6] = ["--start", "earliest", "--memory", "64MiB", "--batch-transactions", "40"];
 
+/// Between two transactions of a clerk: what is looked at is what the replica shows, not whether it can follow three clerks without
+/// rest on a machine that does other things too.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(3);
+
 fn tables() -> String {
     let schema = |number| {
         format!(
@@ -53,6 +57,7 @@ impl Clerks {
                 while !stop.load(Ordering::Acquire) {
                     input.write_all(transaction(&mut random).as_bytes()).unwrap();
                     sent += 1;
+                    thread::sleep(PAUSE);
                 }
                 drop(input);
                 assert!(client.wait().unwrap().success());

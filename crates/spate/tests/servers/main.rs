@@ -24,6 +24,7 @@ mod large_rows;
 mod logging;
 mod logins;
 mod many_tables;
+mod mariadb_118;
 mod mysql;
 mod mysql_privileges;
 mod networks;
