@@ -80,15 +80,32 @@ impl<'a> QueryEvent<'a> {
 
     /// True if on MySQL the statement creates a table that is filled within the same transaction.
     pub fn is_create_select(&self) -> bool {
-        starts_with_ignore_case(self.statement, b"CREATE")
-            && self.statement.trim_ascii_end().ends_with(START_TRANSACTION)
+        starts_with_ignore_case(self.statement, b"CREATE TABLE ") && start_transaction(self.statement).is_some()
     }
 
     /// The statement without what marks that the rows follow ([`QueryEvent::is_create_select`]).
-    pub fn without_start_transaction(&self) -> &'a [u8] {
-        let statement = self.statement.trim_ascii_end();
-        statement.strip_suffix(START_TRANSACTION).unwrap_or(statement)
+    pub fn without_start_transaction(&self) -> Vec<u8> {
+        match start_transaction(self.statement) {
+            Some(at) => [&self.statement[..at], &self.statement[at + START_TRANSACTION.len()..]].concat(),
+            None => self.statement.to_vec(),
+        }
     }
+}
+
+/// Where the option stands, among others or at the end; names and comments may hold the same words.
+fn start_transaction(statement: &[u8]) -> Option<usize> {
+    let mut quote = None;
+    let mut found = None;
+    for (at, &byte) in statement.iter().enumerate() {
+        match quote {
+            Some(open) if byte == open => quote = None,
+            Some(_) => {}
+            None if matches!(byte, b'\'' | b'"' | b'`') => quote = Some(byte),
+            None if statement[at..].starts_with(START_TRANSACTION) => found = Some(at),
+            None => {}
+        }
+    }
+    found
 }
 
 fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
@@ -224,6 +241,31 @@ mod tests {
         assert_eq!(variables.flags2, Some(0x0400_0000));
         let start = StatusVariables::parse(&[0x82, 2]).unwrap();
         assert_eq!((start.flags3, start.two_phase_alter_start), (Some(2), None));
+    }
+
+    #[test]
+    fn a_table_that_is_filled_at_once_says_so_among_its_options() {
+        let query = |statement: &'static str| QueryEvent {
+            thread_id: 0,
+            error_code: 0,
+            database: b"",
+            status: b"",
+            statement: statement.as_bytes(),
+        };
+        for (statement, without) in [
+            ("CREATE TABLE `t` (a int) START TRANSACTION", "CREATE TABLE `t` (a int)"),
+            ("CREATE TABLE `t` (a int) START TRANSACTION ENGINE=InnoDB", "CREATE TABLE `t` (a int) ENGINE=InnoDB"),
+            (
+                "CREATE TABLE `x START TRANSACTION` (a int) START TRANSACTION COMMENT=' START TRANSACTION'",
+                "CREATE TABLE `x START TRANSACTION` (a int) COMMENT=' START TRANSACTION'",
+            ),
+        ] {
+            assert!(query(statement).is_create_select(), "{statement}");
+            assert_eq!(query(statement).without_start_transaction(), without.as_bytes());
+        }
+        for other in ["CREATE PROCEDURE p() START TRANSACTION", "CREATE TABLE t (a int) COMMENT=' START TRANSACTION'"] {
+            assert!(!query(other).is_create_select(), "{other}");
+        }
     }
 
     #[test]

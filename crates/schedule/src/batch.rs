@@ -267,7 +267,9 @@ impl BatchBuilder {
         self.temporary = TemporaryTables { open: self.taken_temporary.clone(), used_by: BTreeSet::new() };
     }
 
-    fn query(&mut self, header: &EventHeader, mut query: QueryEvent<'_>) -> Result<()> {
+    fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {
+        let stripped;
+        let mut query = query;
         if query.rolls_group_back() {
             return self.undo();
         }
@@ -286,7 +288,8 @@ impl BatchBuilder {
             if self.transaction.is_usual() {
                 self.turn_irrevocable()?;
             }
-            query.statement = query.without_start_transaction();
+            stripped = query.without_start_transaction();
+            query.statement = &stripped;
         }
         if class == StatementClass::XaEnd || self.transaction.is_silent {
             self.context.clear();

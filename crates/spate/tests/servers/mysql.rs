@@ -192,7 +192,7 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
          CREATE TABLE invisible (a INT); INSERT INTO invisible VALUES (1), (2); SET sql_generate_invisible_primary_key = 0; \
          CREATE TABLE my (id INT PRIMARY KEY, v INT) ENGINE = MyISAM; INSERT INTO my VALUES (1, 1), (2, 2); UPDATE my SET v = 3; \
          CREATE TABLE keyless (a INT, b VARCHAR(20)); INSERT INTO keyless VALUES (1, 'x'), (1, 'x'), (2, NULL); \
-         DELETE FROM keyless WHERE a = 1 LIMIT 1; CREATE TABLE copied SELECT * FROM keyless; \
+         DELETE FROM keyless WHERE a = 1 LIMIT 1; CREATE TABLE copied ENGINE = InnoDB COMMENT = 'it''s' SELECT * FROM keyless; \
          CREATE VIEW seen AS SELECT * FROM my; CREATE PROCEDURE p() INSERT INTO my VALUES (9, 9); CALL p(); \
          CREATE TRIGGER g BEFORE INSERT ON invisible FOR EACH ROW SET NEW.a = NEW.a + 1; INSERT INTO invisible VALUES (5); \
          CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO DELETE FROM my; \
