@@ -4,11 +4,8 @@ use spate_archive::{ArchivedEvent, Seek};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
-use crate::journal;
-use crate::verify::hold::{self, APPLIER_LOCK};
+use crate::verify::hold::APPLIER_LOCK;
 use crate::wire::{Connection, quote};
-
-pub(crate) const GRANT_OWN_SCHEMA: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 /// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
 pub const APPLIER: u32 = 0;
@@ -16,19 +13,14 @@ pub const APPLIER: u32 = 0;
 /// How long to wait for the lock: after a crash the server may still be ending the old session, and its last commit.
 const LOCK_WAIT_SECONDS: u32 = 10;
 
-const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
-
-const CREATE_TABLES: [&str; 3] = [
-    "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
+/// The table of checkpoints: one row for each applier.
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
      applier INT UNSIGNED NOT NULL PRIMARY KEY, \
      gtid_position TEXT CHARACTER SET ascii NOT NULL, \
      source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      source_position BIGINT UNSIGNED NOT NULL, \
      seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
-     source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB",
-    journal::CREATE_TABLE,
-    journal::CREATE_PREPARED_TABLE,
-];
+     source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB";
 
 /// How far the replica has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,31 +90,6 @@ pub fn lock(connection: &mut Connection) -> Result<()> {
     }
     let holder = connection.query(&format!("SELECT IS_USED_LOCK('{APPLIER_LOCK}')"))?.single_text();
     Err(Error::Locked { replica: connection.peer().to_string(), holder: holder.unwrap_or_else(|| "unknown".into()) })
-}
-
-/// Creates Spate's schema and tables where they are missing.
-///
-/// # Errors
-/// Any error of the connection; a missing privilege names the GRANT.
-pub fn create_tables(connection: &mut Connection) -> Result<()> {
-    let present = connection.query(
-        "SELECT COUNT(*) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('checkpoint', 'intent', 'prepared', 'hold')",
-    )?;
-    if present.single_text().as_deref() == Some("4") {
-        return Ok(());
-    }
-    let mut create = |sql: &str| {
-        let created = connection.execute(sql.as_bytes());
-        created.map_err(|error| Error::from(error).or_privilege("create Spate's own schema", GRANT_OWN_SCHEMA))
-    };
-    create(CREATE_SCHEMA)?;
-    for sql in CREATE_TABLES {
-        create(sql)?;
-        spate_archive::stopping_point("after-own-table");
-    }
-    create(hold::CREATE_TABLE)?;
-    Ok(())
 }
 
 /// Reads the checkpoint; `None` if nothing was ever applied here.

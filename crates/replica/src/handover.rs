@@ -8,8 +8,8 @@ use crate::applier_lock;
 use crate::checkpoint;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::journal;
 use crate::wire::{ConnectOptions, Connection, Vendor, quote};
+use crate::{journal, own_schema};
 
 /// What was handed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,7 +36,7 @@ pub fn hand_over(replica: &Endpoint) -> Result<Handover> {
     let unsuitable = |why: &str| Error::Unsuitable { peer: format!("replica ({replica})"), why: why.to_owned() };
     let vendor = connection.server_version().vendor;
     applier_lock::take(&mut connection)?;
-    checkpoint::create_tables(&mut connection)?;
+    own_schema::create(&mut connection)?;
     let Some(checkpoint) = checkpoint::read(&mut connection)? else {
         return Err(unsuitable("it has no checkpoint: Spate never applied anything to it"));
     };

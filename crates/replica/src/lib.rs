@@ -30,6 +30,7 @@ pub mod intake;
 mod journal;
 pub mod limits;
 mod narrowing;
+mod own_schema;
 mod pipeline;
 mod privileges;
 mod progress;

@@ -3,7 +3,7 @@
 
 use spate_schedule::TableName;
 
-use crate::error::{Error, Result, TransactionPlace};
+use crate::error::{Result, TransactionPlace};
 use crate::exclusions::Skipped;
 use crate::status::{SKIPPED_MAX, SkippedStatus};
 use crate::wire::{Connection, quote};
@@ -11,15 +11,16 @@ use crate::wire::{Connection, quote};
 /// A key of a repaired row is kept up to this many characters.
 const KEY_CHARACTERS_MAX: usize = 500;
 
-const CREATE_TABLES: [&str; 2] = [
-    "CREATE TABLE IF NOT EXISTS spate.skipped (\
+/// The table of transactions that were left out.
+pub(crate) const CREATE_SKIPPED: &str = "CREATE TABLE IF NOT EXISTS spate.skipped (\
      gtid VARCHAR(100) CHARACTER SET ascii NOT NULL PRIMARY KEY, \
      source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      source_position BIGINT UNSIGNED NOT NULL COMMENT 'end of the transaction', \
      skipped_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
-     why VARCHAR(100) CHARACTER SET utf8mb4 NOT NULL) ENGINE=InnoDB COMMENT='transactions that were left out'",
-    // One row a table and kind of repair: bounded, and what a person asks first.
-    "CREATE TABLE IF NOT EXISTS spate.repaired (\
+     why VARCHAR(100) CHARACTER SET utf8mb4 NOT NULL) ENGINE=InnoDB COMMENT='transactions that were left out'";
+
+/// The table of repairs. One row a table and kind of repair: bounded, and what a person asks first.
+pub(crate) const CREATE_REPAIRED: &str = "CREATE TABLE IF NOT EXISTS spate.repaired (\
      schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      repair VARCHAR(20) CHARACTER SET ascii NOT NULL, \
@@ -30,29 +31,7 @@ const CREATE_TABLES: [&str; 2] = [
      last_source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      last_source_position BIGINT UNSIGNED NOT NULL, \
      last_row_key TEXT CHARACTER SET utf8mb4 NOT NULL, \
-     PRIMARY KEY (schema_name, table_name, repair)) ENGINE=InnoDB COMMENT='rows that were not as the source left them'",
-];
-
-/// Creates the tables where they are missing.
-///
-/// # Errors
-/// Any error of the connection; a missing privilege names the GRANT.
-pub(crate) fn create_tables(connection: &mut Connection) -> Result<()> {
-    let present = connection.query(
-        "SELECT COUNT(*) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('skipped', 'repaired')",
-    )?;
-    if present.single_text().as_deref() == Some("2") {
-        return Ok(());
-    }
-    for sql in CREATE_TABLES {
-        let created = connection.execute(sql.as_bytes());
-        created.map_err(|error| {
-            Error::from(error).or_privilege("create Spate's own tables", crate::checkpoint::GRANT_OWN_SCHEMA)
-        })?;
-    }
-    Ok(())
-}
+     PRIMARY KEY (schema_name, table_name, repair)) ENGINE=InnoDB COMMENT='rows that were not as the source left them'";
 
 /// The statement that records a skip; to be executed before the checkpoint moves, in the same transaction.
 pub(crate) fn skip_sql(skipped: &Skipped) -> String {

@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use spate_schedule::TableName;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 
-use crate::checkpoint::{APPLIER, GRANT_OWN_SCHEMA};
-use crate::error::{Error, Result};
+use crate::checkpoint::APPLIER;
+use crate::error::Result;
 use crate::wire::{self, Connection, Vendor, quote};
 
-const CREATE_TABLES: [&str; 2] = [
-    "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
+/// The table of copied temporary tables.
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
      applier INT UNSIGNED NOT NULL, \
      thread_id INT UNSIGNED NOT NULL COMMENT 'session on the source', \
      schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -25,17 +25,17 @@ const CREATE_TABLES: [&str; 2] = [
      definition LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
      column_names LONGTEXT CHARACTER SET utf8mb4 NOT NULL, \
      PRIMARY KEY (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB \
-     COMMENT='temporary tables of the source that exist at the checkpoint'",
-    // Values that are larger together than the server can join are NULL.
-    "CREATE TABLE IF NOT EXISTS spate.temporary_row (\
+     COMMENT='temporary tables of the source that exist at the checkpoint'";
+
+/// The table of their rows. Values that are larger together than the server can join are NULL.
+pub(crate) const CREATE_ROWS: &str = "CREATE TABLE IF NOT EXISTS spate.temporary_row (\
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      applier INT UNSIGNED NOT NULL, \
      thread_id INT UNSIGNED NOT NULL, \
      schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      column_values LONGBLOB, \
-     KEY of_table (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB COMMENT='their rows'",
-];
+     KEY of_table (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB COMMENT='their rows'";
 
 /// Under these, values become texts, and texts the same values again.
 fn session_sql(connection: &Connection) -> &'static [u8] {
@@ -60,25 +60,6 @@ const ROWS_AT_A_TIME: usize = 200;
 /// How the definition of a temporary table begins. (What is not temporary shows another beginning: a temporary table that is gone
 /// may have hidden a table.)
 const BEGINNING: &str = "CREATE TEMPORARY TABLE ";
-
-/// Creates the tables where they are missing.
-///
-/// # Errors
-/// Any error of the connection; a missing privilege names the GRANT.
-pub(crate) fn create_tables(connection: &mut Connection) -> Result<()> {
-    let present = connection.query(
-        "SELECT COUNT(*) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ('temporary_table', 'temporary_row')",
-    )?;
-    if present.single_text().as_deref() == Some("2") {
-        return Ok(());
-    }
-    for sql in CREATE_TABLES {
-        let created = connection.execute(sql.as_bytes());
-        created.map_err(|error| Error::from(error).or_privilege("create Spate's own tables", GRANT_OWN_SCHEMA))?;
-    }
-    Ok(())
-}
 
 /// Copies the tables that were used, and forgets those that are gone. To be called within the batch's transaction, after its
 /// changes. What cannot be copied is given to `tell`.
@@ -143,7 +124,7 @@ fn kept(connection: &mut Connection) -> Result<BTreeSet<TemporaryTable>> {
     Ok((0..rows.rows.len()).filter_map(table).collect())
 }
 
-/// The row of [`CREATE_TABLES`] that is about the table.
+/// Which rows of both tables are about the table.
 fn condition(table: &TemporaryTable) -> String {
     format!(
         "applier={APPLIER} AND thread_id={} AND schema_name={} AND table_name={}",

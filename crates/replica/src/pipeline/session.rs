@@ -28,9 +28,9 @@ use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
 use crate::journal::{self, Finding};
 use crate::limits::BatchLimits;
+use crate::own_schema;
 use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
-use crate::records;
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
 use crate::temporary;
@@ -119,9 +119,7 @@ pub(crate) fn prepare_replica(
         maker.check_silence(&mut connection)?;
     }
     applier_lock::take(&mut connection)?;
-    checkpoint::create_tables(&mut connection)?;
-    records::create_tables(&mut connection)?;
-    temporary::create_tables(&mut connection)?;
+    own_schema::create(&mut connection)?;
     let mut checkpoint = checkpoint::read(&mut connection)?;
     let mut mend_until = None;
     if let Some(intent) = journal::read(&mut connection)? {

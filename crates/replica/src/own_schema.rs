@@ -1,0 +1,46 @@
+//! Spate's own schema on the replica: all its tables, created together where any is missing.
+
+use crate::error::{Error, Result};
+use crate::verify::hold;
+use crate::wire::Connection;
+use crate::{checkpoint, journal, records, temporary};
+
+const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
+
+const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
+
+/// Each table's name, and what creates it if it is missing.
+const TABLES: [(&str, &str); 8] = [
+    ("checkpoint", checkpoint::CREATE_TABLE),
+    ("intent", journal::CREATE_TABLE),
+    ("prepared", journal::CREATE_PREPARED_TABLE),
+    ("hold", hold::CREATE_TABLE),
+    ("skipped", records::CREATE_SKIPPED),
+    ("repaired", records::CREATE_REPAIRED),
+    ("temporary_table", temporary::CREATE_TABLE),
+    ("temporary_row", temporary::CREATE_ROWS),
+];
+
+/// Creates what is missing; nothing usually is, and then one question is all.
+///
+/// # Errors
+/// Any error of the connection; a missing privilege names the GRANT.
+pub(crate) fn create(connection: &mut Connection) -> Result<()> {
+    let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
+    let present = connection.query(&format!(
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names})"
+    ))?;
+    if present.single_text() == Some(TABLES.len().to_string()) {
+        return Ok(());
+    }
+    let mut create = |sql: &str| {
+        let created = connection.execute(sql.as_bytes());
+        created.map_err(|error| Error::from(error).or_privilege("create Spate's own schema", GRANT))
+    };
+    create(CREATE_SCHEMA)?;
+    for (_, sql) in TABLES {
+        create(sql)?;
+        spate_archive::stopping_point("after-own-table");
+    }
+    Ok(())
+}
