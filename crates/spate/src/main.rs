@@ -6,6 +6,7 @@ mod arguments;
 mod check;
 mod connection_arguments;
 mod handover;
+mod help_examples;
 mod progress_line;
 mod replicate;
 mod signals;

@@ -1,0 +1,104 @@
+//! What each command's help ends with.
+
+/// Of `spate replicate`.
+pub(crate) const REPLICATE_EXAMPLES: &str = "\
+Examples:
+  # A replica restored from a backup that was taken at GTID position 0-1-5000
+  SPATE_SOURCE_PASSWORD=… SPATE_REPLICA_PASSWORD=… \\
+  spate replicate --source repl@db1:3306 --replica spate@db2:3306 --archive /var/lib/spate --start gtid:0-1-5000
+
+  # Again after a stop: the checkpoint on the replica knows where to go on
+  spate replicate --source repl@db1 --replica spate@/run/mysqld/mysqld.sock --archive /var/lib/spate \\
+      --source-defaults-file /etc/spate/source.cnf --replica-defaults-file /etc/spate/replica.cnf
+
+  # Catch up and end
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
+
+  # Everything but one transaction
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --skip gtid:0-1-4711
+
+  # A replica that somebody wrote to: make the rows that changes meet what the source says
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --on-conflict repair
+
+  # db1 (server id 1) and db2 (server id 2) replicate from each other
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate/to-2 --ignore-server-ids 2
+  spate replicate --source repl@db2 --replica spate@db1 --archive /var/lib/spate/to-1 --ignore-server-ids 1
+
+  # Over TLS, with a source whose certificate must be its own; all that concerns the connections is in one option file
+  spate replicate --defaults-file /etc/spate.cnf --source-tls-mode verify-identity --source-tls-ca /etc/spate/ca.pem \\
+      --archive /var/lib/spate
+
+Privileges, on the source:
+  GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO repl@…
+on the replica:
+  GRANT SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY ON *.* TO spate@…
+  GRANT ALL PRIVILEGES ON spate.* TO spate@…
+  GRANT READ_ONLY ADMIN ON *.* TO spate@…   if the replica is read_only
+  GRANT BINLOG ADMIN ON *.* TO spate@…      for --no-replica-binlog and --ignore-server-ids
+  GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair and --dialect sql, which needs no BINLOG REPLAY
+and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
+  GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
+    EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
+
+/// Of `spate check`.
+pub(crate) const CHECK_EXAMPLES: &str = "\
+Examples:
+  spate check --source repl@db1 --replica spate@db2 --archive /var/lib/spate
+  spate check --defaults-file /etc/spate.cnf --json | jq '.findings[] | select(.level == \"error\")'
+
+The exit status is 0 if nothing keeps Spate from working, 1 if something does. `spate replicate` looks at the same at its start, but for
+what takes longer the more tables there are, and prints what is not good. docs/checks.md explains each check.";
+
+/// Of `spate status`.
+pub(crate) const STATUS_EXAMPLES: &str = "\
+Examples:
+  spate status --archive /var/lib/spate
+  spate status --archive /var/lib/spate --json | jq .lag_seconds";
+
+/// Of `spate verify`.
+pub(crate) const VERIFY_EXAMPLES: &str = "\
+Examples:
+  spate verify --source spate@db1 --replica spate@db2
+  spate verify --source spate@db1 --replica spate@db2 --schema shop --connections 8 --json
+
+The exit status is 0 if everything is identical, 1 if something differs or the comparison could not be made.";
+
+/// Of `spate archive fetch`.
+pub(crate) const FETCH_EXAMPLES: &str = "\
+Examples:
+  spate archive fetch --source repl@db1 --archive /var/lib/spate --start earliest --until caught-up";
+
+/// Of `spate archive list`.
+pub(crate) const LIST_EXAMPLES: &str = "\
+Examples:
+  spate archive list /var/lib/spate
+  spate archive list /var/lib/mysql --json | jq '.[-1].last_gtid'";
+
+/// Of `spate archive purge`.
+pub(crate) const PURGE_EXAMPLES: &str = "\
+Examples:
+  # What the replica has applied, up to a file of the source, or of which there is too much
+  spate archive purge /var/lib/spate --replica spate@db2 --before file:binlog.000042
+  spate archive purge /var/lib/spate --replica spate@db2 --keep-size 10GiB --keep-age 7d
+
+  # An archive that no replica reads
+  spate archive purge /backup/binlogs --even-unapplied --keep-age 90d
+
+While `spate replicate` or `spate archive fetch` runs on the archive, its own options --keep-archive-size and
+--keep-archive-age do this.";
+
+/// Of `spate archive fold-stats`.
+pub(crate) const FOLD_STATS_EXAMPLES: &str = "\
+Examples:
+  # What would folding save here, and how fast is it?
+  spate archive fold-stats /var/lib/mysql
+  spate archive fold-stats /var/lib/spate --batch-transactions 1000 --batch-transactions 100000 --json";
+
+/// Of `spate handover`.
+pub(crate) const HANDOVER_EXAMPLES: &str = "\
+Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
+(SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.
+
+Examples:
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
+  spate handover --replica spate@db2";
