@@ -112,10 +112,7 @@ impl Follower {
             }
             EventType::GTID_LIST => self.take_start(header, &parse_gtid_list(body)?),
             EventType::PREVIOUS_GTIDS => self.take_start(header, &parse_previous_gtids(body)?),
-            EventType::GTID_MARIADB
-            | EventType::GTID_MYSQL
-            | EventType::GTID_TAGGED_MYSQL
-            | EventType::ANONYMOUS_GTID => {
+            other if other.is_gtid() => {
                 self.has_seen_gtid = true;
                 if self.is_relay_log {
                     self.abandon_transaction();

@@ -159,9 +159,7 @@ pub(crate) fn is_whole_after(
 const GTID_EVENT_LENGTH_MAX: usize = 512;
 
 fn is_gtid_event(bytes: &[u8]) -> bool {
-    const GTID_EVENTS: [EventType; 4] =
-        [EventType::GTID_MARIADB, EventType::GTID_MYSQL, EventType::GTID_TAGGED_MYSQL, EventType::ANONYMOUS_GTID];
-    if !GTID_EVENTS.contains(&EventType(bytes[4])) {
+    if !EventType(bytes[4]).is_gtid() {
         return false;
     }
     let Ok(header) = EventHeader::parse(bytes) else { return false };

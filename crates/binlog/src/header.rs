@@ -129,6 +129,16 @@ event_types! {
     DELETE_ROWS_COMPRESSED = 171, "Delete_rows_compressed";
 }
 
+impl EventType {
+    /// True for the events that begin a transaction and name it, or say that it has no name.
+    pub fn is_gtid(self) -> bool {
+        matches!(
+            self,
+            EventType::GTID_MARIADB | EventType::GTID_MYSQL | EventType::GTID_TAGGED_MYSQL | EventType::ANONYMOUS_GTID
+        )
+    }
+}
+
 impl std::fmt::Display for EventType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name() {

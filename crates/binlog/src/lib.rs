@@ -34,6 +34,7 @@ pub mod header;
 pub mod image;
 pub mod json;
 pub mod load;
+mod numbers;
 pub mod payload;
 pub mod query;
 pub mod rows;

@@ -9,6 +9,7 @@ use std::io::Read;
 use flate2::read::{DeflateDecoder, ZlibDecoder};
 
 use crate::column::{ColumnType, DECIMAL_DIGIT_BYTES};
+use crate::numbers::{big_endian, little_endian, sign_extended};
 use crate::{Error, Result};
 
 const WHAT: &str = "column value";
@@ -345,19 +346,6 @@ fn expect_length(bytes: &[u8], lengths: std::ops::RangeInclusive<usize>) -> Resu
 
 fn exactly<const LENGTH: usize>(bytes: &[u8]) -> Result<[u8; LENGTH]> {
     bytes.try_into().map_err(|_| Error::malformed(WHAT, format!("{} bytes, not {LENGTH}", bytes.len())))
-}
-
-fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
-}
-
-fn big_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
-}
-
-fn sign_extended(bytes: &[u8]) -> i64 {
-    let unused_bits = 64 - 8 * bytes.len() as u32;
-    ((little_endian(bytes) << unused_bits) as i64) >> unused_bits
 }
 
 #[cfg(test)]

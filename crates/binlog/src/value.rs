@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::column::{ColumnType, DECIMAL_DIGIT_BYTES};
+use crate::numbers::{big_endian, little_endian, sign_extended};
 
 /// A value to be shown: its type, its bytes without length prefix, and whether its number is unsigned.
 #[derive(Debug, Clone, Copy)]
@@ -72,19 +73,6 @@ impl ShownValue<'_> {
         }
         write!(f, "{}", sign_extended(self.bytes))
     }
-}
-
-fn sign_extended(bytes: &[u8]) -> i64 {
-    let unused_bits = 64 - 8 * bytes.len().clamp(1, 8) as u32;
-    ((little_endian(bytes) << unused_bits) as i64) >> unused_bits
-}
-
-fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
-}
-
-fn big_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
 fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {

@@ -19,7 +19,7 @@ impl BatchBuilder {
         self.planned_columns = 0;
     }
 
-    pub(super) fn plan(&mut self, table_id: u64, plan: TablePlan) {
+    fn plan(&mut self, table_id: u64, plan: TablePlan) {
         self.planned_columns += plan.map.columns.len();
         self.plans.insert(table_id, Some(Arc::new(plan)));
     }
@@ -96,7 +96,7 @@ impl BatchBuilder {
     }
 
     /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
-    pub(super) fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
+    fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
         let logs_cascades = rows.flags & FLAG_CASCADES_LOGGED != 0;
         if !plan.definition.has_engine_actions || plan.takes_cascades == logs_cascades {
             return Ok(plan);
@@ -107,7 +107,7 @@ impl BatchBuilder {
     }
 
     /// Takes row changes in the way that the table's plan says.
-    pub(super) fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+    fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
         match plan.policy {
             _ if self.never_folds => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
@@ -117,7 +117,7 @@ impl BatchBuilder {
     }
 
     /// Rows of which nothing is partial are like any others; what stands between their images only says that.
-    pub(super) fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
+    fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
         let mut plain = rows;
         plain.has_partial_json = false;
@@ -138,7 +138,7 @@ impl BatchBuilder {
         self.images(plan, &plain, &run)
     }
 
-    pub(super) fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
+    fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
         let is_full = rows.has_full_images();
         while !images.is_empty() {
             let Some(fold) = self.segment.fold_for(plan)? else {
@@ -175,7 +175,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    pub(super) fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+    fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
         while !images.is_empty() {
             let Some(multiset) = self.segment.multiset_for(plan)? else {
                 self.cut();
@@ -189,7 +189,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    pub(super) fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
+    fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
         if images.is_empty() {
             return Ok(());
         }

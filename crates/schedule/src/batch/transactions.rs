@@ -82,7 +82,7 @@ impl BatchBuilder {
     }
 
     /// Keeps the changes of the transaction that was just begun apart from those before it.
-    pub(super) fn keep_apart(&mut self) {
+    fn keep_apart(&mut self) {
         self.cut();
         self.transaction.first_item = Some(self.batch.items.len());
         self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
