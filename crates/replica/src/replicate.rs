@@ -312,7 +312,6 @@ fn begin_first(
         Start::Gtid(position) => SourcePlace { gtid_position: position.clone(), file: None },
         _ => {
             let mut source = connect_patiently(&options.intake.source, status, stop)?;
-            crate::source::check_source(&mut source)?;
             resolve_start(&mut source, start)?
         }
     };

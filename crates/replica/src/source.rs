@@ -100,12 +100,15 @@ pub(crate) fn check_source(connection: &mut Connection) -> Result<SourceFacts> {
 /// Any error of the connection.
 pub(crate) fn current_place(connection: &mut Connection) -> Result<SourcePlace> {
     let has_gtids = check_source(connection)?.has_gtids;
+    place_now(connection, has_gtids)
+}
+
+fn place_now(connection: &mut Connection, has_gtids: bool) -> Result<SourcePlace> {
     let sql = match connection.server_version().vendor {
         Vendor::MariaDb => "SELECT @@global.gtid_binlog_pos",
         Vendor::MySql if has_gtids => "SELECT @@global.gtid_executed",
         Vendor::MySql => {
-            let before_8_2 = !connection.server_version().is_at_least(8, 2);
-            let status = if before_8_2 { "SHOW MASTER STATUS" } else { "SHOW BINARY LOG STATUS" };
+            let status = connection.server_version().binlog_status_sql();
             let answer = connection
                 .query(status)
                 .map_err(|error| Error::from(error).or_privilege("tell its binlog position", GRANT_CLIENT))?;
@@ -150,7 +153,7 @@ pub(crate) fn resolve_start(connection: &mut Connection, start: &Start) -> Resul
     let by_file = |file: String, position| SourcePlace { file: Some((file, position)), ..SourcePlace::default() };
     match start {
         Start::Gtid(position) => Ok(by_gtid(position.clone())),
-        Start::Current => current_place(connection),
+        Start::Current => place_now(connection, has_gtids),
         Start::Earliest => {
             let oldest = oldest_binlog(connection)?;
             Ok(if has_gtids { by_gtid(oldest.position) } else { by_file(oldest.file, FIRST_EVENT) })

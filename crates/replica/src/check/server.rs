@@ -142,12 +142,11 @@ fn read_only(facts: &Facts) -> Finding {
 /// Filters of the binlog itself: what they leave out, no replica will ever see.
 pub(super) fn filters(source: &mut Connection, facts: &Facts) -> Result<Vec<Finding>> {
     let (check, place) = ("binlog filters", Place::Source);
-    let is_new = facts.is_mysql() && facts.version.is_at_least(8, 2);
-    let sql = if is_new { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
     let privilege = if facts.is_mysql() { "REPLICATION CLIENT" } else { "BINLOG MONITOR" };
     let grant = format!("GRANT {privilege} ON *.* TO {}", facts.account);
-    let rows =
-        source.query(sql).map_err(|error| Error::from(error).or_privilege("tell its binlog's filters", &grant))?;
+    let rows = source
+        .query(facts.version.binlog_status_sql())
+        .map_err(|error| Error::from(error).or_privilege("tell its binlog's filters", &grant))?;
     let filter = |column| rows.text(0, column).filter(|names| !names.is_empty());
     let filters: Vec<String> = [("Binlog_Do_DB", "binlog_do_db"), ("Binlog_Ignore_DB", "binlog_ignore_db")]
         .into_iter()

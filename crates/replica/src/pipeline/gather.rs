@@ -271,16 +271,14 @@ impl Gatherer<'_> {
         if event.header.event_type != EventType::TRANSACTION_PAYLOAD {
             return self.take_one(event, &event.header, event.body);
         }
-        let bad =
-            |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
+        let place = self.open.place.clone();
+        let bad = |error: spate_binlog::Error| Error::Transaction { place: place.clone(), error: error.into() };
         let mut events = PayloadEvents::open(event.body).map_err(bad)?;
-        loop {
-            let bad =
-                |error: spate_binlog::Error| Error::Transaction { place: self.open.place.clone(), error: error.into() };
-            let Some((header, body)) = events.next_event().map_err(bad)? else { return Ok(()) };
+        while let Some((header, body)) = events.next_event().map_err(bad)? {
             self.take_one(event, &header, body)?;
             self.inside_transaction()?;
         }
+        Ok(())
     }
 
     /// Takes an event that stands in `event`, or is `event` itself.

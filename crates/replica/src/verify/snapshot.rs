@@ -146,12 +146,8 @@ fn start_on_mysql(control: &mut Connection, sessions: &mut [Connection]) -> Resu
 
 fn mysql_position(control: &mut Connection) -> Result<SourcePosition> {
     let gtid = control.query("SELECT @@global.gtid_executed")?.single_text().unwrap_or_default();
-    let status = match control.server_version().is_at_least(8, 2) {
-        true => "SHOW BINARY LOG STATUS",
-        false => "SHOW MASTER STATUS",
-    };
     // Only the file and the offset are lacking without the privilege REPLICATION CLIENT.
-    let status = control.query(status).ok();
+    let status = control.query(control.server_version().binlog_status_sql()).ok();
     let text = |column| status.as_ref().and_then(|answer| answer.text_at(0, column)).unwrap_or_default();
     let offset = text(1).parse().unwrap_or(0);
     Ok(SourcePosition { gtid: parse_position(&gtid)?, file: text(0), offset })

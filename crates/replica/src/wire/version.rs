@@ -47,6 +47,14 @@ impl ServerVersion {
         ServerVersion { vendor, major: number(), minor: number(), patch: number(), text: text.to_owned() }
     }
 
+    /// The statement that tells a server's place in its own binlog: MySQL has given it another name.
+    pub fn binlog_status_sql(&self) -> &'static str {
+        match self.vendor == Vendor::MySql && self.is_at_least(8, 2) {
+            true => "SHOW BINARY LOG STATUS",
+            false => "SHOW MASTER STATUS",
+        }
+    }
+
     /// True if the version is this one or a later one; says nothing about the vendor.
     pub fn is_at_least(&self, major: u16, minor: u16) -> bool {
         (self.major, self.minor) >= (major, minor)
