@@ -40,6 +40,9 @@ const SESSION: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = '', time_zone =
 const SESSION_MARIADB: &str = "SET SESSION max_statement_time = 0";
 const SESSION_MYSQL: &str = "SET SESSION max_execution_time = 0";
 
+/// The same as in [`SESSION`].
+const LOCK_WAIT_SECONDS: u32 = 60;
+
 /// MySQL does not say which position a snapshot has, so nothing may commit while the snapshots are opened. Whoever waits for that
 /// keeps everybody from writing, so it does not wait long for somebody's long query, but tries again.
 const LOCK_MYSQL: &str = "SET SESSION lock_wait_timeout = 1; FLUSH TABLES WITH READ LOCK";
@@ -140,7 +143,8 @@ fn start_on_mysql(control: &mut Connection, sessions: &mut [Connection]) -> Resu
         sleep(LOCK_PAUSE);
     }
     let place = start(sessions).and_then(|()| mysql_position(control));
-    control.execute(b"UNLOCK TABLES")?;
+    // Whatever else this session is asked may wait as long as any other's.
+    control.execute(format!("UNLOCK TABLES; SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}").as_bytes())?;
     place
 }
 
