@@ -1,22 +1,21 @@
 //! The first stage: reads the archive, folds, and decides where a batch ends.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
-use spate_binlog::{Boundary, EventHeader, EventType, FormatDescription};
+use spate_binlog::{Boundary, EventHeader, EventType};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
 
-use super::{Part, PartEnd};
+use super::Part;
+use super::open::Open;
 use crate::catalog::Catalog;
-use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
 use crate::error::{Error, Result, TransactionPlace};
-use crate::exclusions::{Exclusion, Exclusions, Skipped};
+use crate::exclusions::Exclusions;
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
@@ -73,36 +72,6 @@ pub(crate) struct Gatherer<'a> {
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
     pub(crate) open: Open,
-}
-
-/// The batch that is being gathered.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Open {
-    /// The position after the last whole transaction that was gathered, in this batch or before.
-    pub(crate) checkpoint: Checkpoint,
-    place: TransactionPlace,
-    transactions: u64,
-    oldest_seconds: u32,
-    began: Option<Instant>,
-    server_id: u32,
-    format: Option<Arc<FormatDescription>>,
-    /// A part of the batch was handed over already.
-    is_continued: bool,
-    /// Inside a transaction; where the replica will be after it.
-    underway: Option<Checkpoint>,
-    /// Definitions are out of date until the transaction with this seqno is applied.
-    stale_until: Option<u64>,
-    is_hungry: bool,
-    /// Why the transaction that is being read is left out, if it is.
-    excluded: Option<Exclusion>,
-    /// Named transactions of the batch that were left out.
-    skipped: Vec<Skipped>,
-    /// How many of the batch were left out because of the server that they come from.
-    ignored: u64,
-    /// The server that the batch's changes come from.
-    origin: Option<u32>,
-    /// A transaction of this session was read.
-    has_begun: bool,
 }
 
 impl Gatherer<'_> {
@@ -448,75 +417,6 @@ impl Gatherer<'_> {
         self.progress.handed(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
         self.output.send(part).map_err(|_| Error::StageEnded)
-    }
-}
-
-impl Open {
-    /// Nothing gathered after `checkpoint`.
-    pub(crate) fn after(checkpoint: Checkpoint) -> Open {
-        Open { checkpoint, ..Open::default() }
-    }
-
-    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, excluded: Option<Exclusion>) {
-        self.excluded = excluded;
-        self.place.gtid = event.gtid().map(|event| event.gtid.to_string()).unwrap_or_default();
-        self.place.position = event.source_end_position;
-        if *self.place.file != **event.source_file {
-            self.place.file = event.source_file.to_string();
-        }
-        if self.transactions == 0 && !self.is_continued {
-            self.oldest_seconds = event.header.timestamp_seconds;
-            self.began = Some(Instant::now());
-        }
-        let mut underway = self.checkpoint.clone();
-        underway.pass(event);
-        self.underway = Some(underway);
-        if excluded.is_none() || self.origin.is_none() {
-            self.server_id = event.header.server_id;
-        }
-        if excluded.is_none() {
-            self.origin = Some(event.header.server_id);
-        }
-        if self.format.as_ref().is_none_or(|format| !Arc::ptr_eq(format, event.format)) {
-            self.format = Some(Arc::clone(event.format));
-        }
-    }
-
-    fn end_transaction(&mut self, event: &ArchivedEvent<'_>) {
-        self.transactions += 1;
-        self.underway = None;
-        self.checkpoint.pass(event);
-        self.place.position = event.source_end_position;
-        match (self.excluded.take(), event.gtid()) {
-            (Some(Exclusion::Named), Some(gtid)) => {
-                self.skipped.push(Skipped { gtid: gtid.gtid, place: self.place.clone() });
-            }
-            (Some(_), _) => self.ignored += 1,
-            (None, _) => {}
-        }
-    }
-
-    /// Ends what was gathered. `goes_on`: in the midst of a transaction.
-    fn close(&mut self, batch: Batch, goes_on: bool) -> Option<Part> {
-        let format = Arc::clone(self.format.as_ref()?);
-        let end = (!goes_on).then(|| PartEnd {
-            checkpoint: self.checkpoint.clone(),
-            transactions: self.transactions,
-            skipped: std::mem::take(&mut self.skipped),
-            ignored: std::mem::take(&mut self.ignored),
-        });
-        let reached = match (&self.underway, goes_on) {
-            (Some(underway), true) => underway.clone(),
-            _ => self.checkpoint.clone(),
-        };
-        self.is_continued = goes_on;
-        if !goes_on {
-            self.transactions = 0;
-            self.origin = None;
-            self.began = None;
-        }
-        let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);
-        Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
     }
 }
 

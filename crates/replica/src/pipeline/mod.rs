@@ -17,6 +17,7 @@ pub(crate) mod command;
 pub(crate) mod emit;
 pub(crate) mod files;
 pub(crate) mod gather;
+mod open;
 pub(crate) mod outlet;
 pub(crate) mod prepare;
 pub(crate) mod repair;
