@@ -23,6 +23,7 @@ mod dump;
 pub mod endpoint;
 mod error;
 pub mod exclusions;
+mod fetch;
 pub mod fingerprint;
 pub mod handover;
 mod hold;
@@ -47,4 +48,5 @@ pub mod verify;
 pub mod wire;
 
 pub use error::{Error, Result, TransactionPlace};
-pub use replicate::{FetchOptions, InterruptedStatement, OnConflict, ReplicateOptions, fetch, replicate};
+pub use fetch::{FetchOptions, fetch};
+pub use replicate::{InterruptedStatement, OnConflict, ReplicateOptions, replicate};

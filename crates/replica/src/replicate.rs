@@ -144,51 +144,13 @@ fn receiving_failed_for_good(status: &Status) -> bool {
     report.lag_transactions == 0
 }
 
-/// Why an archive cannot be filled until it is caught up.
-const NO_GTIDS_FETCH: &str =
-    "its transactions have no GTIDs, so nobody can say when the archive has all of them: fetch without --until";
-
-/// Fills an archive, without a replica.
-///
-/// # Errors
-/// A definite error, which says what to do.
-pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let mut connection = connect_patiently(&options.intake.source, status, stop)?;
-    let until = match &options.until {
-        Until::CaughtUp => {
-            let place = current_place(&mut connection)?;
-            if place.file.is_some() {
-                return Err(Error::Unsuitable { peer: connection.peer().to_string(), why: NO_GTIDS_FETCH.to_owned() });
-            }
-            Some(place.gtid_position)
-        }
-        Until::Gtid(position) => Some(position.clone()),
-        Until::Forever => None,
-        Until::File { .. } => {
-            let why =
-                "an archive is fetched until a GTID position or until it is caught up, not until a place in a file";
-            return Err(Error::Unsuitable { peer: "archive".to_owned(), why: why.to_owned() });
-        }
-    };
-    let start = options.start.as_ref().map(|start| resolve_start(&mut connection, start)).transpose()?;
-    drop(connection);
-    let start_position = start.as_ref().map(|start| start.gtid_position.clone());
-    let start_place = start.and_then(|start| start.file);
-    let writer_options = WriterOptions { sync: options.sync, start_position, ..WriterOptions::default() };
-    let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
-    if writer.archive().files().is_empty() && options.start.is_none() {
-        return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
-    }
-    status.archive(writer.archive().clone());
-    let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
-    let intake = IntakeOptions { start_place, ..options.intake.clone() };
-    Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
-    status.reached_end();
-    Ok(())
-}
-
 /// Opens the archive. Recovery needs a little space, to mend what a crash on a full disk left: with none, it is waited for.
-fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &AtomicBool) -> Result<ArchiveWriter> {
+pub(crate) fn open_archive(
+    dir: &Path,
+    options: &WriterOptions,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<ArchiveWriter> {
     loop {
         match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
             Err(error @ spate_archive::Error::DiskFull { .. }) if !stop.load(Ordering::Acquire) => {
@@ -199,23 +161,6 @@ fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &Ato
             opened => return Ok(opened?),
         }
     }
-}
-
-/// How to fill an archive.
-#[derive(Debug, Clone)]
-pub struct FetchOptions {
-    /// How to receive.
-    pub intake: IntakeOptions,
-    /// The archive's directory.
-    pub archive_dir: PathBuf,
-    /// When the archive is made durable.
-    pub sync: SyncPolicy,
-    /// Where an empty archive begins.
-    pub start: Option<Start>,
-    /// Where to end.
-    pub until: Until,
-    /// What to keep of the archive; `None` keeps all. Nobody is known to need what goes.
-    pub retention: Option<Retention>,
 }
 
 /// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
@@ -285,7 +230,7 @@ fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Resu
     Ok((prepared, checkpoint))
 }
 
-fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
+pub(crate) fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
     let mut backoff = Backoff::default();
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
     loop {
