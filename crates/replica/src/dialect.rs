@@ -45,6 +45,12 @@ pub fn session_settings(version: &ServerVersion) -> String {
 /// GTIDs of the replica's own.
 pub const OWN_GTIDS: &str = "SET SESSION gtid_next='AUTOMATIC'";
 
+/// Which server the replayed rows come from. Without it MySQL takes the columns of a generated invisible primary key for others
+/// if the table has a functional index too, and refuses the rows with error 1105, `Unknown error`.
+pub fn source_version_sql(source: &ServerVersion) -> String {
+    format!("SET SESSION immediate_server_version={}", source.number())
+}
+
 /// What a statement may have left behind on MySQL is undone before rows are replayed again.
 const AFTER_STATEMENT_MYSQL: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, sql_auto_is_null=0, \

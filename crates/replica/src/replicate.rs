@@ -13,7 +13,7 @@ use spate_binlog::GtidPosition;
 use crate::backoff::Backoff;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
-use crate::choice::{Dialect, WantedDialect};
+use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
@@ -29,7 +29,7 @@ use crate::retention::Retaining;
 use crate::source::{SourcePlace, current_place, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
-use crate::wire::{ConnectOptions, Connection, Vendor};
+use crate::wire::{ConnectOptions, Connection};
 
 /// How to replicate.
 #[derive(Debug, Clone)]
@@ -280,10 +280,6 @@ fn begin_again(checkpoint: Checkpoint, options: &ReplicateOptions, status: &Stat
     checkpoint
 }
 
-/// What MySQL's `BINLOG` says to row changes that it should be able to replay, as those of a table with both a generated invisible
-/// primary key and a functional index.
-const CODE_UNKNOWN: u16 = 1105;
-
 /// Runs session after session until the end, a stop, or a definite error.
 fn supervise(
     options: &ReplicateOptions,
@@ -294,7 +290,6 @@ fn supervise(
     is_over: &dyn Fn() -> bool,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut options = options.clone();
     let mut narrowing = Narrowing::new(options.on_conflict == OnConflict::Repair);
     let mut undone = BTreeSet::new();
     // A transaction that cannot be applied, while those before it are: the last of these, and why.
@@ -304,18 +299,15 @@ fn supervise(
     while !is_over() {
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
-            None => prepare(&options, None, status),
+            None => prepare(options, None, status),
         };
         let began = Instant::now();
-        let mut plan =
-            session_plan(&options, until, &narrowing, known_error.as_ref().map(|(seqno, _)| *seqno), &undone);
+        let mut plan = session_plan(options, until, &narrowing, known_error.as_ref().map(|(seqno, _)| *seqno), &undone);
         let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
         if let Some(seqno) = mend_until {
             plan = plan.mending(seqno);
         }
         let batches_before = status.report().batches;
-        let may_change_dialect = options.dialect.is_none()
-            && ready.as_ref().is_ok_and(|prepared| prepared.connection.server_version().vendor == Vendor::MySql);
         let report = match ready {
             Ok(prepared) => {
                 status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
@@ -339,12 +331,6 @@ fn supervise(
                         break;
                     }
                 }
-            }
-            Err(Error::Batch { source }) if may_change_dialect && source.code() == Some(CODE_UNKNOWN) => {
-                options.dialect = Some(Dialect::Sql);
-                let how = "from here on rows are written as SQL statements";
-                status
-                    .note("applier", &format!("the replica's server cannot replay some row change ({source}): {how}"));
             }
             Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. } | Error::PacketTooLarge { .. })) => {
                 if narrowing.pace() == Pace::Full {

@@ -47,6 +47,11 @@ impl ServerVersion {
         ServerVersion { vendor, major: number(), minor: number(), patch: number(), text: text.to_owned() }
     }
 
+    /// The version as MySQL's variables have it: 90704 is 9.7.4.
+    pub fn number(&self) -> u32 {
+        u32::from(self.major) * 10_000 + u32::from(self.minor) * 100 + u32::from(self.patch)
+    }
+
     /// The statement that tells a server's place in its own binlog: MySQL has given it another name.
     pub fn binlog_status_sql(&self) -> &'static str {
         match self.vendor == Vendor::MySql && self.is_at_least(8, 2) {
@@ -87,6 +92,7 @@ mod tests {
         ] {
             assert_eq!(ServerVersion::parse(text).to_string(), expected);
         }
+        assert_eq!(ServerVersion::parse("9.7.4-2").number(), 90704);
         assert!(ServerVersion::parse("10.11.1-MariaDB").is_at_least(10, 5));
         assert!(!ServerVersion::parse("10.4.30-MariaDB").is_at_least(10, 5));
     }

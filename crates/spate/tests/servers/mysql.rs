@@ -213,6 +213,27 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
     }
 }
 
+/// MySQL's BINLOG refuses their rows unless it knows the source's version.
+#[test]
+fn tables_with_both_an_invisible_primary_key_and_a_functional_index() {
+    for options in [&[][..], &["--binlog-row-image=MINIMAL"]] {
+        let site = Site::between((Kind::Mysql97, options), (Kind::Mysql97, &[]));
+        site.source.sql(
+            "CREATE DATABASE d; USE d; SET sql_generate_invisible_primary_key = 1; \
+             CREATE TABLE t (a INT, b INT, UNIQUE ((a + 1))); CREATE TABLE log (a INT); \
+             CREATE TRIGGER g AFTER UPDATE ON t FOR EACH ROW INSERT INTO log VALUES (NEW.b); \
+             SET sql_generate_invisible_primary_key = 0",
+        );
+        for a in 0..10 {
+            site.source.sql(&format!(
+                "BEGIN; INSERT INTO d.t VALUES ({a}, 1), ({a} + 100, 1); UPDATE d.t SET b = b + 1; COMMIT; \
+                 DELETE FROM d.t WHERE a = {a} + 100; XA START 'x'; UPDATE d.t SET b = b + 1; XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'"
+            ));
+        }
+        assert_replicated(&site);
+    }
+}
+
 #[test]
 fn rows_that_differ_are_repaired() {
     let site = site();

@@ -7,12 +7,13 @@ use spate_schedule::segment::Segment;
 use super::{RowEmitter, changes};
 use crate::dialect::{
     BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
-    binlog_sql_bytes, first_half,
+    binlog_sql_bytes, first_half, source_version_sql,
 };
 use crate::error::{Error, Result};
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, Command, Execution};
 use crate::pipeline::outlet::Outlet;
+use crate::wire::ServerVersion;
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.
@@ -35,7 +36,10 @@ impl RowEmitter for ReplayEmitter {
         append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
         match RowsVersion::of(&part.format) {
             RowsVersion::V1 => vec![sql],
-            RowsVersion::V2 => vec![sql, OWN_GTIDS.into()],
+            RowsVersion::V2 => {
+                let source = ServerVersion::parse(&part.format.server_version);
+                vec![sql, OWN_GTIDS.into(), source_version_sql(&source).into_bytes()]
+            }
         }
     }
 
