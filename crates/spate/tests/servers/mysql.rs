@@ -252,23 +252,6 @@ fn rows_that_differ_are_repaired() {
     assert_ne!(site.replica.sql("SELECT SUM(repairs) FROM spate.repaired"), "0");
 }
 
-/// The server's own BINLOG refuses such a table's row events; statements write to it.
-#[test]
-fn a_table_that_the_server_cannot_replay_to() {
-    let site = site();
-    site.source.sql(
-        "CREATE DATABASE d; USE d; SET sql_generate_invisible_primary_key = 1; CREATE TABLE t (n INT, KEY ((n + 1))); \
-         CREATE TABLE u (n INT); INSERT INTO t VALUES (1), (2), (3); INSERT INTO u VALUES (1); UPDATE t SET n = n + 10; \
-         DELETE FROM t WHERE n = 12; UPDATE u SET n = 5",
-    );
-    let ended = site.catch_up(&OPTIONS);
-    ended.assert_says(&["rows are written as SQL statements"]);
-    for table in ["t", "u"] {
-        let rows = format!("SELECT my_row_id, n FROM d.{table} ORDER BY 1");
-        assert_eq!(site.source.sql(&rows), site.replica.sql(&rows));
-    }
-}
-
 #[test]
 fn statements_with_their_context() {
     let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
