@@ -187,7 +187,9 @@ impl Intent {
             IntentKind::XaPrepare => Ok(if self.is_prepared(connection)? { Finding::Done } else { Finding::NotDone }),
             IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
             IntentKind::IrrevocableRows => Ok(Finding::Mendable),
-            IntentKind::Irrevocable => Ok(Finding::Unknown),
+            IntentKind::Irrevocable => {
+                Ok(if is_all_revocable(connection)? { Finding::NotDone } else { Finding::Unknown })
+            }
         }
     }
 
@@ -235,6 +237,20 @@ impl Intent {
             }
         }
     }
+}
+
+/// True if whatever was interrupted has been rolled back, since no table could keep it. MySQL does not log whether a transaction can
+/// roll back: one that changed nothing looks like one of other engines. MariaDB does.
+fn is_all_revocable(connection: &mut Connection) -> Result<bool> {
+    if connection.server_version().vendor == Vendor::MariaDb {
+        return Ok(false);
+    }
+    let others = connection.query(
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' \
+         AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') \
+         AND ENGINE NOT IN (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES') LIMIT 1",
+    )?;
+    Ok(others.rows.is_empty())
 }
 
 /// The statement that removes the note.

@@ -252,6 +252,31 @@ fn rows_that_differ_are_repaired() {
     assert_ne!(site.replica.sql("SELECT SUM(repairs) FROM spate.repaired"), "0");
 }
 
+/// The binlog does not tell a statement that changed nothing from one that changed a table that cannot roll back.
+#[test]
+fn interrupted_statements_that_changed_nothing() {
+    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1)");
+    site.catch_up(&OPTIONS);
+    site.source.sql("DELETE FROM d.t WHERE id = 5; UPDATE d.t SET n = n + 1");
+    let stop = || {
+        let mut command = site.replicate(&["--until", "caught-up"]);
+        command.env("SPATE_STOP_AT", "after-intent");
+        site.run(command).assert_says(&["stopped at after-intent"]);
+    };
+    stop();
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+    // With such a table, nobody can tell.
+    site.source.sql("CREATE TABLE d.my (id INT PRIMARY KEY) ENGINE = MyISAM");
+    site.catch_up(&OPTIONS);
+    site.source.sql("INSERT INTO d.my VALUES (1)");
+    stop();
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["--interrupted-statement done"]);
+    site.catch_up(&["--interrupted-statement", "repeat"]);
+    site.assert_identical();
+}
+
 #[test]
 fn statements_with_their_context() {
     let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
