@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::program::damage;
-use crate::support::{Site, wait_until};
+use crate::support::{Kind, Site, wait_until};
 
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)";
 
@@ -33,6 +33,40 @@ fn a_changed_byte_is_found_and_named() {
     let rows = site.replica.sql("SELECT COUNT(*) FROM d.t").parse::<u64>().unwrap();
     assert!(rows < 50, "{rows} rows came through");
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t WHERE id = 1000"), "0");
+}
+
+/// Without checksums of events, what was damaged in a compressed transaction shows when it is unpacked.
+#[test]
+fn a_compressed_transaction_that_cannot_be_unpacked_is_named() {
+    let options = ["--binlog-transaction-compression=ON", "--binlog-checksum=NONE"];
+    let site = Site::between((Kind::Mysql97, &options), (Kind::Mysql97, &[]));
+    site.source.sql(TABLE);
+    for id in 0..5 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('v', 2000))"));
+    }
+    let mut fetch = crate::support::program::program();
+    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--source"]);
+    fetch.arg(format!("spate@127.0.0.1:{}", site.source.port)).arg("--archive").arg(site.archive());
+    let ended = site.run(fetch);
+    assert!(ended.status.success(), "{}", ended.output);
+    let file = site.archive().join("source.000001");
+    let frames: Vec<u64> = frames_in(&fs::read(&file).unwrap());
+    assert_eq!(frames.len(), 5, "each transaction is compressed");
+    // Of the fourth row.
+    damage(&file, frames[3], |byte| byte ^ 0x10);
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[":6", "source.000001", "Transaction_payload"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "3", "{}", ended.output);
+    damage(&file, frames[3], |byte| byte ^ 0x10);
+    site.catch_up(&[]);
+    site.assert_identical();
+}
+
+/// Where the payloads of compressed transactions begin.
+fn frames_in(binlog: &[u8]) -> Vec<u64> {
+    const ZSTD_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+    let starts = binlog.windows(4).enumerate().filter(|(_, window)| *window == ZSTD_MAGIC);
+    starts.map(|(offset, _)| offset as u64).collect()
 }
 
 /// A small disk in memory, unmounted when dropped.
