@@ -84,17 +84,15 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
     Ok(())
 }
 
-/// Makes the tables again that exist at the checkpoint. What cannot be made is given to `tell`.
+/// Makes the tables again that exist at the checkpoint. What cannot be made is given to `tell`. To be called before the session
+/// changes anything, and once it knows which server's changes it applies: MySQL takes the temporary tables of its sessions apart by
+/// the source's server id too.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Result<BTreeSet<TemporaryTable>> {
-    let tables = kept(connection)?;
-    if tables.is_empty() {
-        return Ok(tables);
-    }
+pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Result<()> {
     connection.execute(session_sql(connection))?;
-    for table in &tables {
+    for table in &kept(connection)? {
         match make(connection, table) {
             Err(error) if is_refusal(&error) => {
                 connection.execute(drop_sql(table).as_bytes())?;
@@ -104,7 +102,8 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Resul
         }
     }
     connection.execute(afterwards_sql(connection))?;
-    Ok(tables)
+    connection.execute(b"COMMIT")?;
+    Ok(())
 }
 
 /// A refusal is no reason to stop: the table may never be used again, and what uses it says that it is not there.
@@ -112,7 +111,11 @@ fn is_refusal(error: &wire::Error) -> bool {
     error.server_error().is_some() && !error.is_transient()
 }
 
-fn kept(connection: &mut Connection) -> Result<BTreeSet<TemporaryTable>> {
+/// The tables that exist at the checkpoint.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn kept(connection: &mut Connection) -> Result<BTreeSet<TemporaryTable>> {
     let rows = connection.query(&format!(
         "SELECT thread_id, schema_name, table_name FROM spate.temporary_table WHERE applier={APPLIER}"
     ))?;

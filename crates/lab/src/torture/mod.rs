@@ -155,11 +155,11 @@ impl<'a> Torture<'a> {
         SeedResult::new(&settings, outcome, begun.elapsed())
     }
 
-    /// Keeps the record; with a finding also Spate's files and the servers' logs.
+    /// Keeps the record; with a finding, or a stop that is excused, also Spate's files and the servers' logs.
     fn keep(&self, settings: &Settings, result: &TrialResult, directory: &Path) -> Result<()> {
         let Some(keep) = &self.plan.keep else { return Ok(()) };
         self.keep_steps(settings, &result.steps, "steps")?;
-        if !result.findings.is_empty() {
+        if !result.findings.is_empty() || result.has_excused_stop {
             let place = keep.join(format!("seed-{}", settings.seed));
             let _ = std::fs::remove_dir_all(&place);
             home::copy_directory(&directory.join("spate"), &place)?;

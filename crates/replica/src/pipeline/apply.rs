@@ -150,6 +150,11 @@ impl<'a> Applier<'a> {
                 }
                 Command::WatchAccount(change) => self.watched = Some(change),
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
+                Command::RestoreTemporary => {
+                    self.receive_all()?;
+                    let status = self.status;
+                    temporary::restore(self.sessions.main(), |message| status.note("applier", message))?;
+                }
                 Command::KeepTemporary(tables) => {
                     self.receive_all()?;
                     let status = self.status;

@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Sweep { sweep: Sweep, answer: Sender<Surplus> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
+    /// Make the source's temporary tables again. Before anything else of a session.
+    RestoreTemporary,
     /// Copy the temporary tables that statements to come may use.
     KeepTemporary(TemporaryTables),
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.

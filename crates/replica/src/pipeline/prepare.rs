@@ -121,6 +121,10 @@ impl<'a> Preparer<'a> {
             for sql in emitter.session_sql(&part) {
                 pending.outlet.plain(&sql)?;
             }
+            if pending.has_temporary_copies {
+                pending.outlet.flush(None)?;
+                pending.outlet.send(Command::RestoreTemporary)?;
+            }
         }
         self.tell_origin(&part, pending)?;
         self.intend(&part, pending)?;

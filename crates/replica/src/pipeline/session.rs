@@ -186,8 +186,8 @@ fn run_stages(
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
     let vendor = connection.server_version().vendor;
+    let temporary_tables = temporary::kept(&mut connection)?;
     connection.set_read_timeout(None)?;
-    let temporary_tables = temporary::restore(&mut connection, |message| status.note("applier", message))?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
     let mut watching = maker.connect_impatiently()?;

@@ -1,5 +1,6 @@
 //! MySQL as source and replica: what its binlog holds that MariaDB's does not, and what it says differently.
 
+use crate::support::session::Session;
 use crate::support::{Kind, Site};
 
 const OPTIONS: [&str; 4] = ["--start", "earliest", "--memory", "64MiB"];
@@ -250,6 +251,27 @@ fn rows_that_differ_are_repaired() {
     site.catch_up(&["--on-conflict", "repair"]);
     site.assert_identical();
     assert_ne!(site.replica.sql("SELECT SUM(repairs) FROM spate.repaired"), "0");
+}
+
+/// The server finds them by the id of the server whose changes a session applies.
+#[test]
+fn temporary_tables_outlive_the_program() {
+    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    let mut sessions = [Session::open(&site.source), Session::open(&site.source)];
+    for (number, session) in sessions.iter_mut().enumerate() {
+        session
+            .sql(&format!("USE d; CREATE TEMPORARY TABLE tmp (id INT PRIMARY KEY); INSERT INTO tmp VALUES ({number})"));
+    }
+    site.catch_up(&OPTIONS);
+    for round in 1..4 {
+        for session in &mut sessions {
+            session.sql(&format!("UPDATE tmp SET id = id + 10; INSERT INTO t SELECT id + 100 * {round} FROM tmp"));
+        }
+        site.catch_up(&OPTIONS);
+        site.assert_identical();
+    }
+    assert_eq!(site.replica.sql("SELECT COUNT(*), MAX(id) FROM d.t"), "6\t331");
 }
 
 /// The binlog does not tell a statement that changed nothing from one that changed a table that cannot roll back.
