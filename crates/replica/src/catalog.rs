@@ -7,6 +7,7 @@ use spate_schedule::outdated::Outdated;
 use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{TableDefinition, TableName};
 
+use crate::foreign_keys::{self, Groups};
 use crate::wire::{Connection, Result, ResultSet, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
@@ -30,7 +31,7 @@ const AHEAD_COLUMNS_MAX: usize = 128 << 10;
 #[derive(Debug)]
 pub struct Catalog {
     connection: Connection,
-    foreign_keys: Option<ForeignKeys>,
+    foreign_keys: Option<Groups>,
     transactional_engines: Option<Vec<String>>,
     /// The user may delete rows of every table, and sees every trigger.
     may_delete_anywhere: Option<bool>,
@@ -49,13 +50,6 @@ struct SchemaPages {
     unread: Option<BTreeSet<String>>,
     /// How many to read the next time.
     page_tables: usize,
-}
-
-/// For each table in a foreign key: the name of its group, and for each group whether an engine action occurs in it.
-#[derive(Debug, Default)]
-struct ForeignKeys {
-    groups: HashMap<TableName, usize>,
-    has_actions: Vec<bool>,
 }
 
 /// An answer, and which of its rows are whose.
@@ -125,7 +119,7 @@ impl Catalog {
     /// True if no foreign key connects one of these tables with another.
     fn are_alone(&self, tables: &[TableName]) -> bool {
         let Some(keys) = &self.foreign_keys else { return false };
-        !tables.iter().any(|table| keys.groups.keys().any(|known| table.may_be(known)))
+        !tables.iter().any(|table| keys.tables().any(|known| table.may_be(known)))
     }
 
     /// A definition that was read along with others, if it is still at hand: it needs no question.
@@ -376,50 +370,11 @@ impl Catalog {
         Ok(self.transactional_engines.as_deref().unwrap_or_default())
     }
 
-    fn foreign_keys(&mut self) -> Result<&ForeignKeys> {
+    fn foreign_keys(&mut self) -> Result<&Groups> {
         if self.foreign_keys.is_none() {
-            let rows = self.connection.query(
-                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME, \
-                 UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS",
-            )?;
-            self.foreign_keys = Some(ForeignKeys::from_rows(&rows));
+            self.foreign_keys = Some(Groups::new(foreign_keys::read(&mut self.connection)?));
         }
         Ok(self.foreign_keys.get_or_insert_default())
-    }
-}
-
-impl ForeignKeys {
-    fn from_rows(rows: &ResultSet) -> ForeignKeys {
-        let mut keys = ForeignKeys::default();
-        for row in 0..rows.rows.len() {
-            let text = |column| rows.text_at(row, column).unwrap_or_default();
-            let child = TableName { schema: text(0), table: text(1) };
-            let parent = TableName { schema: text(2), table: text(3) };
-            let is_action = |rule: String| rule == "CASCADE" || rule.starts_with("SET ");
-            keys.connect(child, parent, is_action(text(4)) || is_action(text(5)));
-        }
-        keys
-    }
-
-    fn connect(&mut self, child: TableName, parent: TableName, has_action: bool) {
-        let (kept, merged) = (self.group(child), self.group(parent));
-        for group in self.groups.values_mut().filter(|group| **group == merged) {
-            *group = kept;
-        }
-        self.has_actions[kept] |= self.has_actions[merged] || has_action;
-    }
-
-    fn group(&mut self, table: TableName) -> usize {
-        let next = self.has_actions.len();
-        let group = *self.groups.entry(table).or_insert(next);
-        if group == next {
-            self.has_actions.push(false);
-        }
-        group
-    }
-
-    fn has_actions(&self, table: &TableName) -> bool {
-        self.groups.get(table).is_some_and(|&group| self.has_actions[group])
     }
 }
 
@@ -493,25 +448,4 @@ fn row_key_index(indexes: &[Index]) -> Option<usize> {
             && index.columns.iter().all(Option::is_some)
     };
     primary.or_else(|| indexes.iter().position(is_equivalent))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(table: &str) -> TableName {
-        TableName { schema: "s".into(), table: table.into() }
-    }
-
-    #[test]
-    fn one_cascade_orders_all_tables_that_foreign_keys_connect() {
-        let mut keys = ForeignKeys::default();
-        keys.connect(name("b"), name("a"), false);
-        keys.connect(name("d"), name("c"), true);
-        keys.connect(name("f"), name("e"), false);
-        keys.connect(name("c"), name("b"), false);
-        for (table, expected) in [("a", true), ("b", true), ("c", true), ("d", true), ("e", false), ("z", false)] {
-            assert_eq!(keys.has_actions(&name(table)), expected, "{table}");
-        }
-    }
 }

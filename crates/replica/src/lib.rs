@@ -25,6 +25,7 @@ mod error;
 pub mod exclusions;
 mod fetch;
 pub mod fingerprint;
+mod foreign_keys;
 pub mod handover;
 mod hold;
 pub mod intake;

@@ -137,7 +137,7 @@ impl Trial<'_> {
             let step = self.adapted(generator.step(), &mut mysql_only, &generator.world);
             let outcome = self.record(step.clone())?;
             if generator.learn(&step, outcome) {
-                generator.world = World::read(&mut observer)?;
+                generator.world = World::read(&mut observer, self.settings.pair.source)?;
             }
             if self.result.steps.len().is_multiple_of(100) {
                 tell(&format!("{} statements", self.result.statements));

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::sql::{Session, quote};
+use crate::vendor::Vendor;
 
 /// Schemas that no statement may touch.
 pub(super) const OWN_SCHEMAS: &str = "'mysql','sys','information_schema','performance_schema','spate'";
@@ -105,7 +106,7 @@ impl World {
     ///
     /// # Errors
     /// [`crate::Error::Sql`].
-    pub(super) fn read(session: &mut Session) -> Result<World> {
+    pub(super) fn read(session: &mut Session, vendor: Vendor) -> Result<World> {
         let mut world = World {
             schemas: session.rows(&format!(
                 "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME NOT IN ({OWN_SCHEMAS}) ORDER BY 1"
@@ -115,6 +116,7 @@ impl World {
         world.read_tables(session)?;
         world.read_columns(session)?;
         world.read_keys(session)?;
+        world.read_foreign_keys(session, vendor)?;
         world.read_programs(session)?;
         Ok(world)
     }
@@ -192,10 +194,28 @@ impl World {
             table.partitions.push(partition);
             table.partition_method = method.unwrap_or_default();
         }
-        let rows: Vec<(String, String, String)> = session.rows(&format!(
-            "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS
-             WHERE CONSTRAINT_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2, 3"
-        ))?;
+        Ok(())
+    }
+
+    /// MariaDB's `information_schema.REFERENTIAL_CONSTRAINTS` can crash the server once a table with a foreign key has been moved
+    /// to another schema; InnoDB's dictionary cannot. It has names as in file names, as long as the torture's are.
+    fn read_foreign_keys(&mut self, session: &mut Session, vendor: Vendor) -> Result<()> {
+        let part = |index: i8| {
+            format!(
+                "CONVERT(CONVERT(CAST(SUBSTRING_INDEX(FOR_NAME, '/', {index}) AS BINARY) USING filename) USING utf8mb4)"
+            )
+        };
+        let rows: Vec<(String, String, String)> = session.rows(&match vendor {
+            Vendor::MariaDb => format!(
+                "SELECT {}, {}, SUBSTRING(ID, LOCATE('/', ID) + 1) FROM information_schema.INNODB_SYS_FOREIGN ORDER BY 1, 2, 3",
+                part(1),
+                part(-1)
+            ),
+            Vendor::MySql => format!(
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS
+                 WHERE CONSTRAINT_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2, 3"
+            ),
+        })?;
         for (schema, table, name) in rows {
             let Some(table) = self.table_mut(&schema, &table) else { continue };
             table.foreign_keys.push(name);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Finding, Place, some_of};
 use crate::error::Result;
+use crate::foreign_keys::{self, ForeignKey};
 use crate::wire::{Connection, ResultSet};
 
 const REPLICA: Place = Place::Replica;
@@ -71,12 +72,13 @@ pub(super) fn engines(replica: &mut Connection) -> Result<Vec<Finding>> {
 
 /// Foreign keys whose actions the engine carries out by itself.
 pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
-    let rows = replica.query(
-        "SELECT DISTINCT CONCAT(CONSTRAINT_SCHEMA, '.', TABLE_NAME) FROM information_schema.REFERENTIAL_CONSTRAINTS \
-         WHERE (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL')) \
-         AND CONSTRAINT_SCHEMA NOT IN ('mysql', 'sys', 'spate') ORDER BY 1",
-    )?;
-    let names: Vec<String> = column(&rows, 0).collect();
+    let is_of_users = |key: &ForeignKey| !["mysql", "sys", "spate"].contains(&&*key.child.schema);
+    let names: BTreeSet<String> = foreign_keys::read(replica)?
+        .into_iter()
+        .filter(|key| key.has_action && is_of_users(key))
+        .map(|key| format!("{}.{}", key.child.schema, key.child.table))
+        .collect();
+    let names = Vec::from_iter(names);
     Ok(vec![match names.is_empty() {
         true => Finding::ok("cascades", REPLICA, "no foreign key changes rows by itself"),
         false => Finding::warning(

@@ -195,6 +195,83 @@ fn tables_that_cost_more() {
     }
 }
 
+/// What information_schema.REFERENTIAL_CONSTRAINTS of MariaDB 10.11.19 crashes the server over.
+const MOVED: &str = "CREATE DATABASE d1; CREATE DATABASE `odd ``name`; CREATE DATABASE `über x`; \
+    CREATE TABLE d1.log (id SMALLINT PRIMARY KEY, n INT); \
+    CREATE TABLE `odd ``name`.`a b` (id INT AUTO_INCREMENT PRIMARY KEY, n INT, f SMALLINT, \
+      FOREIGN KEY (f) REFERENCES d1.log (id) ON UPDATE CASCADE ON DELETE RESTRICT); \
+    CREATE TABLE `über x`.`a b` (k VARCHAR(250) PRIMARY KEY, n INT, i0 INT, f INT, \
+      FOREIGN KEY (f) REFERENCES `odd ``name`.`a b` (id) ON DELETE NO ACTION); \
+    ALTER TABLE `über x`.`a b` CHANGE COLUMN i0 i0 INT, ALGORITHM=COPY; ALTER TABLE `über x`.`a b` RENAME TO `odd ``name`.t5;";
+
+/// Foreign keys, by names that file names have in another form, and that are longer there than InnoDB's dictionary shows.
+fn odd_foreign_keys() -> (String, Vec<String>) {
+    let long = "長".repeat(45);
+    let tables = [
+        ("odd `na.me/@0020", "c't", "ON DELETE CASCADE", true),
+        ("odd `na.me/@0020", "REFERENCES", "ON DELETE SET NULL", true),
+        ("odd `na.me/@0020", "Жß-æ", "ON UPDATE CASCADE", true),
+        ("über x", "a ) b", "ON UPDATE SET NULL", true),
+        ("über x", "con", "ON DELETE NO ACTION ON UPDATE RESTRICT", false),
+        ("über x", "d", "", false),
+        (&long, &long, "ON DELETE CASCADE", true),
+    ];
+    let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
+    let mut sql = "CREATE DATABASE p; CREATE TABLE p.`p ü` (id INT PRIMARY KEY);".to_owned();
+    let mut with_actions = Vec::new();
+    for (schema, table, actions, has_action) in tables {
+        sql += &format!(
+            "CREATE DATABASE IF NOT EXISTS {0}; CREATE TABLE {0}.{1} (id INT PRIMARY KEY, f INT COMMENT 'it''s ON DELETE CASCADE', \
+             CONSTRAINT {2} FOREIGN KEY (f) REFERENCES p.`p ü` (id) {actions});",
+            quoted(schema),
+            quoted(table),
+            quoted(&format!("{table}/x").chars().take(60).collect::<String>())
+        );
+        if has_action {
+            with_actions.push(format!("{schema}.{table}"));
+        }
+    }
+    with_actions.sort_unstable();
+    (sql, with_actions)
+}
+
+/// The check names just these tables.
+#[track_caller]
+fn assert_cascades(site: &Site, expected: &[String]) {
+    let found = Found::of(site, &[]);
+    let message = found.of_check("cascades", "replica")[0]["message"].as_str().unwrap().to_owned();
+    let says = format!("of {} tables: {}", expected.len(), expected.join(", "));
+    assert!(message.ends_with(&says), "{message}\n{says}");
+}
+
+#[test]
+fn foreign_keys_are_seen_whatever_their_names_and_who_asks() {
+    for kind in [Kind::Mariadb, Kind::Mariadb118, Kind::Mysql97] {
+        let site = Site::of(kind);
+        let (sql, mut expected) = odd_foreign_keys();
+        site.replica.sql(&sql);
+        // One name is too long for InnoDB's dictionary.
+        assert_cascades(&site, &expected);
+        site.replica.sql("REVOKE PROCESS ON *.* FROM spate@'127.0.0.1'");
+        assert_cascades(&site, &expected);
+        let long = "長".repeat(45);
+        site.replica.sql(&format!("DROP DATABASE `{long}`; GRANT PROCESS ON *.* TO spate@'127.0.0.1'"));
+        expected.retain(|name| !name.starts_with(&long));
+        assert_cascades(&site, &expected);
+    }
+}
+
+#[test]
+fn a_table_with_a_foreign_key_that_was_moved_does_not_end_the_server() {
+    for account in ["GRANT PROCESS ON *.* TO", "REVOKE PROCESS ON *.* FROM"] {
+        let site = Site::plain();
+        site.replica.sql(&format!("{account} spate@'127.0.0.1'"));
+        site.replica.sql(MOVED);
+        assert_cascades(&site, &["odd `name.a b".to_owned()]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM `odd ``name`.t5"), "0");
+    }
+}
+
 #[test]
 fn collations_that_the_replica_does_not_know() {
     let site = Site::between((Kind::Mysql97, &[]), (Kind::Mariadb, &[]));
