@@ -22,6 +22,8 @@
 //!
 //! | both | |
 //! | --- | --- |
+//! | `ALGORITHM=…`, `LOCK=…` of an alteration | `DEFAULT`: how one server does it says nothing of the other |
+//! | columns of JSON that become NOT NULL in a table that is there, without a default | refused: rows get '' or `null` |
 //! | statements that change rows | refused: they need `binlog_format=ROW` |
 //! | accounts with passwords | refused: passwords are kept in other forms |
 //! | comments that only some versions execute | refused |
@@ -126,6 +128,7 @@ fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
     refuse(&tokens, replica)?;
     let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
     collations(&tokens, replica, &mut edits)?;
+    methods(&tokens, &mut edits);
     match replica {
         Vendor::MySql => for_mysql(&tokens, &mut edits),
         Vendor::MariaDb => for_mariadb(&tokens, &mut edits),
@@ -155,6 +158,11 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
             "the vendors keep passwords in other forms: make the account on the replica, and leave this out (--skip)",
         );
     }
+    if is(0, "ALTER") && is(1, "TABLE") && clauses(tokens).any(requires_document) {
+        return Err(
+            "the vendors fill another value into rows that have no document: give the column a DEFAULT, or let it be NULL",
+        );
+    }
     if replica == Vendor::MariaDb {
         return Ok(());
     }
@@ -174,6 +182,43 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
         return Err("MySQL has no IF EXISTS for columns, keys and indexes");
     }
     Ok(())
+}
+
+/// The parts of an alteration, between the commas that are in no bracket.
+fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
+    let mut depth = 0;
+    tokens.split(move |token| {
+        match token.kind {
+            TokenKind::Mark(b'(') => depth += 1,
+            TokenKind::Mark(b')') => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && token.is_mark(b',')
+    })
+}
+
+/// True for a column of JSON that is NOT NULL and has no default.
+fn requires_document(clause: &[Token<'_>]) -> bool {
+    let is_column = clause.iter().any(|token| ["ADD", "MODIFY", "CHANGE"].iter().any(|verb| token.is(verb)));
+    let is_not_null = clause.windows(2).any(|pair| pair[0].is("NOT") && pair[1].is("NULL"));
+    let has = |word: &str| clause.iter().any(|token| token.is(word));
+    is_column && is_not_null && has("JSON") && !has("DEFAULT") && !has("AS")
+}
+
+/// How a server is to carry out an alteration is left to the other: it has other ways.
+fn methods(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    for at in 0..tokens.len() {
+        let values: &[&str] = match &tokens[at] {
+            token if token.is("ALGORITHM") => &["COPY", "INPLACE", "NOCOPY", "INSTANT"],
+            token if token.is("LOCK") => &["NONE", "SHARED", "EXCLUSIVE"],
+            _ => continue,
+        };
+        if let Some((value, token)) = option_value(tokens, at)
+            && values.iter().any(|value| token.is(value))
+        {
+            edits[value] = Edit::Replace("DEFAULT".to_owned());
+        }
+    }
 }
 
 /// Replaces the names of collations that the replica's vendor does not have.
@@ -325,6 +370,46 @@ mod tests {
         ] {
             assert_eq!(for_vendor(sql, Vendor::MySql).unwrap(), sql);
             assert_eq!(for_vendor(sql, Vendor::MariaDb).unwrap(), sql);
+        }
+    }
+
+    #[test]
+    fn what_only_concerns_the_source_is_left_to_the_replica() {
+        for (sql, expected) in [
+            (
+                "ALTER TABLE t ADD COLUMN a INT, ALGORITHM=NOCOPY, LOCK NONE",
+                "ALTER TABLE t ADD COLUMN a INT, ALGORITHM=DEFAULT, LOCK DEFAULT",
+            ),
+            (
+                "CREATE INDEX i ON t (a) ALGORITHM=inplace LOCK=SHARED",
+                "CREATE INDEX i ON t (a) ALGORITHM=DEFAULT LOCK=DEFAULT",
+            ),
+            (
+                "ALTER TABLE t DROP COLUMN algorithm, DROP COLUMN copy",
+                "ALTER TABLE t DROP COLUMN algorithm, DROP COLUMN copy",
+            ),
+        ] {
+            assert_eq!(for_vendor(sql, Vendor::MySql).as_deref(), Ok(expected));
+            assert_eq!(for_vendor(sql, Vendor::MariaDb).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn documents_that_the_vendors_would_make_up_are_refused() {
+        for sql in [
+            "ALTER TABLE t ADD j JSON NOT NULL",
+            "ALTER TABLE t ADD COLUMN a INT NOT NULL, MODIFY j JSON NOT NULL FIRST",
+        ] {
+            assert!(for_vendor(sql, Vendor::MySql).is_err() && for_vendor(sql, Vendor::MariaDb).is_err(), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (j JSON NOT NULL)",
+            "ALTER TABLE t ADD COLUMN (a INT NOT NULL), ADD j JSON",
+            "ALTER TABLE t ADD j JSON, MODIFY a INT NOT NULL",
+            "ALTER TABLE t ADD j JSON NOT NULL DEFAULT ('{}')",
+            "ALTER TABLE t ADD j JSON AS (a) NOT NULL",
+        ] {
+            assert!(for_vendor(sql, Vendor::MySql).is_ok(), "{sql}");
         }
     }
 
