@@ -29,7 +29,8 @@ impl Generator {
         }
         let mut clauses = vec![self.clause(&table)?];
         if self.random.chance(20) {
-            clauses.extend(self.clause(&table));
+            let second = self.clause(&table);
+            clauses.extend(second.filter(|second| !self.is_shared() || may_stand_together(&clauses[0], second)));
         }
         if self.random.chance(25) {
             clauses.push(
@@ -66,7 +67,7 @@ impl Generator {
             4 | 5 if self.is_spared_key(table, &column) => format!("ALTER COLUMN {name} DROP DEFAULT"),
             4 | 5 => format!("DROP COLUMN {name}"),
             // MySQL does not, if something is computed from it.
-            6 if self.is_shared() && column.name == "n" => return None,
+            6 if self.is_shared() && (column.name == "n" || table.is_partitioned) => return None,
             6 => format!("RENAME COLUMN {name} TO `{}{}`", first_letter(&column), self.counter()),
             7 | 8 => {
                 // The type stays or grows, so that the column's values fit in.
@@ -269,6 +270,14 @@ fn is_large(column: &Column) -> bool {
     column.data_type.ends_with("text") || column.data_type.ends_with("blob")
 }
 
+/// True if MySQL, too, takes two clauses in one statement: not two about one column, or about the table's character set.
+fn may_stand_together(one: &str, other: &str) -> bool {
+    let named = |clause: &str| clause.split('`').nth(1).map(|name| format!("`{name}`"));
+    let is_of_table = |clause: &str| clause.starts_with("CONVERT") || clause.starts_with("DEFAULT");
+    let is_about = |clause: &str, name: Option<String>| name.is_some_and(|name| clause.contains(&name));
+    !(is_of_table(one) && is_of_table(other) || is_about(one, named(other)) || is_about(other, named(one)))
+}
+
 /// The letter that tells the column's kind.
 fn first_letter(column: &Column) -> char {
     column.name.chars().next().filter(char::is_ascii_alphabetic).unwrap_or('r')
@@ -278,4 +287,17 @@ fn same_columns(one: &Table, other: &Table) -> bool {
     one.columns.len() == other.columns.len()
         && one.engine == other.engine
         && one.columns.iter().zip(&other.columns).all(|(a, b)| a.name == b.name && a.column_type == b.column_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_about_one_thing_do_not_stand_together() {
+        assert!(may_stand_together("DROP COLUMN `a`", "ADD INDEX (`b`)"));
+        assert!(may_stand_together("CONVERT TO CHARACTER SET latin1", "DROP COLUMN `a`"));
+        assert!(!may_stand_together("CONVERT TO CHARACTER SET latin1", "DEFAULT CHARACTER SET latin2"));
+        assert!(!may_stand_together("ALTER COLUMN `a` DROP DEFAULT", "ADD COLUMN `c` INT AFTER `a`"));
+    }
 }
