@@ -10,6 +10,7 @@
 //! | collations `…_uca1400_…`, `utf8mb4_…_nopad_…` | the closest of `utf8mb4_0900_…` |
 //! | `ENGINE=Aria`, `TRANSACTIONAL=…`, `PAGE_CHECKSUM=…`, `PAGE_COMPRESSED=…` | `ENGINE=InnoDB`; left out |
 //! | `COMPRESSED` columns | not compressed |
+//! | a function as a default; a constant, of a BLOB, a TEXT or JSON | in brackets |
 //! | `CREATE OR REPLACE` of anything but a view, `IF [NOT] EXISTS` within ALTER and of indexes | refused |
 //! | sequences, system versioning, application-time periods, packages | refused |
 //!
@@ -28,6 +29,7 @@
 //! | accounts with passwords | refused: passwords are kept in other forms |
 //! | comments that only some versions execute | refused |
 
+mod defaults;
 mod tokens;
 
 use spate_binlog::query::StatusVariables;
@@ -121,6 +123,11 @@ pub fn closest_collation(id: u32, replica: Vendor) -> u32 {
 enum Edit {
     Keep,
     Replace(String),
+    /// A bracket before it, or behind it.
+    Bracket {
+        opens: bool,
+        closes: bool,
+    },
 }
 
 fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
@@ -136,10 +143,19 @@ fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
     let mut output = Vec::with_capacity(sql.len());
     let mut end = 0;
     for (token, edit) in tokens.iter().zip(edits) {
-        if let Edit::Replace(text) = edit {
-            output.extend_from_slice(&sql[end..token.start]);
-            output.extend_from_slice(text.as_bytes());
-            end = token.end;
+        if matches!(edit, Edit::Keep) {
+            continue;
+        }
+        output.extend_from_slice(&sql[end..token.start]);
+        end = token.end;
+        match edit {
+            Edit::Keep => {}
+            Edit::Replace(text) => output.extend_from_slice(text.as_bytes()),
+            Edit::Bracket { opens, closes } => {
+                output.extend(opens.then_some(b'('));
+                output.extend_from_slice(&sql[token.start..token.end]);
+                output.extend(closes.then_some(b')'));
+            }
         }
     }
     output.extend_from_slice(&sql[end..]);
@@ -269,6 +285,7 @@ fn closest_name(name: &str, replica: Vendor) -> Result<Option<String>, Refusal> 
 }
 
 fn for_mysql(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    defaults::bracket(tokens, edits);
     for at in 0..tokens.len() {
         // Only what is no name of something: options stand behind a bracket, a type, or an equals sign of their own.
         if tokens[at].is("ENGINE") {
@@ -423,6 +440,18 @@ mod tests {
             (
                 "CREATE TABLE t (a TEXT COMPRESSED, b VARCHAR(5) COMPRESSED NULL)",
                 "CREATE TABLE t (a TEXT , b VARCHAR(5)  NULL)",
+            ),
+            (
+                "CREATE TABLE t (a CHAR(36) DEFAULT UUID() NOT NULL, b DATE DEFAULT (CURDATE()), c DATETIME(3) DEFAULT NOW(3))",
+                "CREATE TABLE t (a CHAR(36) DEFAULT (UUID()) NOT NULL, b DATE DEFAULT (CURDATE()), c DATETIME(3) DEFAULT NOW(3))",
+            ),
+            (
+                "ALTER TABLE t ADD a TEXT NOT NULL DEFAULT 'a', ADD b BLOB DEFAULT _latin1'ä', ADD c JSON DEFAULT NULL, ADD d INT DEFAULT 1",
+                "ALTER TABLE t ADD a TEXT NOT NULL DEFAULT ('a'), ADD b BLOB DEFAULT (_latin1'ä'), ADD c JSON DEFAULT NULL, ADD d INT DEFAULT 1",
+            ),
+            (
+                "ALTER TABLE t ALTER p SET DEFAULT POINT(0, ABS(1)), DEFAULT CHARACTER SET latin1",
+                "ALTER TABLE t ALTER p SET DEFAULT (POINT(0, ABS(1))), DEFAULT CHARACTER SET latin1",
             ),
             ("ALTER TABLE t COLLATE=utf8mb4_uca1400_ai_ci", "ALTER TABLE t COLLATE=utf8mb4_0900_ai_ci"),
             ("CREATE TABLE t (a TEXT COLLATE 'utf8mb4_nopad_bin')", "CREATE TABLE t (a TEXT COLLATE utf8mb4_0900_bin)"),
