@@ -88,8 +88,9 @@ impl Generator {
             10 if self.is_shared() && is_large(&column) => return None,
             10 if self.may_be_unique(&column) => format!("ADD UNIQUE INDEX ({name})"),
             10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "INDEX IF NOT EXISTS `n1`"])),
-            11 => format!("DROP INDEX {}", quote(&self.random.pick(&table.keys)?.name)),
+            11 => format!("DROP INDEX {}", quote(&self.dropped_key(table)?)),
             12 if table.primary_key().is_some() && self.random.chance(75) => "FORCE".to_owned(),
+            12 if table.primary_key().is_some() && self.has_unique_parents() => return None,
             12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
             // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
             12 if column.data_type == "timestamp" => return None,
@@ -210,10 +211,10 @@ impl Generator {
 
     fn index(&mut self) -> Option<String> {
         let table = self.table()?;
-        if let Some(key) = self.random.pick(&table.keys)
+        if let Some(key) = self.dropped_key(&table)
             && self.random.chance(40)
         {
-            return Some(format!("DROP INDEX {} ON {}", quote(&key.name), table.quoted()));
+            return Some(format!("DROP INDEX {} ON {}", quote(&key), table.quoted()));
         }
         let column = self.random.pick(&table.columns)?;
         if self.is_shared() && is_large(column) {
@@ -227,6 +228,17 @@ impl Generator {
         let kind = self.random.word(kinds);
         let name = quote(&column.name);
         Some(format!("CREATE {kind} `i{}` ON {} ({name})", self.random.below(4), table.quoted()))
+    }
+
+    /// A key that may be dropped.
+    fn dropped_key(&mut self, table: &Table) -> Option<String> {
+        let key = self.random.pick(&table.keys)?;
+        (!(key.is_unique && self.has_unique_parents())).then(|| key.name.clone())
+    }
+
+    /// To MySQL, what foreign keys refer to must stay unique.
+    fn has_unique_parents(&self) -> bool {
+        self.is_shared() && self.has(Feature::ForeignKeys)
     }
 
     /// A unique key over a column that no index can hold becomes a hash.
