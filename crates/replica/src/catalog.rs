@@ -204,8 +204,8 @@ impl Catalog {
         let columns = self.grouped(
             only,
             &format!(
-                "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION, CHARACTER_SET_NAME, COLLATION_NAME \
-             FROM information_schema.COLUMNS WHERE {place} ORDER BY TABLE_NAME, ORDINAL_POSITION"
+                "SELECT TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, EXTRA, GENERATION_EXPRESSION, CHARACTER_SET_NAME, COLLATION_NAME, \
+             IS_NULLABLE, COLUMN_DEFAULT IS NULL FROM information_schema.COLUMNS WHERE {place} ORDER BY TABLE_NAME, ORDINAL_POSITION"
             ),
         )?;
         // MariaDB lists keys in its own order, in which the first unique key without NULL is the one that it treats as the
@@ -382,14 +382,18 @@ fn column(rows: &ResultSet, row: usize) -> ColumnDefinition {
     let text = |column| rows.text_at(row, column).unwrap_or_default();
     // MySQL says of a default that is computed that it is generated.
     let extra = text(3).to_ascii_uppercase().replace("DEFAULT_GENERATED", "");
+    let is_auto_increment = extra.contains("AUTO_INCREMENT");
+    let is_generated = extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT");
     ColumnDefinition {
         name: text(1),
         column_type: text(2),
         is_unsigned: text(2).contains("unsigned"),
-        is_auto_increment: extra.contains("AUTO_INCREMENT"),
-        is_generated: extra.contains("GENERATED") || extra.contains("VIRTUAL") || extra.contains("PERSISTENT"),
+        is_auto_increment,
+        is_generated,
         charset: text(5),
         collation: text(6),
+        is_nullable: text(7) == "YES",
+        lacks_default: text(8) == "1" && !is_auto_increment && !is_generated,
     }
 }
 

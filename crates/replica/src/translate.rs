@@ -10,6 +10,7 @@
 //! | collations `…_uca1400_…`, `utf8mb4_…_nopad_…` | the closest of `utf8mb4_0900_…` |
 //! | `ENGINE=Aria`, `TRANSACTIONAL=…`, `PAGE_CHECKSUM=…`, `PAGE_COMPRESSED=…` | `ENGINE=InnoDB`; left out |
 //! | `COMPRESSED` columns | not compressed |
+//! | a function as a default; a constant, of a BLOB, a TEXT or JSON | in brackets |
 //! | `CREATE OR REPLACE` of anything but a view, `IF [NOT] EXISTS` within ALTER and of indexes | refused |
 //! | sequences, system versioning, application-time periods, packages | refused |
 //!
@@ -22,10 +23,13 @@
 //!
 //! | both | |
 //! | --- | --- |
+//! | `ALGORITHM=…`, `LOCK=…` of an alteration | `DEFAULT`: how one server does it says nothing of the other |
+//! | columns of JSON that become NOT NULL in a table that is there, without a default | refused: rows get '' or `null` |
 //! | statements that change rows | refused: they need `binlog_format=ROW` |
 //! | accounts with passwords | refused: passwords are kept in other forms |
 //! | comments that only some versions execute | refused |
 
+mod defaults;
 mod tokens;
 
 use spate_binlog::query::StatusVariables;
@@ -119,6 +123,11 @@ pub fn closest_collation(id: u32, replica: Vendor) -> u32 {
 enum Edit {
     Keep,
     Replace(String),
+    /// A bracket before it, or behind it.
+    Bracket {
+        opens: bool,
+        closes: bool,
+    },
 }
 
 fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
@@ -126,6 +135,7 @@ fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
     refuse(&tokens, replica)?;
     let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
     collations(&tokens, replica, &mut edits)?;
+    methods(&tokens, &mut edits);
     match replica {
         Vendor::MySql => for_mysql(&tokens, &mut edits),
         Vendor::MariaDb => for_mariadb(&tokens, &mut edits),
@@ -133,10 +143,19 @@ fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
     let mut output = Vec::with_capacity(sql.len());
     let mut end = 0;
     for (token, edit) in tokens.iter().zip(edits) {
-        if let Edit::Replace(text) = edit {
-            output.extend_from_slice(&sql[end..token.start]);
-            output.extend_from_slice(text.as_bytes());
-            end = token.end;
+        if matches!(edit, Edit::Keep) {
+            continue;
+        }
+        output.extend_from_slice(&sql[end..token.start]);
+        end = token.end;
+        match edit {
+            Edit::Keep => {}
+            Edit::Replace(text) => output.extend_from_slice(text.as_bytes()),
+            Edit::Bracket { opens, closes } => {
+                output.extend(opens.then_some(b'('));
+                output.extend_from_slice(&sql[token.start..token.end]);
+                output.extend(closes.then_some(b')'));
+            }
         }
     }
     output.extend_from_slice(&sql[end..]);
@@ -153,6 +172,11 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
     if is_account && (has(&["IDENTIFIED"]) || has(&["PASSWORD"])) {
         return Err(
             "the vendors keep passwords in other forms: make the account on the replica, and leave this out (--skip)",
+        );
+    }
+    if is(0, "ALTER") && is(1, "TABLE") && clauses(tokens).any(requires_document) {
+        return Err(
+            "the vendors fill another value into rows that have no document: give the column a DEFAULT, or let it be NULL",
         );
     }
     if replica == Vendor::MariaDb {
@@ -174,6 +198,43 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
         return Err("MySQL has no IF EXISTS for columns, keys and indexes");
     }
     Ok(())
+}
+
+/// The parts of an alteration, between the commas that are in no bracket.
+fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
+    let mut depth = 0;
+    tokens.split(move |token| {
+        match token.kind {
+            TokenKind::Mark(b'(') => depth += 1,
+            TokenKind::Mark(b')') => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && token.is_mark(b',')
+    })
+}
+
+/// True for a column of JSON that is NOT NULL and has no default.
+fn requires_document(clause: &[Token<'_>]) -> bool {
+    let is_column = clause.iter().any(|token| ["ADD", "MODIFY", "CHANGE"].iter().any(|verb| token.is(verb)));
+    let is_not_null = clause.windows(2).any(|pair| pair[0].is("NOT") && pair[1].is("NULL"));
+    let has = |word: &str| clause.iter().any(|token| token.is(word));
+    is_column && is_not_null && has("JSON") && !has("DEFAULT") && !has("AS")
+}
+
+/// How a server is to carry out an alteration is left to the other: it has other ways.
+fn methods(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    for at in 0..tokens.len() {
+        let values: &[&str] = match &tokens[at] {
+            token if token.is("ALGORITHM") => &["COPY", "INPLACE", "NOCOPY", "INSTANT"],
+            token if token.is("LOCK") => &["NONE", "SHARED", "EXCLUSIVE"],
+            _ => continue,
+        };
+        if let Some((value, token)) = option_value(tokens, at)
+            && values.iter().any(|value| token.is(value))
+        {
+            edits[value] = Edit::Replace("DEFAULT".to_owned());
+        }
+    }
 }
 
 /// Replaces the names of collations that the replica's vendor does not have.
@@ -224,6 +285,7 @@ fn closest_name(name: &str, replica: Vendor) -> Result<Option<String>, Refusal> 
 }
 
 fn for_mysql(tokens: &[Token<'_>], edits: &mut [Edit]) {
+    defaults::bracket(tokens, edits);
     for at in 0..tokens.len() {
         // Only what is no name of something: options stand behind a bracket, a type, or an equals sign of their own.
         if tokens[at].is("ENGINE") {
@@ -329,6 +391,46 @@ mod tests {
     }
 
     #[test]
+    fn what_only_concerns_the_source_is_left_to_the_replica() {
+        for (sql, expected) in [
+            (
+                "ALTER TABLE t ADD COLUMN a INT, ALGORITHM=NOCOPY, LOCK NONE",
+                "ALTER TABLE t ADD COLUMN a INT, ALGORITHM=DEFAULT, LOCK DEFAULT",
+            ),
+            (
+                "CREATE INDEX i ON t (a) ALGORITHM=inplace LOCK=SHARED",
+                "CREATE INDEX i ON t (a) ALGORITHM=DEFAULT LOCK=DEFAULT",
+            ),
+            (
+                "ALTER TABLE t DROP COLUMN algorithm, DROP COLUMN copy",
+                "ALTER TABLE t DROP COLUMN algorithm, DROP COLUMN copy",
+            ),
+        ] {
+            assert_eq!(for_vendor(sql, Vendor::MySql).as_deref(), Ok(expected));
+            assert_eq!(for_vendor(sql, Vendor::MariaDb).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn documents_that_the_vendors_would_make_up_are_refused() {
+        for sql in [
+            "ALTER TABLE t ADD j JSON NOT NULL",
+            "ALTER TABLE t ADD COLUMN a INT NOT NULL, MODIFY j JSON NOT NULL FIRST",
+        ] {
+            assert!(for_vendor(sql, Vendor::MySql).is_err() && for_vendor(sql, Vendor::MariaDb).is_err(), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t (j JSON NOT NULL)",
+            "ALTER TABLE t ADD COLUMN (a INT NOT NULL), ADD j JSON",
+            "ALTER TABLE t ADD j JSON, MODIFY a INT NOT NULL",
+            "ALTER TABLE t ADD j JSON NOT NULL DEFAULT ('{}')",
+            "ALTER TABLE t ADD j JSON AS (a) NOT NULL",
+        ] {
+            assert!(for_vendor(sql, Vendor::MySql).is_ok(), "{sql}");
+        }
+    }
+
+    #[test]
     fn for_mysql_what_it_lacks_is_translated_or_refused() {
         for (sql, expected) in [
             (
@@ -338,6 +440,18 @@ mod tests {
             (
                 "CREATE TABLE t (a TEXT COMPRESSED, b VARCHAR(5) COMPRESSED NULL)",
                 "CREATE TABLE t (a TEXT , b VARCHAR(5)  NULL)",
+            ),
+            (
+                "CREATE TABLE t (a CHAR(36) DEFAULT UUID() NOT NULL, b DATE DEFAULT (CURDATE()), c DATETIME(3) DEFAULT NOW(3))",
+                "CREATE TABLE t (a CHAR(36) DEFAULT (UUID()) NOT NULL, b DATE DEFAULT (CURDATE()), c DATETIME(3) DEFAULT NOW(3))",
+            ),
+            (
+                "ALTER TABLE t ADD a TEXT NOT NULL DEFAULT 'a', ADD b BLOB DEFAULT _latin1'ä', ADD c JSON DEFAULT NULL, ADD d INT DEFAULT 1",
+                "ALTER TABLE t ADD a TEXT NOT NULL DEFAULT ('a'), ADD b BLOB DEFAULT (_latin1'ä'), ADD c JSON DEFAULT NULL, ADD d INT DEFAULT 1",
+            ),
+            (
+                "ALTER TABLE t ALTER p SET DEFAULT POINT(0, ABS(1)), DEFAULT CHARACTER SET latin1",
+                "ALTER TABLE t ALTER p SET DEFAULT (POINT(0, ABS(1))), DEFAULT CHARACTER SET latin1",
             ),
             ("ALTER TABLE t COLLATE=utf8mb4_uca1400_ai_ci", "ALTER TABLE t COLLATE=utf8mb4_0900_ai_ci"),
             ("CREATE TABLE t (a TEXT COLLATE 'utf8mb4_nopad_bin')", "CREATE TABLE t (a TEXT COLLATE utf8mb4_0900_bin)"),

@@ -52,6 +52,11 @@ pub struct ColumnDefinition {
     pub charset: String,
     /// For text: its collation. Empty for everything else.
     pub collation: String,
+    /// May it be NULL?
+    pub is_nullable: bool,
+    /// Has it no default of its own, so that only a session that is not strict lets an insert leave it out? It then becomes what
+    /// its type begins with, or NULL. False if nobody said.
+    pub lacks_default: bool,
 }
 
 /// A table as the replica defines it. Column indexes count from 0 in the table's order.

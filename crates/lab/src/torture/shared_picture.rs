@@ -41,7 +41,7 @@ fn table_of(session: &mut Session, vendor: Vendor, picture: &mut Picture, schema
         .into_iter()
         .map(|row| {
             let values = row.unwrap().into_iter().zip(&columns);
-            values.map(|(value, (name, _, _))| shown(name, value)).collect::<Vec<_>>().join(" | ")
+            values.map(|(value, (name, kind, _))| shown(name, kind, value)).collect::<Vec<_>>().join(" | ")
         })
         .collect();
     lines.sort_unstable();
@@ -66,8 +66,8 @@ fn expression(vendor: Vendor, name: &str, kind: &str) -> String {
 }
 
 /// A value for comparison. MariaDB keeps JSON as the text that it was, MySQL as what it means: names of such columns begin
-/// with a `j`.
-fn shown(name: &str, value: mysql::Value) -> String {
+/// with a `j`. Numbers with an exponent are written in two ways.
+fn shown(name: &str, kind: &str, value: mysql::Value) -> String {
     let mysql::Value::Bytes(bytes) = value else {
         return if value == mysql::Value::NULL { "NULL".to_owned() } else { format!("{value:?}") };
     };
@@ -76,6 +76,11 @@ fn shown(name: &str, value: mysql::Value) -> String {
         && let Ok(document) = serde_json::from_str::<Value>(&text)
     {
         return format!("JSON {document}");
+    }
+    if matches!(kind, "float" | "double")
+        && let Ok(number) = text.parse::<f64>()
+    {
+        return format!("{number:e}");
     }
     format!("'{}'", text.escape_debug())
 }
@@ -86,10 +91,18 @@ mod tests {
 
     #[test]
     fn documents_are_equal_if_they_mean_the_same() {
-        let shown = |name: &str, text: &str| shown(name, mysql::Value::Bytes(text.into()));
+        let shown = |name: &str, text: &str| shown(name, "longtext", mysql::Value::Bytes(text.into()));
         assert_eq!(shown("j1", "{\"b\":1,  \"a\":[]}"), shown("j1", "{\"a\": [], \"b\": 1}"));
         assert_ne!(shown("v1", "{\"b\":1}"), shown("v1", "{\"b\": 1}"));
-        assert_ne!(shown("j1", "null"), super::shown("j1", mysql::Value::NULL));
-        assert_ne!(shown("v1", "NULL"), super::shown("v1", mysql::Value::NULL));
+        assert_ne!(shown("j1", "null"), super::shown("j1", "longtext", mysql::Value::NULL));
+        assert_ne!(shown("v1", "NULL"), super::shown("v1", "longtext", mysql::Value::NULL));
+    }
+
+    #[test]
+    fn numbers_are_equal_however_they_are_written() {
+        let shown = |kind: &str, text: &str| shown("p1", kind, mysql::Value::Bytes(text.into()));
+        assert_eq!(shown("double", "0.0000325"), shown("double", "3.25e-5"));
+        assert_ne!(shown("double", "0.0000325"), shown("double", "3.26e-5"));
+        assert_ne!(shown("decimal", "1.0"), shown("decimal", "1.00"));
     }
 }

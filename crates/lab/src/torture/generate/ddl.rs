@@ -29,7 +29,8 @@ impl Generator {
         }
         let mut clauses = vec![self.clause(&table)?];
         if self.random.chance(20) {
-            clauses.extend(self.clause(&table));
+            let second = self.clause(&table);
+            clauses.extend(second.filter(|second| !self.is_shared() || may_stand_together(&clauses[0], second)));
         }
         if self.random.chance(25) {
             clauses.push(
@@ -55,13 +56,18 @@ impl Generator {
         Some(match self.random.below(22) {
             0..=3 => {
                 let suffix = self.counter();
-                let definition = self.payload_column(&suffix);
+                let mut definition = self.payload_column(&suffix);
+                if self.is_shared() && definition.contains(" JSON") {
+                    definition = definition.replace(" NOT NULL", "");
+                }
                 let exists = self.random.word(&["", "", "IF NOT EXISTS "]);
                 format!("ADD COLUMN {exists}{definition}{}", self.place(table))
             }
             // A replica compares whole rows then, which it does not always succeed in.
             4 | 5 if self.is_spared_key(table, &column) => format!("ALTER COLUMN {name} DROP DEFAULT"),
             4 | 5 => format!("DROP COLUMN {name}"),
+            // MySQL does not, if something is computed from it.
+            6 if self.is_shared() && (column.name == "n" || table.is_partitioned) => return None,
             6 => format!("RENAME COLUMN {name} TO `{}{}`", first_letter(&column), self.counter()),
             7 | 8 => {
                 // The type stays or grows, so that the column's values fit in.
@@ -76,13 +82,15 @@ impl Generator {
             // Programs and generated columns count with it.
             9 if column.name == "n" => "MODIFY COLUMN `n` BIGINT".to_owned(),
             9 => {
-                let (_, kind) = self.draw_type(Use::Payload);
+                let kind = if self.is_shared() { wider(&column) } else { self.draw_type(Use::Payload).1 };
                 format!("CHANGE COLUMN {name} {name} {kind}")
             }
+            10 if self.is_shared() && is_large(&column) => return None,
             10 if self.may_be_unique(&column) => format!("ADD UNIQUE INDEX ({name})"),
             10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "INDEX IF NOT EXISTS `n1`"])),
-            11 => format!("DROP INDEX {}", quote(&self.random.pick(&table.keys)?.name)),
+            11 => format!("DROP INDEX {}", quote(&self.dropped_key(table)?)),
             12 if table.primary_key().is_some() && self.random.chance(75) => "FORCE".to_owned(),
+            12 if table.primary_key().is_some() && self.has_unique_parents() => return None,
             12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
             // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
             12 if column.data_type == "timestamp" => return None,
@@ -96,8 +104,14 @@ impl Generator {
             }
             15 => self.random.word(&["FORCE", "ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ENGINE=InnoDB"]).to_owned(),
             16 => format!("AUTO_INCREMENT={}", self.random.below(200)),
+            17 | 18 if self.is_shared() && (column.is_generated || is_large(&column)) => return None,
             17 => format!("ALTER COLUMN {name} SET DEFAULT {}", values::constant(&mut self.random, &column)),
             18 => format!("ALTER COLUMN {name} DROP DEFAULT"),
+            // MySQL's names of checks are the schema's, MariaDB's the table's.
+            19 if self.is_shared() => {
+                let check = format!("ADD CONSTRAINT `c{}` CHECK (1 = 1)", self.counter());
+                if self.random.chance(50) { check } else { "COMMENT='new'".to_owned() }
+            }
             19 => self
                 .random
                 .word(&["ADD CONSTRAINT `c2` CHECK (1 = 1)", "DROP CONSTRAINT IF EXISTS `c1`", "COMMENT='new'"])
@@ -197,12 +211,15 @@ impl Generator {
 
     fn index(&mut self) -> Option<String> {
         let table = self.table()?;
-        if let Some(key) = self.random.pick(&table.keys)
+        if let Some(key) = self.dropped_key(&table)
             && self.random.chance(40)
         {
-            return Some(format!("DROP INDEX {} ON {}", quote(&key.name), table.quoted()));
+            return Some(format!("DROP INDEX {} ON {}", quote(&key), table.quoted()));
         }
         let column = self.random.pick(&table.columns)?;
+        if self.is_shared() && is_large(column) {
+            return None;
+        }
         let kinds: &[&str] = if self.may_be_unique(column) {
             &["UNIQUE INDEX", "OR REPLACE INDEX"]
         } else {
@@ -213,10 +230,20 @@ impl Generator {
         Some(format!("CREATE {kind} `i{}` ON {} ({name})", self.random.below(4), table.quoted()))
     }
 
+    /// A key that may be dropped.
+    fn dropped_key(&mut self, table: &Table) -> Option<String> {
+        let key = self.random.pick(&table.keys)?;
+        (!(key.is_unique && self.has_unique_parents())).then(|| key.name.clone())
+    }
+
+    /// To MySQL, what foreign keys refer to must stay unique.
+    fn has_unique_parents(&self) -> bool {
+        self.is_shared() && self.has(Feature::ForeignKeys)
+    }
+
     /// A unique key over a column that no index can hold becomes a hash.
     fn may_be_unique(&self, column: &Column) -> bool {
-        let is_long = column.data_type.ends_with("text") || column.data_type.ends_with("blob");
-        self.has(Feature::LongKeys) || !(is_long || column.column_type.contains("(2000)"))
+        self.has(Feature::LongKeys) || !(is_large(column) || column.column_type.contains("(2000)"))
     }
 
     fn schema_definition(&mut self) -> Option<String> {
@@ -246,6 +273,32 @@ impl Generator {
     }
 }
 
+/// A type into which both vendors convert the column's values alike, and which may be another. Values of some types become other
+/// texts, or numbers, on each.
+fn wider(column: &Column) -> String {
+    match column.data_type.as_str() {
+        "tinyint" | "smallint" | "mediumint" | "int" => "VARCHAR(250)".to_owned(),
+        "bigint" => "DECIMAL(38,10)".to_owned(),
+        "date" => "DATETIME".to_owned(),
+        "varbinary" => "BLOB".to_owned(),
+        "binary" => "VARBINARY(200)".to_owned(),
+        _ => column.column_type.clone(),
+    }
+}
+
+/// True for columns of which MySQL's keys take only so many characters as are said.
+fn is_large(column: &Column) -> bool {
+    column.data_type.ends_with("text") || column.data_type.ends_with("blob")
+}
+
+/// True if MySQL, too, takes two clauses in one statement: not two about one column, or about the table's character set.
+fn may_stand_together(one: &str, other: &str) -> bool {
+    let named = |clause: &str| clause.split('`').nth(1).map(|name| format!("`{name}`"));
+    let is_of_table = |clause: &str| clause.starts_with("CONVERT") || clause.starts_with("DEFAULT");
+    let is_about = |clause: &str, name: Option<String>| name.is_some_and(|name| clause.contains(&name));
+    !(is_of_table(one) && is_of_table(other) || is_about(one, named(other)) || is_about(other, named(one)))
+}
+
 /// The letter that tells the column's kind.
 fn first_letter(column: &Column) -> char {
     column.name.chars().next().filter(char::is_ascii_alphabetic).unwrap_or('r')
@@ -255,4 +308,17 @@ fn same_columns(one: &Table, other: &Table) -> bool {
     one.columns.len() == other.columns.len()
         && one.engine == other.engine
         && one.columns.iter().zip(&other.columns).all(|(a, b)| a.name == b.name && a.column_type == b.column_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_about_one_thing_do_not_stand_together() {
+        assert!(may_stand_together("DROP COLUMN `a`", "ADD INDEX (`b`)"));
+        assert!(may_stand_together("CONVERT TO CHARACTER SET latin1", "DROP COLUMN `a`"));
+        assert!(!may_stand_together("CONVERT TO CHARACTER SET latin1", "DEFAULT CHARACTER SET latin2"));
+        assert!(!may_stand_together("ALTER COLUMN `a` DROP DEFAULT", "ADD COLUMN `c` INT AFTER `a`"));
+    }
 }

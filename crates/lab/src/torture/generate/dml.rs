@@ -15,6 +15,7 @@ impl Generator {
         } else {
             "INSERT"
         };
+        let verb = self.replacing(verb);
         let columns = self.some_columns(&table);
         let rows = 1 + self.random.below(4);
         let rows = self.rows(&columns, rows);
@@ -113,7 +114,8 @@ impl Generator {
         }
         let selected: Vec<String> = columns.iter().map(|column| self.selected(column, &from)).collect();
         let condition = values::condition(&mut self.random, &from);
-        let verb = self.random.word(&["INSERT", "INSERT IGNORE", "REPLACE"]);
+        let drawn = self.random.word(&["INSERT", "INSERT IGNORE", "REPLACE"]);
+        let verb = self.replacing(drawn);
         let limit = 1 + self.random.below(ROWS_MAX);
         Some(format!(
             "{verb} INTO {} ({}) SELECT {} FROM {} WHERE {condition} {} LIMIT {limit}",

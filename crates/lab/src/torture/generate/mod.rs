@@ -309,6 +309,11 @@ impl Generator {
         self.settings.features.has(feature)
     }
 
+    /// Between vendors there is only what both understand.
+    fn is_shared(&self) -> bool {
+        self.settings.pair.is_mixed()
+    }
+
     fn table(&mut self) -> Option<Table> {
         self.random.pick(&self.world.tables).cloned()
     }

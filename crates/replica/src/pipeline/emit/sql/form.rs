@@ -171,6 +171,34 @@ impl Form {
     }
 }
 
+/// What a column without a default becomes if an insert leaves it out and the session is not strict: what the vendors' own
+/// replication fills into such columns, as SQL. `source` is the source's column, if it has one. `None` if there is no such value,
+/// or none that a statement can write: the replica then refuses the row.
+pub(super) fn implicit_default(source: Option<ColumnType>, column: &ColumnDefinition) -> Option<&'static str> {
+    if column.is_nullable {
+        return Some("NULL");
+    }
+    // An empty document is `null`, also as text.
+    if matches!(source, Some(ColumnType::Json { .. })) {
+        return Some("'null'");
+    }
+    Some(match Family::of_definition(&column.column_type.to_ascii_lowercase())? {
+        Family::Integer | Family::Decimal { .. } | Family::Float | Family::Double => "0",
+        Family::Bit | Family::Year | Family::Set => "0",
+        // The first choice, not the missing one.
+        Family::Enum => "1",
+        Family::Date => "'0000-00-00'",
+        Family::Time { .. } => "'00:00:00'",
+        Family::Datetime { .. } | Family::Timestamp { .. } => "'0000-00-00 00:00:00'",
+        Family::String => "''",
+        Family::Uuid => "'00000000-0000-0000-0000-000000000000'",
+        Family::Fixed("INET4", _) => "'0.0.0.0'",
+        Family::Fixed(..) => "'::'",
+        Family::Json if source.is_none() => "'null'",
+        Family::Geometry | Family::Vector | Family::Json => return None,
+    })
+}
+
 impl Family {
     /// The family of a type as the server writes it: `decimal(5,2) unsigned`.
     fn of_definition(full: &str) -> Option<Family> {

@@ -39,6 +39,8 @@ pub(super) struct RowsStatement {
     /// The columns of an update's row that are assigned, by their place in the image.
     assigned: Vec<usize>,
     is_list: bool,
+    /// Behind an inserted row's values: those of columns that have no default.
+    defaults: String,
     /// Before the first row, the second, and the others.
     marks: [&'static str; 3],
     close: String,
@@ -68,11 +70,12 @@ impl RowsStatement {
         };
         let joined = format!(") AS {NEW}{named} STRAIGHT_JOIN {name} FORCE INDEX ({index}) ON {on}");
         let open;
-        let (mut close, mut is_list) = (String::new(), false);
+        let (mut close, mut defaults, mut is_list) = (String::new(), String::new(), false);
         match kind {
             RowsKind::Insert => {
-                let names = table.names(&image.columns, ",", |_, name| name.to_owned());
+                let (names, values) = inserted(table, &image);
                 open = format!("INSERT INTO {name} ({names}) VALUES ");
+                defaults = values;
             }
             RowsKind::Update => {
                 let columns: Vec<usize> = assigned.iter().map(|&place| image.columns[place]).collect();
@@ -108,7 +111,7 @@ impl RowsStatement {
                 }
             }
         }
-        RowsStatement { kind, sql: open.into_bytes(), rows: 0, key, image, assigned, is_list, marks, close }
+        RowsStatement { kind, sql: open.into_bytes(), rows: 0, key, image, assigned, is_list, defaults, marks, close }
     }
 
     /// True if the next row belongs into another statement.
@@ -134,6 +137,7 @@ impl RowsStatement {
                     self.comma(place);
                     append_assigned(&mut self.sql, table, &self.image, place, image)?;
                 }
+                self.sql.extend_from_slice(self.defaults.as_bytes());
                 self.sql.push(b')');
             }
             RowsKind::Delete if self.is_list => {
@@ -210,7 +214,7 @@ pub(super) fn single(
     match kind {
         RowsKind::Insert => {
             image.read(image_bytes)?;
-            let names = table.names(&image.columns, ",", |_, name| name.to_owned());
+            let (names, defaults) = inserted(table, image);
             sql.extend_from_slice(format!("INSERT INTO {} ({names}) VALUES (", table.name).as_bytes());
             for place in 0..image.columns.len() {
                 if place > 0 {
@@ -218,6 +222,7 @@ pub(super) fn single(
                 }
                 append_assigned(&mut sql, table, image, place, image_bytes)?;
             }
+            sql.extend_from_slice(defaults.as_bytes());
             sql.push(b')');
         }
         RowsKind::Update => {
@@ -262,6 +267,18 @@ pub(super) fn delete_copies(
     append_condition(&mut sql, table, image, bytes)?;
     sql.extend_from_slice(format!(" LIMIT {copies}").as_bytes());
     Ok((sql, check(table, RowsKind::Delete, copies, 0)))
+}
+
+/// The names of the columns of an insert, and what stands behind the values of each row's image: the values of columns that the
+/// image does not hold and that have no default.
+fn inserted(table: &SqlTable<'_>, image: &SqlImage) -> (String, String) {
+    let names = table.names(&image.columns, ",", |_, name| name.to_owned());
+    let (more, values) = table.implicit_defaults(&image.columns);
+    let first = |list: String| list.strip_prefix(',').map(str::to_owned).unwrap_or_default();
+    match names.is_empty() {
+        true => (first(more), first(values)),
+        false => (names + &more, values),
+    }
 }
 
 /// By the row's key, if the image holds it all, else by everything that it holds.
@@ -407,6 +424,33 @@ mod tests {
         let expected = "INSERT INTO `d`.`t` (`id`,`s`) VALUES (1,_binary'a'),(2,_binary'it''s')";
         assert_eq!(written(Vendor::MariaDb, RowsKind::Insert, &[0], 0b011), expected);
         assert_eq!(written(Vendor::MySql, RowsKind::Insert, &[0], 0b011), expected);
+    }
+
+    #[test]
+    fn inserts_name_what_has_no_default() {
+        let map = map();
+        let mut definition = definition(&[0]);
+        definition.columns.push(ColumnDefinition {
+            name: "more".into(),
+            column_type: "int(11)".into(),
+            is_nullable: true,
+            ..ColumnDefinition::default()
+        });
+        definition.columns.iter_mut().for_each(|column| column.lacks_default = true);
+        let table = SqlTable::new(&map, &definition, Vendor::MySql).unwrap();
+        for (columns, expected) in [
+            (0b011, "(`id`,`s`,`at`,`more`) VALUES (7,_binary'a','0000-00-00 00:00:00',NULL)"),
+            (0b101, "(`id`,`at`,`s`,`more`) VALUES (7,'1970-01-02 00:00:00','',NULL)"),
+        ] {
+            let walk = || table.image(&[columns]).unwrap();
+            let mut statement = RowsStatement::open(&table, RowsKind::Insert, walk(), walk());
+            let image = image(columns, 7, "a");
+            statement.add(&table, &[], &image).unwrap();
+            let expected = format!("INSERT INTO `d`.`t` {expected}");
+            assert_eq!(String::from_utf8(statement.close(&table).0).unwrap(), expected);
+            let (sql, _) = single(&table, RowsKind::Insert, (&mut walk(), &[]), (&mut walk(), &image), 0).unwrap();
+            assert_eq!(String::from_utf8(sql).unwrap(), expected);
+        }
     }
 
     #[test]

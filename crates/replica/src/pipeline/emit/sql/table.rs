@@ -7,7 +7,7 @@ use spate_binlog::{ImagePlan, Span, TableMap};
 use spate_schedule::definition::{ColumnDefinition, TableDefinition};
 use spate_schedule::{Error, Result};
 
-use super::form::Form;
+use super::form::{Form, implicit_default};
 use crate::wire::{Vendor, quote};
 
 /// How a table's rows are written.
@@ -115,6 +115,24 @@ impl<'a> SqlTable<'a> {
     pub(super) fn names(&self, columns: &[usize], join: &str, write: impl Fn(usize, &str) -> String) -> String {
         let names = columns.iter().filter_map(|&index| Some(write(index, &self.columns.get(index)?.as_ref()?.name)));
         names.collect::<Vec<_>>().join(join)
+    }
+
+    /// The columns that an insert must name beside those that are `written`, since they have no default and the session is
+    /// strict: their names and values, each with a comma before it.
+    pub(super) fn implicit_defaults(&self, written: &[usize]) -> (String, String) {
+        let (mut names, mut values) = (String::new(), String::new());
+        for (index, column) in self.definition.columns.iter().enumerate() {
+            if !column.lacks_default || column.is_generated || written.contains(&index) {
+                continue;
+            }
+            if let Some(value) = implicit_default(self.map.columns.get(index).copied(), column) {
+                names.push(',');
+                names.push_str(&quote::identifier(&column.name));
+                values.push(',');
+                values.push_str(value);
+            }
+        }
+        (names, values)
     }
 
     /// Columns that change by themselves with any other, unless they are assigned: those that are not among `assigned`.
