@@ -134,6 +134,12 @@ impl ColumnType {
         }
     }
 
+    /// True for strings of characters or bytes, for which a table map may tell the collation.
+    pub fn has_collation(self) -> bool {
+        use ColumnType::{Blob, BlobCompressed, Char, Varchar, VarcharCompressed};
+        matches!(self, Varchar { .. } | VarcharCompressed { .. } | Char { .. } | Blob { .. } | BlobCompressed { .. })
+    }
+
     /// True for the integer types, whose bytes are little endian and may be signed.
     pub fn is_integer(self) -> bool {
         use ColumnType::{BigInt, Int, MediumInt, SmallInt, TinyInt};

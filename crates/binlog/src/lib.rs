@@ -22,6 +22,7 @@
 //! internals manual ("Binary log event types").
 
 pub mod boundary;
+pub mod charset;
 pub mod checksum;
 pub mod column;
 pub mod compressed;

@@ -33,6 +33,8 @@ pub struct TableMap {
 pub struct OptionalMetadata {
     /// For each numeric column ([`ColumnType::has_signedness`]) in order: is it unsigned?
     pub unsigned: Vec<bool>,
+    /// For each column of characters or bytes ([`ColumnType::has_collation`]) in order: the number of its collation.
+    pub collations: Vec<u32>,
     /// The columns' names.
     pub column_names: Vec<String>,
     /// Indexes of the primary key's columns, in key order.
@@ -84,6 +86,13 @@ impl TableMap {
         column.has_signedness() && self.metadata.unsigned.get(numeric).copied().unwrap_or(false)
     }
 
+    /// The number of the collation of column `index`; `None` if it has none, or if the metadata does not say.
+    pub fn collation(&self, index: usize) -> Option<u32> {
+        let (column, before) = self.columns.get(..=index).and_then(<[ColumnType]>::split_last)?;
+        let with_collation = before.iter().filter(|column| column.has_collation()).count();
+        self.metadata.collations.get(with_collation).copied().filter(|_| column.has_collation())
+    }
+
     /// The first column whose values cannot be measured from this table map alone, if there is one.
     ///
     /// `TIMESTAMP`, `DATETIME` and `TIME` in the formats before MySQL 5.6 (`mysql56_temporal_format=OFF`, or tables from
@@ -119,6 +128,8 @@ fn name(cursor: &mut Cursor<'_>) -> Result<String> {
 
 impl OptionalMetadata {
     const SIGNEDNESS: u8 = 1;
+    const DEFAULT_COLLATION: u8 = 2;
+    const COLLATIONS: u8 = 3;
     const COLUMN_NAME: u8 = 4;
     const SIMPLE_PRIMARY_KEY: u8 = 8;
     const PRIMARY_KEY_WITH_PREFIX: u8 = 9;
@@ -131,6 +142,12 @@ impl OptionalMetadata {
             let mut value = Cursor::new(cursor.take(length)?, "optional metadata of a Table_map event");
             match field {
                 Self::SIGNEDNESS => metadata.unsigned = signedness(value.rest(), columns),
+                Self::DEFAULT_COLLATION => metadata.collations = collations(&mut value, columns)?,
+                Self::COLLATIONS => {
+                    while !value.is_empty() {
+                        metadata.collations.push(collation(&mut value)?);
+                    }
+                }
                 Self::COLUMN_NAME => {
                     while !value.is_empty() {
                         let length = value.length_encoded_count()?;
@@ -145,12 +162,17 @@ impl OptionalMetadata {
                         }
                     }
                 }
-                // Character sets, enum and set texts, geometry types: the replica's own definition says these.
+                // Character sets of choices, enum and set texts, geometry types: the replica's own definition says these.
                 _ => {}
             }
         }
         if !metadata.column_names.is_empty() && metadata.column_names.len() != columns.len() {
             let why = format!("{} column names for {} columns", metadata.column_names.len(), columns.len());
+            return Err(Error::malformed(WHAT, why));
+        }
+        let with_collation = columns.iter().filter(|column| column.has_collation()).count();
+        if !metadata.collations.is_empty() && metadata.collations.len() != with_collation {
+            let why = format!("{} collations for {with_collation} columns", metadata.collations.len());
             return Err(Error::malformed(WHAT, why));
         }
         Ok(metadata)
@@ -162,6 +184,25 @@ fn key_column(index: usize, columns: &[ColumnType]) -> Result<usize> {
         return Ok(index);
     }
     Err(Error::malformed(WHAT, format!("column {index} in the primary key of {} columns", columns.len())))
+}
+
+fn collation(cursor: &mut Cursor<'_>) -> Result<u32> {
+    let number = cursor.length_encoded()?;
+    u32::try_from(number).map_err(|_| Error::malformed(WHAT, format!("collation {number}")))
+}
+
+/// The collation of most columns, then which have another.
+fn collations(cursor: &mut Cursor<'_>, columns: &[ColumnType]) -> Result<Vec<u32>> {
+    let count = columns.iter().filter(|column| column.has_collation()).count();
+    let mut collations = vec![collation(cursor)?; count];
+    while !cursor.is_empty() {
+        let index = cursor.length_encoded_count()?;
+        let other = collation(cursor)?;
+        *collations
+            .get_mut(index)
+            .ok_or_else(|| Error::malformed(WHAT, format!("collation of column {index} of {count}")))? = other;
+    }
+    Ok(collations)
 }
 
 /// One bit per numeric column, most significant first.
@@ -198,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn collations_of_columns_that_have_one() {
+        // (a TEXT, i INT, b TEXT, c TEXT): most in one collation, one in another; then each by itself.
+        let columns = |optional: &[u8]| TableMap::parse(&body(&[252, 3, 252, 252], &[2, 2, 2], optional)).unwrap();
+        let collations = |map: TableMap| (0..5).map(|index| map.collation(index)).collect::<Vec<_>>();
+        let expected = [Some(8), None, Some(255), Some(8), None];
+        assert_eq!(collations(columns(&[2, 5, 8, 1, 252, 255, 0])), expected);
+        assert_eq!(collations(columns(&[3, 5, 8, 252, 255, 0, 8])), expected);
+        assert_eq!(collations(columns(&[])), [None; 5]);
+    }
+
+    #[test]
     fn old_temporal_types_are_unmeasurable() {
         assert_eq!(TableMap::parse(&body(&[3, 12], &[], &[])).unwrap().unmeasurable_column(), Some(1));
         assert_eq!(TableMap::parse(&body(&[3, 18], &[6], &[])).unwrap().unmeasurable_column(), None);
@@ -207,6 +259,8 @@ mod tests {
     fn metadata_that_does_not_fit_the_columns_is_an_error() {
         assert_eq!(TableMap::parse(&body(&[3, 3], &[], &[8, 2, 1, 0])).unwrap().metadata.primary_key, [1, 0]);
         assert!(TableMap::parse(&body(&[3, 3], &[], &[8, 1, 2])).is_err());
+        assert!(TableMap::parse(&body(&[3, 252], &[1], &[2, 3, 8, 1, 45])).is_err());
+        assert!(TableMap::parse(&body(&[3, 252], &[1], &[3, 2, 8, 45])).is_err());
         assert!(TableMap::parse(&body(&[3, 3], &[], &[4, 2, 1, b'a'])).is_err());
         assert!(TableMap::parse(&body(&[3, 3], &[7], &[])).is_err());
     }

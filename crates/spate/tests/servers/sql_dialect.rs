@@ -1,6 +1,6 @@
 //! Rows written as SQL statements: every type arrives exactly, and whatever is missing is noticed.
 
-use crate::support::{Kind, Site};
+use crate::support::{Kind, Server, Site};
 
 const SQL: [&str; 4] = ["--start", "earliest", "--dialect", "sql"];
 
@@ -249,5 +249,60 @@ fn definitions_go_between_the_vendors() {
         site.source.sql("CREATE USER somebody IDENTIFIED BY 'secret'");
         let ended = site.run(site.replicate(&["--until", "caught-up"]));
         ended.assert_failed_saying(&["CREATE USER", "passwords in other forms"]);
+    }
+}
+
+#[test]
+fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
+    for kind in [Kind::Mariadb, Kind::Mysql97] {
+        let site = Site::between((kind, &["--binlog-row-metadata=MINIMAL"]), (kind, &[]));
+        let columns = |charset| {
+            format!(
+                "id INT PRIMARY KEY, a VARCHAR(9) CHARACTER SET ascii, b TEXT CHARACTER SET {charset}, c VARBINARY(9)"
+            )
+        };
+        site.source.sql(&format!(
+            "CREATE DATABASE d; CREATE TABLE d.t ({}); CREATE TABLE d.last (id INT)",
+            columns("utf8mb3")
+        ));
+        site.catch_up(&SQL);
+        // A larger set of the same bytes takes all values as they are.
+        site.replica
+            .sql("ALTER TABLE d.t MODIFY a VARCHAR(9) CHARACTER SET latin1, MODIFY b TEXT CHARACTER SET utf8mb4");
+        site.source.sql("INSERT INTO d.t VALUES (1, 'a', 'ä', X'FF')");
+        site.catch_up(&SQL);
+        assert_eq!(site.source.sql("SELECT * FROM d.t"), site.replica.sql("SELECT * FROM d.t"));
+        site.replica.sql("ALTER TABLE d.t MODIFY b TEXT CHARACTER SET latin1");
+        site.source.sql("INSERT INTO d.t VALUES (2, 'a', 'ä', X'FF')");
+        let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["d.t", "column b", "utf8mb3 on the source and latin1 on the replica"]);
+        site.replica.sql("ALTER TABLE d.t MODIFY b TEXT CHARACTER SET utf8mb3");
+        site.catch_up(&SQL);
+        assert_eq!(site.source.sql("SELECT * FROM d.t"), site.replica.sql("SELECT * FROM d.t"));
+    }
+}
+
+/// Numbers of collations are written down in the program: a server may not have those of another vendor.
+#[test]
+fn every_collation_of_every_server_is_known() {
+    for (kind, sql) in [
+        (Kind::Mariadb, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"),
+        (
+            Kind::Mariadb118,
+            "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
+        ),
+        (Kind::Mysql97, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"),
+    ] {
+        let server = Server::source(kind, &[]);
+        let answer = server.sql(sql);
+        let collations: Vec<(u32, &str)> = answer
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .filter_map(|(number, charset)| Some((number.parse().ok()?, charset)))
+            .collect();
+        assert!(collations.len() > 200, "{answer}");
+        for (number, charset) in collations {
+            assert_eq!(spate_binlog::charset::of_collation(number), Some(charset), "{kind:?}: {number}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use spate_binlog::column::ColumnType;
 use spate_binlog::table_map::bit_is_set;
 use spate_binlog::typed::Value;
-use spate_binlog::{ImagePlan, Span, TableMap};
+use spate_binlog::{ImagePlan, Span, TableMap, charset};
 use spate_schedule::definition::{ColumnDefinition, TableDefinition};
 use spate_schedule::{Error, Result};
 
@@ -82,6 +82,16 @@ impl<'a> SqlTable<'a> {
                 Ok(form) => form,
                 Err(why) => return refuse(why),
             };
+            if form == Form::Text
+                && let Some(charset) = map.collation(index).and_then(charset::of_collation)
+                && !charset::is_part_of(charset, &column.charset)
+            {
+                return refuse(format!(
+                    "the column {} has the character set {charset} on the source and {} on the replica: ALTER TABLE there, or use \
+                     --dialect replay",
+                    column.name, column.charset
+                ));
+            }
             let is_unsigned =
                 if map.metadata.unsigned.is_empty() { column.is_unsigned } else { map.is_unsigned(index) };
             columns.push(Some(SqlColumn { name: quote::identifier(&column.name), form, column_type, is_unsigned }));
