@@ -114,7 +114,8 @@ pub struct StatusReport {
     pub durable: PositionStatus,
     /// Committed on the replica.
     pub applied: PositionStatus,
-    /// Age of the oldest transaction that was received and not applied, in seconds; 0 if there is none.
+    /// Age of the oldest transaction that was received and not applied, in seconds; 0 if there is none. MariaDB's binlog tells
+    /// whole seconds only.
     pub lag_seconds: f64,
     /// How many transactions were received and not applied.
     pub lag_transactions: u64,
@@ -288,9 +289,9 @@ impl Status {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn applying(&self, oldest_seconds: u32) {
+    pub(crate) fn applying(&self, oldest_seconds: f64) {
         let mut state = self.lock();
-        state.oldest_unapplied_seconds = state.believe(f64::from(oldest_seconds));
+        state.oldest_unapplied_seconds = state.believe(oldest_seconds);
     }
 
     pub(crate) fn applied(&self, checkpoint: &Checkpoint, batch: Option<&BatchStatus>) {

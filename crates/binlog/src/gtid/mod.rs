@@ -218,6 +218,8 @@ pub struct GtidEvent {
     pub commit_id: Option<u64>,
     /// MariaDB: the second byte of flags, `FL_EXTRA_…`.
     pub extra_flags: u8,
+    /// MySQL: when the transaction was committed on the server that sends it, in microseconds since 1970.
+    pub commit_microseconds: Option<u64>,
 }
 
 impl GtidEvent {
@@ -266,7 +268,7 @@ impl GtidEvent {
         // Short events are padded with zeros, which read as "no extra flags".
         let extra_flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
         let gtid = Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence });
-        Ok(GtidEvent { gtid, flags, commit_id, extra_flags })
+        Ok(GtidEvent { gtid, flags, commit_id, extra_flags, commit_microseconds: None })
     }
 
     /// True if any of the `FL_…` bits in `mask` is set.

@@ -218,7 +218,8 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 impl GtidEvent {
-    /// Parses the body of MySQL's `GTID_LOG_EVENT` (33): flags, UUID, number; what follows is for parallel appliers.
+    /// Parses the body of MySQL's `GTID_LOG_EVENT` (33): flags, UUID, number; then, since 8.0, a logical clock for parallel appliers
+    /// and the time of the commit.
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Malformed`].
@@ -228,7 +229,8 @@ impl GtidEvent {
         let mut uuid = [0; 16];
         uuid.copy_from_slice(cursor.take(16)?);
         let number = cursor.u64()?;
-        named(Origin::new(uuid, b"")?, number)
+        let event = named(Origin::new(uuid, b"")?, number)?;
+        Ok(GtidEvent { commit_microseconds: commit_time(&mut cursor), ..event })
     }
 
     /// Parses the body of MySQL's `GTID_TAGGED_LOG_EVENT` (42): numbered fields, of which the first four name the transaction.
@@ -267,7 +269,37 @@ impl GtidEvent {
                 }
             }
         }
-        named(Origin::new(uuid, tag.unwrap_or_default())?, number.unwrap_or_default())
+        let event = named(Origin::new(uuid, tag.unwrap_or_default())?, number.unwrap_or_default())?;
+        Ok(GtidEvent { commit_microseconds: tagged_commit_time(&mut cursor), ..event })
+    }
+}
+
+/// The time of the commit, after a transaction's number; `None` if the event ends before, as those of older servers do.
+fn commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
+    const HAS_LOGICAL_CLOCK: u8 = 2;
+    /// Set if another time follows, that of the transaction's first server.
+    const MORE_FOLLOWS: u64 = 1 << 55;
+    if cursor.u8().ok()? != HAS_LOGICAL_CLOCK {
+        return None;
+    }
+    let _clock = cursor.take(16).ok()?;
+    let mut time = [0; 8];
+    time[..7].copy_from_slice(cursor.take(7).ok()?);
+    Some(u64::from_le_bytes(time) & !MORE_FOLLOWS)
+}
+
+/// The same in the numbered fields after those that name a transaction.
+fn tagged_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
+    const LOGICAL_CLOCK: std::ops::RangeInclusive<u64> = 4..=5;
+    const COMMIT_TIME: u64 = 6;
+    loop {
+        let field = variable_length(cursor).ok()?;
+        let value = variable_length(cursor).ok()?;
+        match field {
+            COMMIT_TIME => return Some(value),
+            field if LOGICAL_CLOCK.contains(&field) => {}
+            _ => return None,
+        }
     }
 }
 
@@ -275,7 +307,13 @@ fn named(origin: Origin, number: u64) -> Result<GtidEvent> {
     if !(1..NUMBER_END).contains(&number) {
         return Err(Error::malformed("GTID event", format!("{origin}:{number} is no GTID")));
     }
-    Ok(GtidEvent { gtid: Gtid::MySql(MySqlGtid { origin, number }), flags: 0, commit_id: None, extra_flags: 0 })
+    Ok(GtidEvent {
+        gtid: Gtid::MySql(MySqlGtid { origin, number }),
+        flags: 0,
+        commit_id: None,
+        extra_flags: 0,
+        commit_microseconds: None,
+    })
 }
 
 /// A number of variable length: the trailing ones of its first byte count the bytes that follow.
@@ -424,6 +462,30 @@ mod tests {
         let whole = encode_gtid_set(&position(&format!("{UUID}:1,{UUID}:tag:1-3")));
         for length in 0..whole.len() {
             assert!(parse_previous_gtids(&whole[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn events_tell_when_they_were_committed() {
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+        };
+        // As MySQL 9.7 writes them, without and with a tag.
+        let plain = hex(
+            "010000000000004000800000000000000101000000000000000200000000000000000100000000000000fb74f5e9cd6006ad50620100",
+        );
+        let event = GtidEvent::parse_mysql(&plain).unwrap();
+        assert_eq!(event.gtid.to_string(), "00000000-0000-4000-8000-000000000001:1");
+        assert_eq!(event.commit_microseconds, Some(1_795_287_370_003_707));
+        let tagged = hex(
+            "0268000002020000000000008000010200000000000002040406066f6e650859020a61020c7f10db13eacd600610b9061283120b",
+        );
+        let event = GtidEvent::parse_mysql_tagged(&tagged).unwrap();
+        assert_eq!(event.gtid.to_string(), "00000000-0000-4000-8000-000000000001:one:1");
+        assert_eq!(event.commit_microseconds, Some(1_795_287_371_995_920));
+        // Older servers end before; nothing else is lost with it.
+        for length in 25..plain.len() - 5 {
+            assert_eq!(GtidEvent::parse_mysql(&plain[..length]).unwrap().commit_microseconds, None, "{length}");
         }
     }
 

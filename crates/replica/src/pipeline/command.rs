@@ -45,7 +45,7 @@ pub(crate) enum Command {
         sql: Vec<u8>,
         statements: usize,
         end: PartEnd,
-        oldest_seconds: u32,
+        oldest_seconds: f64,
         row_changes: u64,
         net_row_changes: u64,
     },

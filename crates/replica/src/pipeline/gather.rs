@@ -173,7 +173,7 @@ impl Gatherer<'_> {
         let earlier = self.builder.take_earlier();
         self.hand_over_batch(earlier, false)?;
         self.open.began = Some(Instant::now());
-        self.open.oldest_seconds = self.open.underway.as_ref().map_or(0, |after| after.source_seconds as u32);
+        self.open.oldest_seconds = self.open.underway_seconds;
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct Part {
     /// Written into replayed events.
     pub(crate) server_id: u32,
     /// Commit time of the first transaction, in seconds since 1970.
-    pub(crate) oldest_seconds: u32,
+    pub(crate) oldest_seconds: f64,
     /// The last transaction in it.
     pub(crate) place: TransactionPlace,
     /// Where the replica is once all transactions are applied that the batch has begun.

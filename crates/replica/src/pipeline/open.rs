@@ -19,7 +19,7 @@ pub(crate) struct Open {
     pub(crate) checkpoint: Checkpoint,
     pub(super) place: TransactionPlace,
     pub(super) transactions: u64,
-    pub(super) oldest_seconds: u32,
+    pub(super) oldest_seconds: f64,
     pub(super) began: Option<Instant>,
     pub(super) server_id: u32,
     pub(super) format: Option<Arc<FormatDescription>>,
@@ -27,6 +27,8 @@ pub(crate) struct Open {
     pub(super) is_continued: bool,
     /// Inside a transaction; where the replica will be after it.
     pub(super) underway: Option<Checkpoint>,
+    /// When it was committed on the source, in seconds since 1970; MySQL tells parts of a second.
+    pub(super) underway_seconds: f64,
     /// Definitions are out of date until the transaction with this seqno is applied.
     pub(super) stale_until: Option<u64>,
     pub(super) is_hungry: bool,
@@ -55,8 +57,11 @@ impl Open {
         if *self.place.file != **event.source_file {
             self.place.file = event.source_file.to_string();
         }
+        let exact = event.gtid().and_then(|event| event.commit_microseconds);
+        self.underway_seconds =
+            exact.map_or(f64::from(event.header.timestamp_seconds), |microseconds| microseconds as f64 / 1e6);
         if self.transactions == 0 && !self.is_continued {
-            self.oldest_seconds = event.header.timestamp_seconds;
+            self.oldest_seconds = self.underway_seconds;
             self.began = Some(Instant::now());
         }
         let mut underway = self.checkpoint.clone();

@@ -184,7 +184,7 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: u32, pending: &mut Pending<'a>) -> Result<()> {
+    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: f64, pending: &mut Pending<'a>) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
             // In the branch's own session, which ends with it.
             pending.end_rows()?;
