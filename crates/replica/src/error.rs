@@ -169,6 +169,22 @@ pub enum Error {
         /// The statement.
         statement: String,
     },
+    /// An XA transaction ends that the replica has not prepared.
+    #[error(
+        "transaction {gtid} at {place} ends the XA transaction {xid}, which is not prepared on the {replica} (XA RECOVER): it was \
+         prepared before the replica's first position, or the server has lost it. Look whether its changes are on the replica \
+         (spate verify); if they are, or are made by hand, leave this transaction out (--skip gtid:{gtid})"
+    )]
+    NotPrepared {
+        /// GTID of its end.
+        gtid: String,
+        /// `file:position` on the source.
+        place: String,
+        /// Its id.
+        xid: String,
+        /// Which replica.
+        replica: String,
+    },
     /// The source no longer has what is needed.
     #[error(
         "the {source_server} no longer has the binlog that follows GTID position '{wanted}': {message}. The oldest it has is \

@@ -6,7 +6,7 @@
 //! | a statement that commits by itself | the objects that it names are not what they were (see [`fingerprint`]) |
 //! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it begins anew |
 //! | XA PREPARE | the server lists the XID as prepared |
-//! | XA COMMIT, XA ROLLBACK | the server no longer lists it |
+//! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
 //! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
 //! | other changes of such tables | nobody knows |
 
@@ -56,7 +56,11 @@ pub(crate) fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
 
 /// What undoes [`prepare_sql`] once the XA transaction has ended.
 pub(crate) fn ended_sql(xid: &Xid) -> String {
-    format!("DELETE FROM spate.prepared WHERE xid={}", quote::text(&xid.to_string()))
+    unmark_sql(&xid.to_string())
+}
+
+fn unmark_sql(xid: &str) -> String {
+    format!("DELETE FROM spate.prepared WHERE xid={}", quote::text(xid))
 }
 
 /// What kind of intention a note is of.
@@ -128,8 +132,17 @@ impl Intent {
     /// the one that executes it, and commits by itself.
     ///
     /// # Errors
-    /// Any error of the connection.
+    /// [`Error::NotPrepared`]; any error of the connection.
     pub(crate) fn note(&self, connection: &mut Connection) -> Result<()> {
+        // Once there is a note, an XA transaction that is not prepared has ended.
+        if self.kind == IntentKind::XaEnd && !self.is_prepared(connection)? {
+            return Err(Error::NotPrepared {
+                gtid: self.gtid.clone(),
+                place: format!("{}:{}", self.checkpoint.source_file, self.checkpoint.source_position),
+                xid: String::from_utf8_lossy(&self.statement).into_owned(),
+                replica: connection.peer().to_string(),
+            });
+        }
         let fingerprint = self.fingerprint_now(connection)?;
         connection.execute(self.note_sql(&fingerprint).as_bytes())?;
         Ok(())
@@ -294,8 +307,11 @@ pub(crate) fn read(connection: &mut Connection) -> Result<Option<Intent>> {
 /// # Errors
 /// Any error of the connection.
 pub(crate) fn accept(connection: &mut Connection, intent: &Intent) -> Result<Checkpoint> {
-    let sql = format!("BEGIN;{};{};COMMIT", forget_sql(), intent.checkpoint.update_sql());
-    connection.execute(sql.as_bytes())?;
+    let mut sql = format!("BEGIN;{};{}", forget_sql(), intent.checkpoint.update_sql());
+    if intent.kind == IntentKind::XaEnd {
+        sql = format!("{sql};{}", unmark_sql(&String::from_utf8_lossy(&intent.statement)));
+    }
+    connection.execute(format!("{sql};COMMIT").as_bytes())?;
     Ok(intent.checkpoint.clone())
 }
 

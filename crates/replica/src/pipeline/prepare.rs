@@ -47,6 +47,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) one_by_one: bool,
     /// Copies of the source's temporary tables were kept before.
     pub(crate) has_temporary_copies: bool,
+    /// Prepared XA transactions would not outlive the replica's server.
+    pub(crate) loses_prepared: bool,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -154,6 +156,12 @@ impl<'a> Preparer<'a> {
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
         if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
+        }
+        if let (true, Some(Alone::XaPrepare(xid))) = (self.loses_prepared, &part.batch.alone) {
+            let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
+                       --no-replica-binlog, or run the replica with skip-log-bin";
+            let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
+            return Err(Error::Transaction { place: part.place.clone(), error });
         }
         pending.intent = Some(kind);
         let statement = part.batch.items.iter().find_map(|item| match item {

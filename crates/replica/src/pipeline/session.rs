@@ -186,6 +186,7 @@ fn run_stages(
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
     let vendor = connection.server_version().vendor;
+    let loses_prepared = maker.loses_prepared(&mut connection)?;
     let temporary_tables = temporary::kept(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
@@ -243,6 +244,7 @@ fn run_stages(
         max_allowed_packet,
         one_by_one: plan.one_by_one,
         has_temporary_copies,
+        loses_prepared,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, &ends);

@@ -94,6 +94,18 @@ impl SessionMaker<'_> {
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 
+    /// True if an XA transaction that these sessions prepare would be rolled back by a crash of the server: MySQL finds out by its
+    /// binlog, if it has one, which are to be kept.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn loses_prepared(&self, connection: &mut Connection) -> Result<bool> {
+        let is_mysql = connection.server_version().vendor == Vendor::MySql;
+        Ok(self.without_binlog
+            && is_mysql
+            && connection.query("SELECT @@log_bin")?.single_text().as_deref() == Some("1"))
+    }
+
     /// Looks whether the applier could keep some of what it does out of the replica's binlog.
     ///
     /// # Errors

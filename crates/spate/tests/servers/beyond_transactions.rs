@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::session::Session;
-use crate::support::{Site, wait_until};
+use crate::support::{Kind, Site, wait_until};
 
 /// Everything that a session does, in the given format; the server's refusals of single statements are part of it.
 fn in_format(format: &str, sql: &str) -> String {
@@ -41,6 +41,51 @@ fn xa_transactions_stay_prepared_until_they_end() {
     assert_eq!(site.replica.sql("XA RECOVER"), "");
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM spate.prepared"), "6\n0");
     site.assert_identical();
+}
+
+/// It is not taken for one that an earlier run has ended.
+#[test]
+fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {
+    for kind in [Kind::Mariadb, Kind::Mysql97] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
+             XA START 'x'; INSERT INTO d.t VALUES (1); XA END 'x'; XA PREPARE 'x'",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        site.replica.sql("XA ROLLBACK 'x'");
+        site.source.sql("XA COMMIT 'x'");
+        for _ in 0..2 {
+            let ended = site.run(site.replicate(&["--until", "caught-up"]));
+            ended.assert_failed_saying(&["X'78',X'',1", "not prepared", "--skip gtid:"]);
+        }
+        let gtid = site.source.position();
+        let last = if kind == Kind::Mariadb { gtid } else { gtid.replace(":1-", ":") };
+        site.replica.sql("INSERT INTO d.t VALUES (1)");
+        site.catch_up(&["--skip", &format!("gtid:{last}")]);
+        site.assert_identical();
+    }
+}
+
+/// Nothing of one that was ended by an interrupted run is left behind.
+#[test]
+fn an_xa_transaction_whose_end_was_interrupted_may_be_followed_by_one_of_its_name() {
+    for kind in [Kind::Mariadb, Kind::Mysql97] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        for round in 0..3 {
+            site.source.sql(&format!(
+                "XA START 'x'; INSERT INTO d.t VALUES ({round}); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'"
+            ));
+            let mut command = site.replicate(&["--start", "earliest", "--until", "caught-up"]);
+            command.env("SPATE_STOP_AT", "before-fulfilment:2");
+            site.run(command).assert_says(&["stopped at before-fulfilment"]);
+            assert_eq!(site.replica.sql("XA RECOVER"), "");
+            site.catch_up(&["--start", "earliest"]);
+            site.assert_identical();
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.prepared"), "0");
+        }
+    }
 }
 
 #[test]

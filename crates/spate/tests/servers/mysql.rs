@@ -186,6 +186,25 @@ fn xa_transactions() {
 }
 
 #[test]
+fn prepared_xa_transactions_outlive_the_replicas_server() {
+    let mut site = Site::between((Kind::Mysql97, &[]), (Kind::Mysql97, &["--log-bin=replica"]));
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
+         XA START 'x'; INSERT INTO d.t VALUES (1); XA END 'x'; XA PREPARE 'x'",
+    );
+    // The server would lose it.
+    let without_binlog = [&OPTIONS[..], &["--no-replica-binlog", "--until", "caught-up"]].concat();
+    site.run(site.replicate(&without_binlog)).assert_failed_saying(&["XA PREPARE", "--no-replica-binlog", ":3"]);
+    site.catch_up(&OPTIONS);
+    site.replica.kill();
+    site.replica.begin();
+    assert_eq!(site.replica.sql("XA RECOVER"), site.source.sql("XA RECOVER"));
+    site.source.sql("XA COMMIT 'x'; UPDATE d.t SET id = 2");
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+}
+
+#[test]
 fn definitions_accounts_and_tables_that_cannot_roll_back() {
     let site = site();
     site.source.sql(
