@@ -86,6 +86,8 @@ pub struct BatchBuilder {
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
     never_folds: bool,
+    /// Rows of tables without a row key keep their order, too.
+    keeps_row_order: bool,
     /// When the event that is being taken was logged, in seconds since 1970.
     event_seconds: u32,
     /// Tables that the open statement has a map of, and the replica does not have.
@@ -105,6 +107,18 @@ impl BatchBuilder {
     /// Applies every row change in the source's order, unfolded: to find which transaction of a failed batch it was.
     pub fn never_fold(&mut self) {
         self.never_folds = true;
+    }
+
+    /// Applies row changes of tables without a row key in the source's order, unfolded, so that such a table's rows stay in the
+    /// order that they have on the source: a statement comes to them in that order, and what it does may depend on it. The first
+    /// statement that changes rows has the same effect.
+    pub fn keep_row_order(&mut self) {
+        self.keeps_row_order = true;
+    }
+
+    /// True if rows keep their order, since [`BatchBuilder::keep_row_order`] or a statement.
+    pub fn keeps_row_order(&self) -> bool {
+        self.keeps_row_order
     }
 
     /// Takes what the replica says of a table.
@@ -313,6 +327,7 @@ impl BatchBuilder {
     fn statement(&mut self, header: &EventHeader, statement: Statement) {
         let uses_temporary_table = header.flags & FLAG_THREAD_SPECIFIC != 0;
         self.transaction.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
+        self.keeps_row_order |= statement.class == StatementClass::Change;
         self.cut();
         if statement.class == StatementClass::Definition {
             let outdated = std::mem::take(&mut self.transaction.outdated);

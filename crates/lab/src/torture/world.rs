@@ -35,6 +35,8 @@ pub(super) struct Table {
     pub(super) partitions: Vec<String>,
     pub(super) partition_method: String,
     pub(super) foreign_keys: Vec<String>,
+    /// Others' foreign keys refer to it.
+    pub(super) is_parent: bool,
 }
 
 /// A key.
@@ -142,6 +144,7 @@ impl World {
                     partitions: vec![],
                     partition_method: String::new(),
                     foreign_keys: vec![],
+                    is_parent: false,
                 }),
             }
         }
@@ -200,23 +203,30 @@ impl World {
     /// MariaDB's `information_schema.REFERENTIAL_CONSTRAINTS` can crash the server once a table with a foreign key has been moved
     /// to another schema; InnoDB's dictionary cannot. It has names as in file names, as long as the torture's are.
     fn read_foreign_keys(&mut self, session: &mut Session, vendor: Vendor) -> Result<()> {
-        let part = |index: i8| {
+        let part = |name: &str, index: i8| {
             format!(
-                "CONVERT(CONVERT(CAST(SUBSTRING_INDEX(FOR_NAME, '/', {index}) AS BINARY) USING filename) USING utf8mb4)"
+                "CONVERT(CONVERT(CAST(SUBSTRING_INDEX({name}, '/', {index}) AS BINARY) USING filename) USING utf8mb4)"
             )
         };
-        let rows: Vec<(String, String, String)> = session.rows(&match vendor {
+        let rows: Vec<(String, String, String, String, String)> = session.rows(&match vendor {
             Vendor::MariaDb => format!(
-                "SELECT {}, {}, SUBSTRING(ID, LOCATE('/', ID) + 1) FROM information_schema.INNODB_SYS_FOREIGN ORDER BY 1, 2, 3",
-                part(1),
-                part(-1)
+                "SELECT {}, {}, SUBSTRING(ID, LOCATE('/', ID) + 1), {}, {} FROM information_schema.INNODB_SYS_FOREIGN
+                 ORDER BY 1, 2, 3",
+                part("FOR_NAME", 1),
+                part("FOR_NAME", -1),
+                part("REF_NAME", 1),
+                part("REF_NAME", -1)
             ),
             Vendor::MySql => format!(
-                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME
+                 FROM information_schema.REFERENTIAL_CONSTRAINTS
                  WHERE CONSTRAINT_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2, 3"
             ),
         })?;
-        for (schema, table, name) in rows {
+        for (schema, table, name, parent_schema, parent) in rows {
+            if let Some(parent) = self.table_mut(&parent_schema, &parent) {
+                parent.is_parent = true;
+            }
             let Some(table) = self.table_mut(&schema, &table) else { continue };
             table.foreign_keys.push(name);
         }

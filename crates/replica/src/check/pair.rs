@@ -1,6 +1,7 @@
 //! The two servers together: settings that have to fit.
 
 use super::facts::Facts;
+use super::server::logs_statements;
 use super::{Finding, Level, Place};
 
 const BOTH: Place = Place::Both;
@@ -113,7 +114,7 @@ const OF_STATEMENTS: [(&str, bool); 9] = [
 
 fn settings(source: &Facts, replica: &Facts) -> Finding {
     let (check, place) = ("settings", Place::Replica);
-    let has_statements = !matches!(source.text("binlog_format"), "ROW" | "");
+    let has_statements = logs_statements(source);
     let mut problems: Vec<String> = OF_STATEMENTS
         .into_iter()
         .filter(|(_, in_definitions)| *in_definitions || has_statements)

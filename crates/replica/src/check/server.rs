@@ -57,15 +57,21 @@ fn connection(facts: &Facts, place: Place) -> Finding {
     }
 }
 
+/// MySQL is about to lose the setting; without it, it is ROW.
+pub(super) fn logs_statements(facts: &Facts) -> bool {
+    !matches!(facts.text("binlog_format"), "ROW" | "")
+}
+
 fn format(facts: &Facts) -> Finding {
     let check = "binlog format";
-    match facts.text("binlog_format") {
-        // MySQL is about to lose the setting; without it, it is ROW.
-        "ROW" | "" => Finding::ok(check, Place::Source, "ROW"),
-        other => Finding::warning(
+    match (logs_statements(facts), facts.text("binlog_format")) {
+        (false, _) => Finding::ok(check, Place::Source, "ROW"),
+        (true, other) => Finding::warning(
             check,
             Place::Source,
-            format!("{other}: statements are executed one by one, in their order, and do not fold"),
+            format!(
+                "{other}: statements are executed one by one, in their order, and do not fold; nor do changes of tables without a key"
+            ),
         )
         .advise("SET GLOBAL binlog_format=ROW, for new sessions, and in its configuration"),
     }

@@ -69,6 +69,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: &'a Exclusions,
+    /// To tell later sessions that there are statements.
+    pub(crate) keeps_row_order: &'a AtomicBool,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
     pub(crate) open: Open,
@@ -399,6 +401,7 @@ impl Gatherer<'_> {
     /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
     fn hand_over(&mut self, goes_on: bool) -> Result<()> {
         let batch = self.builder.take();
+        self.keeps_row_order.fetch_or(self.builder.keeps_row_order(), Ordering::AcqRel);
         self.hand_over_batch(batch, goes_on)
     }
 

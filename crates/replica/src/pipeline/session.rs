@@ -1,6 +1,7 @@
 //! One run of the pipeline over one set of connections, from the checkpoint to the first failure or the end.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub(crate) struct SessionPlan {
     pub(crate) transactions_max: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: Exclusions,
+    /// The source logs statements: see [`BatchBuilder::keep_row_order`]. Once this is known, it holds for the sessions that follow.
+    pub(crate) keeps_row_order: Arc<AtomicBool>,
 }
 
 impl SessionPlan {
@@ -99,6 +102,8 @@ pub(crate) struct Prepared {
     pub(crate) mend_until: Option<u64>,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
+    /// The source has answered that it logs statements.
+    pub(crate) source_logs_statements: bool,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
@@ -148,7 +153,7 @@ pub(crate) fn prepare_replica(
     }
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, mend_until, choice })
+    Ok(Prepared { connection, checkpoint, mend_until, choice, source_logs_statements: false })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -199,6 +204,9 @@ fn run_stages(
     if plan.one_by_one {
         builder.never_fold();
     }
+    if plan.keeps_row_order.load(Ordering::Acquire) {
+        builder.keep_row_order();
+    }
     let has_temporary_copies = !temporary_tables.is_empty();
     builder.begin_with(temporary_tables);
     let (parts_in, parts_out) = bounded(1);
@@ -228,6 +236,7 @@ fn run_stages(
         is_one_batch: plan.is_one_batch,
         transactions_left: plan.transactions_max,
         exclusions: &plan.exclusions,
+        keeps_row_order: &plan.keeps_row_order,
         choice: choice.clone(),
         open: Open::after(checkpoint),
     };

@@ -111,7 +111,9 @@ impl BatchBuilder {
         match plan.policy {
             _ if self.never_folds => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
-            FoldPolicy::Multiset if rows.has_full_images() => self.count(plan, rows.kind, images),
+            FoldPolicy::Multiset if rows.has_full_images() && !self.keeps_row_order => {
+                self.count(plan, rows.kind, images)
+            }
             _ => self.order(plan, rows, images),
         }
     }

@@ -209,3 +209,28 @@ fn a_replica_of_the_replica_is_identical_too() {
         assert_eq!(running, "1", "{}", below.sql("SHOW SLAVE STATUS"));
     }
 }
+
+/// A statement comes to the rows of a table without a key in the order that they have, and the last may win.
+#[test]
+fn rows_that_statements_come_to_stay_in_the_sources_order() {
+    let last_wins = "CREATE DATABASE k; USE k; CREATE TABLE last (id INT PRIMARY KEY, a INT); INSERT INTO last VALUES (1, 0); \
+        CREATE TABLE t (a INT, n INT); \
+        CREATE TRIGGER wins BEFORE UPDATE ON t FOR EACH ROW UPDATE last SET a = NEW.a WHERE id = 1;";
+    let as_rows = "SET SESSION binlog_format = ROW; USE k; UPDATE t SET n = 9 WHERE a = 1; DELETE FROM t WHERE a = 2; \
+        INSERT INTO t VALUES (2, 0); UPDATE t SET n = 7 WHERE a = 4;";
+    let as_statement = "SET SESSION binlog_format = MIXED; USE k; UPDATE t SET n = n + 1;";
+    for global in ["ROW", "MIXED"] {
+        let site = Site::new(&[&format!("--binlog-format={global}")], &[]);
+        site.source.sql(last_wins);
+        // Where sessions log rows unless they say otherwise, the first statement tells that there are any.
+        let insert = "INSERT INTO k.t VALUES (1, 0), (2, 0), (3, 0), (4, 0)";
+        let (format, runs) = if global == "ROW" { ("STATEMENT", 1) } else { ("ROW", 3) };
+        site.source.sql(&format!("SET SESSION binlog_format = {format}; {insert}"));
+        for _ in 0..runs {
+            site.source.sql(&format!("{as_rows} {as_statement}"));
+            site.catch_up(&["--start", "earliest", "--batch-transactions", "100"]);
+            assert_eq!(site.replica.sql("SELECT a FROM k.t"), site.source.sql("SELECT a FROM k.t"), "{global}");
+            site.assert_identical();
+        }
+    }
+}

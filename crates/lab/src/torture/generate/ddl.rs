@@ -196,7 +196,11 @@ impl Generator {
     }
 
     fn rename(&mut self) -> Option<String> {
-        let (first, second) = (self.table()?.quoted(), self.table()?.quoted());
+        let (table, other) = (self.table()?, self.table()?);
+        if !self.may_change_schema(&table) || !self.may_change_schema(&other) {
+            return Some(format!("RENAME TABLE {} TO {}.`r{}`", table.quoted(), quote(&table.schema), self.counter()));
+        }
+        let (first, second) = (table.quoted(), other.quoted());
         let schema = self.schema()?;
         let between = format!("{}.`between`", quote(&schema));
         if first != second && self.random.chance(40) {
