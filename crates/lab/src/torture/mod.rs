@@ -136,7 +136,8 @@ impl<'a> Torture<'a> {
         let tell = |what: &str| bar.set_message(format!("seed {} · {} · {what}", settings.seed, settings.format));
         let outcome = self.home.work().and_then(|work| {
             let directory = work.path().join("t");
-            let result = trial::run(&self.ground, &settings, script, &directory, &tell)?;
+            let result = trial::run(&self.ground, &settings, script, &directory, &tell);
+            let result = result.inspect_err(|_| drop(self.keep_logs(&settings, &directory)))?;
             self.keep(&settings, &result, &directory)?;
             let _ = std::fs::remove_dir_all(&directory);
             let shrunk = match (self.plan.shrink, result.findings.first()) {
@@ -157,20 +158,26 @@ impl<'a> Torture<'a> {
 
     /// Keeps the record; with a finding, or a stop that is excused, also Spate's files and the servers' logs.
     fn keep(&self, settings: &Settings, result: &TrialResult, directory: &Path) -> Result<()> {
-        let Some(keep) = &self.plan.keep else { return Ok(()) };
         self.keep_steps(settings, &result.steps, "steps")?;
         if !result.findings.is_empty() || result.has_excused_stop {
-            let place = keep.join(format!("seed-{}", settings.seed));
-            let _ = std::fs::remove_dir_all(&place);
-            home::copy_directory(&directory.join("spate"), &place)?;
-            for server in ["source", "native", "replica"] {
-                let log = directory.join(server).join("error.log");
-                if !log.is_file() {
-                    continue;
-                }
-                let target = place.join(format!("{server}.log"));
-                std::fs::copy(&log, &target).map_err(crate::Error::file("copy to", &target))?;
+            self.keep_logs(settings, directory)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps Spate's files and the servers' logs.
+    fn keep_logs(&self, settings: &Settings, directory: &Path) -> Result<()> {
+        let Some(keep) = &self.plan.keep else { return Ok(()) };
+        let place = keep.join(format!("seed-{}", settings.seed));
+        let _ = std::fs::remove_dir_all(&place);
+        home::copy_directory(&directory.join("spate"), &place)?;
+        for server in ["source", "native", "replica"] {
+            let log = directory.join(server).join("error.log");
+            if !log.is_file() {
+                continue;
             }
+            let target = place.join(format!("{server}.log"));
+            std::fs::copy(&log, &target).map_err(crate::Error::file("copy to", &target))?;
         }
         Ok(())
     }

@@ -94,6 +94,7 @@ impl Generator {
             12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
             // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
             12 if column.data_type == "timestamp" => return None,
+            12 if self.is_shared() && is_large(&column) => return None,
             12 => format!("ADD PRIMARY KEY ({name})"),
             13 if self.is_shared() && table.columns.iter().any(is_not_converted_alike) => return None,
             // It is strict on MariaDB, and other character sets do not have every letter.
@@ -246,7 +247,8 @@ impl Generator {
 
     /// A unique key over a column that no index can hold becomes a hash.
     fn may_be_unique(&self, column: &Column) -> bool {
-        self.has(Feature::LongKeys) || !(is_large(column) || column.column_type.contains("(2000)"))
+        let is_long = column.data_type.ends_with("text") || column.data_type.ends_with("blob");
+        self.has(Feature::LongKeys) || !(is_long || column.column_type.contains("(2000)"))
     }
 
     fn schema_definition(&mut self) -> Option<String> {
@@ -295,9 +297,10 @@ fn is_not_converted_alike(column: &Column) -> bool {
     column.name.starts_with('j') || matches!(column.data_type.as_str(), "enum" | "set")
 }
 
-/// True for columns of which MySQL's keys take only so many characters as are said.
+/// True for columns that MySQL's keys do not hold whole, and for which a default is an expression to it.
 fn is_large(column: &Column) -> bool {
-    column.data_type.ends_with("text") || column.data_type.ends_with("blob")
+    let kind = column.data_type.as_str();
+    kind.ends_with("text") || kind.ends_with("blob") || matches!(kind, "point" | "geometry" | "linestring")
 }
 
 /// True if MySQL, too, takes two clauses in one statement: not two about one column, or about the table's character set.
