@@ -6,6 +6,9 @@
 //!
 //! Format: MySQL internals manual, "JSON binary format" (the header of its `json_binary`).
 
+pub mod diff;
+mod tree;
+
 use std::io::Write as _;
 
 use crate::column::ColumnType;
@@ -167,21 +170,7 @@ impl Writer {
 
     fn string(&mut self, bytes: &[u8]) -> Result<()> {
         let string = std::str::from_utf8(bytes).map_err(|_| malformed("a string is not UTF-8"))?;
-        self.text.push(b'"');
-        for character in string.chars() {
-            match character {
-                '"' => self.text.extend_from_slice(b"\\\""),
-                '\\' => self.text.extend_from_slice(b"\\\\"),
-                '\n' => self.text.extend_from_slice(b"\\n"),
-                '\r' => self.text.extend_from_slice(b"\\r"),
-                '\t' => self.text.extend_from_slice(b"\\t"),
-                '\u{8}' => self.text.extend_from_slice(b"\\b"),
-                '\u{c}' => self.text.extend_from_slice(b"\\f"),
-                control if (control as u32) < 0x20 => self.number(format_args!("\\u{:04x}", control as u32)),
-                other => self.text.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
-            }
-        }
-        self.text.push(b'"');
+        append_string(&mut self.text, string);
         Ok(())
     }
 
@@ -232,6 +221,28 @@ impl Writer {
         };
         Ok(())
     }
+}
+
+/// A string in quotes.
+fn append_string(text: &mut Vec<u8>, string: &str) {
+    text.push(b'"');
+    for character in string.chars() {
+        match character {
+            '"' => text.extend_from_slice(b"\\\""),
+            '\\' => text.extend_from_slice(b"\\\\"),
+            '\n' => text.extend_from_slice(b"\\n"),
+            '\r' => text.extend_from_slice(b"\\r"),
+            '\t' => text.extend_from_slice(b"\\t"),
+            '\u{8}' => text.extend_from_slice(b"\\b"),
+            '\u{c}' => text.extend_from_slice(b"\\f"),
+            control if (control as u32) < 0x20 => {
+                // Writing to a vector does not fail.
+                let _ = write!(text, "\\u{:04x}", control as u32);
+            }
+            other => text.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    text.push(b'"');
 }
 
 fn append_base64(text: &mut Vec<u8>, bytes: &[u8]) {

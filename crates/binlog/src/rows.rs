@@ -145,6 +145,12 @@ impl<'a> RowsEvent<'a> {
                 .all(|index| bit_is_set(self.columns, index) && bit_is_set(self.columns_after, index))
     }
 
+    /// True for one insert whose image holds no column, and so no byte: MySQL logs a row of nothing but defaults so, with
+    /// `binlog_row_image=MINIMAL`.
+    pub fn is_row_of_defaults(&self) -> bool {
+        self.kind == RowsKind::Insert && self.rows.is_empty() && self.columns.iter().all(|&bits| bits == 0)
+    }
+
     /// The images, one after the other; decompressed into `buffer` if the event is compressed.
     ///
     /// # Errors
@@ -162,21 +168,24 @@ impl<'a> RowsEvent<'a> {
 }
 
 /// What stands before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`], of a table with
-/// so many JSON columns: options, and with the only one that there is, a bit per JSON column. Its length in bytes, and whether
-/// any column holds only what changed.
+/// so many JSON columns: options, and with the only one that there is, a bit per JSON column. Its length in bytes, and the bits
+/// of the columns that hold only what changed; no bytes at all if none does.
 ///
 /// # Errors
 /// [`Error::Truncated`]; [`Error::Unsupported`] for unknown options.
-pub fn partial_json_prefix(bytes: &[u8], json_columns: usize) -> Result<(usize, bool)> {
+pub fn partial_json_prefix(bytes: &[u8], json_columns: usize) -> Result<(usize, &[u8])> {
     const HAS_PARTIAL_JSON: u64 = 1;
     let mut cursor = Cursor::new(bytes, "partial update");
     let options = cursor.length_encoded()?;
     if options & !HAS_PARTIAL_JSON != 0 {
         return Err(Error::unsupported("options of a partial update", format!("{options:#x}")));
     }
-    let mut is_partial = false;
+    let mut partial: &[u8] = &[];
     if options & HAS_PARTIAL_JSON != 0 {
-        is_partial = cursor.take(json_columns.div_ceil(8))?.iter().any(|&byte| byte != 0);
+        let bits = cursor.take(json_columns.div_ceil(8))?;
+        if bits.iter().any(|&byte| byte != 0) {
+            partial = bits;
+        }
     }
-    Ok((bytes.len() - cursor.left(), is_partial))
+    Ok((bytes.len() - cursor.left(), partial))
 }

@@ -71,6 +71,14 @@ pub enum Error {
         /// How many rows.
         missing: u64,
     },
+    /// A change of a document does not fit the replica's; which transaction of the batch it is in, is still to be found out.
+    #[error("a change of a JSON document of {table} does not fit: {why}")]
+    Misfit {
+        /// The table.
+        table: String,
+        /// Why not.
+        why: String,
+    },
     /// A transaction cannot be applied, but those before it can, and were not yet.
     #[error("{error}")]
     Behind {

@@ -336,7 +336,12 @@ fn supervise(
                     }
                 }
             }
-            Err(error @ (Error::Batch { .. } | Error::RowsMissing { .. } | Error::PacketTooLarge { .. })) => {
+            Err(
+                error @ (Error::Batch { .. }
+                | Error::RowsMissing { .. }
+                | Error::Misfit { .. }
+                | Error::PacketTooLarge { .. }),
+            ) => {
                 if narrowing.pace() == Pace::Full {
                     let how = "applying its transactions in ever smaller batches to find out which";
                     status.error("applier", format!("a batch failed ({error}): {how}"));

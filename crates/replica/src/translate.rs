@@ -20,6 +20,7 @@
 //! | `SRID n` of a column | `REF_SYSTEM_ID=n` |
 //! | `VISIBLE`, `ENCRYPTION='N'`, `START TRANSACTION` behind CREATE TABLE | left out |
 //! | indexes `INVISIBLE` | `IGNORED` |
+//! | `CONVERT TO CHARACTER SET` | in strict mode: MariaDB may lose values of ENUM and SET |
 //!
 //! | both | |
 //! | --- | --- |
@@ -48,6 +49,9 @@ const SHARED_MODES: u64 = 0b1110_1111_1111_1100_0000_0000_1110_1111;
 /// MariaDB's mode ORACLE changes the grammar.
 const MODE_ORACLE: u64 = 1 << 9;
 
+/// STRICT_TRANS_TABLES and STRICT_ALL_TABLES.
+const MODE_STRICT: u64 = 1 << 21 | 1 << 22;
+
 /// A statement's text for a replica of another vendor than its source.
 ///
 /// # Errors
@@ -68,7 +72,11 @@ pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, R
             return Err("temporary tables are of no use without statements: they need binlog_format=ROW");
         }
     };
-    Ok(Statement { sql, status: status(&statement.status, replica), ..statement.clone() })
+    let mut status = status(&statement.status, replica);
+    if replica == Vendor::MariaDb && statement.class == StatementClass::Definition && converts(&tokens(&sql)?) {
+        status.sql_mode = status.sql_mode.map(|mode| mode | MODE_STRICT);
+    }
+    Ok(Statement { sql, status, ..statement.clone() })
 }
 
 /// The session in which a statement was executed, as a server of the other vendor has it.
@@ -117,6 +125,16 @@ pub fn closest_collation(id: u32, replica: Vendor) -> u32 {
         (Vendor::MySql, 2560..) => GENERAL_UTF8MB4,
         _ => id,
     }
+}
+
+/// True for `CONVERT TO CHARACTER SET`. MariaDB loses the values of ENUM and SET on the way to and from character sets without
+/// bytes of ASCII, such as ucs2, and says so only in strict mode, where it is an error.
+fn converts(tokens: &[Token<'_>]) -> bool {
+    tokens.windows(3).any(|words| {
+        words[0].is("CONVERT")
+            && words[1].is("TO")
+            && ["CHARACTER", "CHARSET", "CHAR"].iter().any(|word| words[2].is(word))
+    })
 }
 
 /// What is done to a token.
@@ -501,6 +519,30 @@ mod tests {
             "CREATE TABLE t (a TEXT COLLATE utf8mb4_de_pb_0900_ai_ci)",
         ] {
             assert!(for_vendor(sql, Vendor::MariaDb).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn conversions_are_strict_on_mariadb() {
+        for (sql, replica, is_strict) in [
+            ("ALTER TABLE t CONVERT TO CHARACTER SET ucs2", Vendor::MariaDb, true),
+            ("alter table t drop column a, convert to charset 'utf16' collate utf16_bin", Vendor::MariaDb, true),
+            ("ALTER TABLE t CONVERT TO CHARACTER SET ucs2", Vendor::MySql, false),
+            ("ALTER TABLE t DEFAULT CHARACTER SET ucs2", Vendor::MariaDb, false),
+        ] {
+            let statement = Statement {
+                sql: sql.into(),
+                status: StatusVariables { sql_mode: Some(0), ..StatusVariables::default() },
+                timestamp_seconds: 0,
+                thread_id: 1,
+                database: vec![],
+                context: vec![],
+                error_code: 0,
+                class: StatementClass::Definition,
+                load: None,
+            };
+            let status = translated(&statement, replica).unwrap().status;
+            assert_eq!(status.sql_mode, Some(if is_strict { MODE_STRICT } else { 0 }), "{sql}");
         }
     }
 

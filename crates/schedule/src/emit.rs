@@ -217,21 +217,17 @@ where
         };
         let keeps_checks = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let flags = if keeps_checks { ordered.flags } else { ordered.flags | FLAG_NO_FOREIGN_KEY_CHECKS };
-        let mut rest = ordered.images.as_slice();
-        while !rest.is_empty() {
+        let mut rows = walk.rows(&ordered.images).peekable();
+        while rows.peek().is_some() {
             let table_id = self.map(plan)?;
             let event = self.open(ordered.kind, table_id, flags, (&columns, &columns_after), layout);
             let mut is_first = true;
-            while !rest.is_empty() {
-                let length = walk.next(rest).map_err(E::from)?.all.len();
-                if !is_first && self.is_full_before(length) {
-                    break;
-                }
+            while let Some(row) =
+                rows.next_if(|row| is_first || row.as_ref().map_or(true, |row| !self.is_full_before(row.all.len())))
+            {
                 is_first = false;
-                let (row, tail) = rest.split_at(length);
-                self.rows.extend_from_slice(row);
+                self.rows.extend_from_slice(row.map_err(E::from)?.all);
                 self.changes += 1;
-                rest = tail;
             }
             self.close(Some(event));
             self.flush()?;

@@ -48,9 +48,7 @@ impl OrderedRows {
     pub fn row_changes(&self, server_id: u32, version: RowsVersion) -> Vec<RowChange> {
         let Ok(walk) = self.walk() else { return vec![] };
         let mut changes = Vec::new();
-        let mut rest = self.images.as_slice();
-        while !rest.is_empty() {
-            let Ok(row) = walk.next(rest) else { break };
+        for row in walk.rows(&self.images).map_while(Result::ok) {
             let (before, after) = match self.kind {
                 RowsKind::Insert => (vec![], row.first.to_vec()),
                 RowsKind::Delete => (row.first.to_vec(), vec![]),
@@ -63,13 +61,12 @@ impl OrderedRows {
                 server_id,
                 timestamp_seconds: self.timestamp_seconds,
                 version,
-                has_partial_json: self.has_partial_json,
+                has_partial_json: row.is_partial(),
                 columns_before: self.columns.clone(),
                 columns_after: columns_after.clone(),
                 before,
                 after,
             });
-            rest = &rest[row.all.len()..];
         }
         changes
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use spate_binlog::column::ColumnType;
 use spate_binlog::rows::partial_json_prefix;
-use spate_binlog::{ImagePlan, RowsKind};
+use spate_binlog::table_map::bit_is_set;
+use spate_binlog::{ImagePlan, RowsKind, TableMap};
 
 use crate::Result;
 use crate::definition::{FoldPolicy, OrderedReason, TableName};
@@ -35,6 +36,7 @@ pub struct OrderedRows {
     pub(crate) timestamp_seconds: u32,
     pub(crate) columns: Vec<u8>,
     pub(crate) columns_after: Vec<u8>,
+    /// Empty for one insert of a row that holds no column.
     pub(crate) images: Vec<u8>,
     /// Before each after-image stands which JSON columns of it hold only what changed.
     pub(crate) has_partial_json: bool,
@@ -154,16 +156,11 @@ impl OrderedRows {
         &self.images
     }
 
-    /// True if after-images hold changes of JSON documents rather than documents.
-    pub fn has_partial_json(&self) -> bool {
-        self.has_partial_json
-    }
-
     /// How to take the rows apart.
     ///
     /// # Errors
     /// [`crate::Error::Binlog`] if the images cannot be measured.
-    pub(crate) fn walk(&self) -> Result<RowWalk> {
+    pub fn walk(&self) -> Result<RowWalk> {
         RowWalk::new(&self.plan, self.kind, (&self.columns, &self.columns_after), self.has_partial_json)
     }
 
@@ -175,38 +172,55 @@ impl OrderedRows {
             RowsKind::Delete => "delete from",
         };
         let Ok(walk) = self.walk() else { return vec![] };
-        let mut described = Vec::new();
-        let mut rest = self.images.as_slice();
-        while !rest.is_empty() {
-            let Ok(row) = walk.next(rest) else { break };
-            let key = self.plan.describe_key(&self.columns, row.first);
-            described.push(format!("{what} {}, the row with {key}", self.plan.definition.name));
-            rest = &rest[row.all.len()..];
-        }
-        described
+        let described = walk.rows(&self.images).map_while(Result::ok).map(|row| match row.all {
+            [] => format!("{what} {}, a row of defaults", self.plan.definition.name),
+            _ => {
+                let key = self.plan.describe_key(&self.columns, row.first);
+                format!("{what} {}, the row with {key}", self.plan.definition.name)
+            }
+        });
+        described.collect()
     }
 }
 
 /// How to take the row changes of an event apart.
-pub(crate) struct RowWalk {
+#[derive(Debug)]
+pub struct RowWalk {
     /// `None` if the rows cannot be told apart.
     first: Option<ImagePlan>,
     /// Of an update.
     second: Option<ImagePlan>,
     /// JSON columns of the table, if its updates may hold parts of them.
     partial_json: Option<usize>,
+    /// No images at all are one row.
+    is_row_of_defaults: bool,
 }
 
 /// One row change.
-pub(crate) struct WalkedRow<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct WalkedRow<'a> {
     /// All of it.
     pub(crate) all: &'a [u8],
     /// The before-image; of an insert, the after-image.
-    pub(crate) first: &'a [u8],
+    pub first: &'a [u8],
     /// The after-image of an update.
-    pub(crate) second: &'a [u8],
-    /// The after-image holds only what changed of some column.
-    pub(crate) is_partial: bool,
+    pub second: &'a [u8],
+    /// A bit per JSON column of the table: does the after-image hold only what changed of it? Empty if it does of none.
+    partial: &'a [u8],
+}
+
+impl WalkedRow<'_> {
+    /// True if the after-image holds only what changed of some column.
+    pub fn is_partial(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
+    /// The columns of which the after-image holds only what changed: their places in the table.
+    pub fn partial_columns(&self, map: &TableMap) -> Vec<usize> {
+        let is_json = |&index: &usize| matches!(map.columns[index], ColumnType::Json { .. });
+        let json = (0..map.columns.len()).filter(is_json).enumerate();
+        json.filter(|&(number, _)| bit_is_set(self.partial, number)).map(|(_, index)| index).collect()
+    }
 }
 
 impl RowWalk {
@@ -217,26 +231,35 @@ impl RowWalk {
         has_partial_json: bool,
     ) -> Result<RowWalk> {
         if plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
-            return Ok(RowWalk { first: None, second: None, partial_json: None });
+            return Ok(RowWalk { first: None, second: None, partial_json: None, is_row_of_defaults: false });
+        }
+        if kind == RowsKind::Insert && columns.iter().all(|&bits| bits == 0) {
+            return Ok(RowWalk { first: None, second: None, partial_json: None, is_row_of_defaults: true });
         }
         let json = plan.map.columns.iter().filter(|column| matches!(column, ColumnType::Json { .. })).count();
         let second = (kind == RowsKind::Update).then(|| ImagePlan::new(&plan.map, columns_after, &[])).transpose()?;
         let first = Some(ImagePlan::new(&plan.map, columns, &[])?);
-        Ok(RowWalk { first, second, partial_json: has_partial_json.then_some(json) })
+        Ok(RowWalk { first, second, partial_json: has_partial_json.then_some(json), is_row_of_defaults: false })
+    }
+
+    /// The rows in these images.
+    pub fn rows<'a>(&'a self, images: &'a [u8]) -> Rows<'a> {
+        let is_left = self.is_row_of_defaults || !images.is_empty();
+        Rows { walk: self, rest: is_left.then_some(images) }
     }
 
     /// The row change at the start of `rest`. It is never empty.
-    pub(crate) fn next<'a>(&self, rest: &'a [u8]) -> Result<WalkedRow<'a>> {
+    fn next<'a>(&self, rest: &'a [u8]) -> Result<WalkedRow<'a>> {
         let Some(first) = &self.first else {
-            return Ok(WalkedRow { all: rest, first: rest, second: &[], is_partial: false });
+            return Ok(WalkedRow { all: rest, first: rest, second: &[], partial: &[] });
         };
         let before = first.measure(rest, &mut [])?;
-        let (mut begin, mut end, mut is_partial) = (before, before, false);
+        let (mut begin, mut end, mut partial) = (before, before, &[][..]);
         if let Some(second) = &self.second {
             if let Some(json_columns) = self.partial_json {
-                let (length, is_some_partial) = partial_json_prefix(&rest[before..], json_columns)?;
+                let (length, bits) = partial_json_prefix(&rest[before..], json_columns)?;
                 begin += length;
-                is_partial = is_some_partial;
+                partial = bits;
             }
             end = begin + second.measure(&rest[begin..], &mut [])?;
         }
@@ -244,6 +267,27 @@ impl RowWalk {
             let why = "a row without any column".to_owned();
             return Err(spate_binlog::Error::Malformed { what: "rows event", why }.into());
         }
-        Ok(WalkedRow { all: &rest[..end], first: &rest[..before], second: &rest[begin..end], is_partial })
+        Ok(WalkedRow { all: &rest[..end], first: &rest[..before], second: &rest[begin..end], partial })
+    }
+}
+
+/// The rows of an event, one after the other. It ends after an error.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    walk: &'a RowWalk,
+    /// `None` if no row is left.
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Result<WalkedRow<'a>>;
+
+    fn next(&mut self) -> Option<Result<WalkedRow<'a>>> {
+        let rest = self.rest.take()?;
+        let row = self.walk.next(rest);
+        if let Ok(row) = &row {
+            self.rest = Some(&rest[row.all.len()..]).filter(|rest| !rest.is_empty());
+        }
+        Some(row)
     }
 }

@@ -14,12 +14,16 @@ pub(super) struct MySqlOnly {
     random: Random,
     /// Tables may be without a key.
     may_be_keyless: bool,
+    /// Documents for MySQL are written as text, which does not tell decimals.
+    writes_documents: bool,
 }
 
 impl MySqlOnly {
     pub(super) fn new(settings: &Settings) -> MySqlOnly {
         let may_be_keyless = !vendor_options::needs_keys(&settings.features);
-        MySqlOnly { random: Random::new(settings.seed ^ 0x5a1), may_be_keyless }
+        let is_sql = settings.spate_arguments.iter().any(|argument| argument == "--dialect=sql");
+        let writes_documents = is_sql && !settings.pair.is_mixed();
+        MySqlOnly { random: Random::new(settings.seed ^ 0x5a1), may_be_keyless, writes_documents }
     }
 
     /// A statement now and then.
@@ -53,7 +57,7 @@ impl MySqlOnly {
                 "x".repeat(self.random.below(300))
             ),
             2 => format!("JSON_SET({name}, '$.a', {number})"),
-            3 => format!("JSON_SET({name}, '$.b[1]', 'ä{number}', '$.new{}', 1.5)", number % 4),
+            3 => format!("JSON_SET({name}, '$.b[1]', 'ä{number}', '$.new{}', {})", number % 4, self.half()),
             4 => format!("JSON_REPLACE({name}, '$.d.e', FALSE, '$.long', REPEAT('y', {}))", number % 200),
             5 => format!("JSON_REMOVE({name}, '$.b[0]')"),
             6 => format!("JSON_REPLACE({name}, '$.a', CAST('{{\"k\": 1}}' AS JSON))"),
@@ -64,6 +68,11 @@ impl MySqlOnly {
             None => "1 = 1".to_owned(),
         };
         Some(format!("UPDATE {} SET {name} = {value} WHERE {condition}", table.quoted()))
+    }
+
+    /// A decimal, which is of a type of its own in a document.
+    fn half(&self) -> &'static str {
+        if self.writes_documents { "1.5e0" } else { "1.5" }
     }
 
     fn key(&mut self, world: &World) -> Option<String> {

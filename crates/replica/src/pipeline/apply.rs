@@ -5,6 +5,7 @@
 //! still in flight therefore does no harm: what they do is rolled back when the session ends.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -14,7 +15,7 @@ use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
 use super::PartEnd;
-use super::command::{Change, Command, Execution, Expected, RowCheck};
+use super::command::{Change, Command, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
 use super::prepare::batch_status;
 use super::repair::Repairer;
@@ -155,6 +156,7 @@ impl<'a> Applier<'a> {
                     let status = self.status;
                     temporary::restore(self.sessions.main(), |message| status.note("applier", message))?;
                 }
+                Command::Ask { sql, change, answer } => self.ask(&sql, change, &answer)?,
                 Command::KeepTemporary(tables) => {
                     self.receive_all()?;
                     let status = self.status;
@@ -250,6 +252,19 @@ impl<'a> Applier<'a> {
         })?;
         // The preparing stage may be gone already; this session then ends without a commit.
         let _is_gone = answer.send(surplus);
+        Ok(())
+    }
+
+    fn ask(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
+        self.receive_all()?;
+        let mut found = None;
+        let see = |row: wire::Row<'_>| {
+            found = Some((0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect());
+            ControlFlow::Break(())
+        };
+        self.sessions.current().for_each_row(sql, see).map_err(|error| refused(error, change))?;
+        // As for a sweep.
+        let _is_gone = answer.send(found);
         Ok(())
     }
 
@@ -378,6 +393,11 @@ fn advice(code: Option<u16>) -> &'static str {
         }
         Some(1146) => "The table is missing on the replica",
         Some(1153) => "Raise max_allowed_packet on the replica",
+        // A path that is none: see how changes of documents are written.
+        Some(3143) => {
+            "The JSON document on the replica is not the one that the source changed: compare the replica with the source (spate \
+             verify)"
+        }
         Some(1205 | 1213) => "Other sessions write to the replica",
         Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
         Some(1044 | 1142 | 1143 | 1227 | 1370) => "The user of Spate lacks a privilege on the replica",

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
     Sweep { sweep: Sweep, answer: Sender<Surplus> },
+    /// Answer with the values of one row that this finds; `None` if there is none.
+    Ask { sql: Vec<u8>, change: Option<Change>, answer: Sender<FoundRow> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
     /// Make the source's temporary tables again. Before anything else of a session.
@@ -50,6 +52,9 @@ pub(crate) enum Command {
         net_row_changes: u64,
     },
 }
+
+/// The values of a row, if there is one; `None` among them is NULL.
+pub(crate) type FoundRow = Option<Vec<Option<Vec<u8>>>>;
 
 /// Statements to execute.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::command::{Change, Command, Execution, RowCheck};
+use super::command::{Change, Command, Execution, FoundRow, RowCheck};
 use crate::error::{Error, Result};
 use crate::status::Status;
 
@@ -102,6 +102,20 @@ impl<'a> Outlet<'a> {
         let (statements, checks) = (std::mem::take(&mut self.statements), std::mem::take(&mut self.checks));
         self.send(Command::Execute(Execution { sql, statements, change, checks, ..Execution::default() }))?;
         if is_large { self.settle() } else { Ok(()) }
+    }
+
+    /// Asks for one row in the session and the transaction of what was gathered, and waits for it: `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Outlet::statement`].
+    pub(crate) fn ask(&mut self, sql: Vec<u8>, change: Option<Change>) -> Result<FoundRow> {
+        self.flush(None)?;
+        if !self.fits(sql.len()) {
+            return Err(self.too_large(sql.len(), change));
+        }
+        let (answer, answered) = bounded(1);
+        self.send(Command::Ask { sql, change, answer })?;
+        answered.recv().map_err(|_| Error::StageEnded)
     }
 
     /// A statement of our own, sent at once, behind what was gathered.

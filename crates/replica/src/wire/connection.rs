@@ -155,8 +155,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::query`].
-    pub fn for_each_row(&mut self, sql: &str, see: impl FnMut(Row<'_>) -> ControlFlow<()>) -> Result<Outcome> {
-        self.run(sql.as_bytes(), &mut Showing { see, is_over: false })
+    pub fn for_each_row(
+        &mut self,
+        sql: impl AsRef<[u8]>,
+        see: impl FnMut(Row<'_>) -> ControlFlow<()>,
+    ) -> Result<Outcome> {
+        self.run(sql.as_ref(), &mut Showing { see, is_over: false })
     }
 
     /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.

@@ -109,7 +109,7 @@ impl BatchBuilder {
     /// Takes row changes in the way that the table's plan says.
     fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
         match plan.policy {
-            _ if self.never_folds => self.order(plan, rows, images),
+            _ if self.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
             FoldPolicy::Multiset if rows.has_full_images() && !self.keeps_row_order => {
                 self.count(plan, rows.kind, images)
@@ -123,12 +123,10 @@ impl BatchBuilder {
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
         let mut plain = rows;
         plain.has_partial_json = false;
-        let mut rest = images;
         let mut run = Vec::new();
-        while !rest.is_empty() {
-            let row = walk.next(rest)?;
-            rest = &rest[row.all.len()..];
-            if row.is_partial {
+        for row in walk.rows(images) {
+            let row = row?;
+            if row.is_partial() {
                 self.images(plan, &plain, &std::mem::take(&mut run))?;
                 self.ordered_partial += 1;
                 self.order(plan, &rows, row.all)?;
@@ -192,7 +190,7 @@ impl BatchBuilder {
     }
 
     fn order(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
-        if images.is_empty() {
+        if images.is_empty() && !rows.is_row_of_defaults() {
             return Ok(());
         }
         let name = &plan.definition.name;
@@ -218,11 +216,5 @@ impl BatchBuilder {
 }
 
 fn count_rows(walk: &RowWalk, images: &[u8]) -> Result<u64> {
-    let mut rest = images;
-    let mut count = 0;
-    while !rest.is_empty() {
-        rest = &rest[walk.next(rest)?.all.len()..];
-        count += 1;
-    }
-    Ok(count)
+    walk.rows(images).try_fold(0, |count, row| row.map(|_| count + 1))
 }

@@ -16,6 +16,7 @@ mod conflicts;
 mod consistency;
 mod crashes;
 mod differing_replica;
+mod documents;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;

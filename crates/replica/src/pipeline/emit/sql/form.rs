@@ -21,6 +21,8 @@ pub(super) enum Form {
     Geometry,
     /// MySQL's JSON: text that the server reads.
     Json,
+    /// The text of MySQL's JSON for a column of another character set: the server converts it, or refuses what it cannot.
+    Document,
     /// MariaDB's types that are bytes of a fixed length: their name, and how many.
     Cast(&'static str, u16),
     /// MariaDB's UUID.
@@ -70,6 +72,7 @@ impl Form {
             (Family::Vector, _) => Form::Bytes(0),
             (Family::String, ColumnType::Char { bytes_max }) if column.charset.is_empty() => Form::Bytes(bytes_max),
             (Family::String, _) if column.charset.is_empty() => Form::Bytes(0),
+            (Family::String, ColumnType::Json { .. }) if column.charset != "utf8mb4" => Form::Document,
             (Family::String, _) => Form::Text,
             _ => Form::Plain,
         })
@@ -90,6 +93,10 @@ impl Form {
             }
             (Form::Uuid, Value::Bytes(bytes)) => append_uuid(sql, bytes),
             (Form::Json, Value::Bytes(bytes)) => append_quoted(sql, bytes),
+            (Form::Document, Value::Bytes(bytes)) => {
+                sql.extend_from_slice(b"_utf8mb4");
+                append_quoted(sql, bytes);
+            }
             (Form::Bits, Value::Unsigned(bits)) if *bits > i64::MAX as u64 => {
                 sql.extend_from_slice(b"CAST(");
                 append_number(sql, *bits);
@@ -97,6 +104,14 @@ impl Form {
             }
             (_, Value::Bytes(bytes)) => append_binary(sql, bytes, 0),
             (_, value) => append_plain(sql, value),
+        }
+    }
+
+    /// The bytes in UTF-8 of the document that a column of text holds.
+    pub(super) fn document_bytes(&self, name: &str) -> String {
+        match self {
+            Form::Document => format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)"),
+            _ => format!("CAST({name} AS BINARY)"),
         }
     }
 
@@ -149,6 +164,10 @@ impl Form {
                 self.append_compared(sql, value, column, false);
                 // Letters that are equal to the collation are not equal bytes.
                 sql.extend_from_slice(format!(" AND CAST({name} AS BINARY)=").as_bytes());
+                append_binary(sql, bytes, 0);
+            }
+            (Form::Document, Value::Bytes(bytes)) => {
+                sql.extend_from_slice(format!("{}=", self.document_bytes(name)).as_bytes());
                 append_binary(sql, bytes, 0);
             }
             (Form::Json, Value::Bytes(bytes)) => {

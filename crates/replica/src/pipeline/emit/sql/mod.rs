@@ -2,6 +2,7 @@
 //!
 //! The session that executes them takes every value as it is or refuses it: see `SessionState`.
 
+mod document;
 mod form;
 mod literal;
 pub(crate) mod one_row;
@@ -17,9 +18,10 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::Swept;
 use spate_schedule::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use spate_schedule::multiset::RowMultiset;
-use spate_schedule::segment::{OrderedRows, Segment};
+use spate_schedule::segment::{OrderedRows, Segment, WalkedRow};
 use spate_schedule::{TableDefinition, TableName, TablePlan};
 
+use self::document::{DocumentError, Documents};
 use self::statement::{RowsStatement, delete_copies, single};
 use self::table::{SqlImage, SqlTable};
 use super::{RowEmitter, changes_of};
@@ -246,30 +248,21 @@ impl Writing<'_, '_, '_> {
             }
             _ => self.table(plan)?,
         };
-        if ordered.has_partial_json() {
-            let why =
-                "the source logs changes of JSON documents by themselves: SET GLOBAL binlog_row_value_options='' there";
-            let table = plan.definition.name.clone();
-            return Err(self.at(spate_schedule::Error::Definition { table, why: why.to_owned() }));
-        }
         let mut changes = self.emitter.one_by_one.then(|| changes_of(ordered, self.part));
         let has_actions = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let foreign_keys = has_actions && ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
         let walk = |columns: &[u8]| table.image(columns).map_err(|error| self.at(error));
         let (mut before, mut after) = (walk(ordered.columns())?, walk(ordered.columns_after())?);
-        let mut rest = ordered.images();
-        while !rest.is_empty() {
-            let (first, tail) = split(&mut before, rest).map_err(|error| self.at(error))?;
-            let (key, image, tail) = match ordered.kind() {
-                RowsKind::Insert => (&[][..], first, tail),
-                RowsKind::Delete => (first, &[][..], tail),
-                RowsKind::Update => {
-                    let (second, tail) = split(&mut after, tail).map_err(|error| self.at(error))?;
-                    (first, second, tail)
-                }
+        let rows = ordered.walk().map_err(|error| self.at(error))?;
+        for row in rows.rows(ordered.images()) {
+            let row = row.map_err(|error| self.at(error))?;
+            let (key, image) = match ordered.kind() {
+                RowsKind::Insert => (&[][..], row.first),
+                RowsKind::Delete => (row.first, &[][..]),
+                RowsKind::Update => (row.first, row.second),
             };
-            rest = tail;
             self.changes += 1;
+            let change = changes.as_mut().and_then(Iterator::next);
             let missing = match ordered.kind() {
                 RowsKind::Delete => 0,
                 _ => {
@@ -277,12 +270,42 @@ impl Writing<'_, '_, '_> {
                     after.missing_choices(&table, image)
                 }
             };
+            let state = SessionState { foreign_keys, is_lenient: missing > 0 };
+            self.documents(&table, row, (&mut before, &mut after), state, change.as_ref())?;
             let written = single(&table, ordered.kind(), (&mut before, key), (&mut after, image), missing);
             let written = written.map_err(|error| self.at(error))?;
-            let change = changes.as_mut().and_then(Iterator::next);
-            self.send(SessionState { foreign_keys, is_lenient: missing > 0 }, written, change)?;
+            self.send(state, written, change)?;
         }
         Ok(())
+    }
+
+    /// If the row holds changes of documents: what the documents become is written into `after`.
+    fn documents(
+        &mut self,
+        table: &SqlTable<'_>,
+        row: WalkedRow<'_>,
+        (before, after): (&mut SqlImage, &mut SqlImage),
+        state: SessionState,
+        change: Option<&Change>,
+    ) -> Result<()> {
+        let documents = Documents::of(table, row, before, after).map_err(|error| self.at(error))?;
+        let Some(documents) = documents else { return Ok(()) };
+        let query = documents.query(table, before, row.first).map_err(|error| self.at(error))?;
+        let answer = match query {
+            Some(sql) => {
+                self.set(state)?;
+                self.outlet.ask(sql, change.cloned())?
+            }
+            None => None,
+        };
+        documents.write(table, after, answer).map_err(|error| match (error, change) {
+            (DocumentError::Schedule(error), _) => self.at(error),
+            (DocumentError::Misfit(why), None) => Error::Misfit { table: table.definition.name.to_string(), why },
+            (DocumentError::Misfit(why), Some(change)) => {
+                let why = format!("{why}. Compare the replica with the source (spate verify)");
+                self.at(spate_schedule::Error::Refused { what: change.what.clone(), why })
+            }
+        })
     }
 
     /// What the replica says of a table that the transaction itself creates, once it has.
@@ -317,16 +340,22 @@ impl Writing<'_, '_, '_> {
 
     fn send(&mut self, state: SessionState, written: (Vec<u8>, RowCheck), change: Option<Change>) -> Result<()> {
         let (written, check) = written;
-        if self.emitter.state != Some(state) {
-            self.emitter.state = Some(state);
-            let set = state.sql(self.emitter.vendor);
-            self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)?;
-        }
+        self.set(state)?;
         if !self.outlet.fits(written.len()) {
             return Err(self.outlet.too_large(written.len(), change));
         }
         self.outlet.make_room(written.len())?;
         self.outlet.statement(|sql| append(sql, written), Some(check), change)
+    }
+
+    /// Sets the session to this state, if it is not.
+    fn set(&mut self, state: SessionState) -> Result<()> {
+        if self.emitter.state == Some(state) {
+            return Ok(());
+        }
+        self.emitter.state = Some(state);
+        let set = state.sql(self.emitter.vendor);
+        self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)
     }
 
     fn at(&self, error: spate_schedule::Error) -> Error {
@@ -337,8 +366,4 @@ impl Writing<'_, '_, '_> {
 /// Without a copy, if there is nothing before it: a row may be large.
 fn append(sql: &mut Vec<u8>, mut written: Vec<u8>) {
     if sql.is_empty() { std::mem::swap(sql, &mut written) } else { sql.extend_from_slice(&written) }
-}
-
-fn split<'i>(walk: &mut SqlImage, images: &'i [u8]) -> spate_schedule::Result<(&'i [u8], &'i [u8])> {
-    Ok(images.split_at(walk.read(images)?))
 }

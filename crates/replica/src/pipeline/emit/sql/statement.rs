@@ -226,13 +226,24 @@ pub(super) fn single(
             sql.push(b')');
         }
         RowsKind::Update => {
+            let written = std::mem::take(&mut image.written);
             image.read(image_bytes)?;
             sql.extend_from_slice(format!("UPDATE {} SET ", table.name).as_bytes());
             for (place, &column) in image.columns.iter().enumerate() {
                 let Some((column, _)) = table.column(column) else { continue };
-                sql.extend_from_slice(column.name.as_bytes());
-                sql.push(b'=');
-                append_assigned(&mut sql, table, image, place, image_bytes)?;
+                match written.iter().find(|(other, _)| *other == place) {
+                    None => {
+                        sql.extend_from_slice(format!("{}=", column.name).as_bytes());
+                        append_assigned(&mut sql, table, image, place, image_bytes)?;
+                    }
+                    Some((_, values)) if values.is_empty() => {
+                        sql.extend_from_slice(format!("{0}={0}", column.name).as_bytes());
+                    }
+                    Some((_, values)) => {
+                        let assign = |value: &Vec<u8>| [column.name.as_bytes(), b"=", value].concat();
+                        sql.extend_from_slice(&values.iter().map(assign).collect::<Vec<_>>().join(&b','));
+                    }
+                }
                 sql.push(b',');
             }
             let mut kept = table.restless(&image.columns);
@@ -279,6 +290,24 @@ fn inserted(table: &SqlTable<'_>, image: &SqlImage) -> (String, String) {
         true => (first(more), first(values)),
         false => (names + &more, values),
     }
+}
+
+/// Asks for these columns of a row, as bytes, and keeps it as it is until the transaction ends.
+///
+/// # Errors
+/// As [`single`].
+pub(super) fn document_query(
+    table: &SqlTable<'_>,
+    columns: &[usize],
+    key: &mut SqlImage,
+    key_bytes: &[u8],
+) -> Result<Vec<u8>> {
+    let bytes = |column: usize, name: &str| table.column(column).map(|(column, _)| column.form.document_bytes(name));
+    let names = table.names(columns, ",", |column, name| bytes(column, name).unwrap_or_default());
+    let mut sql = format!("SELECT {names} FROM {}", table.name).into_bytes();
+    append_where(&mut sql, table, key, key_bytes)?;
+    sql.extend_from_slice(b" FOR UPDATE");
+    Ok(sql)
 }
 
 /// By the row's key, if the image holds it all, else by everything that it holds.

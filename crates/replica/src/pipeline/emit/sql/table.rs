@@ -35,9 +35,13 @@ pub(super) struct SqlColumn {
 /// Which columns the images of some rows hold, and how to walk them.
 #[derive(Debug)]
 pub(super) struct SqlImage {
-    walk: ImagePlan,
+    /// `None` if they hold none.
+    walk: Option<ImagePlan>,
     /// The columns that are written, in the table's order.
     pub(super) columns: Vec<usize>,
+    /// What is assigned in place of what the image holds, for columns of which it holds only what changed: the column's place
+    /// in `columns`, and values that are assigned one after the other.
+    pub(super) written: Vec<(usize, Vec<Vec<u8>>)>,
     spans: Vec<Span>,
 }
 
@@ -107,8 +111,9 @@ impl<'a> SqlTable<'a> {
     pub(super) fn image(&self, bits: &[u8]) -> Result<SqlImage> {
         let is_written = |&column: &usize| bit_is_set(bits, column) && self.columns[column].is_some();
         let columns: Vec<usize> = (0..self.map.columns.len()).filter(is_written).collect();
-        let walk = ImagePlan::new(self.map, bits, &columns)?;
-        Ok(SqlImage { spans: vec![Span::default(); walk.tracked_count()], walk, columns })
+        let is_empty = bits.iter().all(|&bits| bits == 0);
+        let walk = if is_empty { None } else { Some(ImagePlan::new(self.map, bits, &columns)?) };
+        Ok(SqlImage { spans: vec![Span::default(); columns.len()], walk, columns, written: vec![] })
     }
 
     /// True if it has an ENUM.
@@ -145,6 +150,15 @@ impl<'a> SqlTable<'a> {
         (names, values)
     }
 
+    /// A document holds what its text does not tell.
+    pub(super) fn other_types(&self, column: &str) -> Error {
+        let why = format!(
+            "the column {column} holds a JSON document with decimals, dates, times or bytes of SQL's types, which would become \
+             numbers and strings: use --dialect replay"
+        );
+        Error::Definition { table: self.definition.name.clone(), why }
+    }
+
     /// Columns that change by themselves with any other, unless they are assigned: those that are not among `assigned`.
     pub(super) fn restless(&self, assigned: &[usize]) -> Vec<usize> {
         let may_move = |column: &ColumnDefinition| {
@@ -163,7 +177,14 @@ impl SqlImage {
     /// # Errors
     /// [`Error::Binlog`] if it is cut short.
     pub(super) fn read(&mut self, images: &[u8]) -> Result<usize> {
-        Ok(self.walk.measure(images, &mut self.spans)?)
+        self.written.clear();
+        let Some(walk) = &self.walk else { return Ok(0) };
+        Ok(walk.measure(images, &mut self.spans)?)
+    }
+
+    /// The bytes of a column in the image that was read last, whatever they are.
+    pub(super) fn bytes<'i>(&self, place: usize, image: &'i [u8]) -> &'i [u8] {
+        self.spans.get(place).map_or(&[], |span| span.value(image))
     }
 
     /// The value of a column in the image that was read last: the place among [`SqlImage::columns`] counts. `None` is NULL.
@@ -202,12 +223,7 @@ impl SqlImage {
 fn json(table: &SqlTable<'_>, column: &SqlColumn, document: &[u8]) -> Result<Value<'static>> {
     let document = spate_binlog::json::text(document)?;
     if document.has_other_types && column.form == Form::Json {
-        let why = format!(
-            "the column {} holds a JSON document with decimals, dates, times or bytes of SQL's types, which would become numbers \
-             and strings: use --dialect replay",
-            column.name
-        );
-        return Err(Error::Definition { table: table.definition.name.clone(), why });
+        return Err(table.other_types(&column.name));
     }
     Ok(Value::Bytes(document.text.into()))
 }
