@@ -347,6 +347,10 @@ impl BatchBuilder {
             }
             _ => {}
         }
+        for table in self.temporary.outlived_by(&statement) {
+            self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
+            self.temporary.open.remove(&table);
+        }
         self.temporary.note(&statement, uses_temporary_table);
         self.push(Item::Statement(statement));
     }

@@ -80,6 +80,13 @@ pub fn temporary_tables(sql: &[u8], database: &str) -> (bool, Vec<TableName>) {
     (creates, names)
 }
 
+/// True for a CREATE that succeeds if there is one already: IF NOT EXISTS, OR REPLACE.
+pub(crate) fn takes_what_exists(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    words.accept("CREATE")
+        && (words.accept("OR") || { words.accept("TEMPORARY") && words.accept("TABLE") && words.accept("IF") })
+}
+
 /// True for DROP TABLE, VIEW or SEQUENCE: what is gone already does not matter to them.
 pub fn drops_tables(sql: &[u8]) -> bool {
     let mut words = opened(sql);

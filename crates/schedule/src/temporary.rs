@@ -50,6 +50,22 @@ impl TemporaryTables {
         }
     }
 
+    /// Tables that cannot exist any more: the statement creates one of them, so its session is not the one that had them. (MySQL does
+    /// not tell a replica that was behind that it was started anew.)
+    pub(crate) fn outlived_by(&self, statement: &Statement) -> Vec<TemporaryTable> {
+        if statement.class != StatementClass::Temporary || statement.error_code != 0 {
+            return vec![];
+        }
+        let thread_id = statement.thread_id;
+        let (creates, names) =
+            statement::temporary_tables(&statement.sql, &String::from_utf8_lossy(&statement.database));
+        let exists = |name| self.open.contains(&TemporaryTable { thread_id, name });
+        if !creates || statement::takes_what_exists(&statement.sql) || !names.into_iter().any(exists) {
+            return vec![];
+        }
+        self.open.iter().filter(|table| table.thread_id == thread_id).cloned().collect()
+    }
+
     /// ALTER TABLE and RENAME TABLE may give a temporary table another name: the last of those that they name.
     fn note_renamed(&mut self, statement: &Statement, database: &str) {
         let mut tables = statement::touched(&statement.sql, database).into_iter().filter_map(|object| match object {
@@ -92,6 +108,27 @@ mod tests {
         ]);
         assert_eq!(open(&tables), ["8 d.tmp"]);
         assert_eq!(tables.used_by, BTreeSet::from([7, 8]));
+    }
+
+    #[test]
+    fn a_session_that_creates_what_exists_is_another_one() {
+        let tables = noted(&[
+            (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
+            (7, "CREATE TEMPORARY TABLE tmp2 (a INT)"),
+            (8, "CREATE TEMPORARY TABLE tmp (a INT)"),
+        ]);
+        let outlived = |thread_id, sql: &str, error_code| {
+            let class = statement::classify(sql.as_bytes());
+            let sql = sql.as_bytes().to_vec();
+            tables.outlived_by(&Statement { thread_id, class, sql, error_code, ..Statement::of_ours("d") }).len()
+        };
+        assert_eq!(outlived(7, "CREATE TEMPORARY TABLE tmp (a INT)", 0), 2);
+        assert_eq!(outlived(7, "CREATE TEMPORARY TABLE tmp (a INT)", 1050), 0);
+        assert_eq!(outlived(7, "CREATE TEMPORARY TABLE IF NOT EXISTS tmp (a INT)", 0), 0);
+        assert_eq!(outlived(7, "CREATE OR REPLACE TEMPORARY TABLE tmp (a INT)", 0), 0);
+        assert_eq!(outlived(7, "CREATE TEMPORARY TABLE other (a INT)", 0), 0);
+        assert_eq!(outlived(9, "CREATE TEMPORARY TABLE tmp (a INT)", 0), 0);
+        assert_eq!(outlived(7, "DROP TEMPORARY TABLE tmp", 0), 0);
     }
 
     #[test]

@@ -293,6 +293,29 @@ fn temporary_tables_outlive_the_program() {
     assert_eq!(site.replica.sql("SELECT COUNT(*), MAX(id) FROM d.t"), "6\t331");
 }
 
+#[test]
+fn temporary_tables_end_with_the_source() {
+    let mut site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    for round in 0..4 {
+        let mut session = Session::open(&site.source);
+        session.sql(&format!(
+            "USE d; CREATE TEMPORARY TABLE tmp (id INT PRIMARY KEY); INSERT INTO tmp VALUES ({round}); INSERT INTO t SELECT id FROM tmp"
+        ));
+        site.catch_up(&OPTIONS);
+        site.assert_identical();
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table"), "1");
+        site.source.kill();
+        site.source.begin();
+        if round % 2 == 0 {
+            site.source.sql("INSERT INTO d.t VALUES (100)");
+            site.catch_up(&OPTIONS);
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table"), "0");
+            site.source.sql("DELETE FROM d.t WHERE id = 100");
+        }
+    }
+}
+
 /// The binlog does not tell a statement that changed nothing from one that changed a table that cannot roll back.
 #[test]
 fn interrupted_statements_that_changed_nothing() {
