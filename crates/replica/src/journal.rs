@@ -8,7 +8,7 @@
 //! | XA PREPARE | the server lists the XID as prepared |
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
 //! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
-//! | other changes of such tables | nobody knows |
+//! | other changes of such tables | not, if the replica has no such table; else nobody knows |
 
 use spate_binlog::Xid;
 use spate_schedule::TableName;
@@ -252,14 +252,12 @@ impl Intent {
     }
 }
 
-/// True if whatever was interrupted has been rolled back, since no table could keep it. MySQL does not log whether a transaction can
-/// roll back: one that changed nothing looks like one of other engines. MariaDB does.
+/// True if whatever was interrupted has been rolled back, since no table of users could keep it. MySQL does not log whether a
+/// transaction can roll back: one that changed nothing looks like one of other engines. MariaDB does, but a transaction that creates or
+/// drops a temporary table counts as one that cannot.
 fn is_all_revocable(connection: &mut Connection) -> Result<bool> {
-    if connection.server_version().vendor == Vendor::MariaDb {
-        return Ok(false);
-    }
     let others = connection.query(
-        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' \
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') \
          AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') \
          AND ENGINE NOT IN (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS = 'YES') LIMIT 1",
     )?;

@@ -110,7 +110,7 @@ impl Servers {
         // A server dies with the thread that started it, so this one starts them, one after the other.
         let source = start("source", &parties.source, &source_options)?;
         let native = match settings.pair.has_native() {
-            true => Some(start("native", &parties.replica, &settings.replica(2))?),
+            true => Some(start("native", &parties.replica, &settings.native(2))?),
             false => None,
         };
         let replica = start("replica", &parties.replica, &replica_options)?;

@@ -147,6 +147,14 @@ impl Settings {
         vendor_options::without_waits(options, vendor)
     }
 
+    /// The options of the replica that follows by the server's own replication. It logs what it does if Spate's replica does: what a
+    /// server logs as rows it must know whole, down to columns that it computes, and that may be refused.
+    pub(super) fn native(&self, server_id: u32) -> ServerOptions {
+        let options = self.replica(server_id);
+        let logs = !self.spate_arguments.iter().any(|argument| argument == "--no-replica-binlog");
+        if logs { options.with(self.pair.replica.replica_log_option(), 1) } else { options }
+    }
+
     /// The options of the replica with this server id.
     pub(super) fn replica(&self, server_id: u32) -> ServerOptions {
         let durability =

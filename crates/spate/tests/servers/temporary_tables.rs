@@ -150,3 +150,31 @@ fn they_outlive_the_replicas_server_under_work() {
     site.assert_identical();
     assert_eq!(site.replica.sql("SELECT MAX(v), COUNT(*) FROM d.t"), "9\t9");
 }
+
+/// MariaDB logs a transaction that creates a temporary table as one that cannot be rolled back.
+#[test]
+fn transactions_that_create_them_are_begun_anew_where_all_tables_roll_back() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1)");
+    site.catch_up(&["--start", "earliest"]);
+    let work = "USE d; SET SESSION binlog_format=STATEMENT; BEGIN; UPDATE t SET n = n + 1; \
+        CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (5); UPDATE t SET n = n * 2; COMMIT;";
+    let stop = || {
+        let mut command = site.replicate(&["--until", "caught-up"]);
+        command.env("SPATE_STOP_AT", "before-fulfilment");
+        site.run(command).assert_says(&["stopped at before-fulfilment"]);
+    };
+    site.source.sql(work);
+    stop();
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "1");
+    site.catch_up(&[]);
+    site.assert_identical();
+    // With a table that could have kept a part of it, nobody can tell.
+    site.source.sql("CREATE TABLE d.my (id INT PRIMARY KEY) ENGINE=MyISAM");
+    site.catch_up(&[]);
+    site.source.sql(work);
+    stop();
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["--interrupted-statement done"]);
+    site.catch_up(&["--interrupted-statement", "repeat"]);
+    site.assert_identical();
+}

@@ -85,6 +85,8 @@ pub(super) struct Generator {
     sessions: Vec<SessionState>,
     /// XA transactions that are prepared and whose session is gone.
     abandoned: Vec<String>,
+    /// XA transactions that have not ended, and the tables that each has changed.
+    held: Vec<(String, String)>,
     /// Steps that follow one that was drawn.
     next: Vec<Step>,
     count: usize,
@@ -100,6 +102,7 @@ impl Generator {
             collations: collations.into_iter().map(|(charset, name)| Collation { charset, name }).collect(),
             sessions: vec![SessionState::default(); settings.sessions],
             abandoned: vec![],
+            held: vec![],
             next: vec![],
             count: 0,
         };
@@ -142,6 +145,7 @@ impl Generator {
         if outcome != Outcome::Done {
             return false;
         }
+        self.note_held(step.session, sql);
         self.note_transaction(step.session, sql);
         self.sessions[step.session].language.note(sql);
         let words: Vec<String> =
@@ -167,8 +171,10 @@ impl Generator {
     }
 
     fn lose(&mut self, session: usize) -> bool {
-        if let Some(Xa::Prepared(id)) = std::mem::take(&mut self.sessions[session]).xa {
-            self.abandoned.push(id);
+        match std::mem::take(&mut self.sessions[session]).xa {
+            Some(Xa::Prepared(id)) => self.abandoned.push(id),
+            Some(Xa::Active(id) | Xa::Idle(id)) => self.held.retain(|(holder, _)| *holder != id),
+            None => {}
         }
         false
     }
@@ -184,6 +190,7 @@ impl Generator {
                 "PREPARE" => Some(Xa::Prepared(id)),
                 _ => {
                     self.abandoned.retain(|abandoned| *abandoned != id);
+                    self.held.retain(|(holder, _)| *holder != id);
                     None
                 }
             };

@@ -12,6 +12,8 @@
 //! - A temporary table that is created within a transaction is not always logged.
 //! - A table that cannot roll back changes at once, but in a transaction that logs statements its change is logged at the end.
 //! - An XA transaction that looks through a table locks it for longer on a replica than on the source.
+//! - A statement that finds its rows by a key on the source may look through the whole table on a replica, whose numbers of it are
+//!   younger or older, and then waits for an XA transaction that stays prepared.
 //! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
 //! - A table in a foreign key that is moved to another schema leaves MariaDB with a name that is gone: a later INSERT ends the server.
 //! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a default, and
@@ -23,7 +25,7 @@ use super::super::feature::Feature;
 use super::super::settings::{Failure, Format};
 use super::super::step::{Action, Step};
 use super::super::world::{Column, Table};
-use super::Generator;
+use super::{Generator, Xa};
 use crate::vendor::Vendor;
 
 /// How a session's statements are understood.
@@ -64,7 +66,29 @@ impl Generator {
             !step.session.is_multiple_of(CLIENTS.len() + 1) && self.has(Feature::Clients) && sql.contains(" ROLE ");
         let is_too_early = ends_sequence(sql) && self.sessions.iter().any(|session| session.in_transaction);
         let is_at_random = self.sessions[step.session].language.has_implicit_defaults && alters_table(sql);
-        !is_misread && !is_at_random && !is_too_early && !is_of_another && !self.is_logged_too_late(step.session, sql)
+        let is_held = self.logs_statements() && self.is_held_by_another(step.session, sql);
+        !is_misread
+            && !is_held
+            && !is_at_random
+            && !is_too_early
+            && !is_of_another
+            && !self.is_logged_too_late(step.session, sql)
+    }
+
+    /// Takes note of the tables that a statement within an XA transaction has changed.
+    pub(super) fn note_held(&mut self, session: usize, sql: &str) {
+        let Some(Xa::Active(id)) = &self.sessions[session].xa else { return };
+        let tables = self.world.tables.iter().map(Table::quoted).filter(|table| sql.contains(table));
+        self.held.extend(tables.map(|table| (id.clone(), table)));
+    }
+
+    /// An XA transaction of no or another session, that has not ended, has changed a table that the statement mentions.
+    fn is_held_by_another(&self, session: usize, sql: &str) -> bool {
+        let own = match &self.sessions[session].xa {
+            Some(Xa::Active(id) | Xa::Idle(id) | Xa::Prepared(id)) => id,
+            None => "",
+        };
+        self.held.iter().any(|(holder, table)| holder != own && sql.contains(table))
     }
 
     fn is_logged_too_late(&self, session: usize, sql: &str) -> bool {
