@@ -193,6 +193,19 @@ pub enum Error {
         /// Which replica.
         replica: String,
     },
+    /// The replica's server lost a table when it was killed in the midst of a statement.
+    #[error(
+        "an earlier run was interrupted while executing {statement}, and the replica's server has come back without the table \
+         {table} ({source}). MySQL mostly finds it at one more start: restart the replica's server, then start again"
+    )]
+    TableLost {
+        /// The statement.
+        statement: String,
+        /// The table.
+        table: String,
+        /// What the replica said.
+        source: crate::wire::Error,
+    },
     /// The source no longer has what is needed.
     #[error(
         "the {source_server} no longer has the binlog that follows GTID position '{wanted}': {message}. The oldest it has is \

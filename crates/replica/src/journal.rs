@@ -180,12 +180,15 @@ impl Intent {
     /// Looks whether the intention took effect.
     ///
     /// # Errors
-    /// Any error of the connection.
+    /// Any error of the connection; [`Error::TableLost`].
     pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
         match self.kind {
             IntentKind::Definition => {
                 // What is gone does not keep it from dropping the rest, nor from replacing it.
                 let is_repeatable = statement::drops_tables(&self.statement) || statement::replaces(&self.statement);
+                if !is_repeatable {
+                    self.find_tables(connection)?;
+                }
                 let has_changed = !is_repeatable
                     && self.fingerprint_now(connection)? != self.fingerprint
                     && self.is_usable(connection)?;
@@ -225,6 +228,26 @@ impl Intent {
             Created::Sequence => Ok(true),
             Created::Table => is_readable(connection, &table),
         }
+    }
+
+    /// Fails if a table that the server knows is unknown to its engine: MySQL that is killed at the end of an ALTER TABLE does not
+    /// find the table's file when it starts, only when it starts again. Until then nobody can tell what became of the statement.
+    fn find_tables(&self, connection: &mut Connection) -> Result<()> {
+        const TABLESPACE_MISSING: u16 = 1812;
+        const NO_SUCH_TABLE_IN_ENGINE: u16 = 1932;
+        for object in self.objects() {
+            let Object::Table(table) = object else { continue };
+            let Err(error) = connection.query(&format!("SELECT 1 FROM {} LIMIT 0", quoted(&table))) else { continue };
+            match error.server_error().map(|refusal| refusal.code) {
+                Some(TABLESPACE_MISSING | NO_SUCH_TABLE_IN_ENGINE) => {
+                    let (statement, table) = (self.described(), table.to_string());
+                    return Err(Error::TableLost { statement, table, source: error });
+                }
+                Some(_) if !error.is_transient() => {}
+                _ => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Removes the table of an interrupted CREATE TABLE … SELECT. One that was there before is replaced by the statement itself.

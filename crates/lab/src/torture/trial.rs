@@ -9,6 +9,7 @@ use super::feature::Feature;
 use super::generate::Generator;
 use super::judge::{Finding, judge, named_transaction};
 use super::mysql_only::MySqlOnly;
+use super::picture::Picture;
 use super::random::Random;
 use super::servers::{Parties, Servers, files_directory};
 use super::settings::{Beginning, Failure, Settings};
@@ -18,6 +19,7 @@ use super::{mysql_words, picture, shared_picture};
 use crate::home::create_private_directory;
 use crate::native::{self, NativeState};
 use crate::position;
+use crate::sandbox::Sandbox;
 use crate::spate_program::{RunningSpate, SpateProgram};
 use crate::sql::Session;
 use crate::vendor::Vendor;
@@ -27,6 +29,8 @@ use crate::{Error, Result};
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// What Spate says when a session on the replica still holds its lock.
 const OLD_SESSION: &str = "another Spate applies to the replica";
+/// What MySQL says of a table that it does not find after a kill, and finds after one more start.
+const LOST_TABLE: &str = "Tablespace is missing for table";
 /// So often it is then started again; each time it waits for 10 s.
 const RESTARTS_MAX: u32 = 6;
 /// How often a position is asked for while the replicas catch up.
@@ -257,17 +261,34 @@ impl Trial<'_> {
     }
 
     /// Spate ended although nobody stopped it. If it found the session of one that was killed still at a statement, it is started
-    /// again, as whoever supervises it would.
+    /// again, as whoever supervises it would; with the replica's server, if that has lost a table when it was killed.
     fn ended(&mut self, error: &Error) {
         let output = error.to_string();
-        if output.contains(OLD_SESSION) && self.restarts_left > 0 {
+        let has_lost_table = output.contains(LOST_TABLE) && self.settings.failures.contains(&Failure::ReplicaKilled);
+        if (output.contains(OLD_SESSION) || has_lost_table) && self.restarts_left > 0 {
             self.restarts_left -= 1;
-            if let Err(error) = self.start_spate() {
+            let restarted = if has_lost_table { self.find_lost_table() } else { Ok(()) };
+            if let Err(error) = restarted.and_then(|()| self.start_spate()) {
                 self.result.findings.push(Finding::Stopped { output: error.to_string() });
             }
             return;
         }
         self.result.findings.push(Finding::Stopped { output });
+    }
+
+    fn find_lost_table(&mut self) -> Result<()> {
+        self.result.notes.push("the replica's server had lost a table, and was started once more".to_owned());
+        self.servers.crash_replica()
+    }
+
+    fn picture_of_replica(&mut self, take: fn(&Sandbox) -> Result<Picture>) -> Result<Picture> {
+        match take(&self.servers.replica) {
+            Err(error) if error.to_string().contains(LOST_TABLE) => {
+                self.find_lost_table()?;
+                take(&self.servers.replica)
+            }
+            picture => picture,
+        }
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -370,7 +391,7 @@ impl Trial<'_> {
             }
             // There is no oracle left but the source itself.
             let source = picture::take(&self.servers.source)?;
-            let judgement = judge(&source, &source, &picture::take(&self.servers.replica)?, was_killed);
+            let judgement = judge(&source, &source, &self.picture_of_replica(picture::take)?, was_killed);
             self.result
                 .notes
                 .extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
@@ -382,7 +403,7 @@ impl Trial<'_> {
         let source = picture::take(&self.servers.source)?;
         let Some(native) = &self.servers.native else { return Ok(()) };
         let native = picture::take(native)?;
-        let spate = picture::take(&self.servers.replica)?;
+        let spate = self.picture_of_replica(picture::take)?;
         let judgement = judge(&source, &native, &spate, was_killed);
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);
@@ -397,7 +418,7 @@ impl Trial<'_> {
             return Ok(());
         }
         let source = shared_picture::take(&self.servers.source)?;
-        let spate = shared_picture::take(&self.servers.replica)?;
+        let spate = self.picture_of_replica(shared_picture::take)?;
         let judgement = judge(&source, &source, &spate, false);
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);

@@ -32,6 +32,10 @@ use crate::wire::{self, Connection};
 /// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
 
+/// Statements whose answers nobody has read when something more is sent. The server reads no further while it cannot write an
+/// answer, and with a full socket nobody could send either: a Unix socket takes some 280 answers.
+const UNREAD_STATEMENTS_MAX: usize = 256;
+
 /// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", of a DROP.
 const CODES_UNKNOWN: [u16; 3] = [1051, 4091, 4092];
 
@@ -65,6 +69,7 @@ pub(crate) struct Applier<'a> {
 /// What was sent: what it does, how it should end, and how many rows its statements should find.
 #[derive(Debug, Default)]
 struct Sent {
+    statements: usize,
     change: Option<Change>,
     expected: Expected,
     checks: Vec<RowCheck>,
@@ -72,7 +77,12 @@ struct Sent {
 
 impl From<Execution> for Sent {
     fn from(execution: Execution) -> Sent {
-        Sent { change: execution.change, expected: execution.expected, checks: execution.checks }
+        Sent {
+            statements: execution.statements,
+            change: execution.change,
+            expected: execution.expected,
+            checks: execution.checks,
+        }
     }
 }
 
@@ -196,7 +206,7 @@ impl<'a> Applier<'a> {
 
     fn execute(&mut self, execution: Execution) -> Result<()> {
         let in_flight_max = if execution.is_careful || self.repairer.is_some() { 0 } else { IN_FLIGHT_MAX - 1 };
-        while self.in_flight.len() > in_flight_max {
+        while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
             self.receive()?;
         }
         self.sessions.current().send_statements(&execution.sql, execution.statements)?;
@@ -221,6 +231,11 @@ impl<'a> Applier<'a> {
         answered(self.sessions.current(), answer.map(drop), execution.into())
     }
 
+    /// Statements whose answers were not read yet.
+    fn unread_statements(&self) -> usize {
+        self.in_flight.iter().map(|sent| sent.statements).sum()
+    }
+
     fn receive_all(&mut self) -> Result<()> {
         while !self.in_flight.is_empty() {
             self.receive()?;
@@ -229,7 +244,7 @@ impl<'a> Applier<'a> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let Sent { change, expected, checks } = self.in_flight.pop_front().unwrap_or_default();
+        let Sent { change, expected, checks, .. } = self.in_flight.pop_front().unwrap_or_default();
         let connection = self.sessions.current();
         let answer = connection.receive_result();
         let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));

@@ -283,3 +283,37 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
     site.catch_up(&["--interrupted-statement", "repeat"]);
     site.assert_identical();
 }
+
+/// MySQL that is killed in the midst of an ALTER TABLE may come back without the table's file, which is there again after one more
+/// start.
+#[test]
+fn a_table_that_its_server_has_lost_is_not_taken_for_an_altered_one() {
+    let mut site = Site::of(Kind::Mysql97);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)");
+    site.catch_up(&["--start", "earliest"]);
+    site.source.sql("ALTER TABLE d.t MODIFY v DECIMAL(10,2); INSERT INTO d.t VALUES (2, 2.5)");
+    let mut command = site.replicate(&["--until", "caught-up"]);
+    command.env("SPATE_STOP_AT", "after-intent");
+    site.run(command).assert_says(&["stopped at after-intent"]);
+
+    // A server that was killed would miss the file at once, so this one ends by itself.
+    let data = site.replica.data_directory();
+    let (file, hidden, pid) = (data.join("d/t.ibd"), data.join("hidden"), data.with_file_name("pid"));
+    site.replica.sql("SHUTDOWN");
+    wait_until("the server's end", || !pid.exists());
+    site.replica.kill();
+    fs::rename(&file, &hidden).unwrap();
+    site.replica.begin();
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&[
+        "ALTER TABLE d.t MODIFY v DECIMAL(10,2)",
+        "without the table d.t",
+        "restart the replica's server",
+    ]);
+
+    site.replica.kill();
+    fs::rename(&hidden, &file).unwrap();
+    site.replica.begin();
+    site.catch_up(&[]);
+    site.assert_identical();
+}

@@ -1,5 +1,7 @@
 //! Rows written as SQL statements: every type arrives exactly, and whatever is missing is noticed.
 
+use crate::support::program::program;
+use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::{Kind, Server, Site};
 
 const SQL: [&str; 4] = ["--start", "earliest", "--dialect", "sql"];
@@ -167,6 +169,31 @@ fn what_is_missing_or_too_much_is_noticed() {
         ended.assert_failed_saying(&[said, &gtid, "source.000001:"]);
         site.catch_up(&["--dialect", "sql", "--skip", &format!("gtid:{gtid}")]);
     }
+}
+
+/// Over a Unix socket the answers to some 280 statements are all that a server can write before somebody reads them.
+#[test]
+fn thousands_of_small_statements_wait_for_nobody() {
+    let site = Site::of(Kind::Mysql97);
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE k (what VARCHAR(20), n INT); CREATE TABLE l (large VARCHAR(2000)); SET SESSION cte_max_recursion_depth = 9999; \
+         INSERT INTO k WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 700) SELECT CONCAT('row ', n), n FROM s",
+    );
+    site.catch_up(&SQL);
+    site.replica.sql(&format!(
+        "CREATE USER {ACCOUNT}@localhost IDENTIFIED BY '{PASSWORD}'; GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}@localhost"
+    ));
+    site.source.sql(
+        "BEGIN; UPDATE d.k SET n = n + 1 WHERE n < 10; INSERT INTO d.l SELECT REPEAT('large', 300) FROM d.k; DELETE FROM d.k; COMMIT",
+    );
+    let mut command = program();
+    command.args(["replicate", "--dialect", "sql", "--until", "caught-up"]);
+    command.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", site.source.port));
+    command.arg("--replica").arg(format!("{ACCOUNT}@{}", site.replica.socket().display()));
+    command.arg("--archive").arg(site.archive());
+    let ended = site.run(command);
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
 }
 
 #[test]

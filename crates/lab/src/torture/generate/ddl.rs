@@ -154,6 +154,10 @@ impl Generator {
         let (parent, key, kind) = self.random.pick(&parents)?.clone();
         let columns: Vec<&Column> = table.columns.iter().filter(|column| column.column_type == kind).collect();
         let column = quote(&self.random.pick(&columns)?.name);
+        // MySQL does not let a column refer to itself.
+        if self.is_shared() && column == key && parent == table.quoted() {
+            return None;
+        }
         let actions = self.foreign_key_actions();
         Some(format!("ADD FOREIGN KEY ({column}) REFERENCES {parent} ({key}){actions}"))
     }
