@@ -68,6 +68,9 @@ fn a_document_that_a_change_does_not_fit_is_an_error() {
         let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
         ended.assert_failed_saying(&[said, "update of d.t, the row with id=2", "spate verify"]);
         assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t"), "4", "what came before it is there");
+        site.replica.sql("UPDATE d.t SET j = NULL WHERE id = 2");
+        let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["update of d.t, the row with id=2", "document", "spate verify"]);
         // A row that is not there is none that does not fit.
         site.replica.sql("DELETE FROM d.t WHERE id = 2");
         let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
