@@ -68,6 +68,9 @@ fn a_document_that_a_change_does_not_fit_is_an_error() {
         let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
         ended.assert_failed_saying(&[said, "update of d.t, the row with id=2", "spate verify"]);
         assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t"), "4", "what came before it is there");
+        site.replica.sql("UPDATE d.t SET j = NULL WHERE id = 2");
+        let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["update of d.t, the row with id=2", "document", "spate verify"]);
         // A row that is not there is none that does not fit.
         site.replica.sql("DELETE FROM d.t WHERE id = 2");
         let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
@@ -97,7 +100,7 @@ fn a_row_of_nothing_but_defaults_is_a_row() {
     {
         let site = Site::between((Kind::Mysql97, &["--binlog-row-image=MINIMAL"]), (replica, &[]));
         site.both(
-            "CREATE DATABASE d; USE d; CREATE TABLE t (a INT DEFAULT 5, b VARCHAR(9)); CREATE TABLE keyed (a INT PRIMARY KEY DEFAULT 5, v INT); \
+            "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; CREATE TABLE t (a INT DEFAULT 5, b VARCHAR(9)); CREATE TABLE keyed (a INT PRIMARY KEY DEFAULT 5, v INT); \
              CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
         );
         site.source.sql(
@@ -110,4 +113,22 @@ fn a_row_of_nothing_but_defaults_is_a_row() {
         assert_eq!(site.replica.sql("SELECT * FROM d.keyed"), "5\tNULL");
         site.assert_identical();
     }
+}
+
+#[test]
+fn documents_for_a_column_of_another_character_set_are_converted() {
+    let site = site(Kind::Mariadb, "MINIMAL");
+    // What CONVERT TO CHARACTER SET makes of MariaDB's documents.
+    site.replica.sql("ALTER TABLE d.t MODIFY j LONGTEXT CHARACTER SET latin1; ALTER TABLE d.key_less MODIFY j LONGTEXT CHARACTER SET utf16");
+    site.source.sql(
+        "USE d; UPDATE t SET j = JSON_SET(j, '$.a', 'ä', '$.ö', 1) WHERE id < 3; UPDATE t SET j = JSON_SET(j, '$.b[0]', 'ü') WHERE id = 2; \
+         INSERT INTO t (id, j) VALUES (7, '\"ß\"'); UPDATE key_less SET j = JSON_SET(j, '$.a', '🌊') WHERE a = 2 LIMIT 1; \
+         UPDATE key_less SET j = JSON_SET(j, '$.n', 'ä') WHERE a = 2; DELETE FROM key_less WHERE a = 1 LIMIT 1",
+    );
+    site.catch_up(&[&SQL[..], &["--start", "earliest"]].concat());
+    let texts = "SELECT id, CAST(j AS CHAR) FROM d.t UNION ALL SELECT a, CAST(j AS CHAR) FROM d.key_less ORDER BY 1, 2";
+    assert_eq!(site.replica.sql(texts), site.source.sql(texts));
+    site.source.sql("UPDATE d.t SET j = JSON_SET(j, '$.a', '🌊') WHERE id = 1");
+    let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+    ended.assert_failed_saying(&["error 1366", "update of d.t, the row with id=1"]);
 }

@@ -65,6 +65,7 @@ impl Generator {
             }
             // A replica compares whole rows then, which it does not always succeed in.
             4 | 5 if self.is_spared_key(table, &column) => format!("ALTER COLUMN {name} DROP DEFAULT"),
+            4 | 5 if self.is_shared() && shares_unique_key(table, &column) => return None,
             4 | 5 => format!("DROP COLUMN {name}"),
             // MySQL does not, if something is computed from it.
             6 if self.is_shared() && (column.name == "n" || table.is_partitioned) => return None,
@@ -297,6 +298,11 @@ fn wider(column: &Column) -> String {
         "binary" => "VARBINARY(200)".to_owned(),
         _ => column.column_type.clone(),
     }
+}
+
+/// True for columns of a unique key with others, out of which MariaDB drops none.
+fn shares_unique_key(table: &Table, column: &Column) -> bool {
+    table.keys.iter().any(|key| key.is_unique && key.columns.len() > 1 && key.columns.contains(&column.name))
 }
 
 /// True for columns that the vendors convert into another character set in other ways: MariaDB's documents are text, and it loses the

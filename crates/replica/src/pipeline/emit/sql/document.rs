@@ -153,7 +153,9 @@ fn function(table: &SqlTable<'_>, name: &str, diff: &Diff<'_>) -> Result<Vec<u8>
         (Operation::Insert, _) => (true, b"JSON_ARRAY_INSERT"),
     };
     sql.extend_from_slice(function);
-    sql.extend_from_slice(format!("(JSON_EXTRACT({name},IF(JSON_TYPE(JSON_EXTRACT({name},").as_bytes());
+    // Of NULL, the path would not be looked at.
+    let document = format!("IFNULL({name},CAST('null' AS JSON))");
+    sql.extend_from_slice(format!("(JSON_EXTRACT({document},IF(JSON_TYPE(JSON_EXTRACT({name},").as_bytes());
     append_quoted(&mut sql, diff.parent_path.as_bytes());
     sql.extend_from_slice(if is_element { b"))='ARRAY'" } else { b"))='OBJECT'" });
     let contains: &[u8] = match (diff.operation, is_element) {
