@@ -22,7 +22,7 @@ use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
 use crate::translate;
-use crate::wire::{self, quote};
+use crate::wire::{self, Vendor, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
@@ -183,6 +183,11 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
+                // As MySQL's own replication applies rows: what is prepared holds no locks between rows, behind which later
+                // transactions would wait that did not wait on the source.
+                if self.choice.replica == Vendor::MySql && statement.is_none() && part.end.is_some() {
+                    statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
+                }
                 statements.push(format!("XA START {xid}").into_bytes());
                 pending.end_rows()?;
                 pending.outlet.flush(None)?;

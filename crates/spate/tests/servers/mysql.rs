@@ -185,6 +185,23 @@ fn xa_transactions() {
     assert_eq!(site.replica.sql("XA RECOVER"), "");
 }
 
+/// As long as it is prepared, an XA transaction locks what its rows are, not what is between them.
+#[test]
+fn prepared_xa_transactions_lock_no_more_than_their_rows() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (a INT, b INT, KEY (a)); INSERT INTO t VALUES (1, 1), (2, 2), (5, 5), (9, 9); \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         XA START 'x'; DELETE FROM t WHERE a = 2; UPDATE t SET b = 6 WHERE a = 5; XA END 'x'; XA PREPARE 'x'",
+    );
+    site.source.sql("INSERT INTO d.t VALUES (3, 3), (4, 4), (6, 6)");
+    site.catch_up(&OPTIONS);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "7");
+    site.source.sql("XA COMMIT 'x'");
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+}
+
 #[test]
 fn prepared_xa_transactions_outlive_the_replicas_server() {
     let mut site = Site::between((Kind::Mysql97, &[]), (Kind::Mysql97, &["--log-bin=replica"]));
