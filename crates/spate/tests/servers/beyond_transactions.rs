@@ -283,3 +283,19 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
     site.catch_up(&["--interrupted-statement", "repeat"]);
     site.assert_identical();
 }
+
+/// A session of the source may allow what the replica's setting does not.
+#[test]
+fn tables_with_versions_are_altered_as_the_source_altered_them() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING; INSERT INTO d.t VALUES (1, 1); \
+         SET SESSION system_versioning_alter_history=KEEP; ALTER TABLE d.t ADD COLUMN m INT, MODIFY COLUMN n BIGINT; \
+         INSERT INTO d.t VALUES (2, 2, 2)",
+    );
+    assert_eq!(site.replica.sql("SELECT @@system_versioning_alter_history"), "ERROR");
+    site.catch_up(&["--start", "earliest"]);
+    for rows in ["SELECT * FROM d.t", "SHOW CREATE TABLE d.t"] {
+        assert_eq!(site.replica.sql(rows), site.source.sql(rows));
+    }
+}
