@@ -18,7 +18,7 @@ const MARIADB_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABL
     SET SESSION TRANSACTION READ WRITE;\
     SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
     sql_safe_updates=0, sql_big_selects=1, sql_select_limit=DEFAULT, max_statement_time=0, \
-    wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
+    system_versioning_alter_history=KEEP, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
 
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
 const MYSQL_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\

@@ -203,7 +203,9 @@ impl BatchBuilder {
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                let statement = Statement::loading(header, load, context)?;
+                let mut statement = Statement::loading(header, load, context)?;
+                // It is asked for behind the file's name, which stays where it is.
+                answer_for_default_schema(&mut statement)?;
                 if statement.error_code != 0 {
                     return Err(refused_half_load(&statement));
                 }
@@ -310,17 +312,13 @@ impl BatchBuilder {
             return Ok(());
         }
         let context = std::mem::take(&mut self.context);
-        if query.database.is_empty() && statement::asks_for_default_schema(query.statement) {
-            let why = "it asks for the default database, the source's session had none, and the applier's has one: execute it \
-                       on the replica by hand, without a default database, and leave the transaction out"
-                .to_owned();
-            return Err(Error::Refused { what: statement::excerpt(query.statement), why });
-        }
         if class == StatementClass::Xa {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
-        self.statement(header, Statement::new(header, query, context)?);
+        let mut statement = Statement::new(header, query, context)?;
+        answer_for_default_schema(&mut statement)?;
+        self.statement(header, statement);
         Ok(())
     }
 
@@ -374,6 +372,36 @@ impl BatchBuilder {
         self.batch_memory_bytes += item.memory_bytes();
         self.batch.items.push(item);
     }
+}
+
+/// The applier's session has a default schema where the source's may have had none: what a change asks of it is answered here.
+fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
+    if !statement.database.is_empty() {
+        return Ok(());
+    }
+    let is_change = statement.class == StatementClass::Change;
+    let is_unclear = is_change
+        && !has_plain_texts(&statement.sql, statement.status.sql_mode)
+        && statement::may_ask_for_default_schema(&statement.sql);
+    let answered = statement::without_default_schema(&statement.sql);
+    if is_unclear || answered.is_some() && statement::makes_table(&statement.sql) {
+        let why =
+            "it asks for the default database, the source's session had none, and the applier's has one: execute it \
+                   on the replica by hand, without a default database, and leave the transaction out"
+                .to_owned();
+        return Err(Error::Refused { what: statement::excerpt(&statement.sql), why });
+    }
+    if let Some(answered) = answered.filter(|_| is_change) {
+        statement.sql = answered;
+    }
+    Ok(())
+}
+
+/// True if it is clear where the statement's texts end: a backslash may be a character like any other, or half of one.
+fn has_plain_texts(sql: &[u8], sql_mode: Option<u64>) -> bool {
+    const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+    let escapes = sql_mode.is_some_and(|mode| mode & NO_BACKSLASH_ESCAPES == 0);
+    !sql.contains(&b'\\') || escapes && std::str::from_utf8(sql).is_ok()
 }
 
 impl Batch {

@@ -59,15 +59,43 @@ pub fn classify(sql: &[u8]) -> StatementClass {
     }
 }
 
-/// True if the statement calls `DATABASE()` or `SCHEMA()`.
-pub fn asks_for_default_schema(sql: &[u8]) -> bool {
-    let mut words = Words::new(sql);
-    while let Some(word) = words.next() {
+/// The statement with what `DATABASE()` and `SCHEMA()` say in a session that has no default schema: NULL. `None` if it calls
+/// neither.
+pub fn without_default_schema(sql: &[u8]) -> Option<Vec<u8>> {
+    let (mut words, mut rewritten, mut copied) = (Words::new(sql), Vec::new(), 0);
+    loop {
+        let start = words.place(sql);
+        let Some(word) = words.next() else { break };
         if (word.is("DATABASE") || word.is("SCHEMA")) && words.accept_mark(b'(') && words.accept_mark(b')') {
-            return true;
+            rewritten.extend_from_slice(&sql[copied..start]);
+            rewritten.extend_from_slice(b"NULL");
+            copied = words.end(sql);
         }
     }
-    false
+    rewritten.extend_from_slice(&sql[copied..]);
+    (copied > 0).then_some(rewritten)
+}
+
+/// True if there is what looks like a call of `DATABASE()` or `SCHEMA()`, be it in a text.
+pub fn may_ask_for_default_schema(sql: &[u8]) -> bool {
+    let upper = sql.to_ascii_uppercase();
+    let calls = |name: &[u8]| {
+        let is_call = |place: usize| upper[place..].trim_ascii_start().first() == Some(&b'(');
+        (0..upper.len()).any(|place| upper[..place].ends_with(name) && is_call(place))
+    };
+    calls(b"DATABASE") || calls(b"SCHEMA")
+}
+
+/// True for CREATE TABLE, also of a temporary one, and CREATE OR REPLACE TABLE: what it is made of is asked for at once, whereas
+/// the bodies of views and programs are only kept.
+pub fn makes_table(sql: &[u8]) -> bool {
+    let mut words = opened(sql);
+    words.accept("CREATE") && {
+        words.accept("OR");
+        words.accept("REPLACE");
+        words.accept("TEMPORARY");
+        words.accept("TABLE")
+    }
 }
 
 /// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
@@ -364,10 +392,20 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_the_default_schema() {
-        assert!(asks_for_default_schema(b"INSERT INTO d.t VALUES (1, database( ))"));
-        assert!(!asks_for_default_schema(b"INSERT INTO d.t VALUES ('DATABASE()', `schema`)"));
-        assert!(!asks_for_default_schema(b"CREATE DATABASE d"));
+    fn the_default_schema_where_there_is_none() {
+        let asked =
+            without_default_schema(b"INSERT INTO d.t VALUES (1, database( )  , 'SCHEMA()'), (SCHEMA /* x */ (),2,'')");
+        assert_eq!(asked.unwrap(), b"INSERT INTO d.t VALUES (1, NULL  , 'SCHEMA()'), (NULL,2,'')");
+        assert!(may_ask_for_default_schema(b"SELECT '\\', database ()"));
+        assert!(!may_ask_for_default_schema(b"SELECT 'database', ()"));
+        assert_eq!(without_default_schema(b"SELECT DATABASE()").unwrap(), b"SELECT NULL");
+        for sql in ["INSERT INTO d.t VALUES ('DATABASE()', `schema`, database)", "CREATE DATABASE d", ""] {
+            assert_eq!(without_default_schema(sql.as_bytes()), None, "{sql}");
+        }
+        for sql in ["CREATE TABLE t SELECT 1", "create or replace temporary table t (a int)"] {
+            assert!(makes_table(sql.as_bytes()), "{sql}");
+        }
+        assert!(!makes_table(b"CREATE VIEW v AS SELECT DATABASE()"));
     }
 
     #[test]

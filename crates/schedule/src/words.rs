@@ -51,6 +51,11 @@ impl<'a> Words<'a> {
         sql.len() - next.rest.len()
     }
 
+    /// Where in `sql`, of which these are the words, the last word ended.
+    pub(crate) fn end(&self, sql: &[u8]) -> usize {
+        sql.len() - self.rest.len()
+    }
+
     /// The next word, which stays the next.
     pub(crate) fn peek(&self) -> Option<Word<'a>> {
         self.clone().next()

@@ -317,3 +317,46 @@ fn a_table_that_its_server_has_lost_is_not_taken_for_an_altered_one() {
     site.catch_up(&[]);
     site.assert_identical();
 }
+
+/// A session of the source may allow what the replica's setting does not.
+#[test]
+fn tables_with_versions_are_altered_as_the_source_altered_them() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING; INSERT INTO d.t VALUES (1, 1); \
+         SET SESSION system_versioning_alter_history=KEEP; ALTER TABLE d.t ADD COLUMN m INT, MODIFY COLUMN n BIGINT; \
+         INSERT INTO d.t VALUES (2, 2, 2)",
+    );
+    assert_eq!(site.replica.sql("SELECT @@system_versioning_alter_history"), "ERROR");
+    site.catch_up(&["--start", "earliest"]);
+    for rows in ["SELECT * FROM d.t", "SHOW CREATE TABLE d.t"] {
+        assert_eq!(site.replica.sql(rows), site.source.sql(rows));
+    }
+}
+
+/// The applier's session has a default database once a statement had one; the source's session may have none.
+#[test]
+fn statements_that_ask_for_the_default_database_where_there_is_none() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(50), b VARCHAR(50)); \
+         SET SESSION binlog_format=STATEMENT; INSERT INTO t (a, b) VALUES (DATABASE(), 'has one')",
+    );
+    site.source.sql(
+        "SET SESSION binlog_format=STATEMENT; INSERT INTO d.t (a, b) VALUES (DATABASE(), 'DATABASE() \\' none'), (IFNULL(SCHEMA ( ), 'none'), ''); \
+         UPDATE d.t SET b = CONCAT(b, IFNULL(database(), '?')); CREATE VIEW d.v AS SELECT DATABASE() x; \
+         CREATE PROCEDURE d.p() INSERT INTO t (a) VALUES (DATABASE()); CALL d.p()",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(IFNULL(a, 'NULL') ORDER BY id) FROM d.t"), "d,NULL,none,d");
+    // What a text is depends on the mode, and it is not guessed about.
+    let gtid = "SELECT @@gtid_binlog_pos";
+    site.source.sql("SET SESSION binlog_format=STATEMENT, sql_mode='NO_BACKSLASH_ESCAPES'; INSERT INTO d.t (a, b) VALUES ('\\', DATABASE())");
+    let refused = site.source.sql(gtid);
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["default database", &refused]);
+    site.catch_up(&["--skip", &format!("gtid:{refused}")]);
+    site.source.sql("SET SESSION binlog_format=STATEMENT; CREATE TABLE d.made SELECT DATABASE() x");
+    site.run(site.replicate(&["--until", "caught-up"]))
+        .assert_failed_saying(&["default database", "CREATE TABLE d.made"]);
+}
