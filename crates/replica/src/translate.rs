@@ -17,6 +17,7 @@
 //! | MySQL → MariaDB | |
 //! | --- | --- |
 //! | collations `utf8mb4_…0900_…` | the closest of `utf8mb4_uca1400_nopad_…` |
+//! | `CHARACTER SET utf8mb4` without a collation | the closest of the session's, `utf8mb4_0900_ai_ci` if it was not changed |
 //! | `SRID n` of a column | `REF_SYSTEM_ID=n` |
 //! | `VISIBLE`, `ENCRYPTION='N'`, `START TRANSACTION` behind CREATE TABLE | left out |
 //! | indexes `INVISIBLE` | `IGNORED` |
@@ -61,7 +62,7 @@ pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, R
         return Err("it was executed in the mode ORACLE, which only MariaDB has");
     }
     let sql = match statement.class {
-        StatementClass::Definition => definition(&statement.sql, replica)?,
+        StatementClass::Definition => definition(&statement.sql, replica, default_collation(&statement.status))?,
         StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd => statement.sql.clone(),
         StatementClass::Change => {
             return Err(
@@ -148,7 +149,16 @@ enum Edit {
     },
 }
 
-fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
+/// The collation that a MySQL session gives to utf8mb4 where none is named, as MariaDB calls it.
+fn default_collation(status: &StatusVariables) -> &'static str {
+    const GENERAL: u16 = 45;
+    match status.default_collation_for_utf8mb4 {
+        Some(GENERAL) => "utf8mb4_general_ci",
+        _ => "utf8mb4_uca1400_nopad_ai_ci",
+    }
+}
+
+fn definition(sql: &[u8], replica: Vendor, utf8mb4: &str) -> Result<Vec<u8>, Refusal> {
     let tokens = tokens(sql)?;
     refuse(&tokens, replica)?;
     let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
@@ -156,7 +166,10 @@ fn definition(sql: &[u8], replica: Vendor) -> Result<Vec<u8>, Refusal> {
     methods(&tokens, &mut edits);
     match replica {
         Vendor::MySql => for_mysql(&tokens, &mut edits),
-        Vendor::MariaDb => for_mariadb(&tokens, &mut edits),
+        Vendor::MariaDb => {
+            for_mariadb(&tokens, &mut edits);
+            name_collations(&tokens, utf8mb4, &mut edits);
+        }
     }
     let mut output = Vec::with_capacity(sql.len());
     let mut end = 0;
@@ -323,6 +336,44 @@ fn for_mysql(tokens: &[Token<'_>], edits: &mut [Edit]) {
     }
 }
 
+/// Names the collation of each `CHARACTER SET utf8mb4` of a table or a schema without one: MariaDB's own is another.
+fn name_collations(tokens: &[Token<'_>], utf8mb4: &str, edits: &mut [Edit]) {
+    let is_definition = tokens.first().is_some_and(|token| token.is("CREATE") || token.is("ALTER"));
+    if !is_definition
+        || !["TABLE", "DATABASE", "SCHEMA"].iter().any(|word| tokens.iter().take(3).any(|token| token.is(word)))
+    {
+        return;
+    }
+    for at in 0..tokens.len() {
+        let is_set = tokens[at].is("SET") && at > 0 && ["CHARACTER", "CHAR"].iter().any(|word| tokens[at - 1].is(word));
+        if !is_set && !tokens[at].is("CHARSET") {
+            continue;
+        }
+        let Some((place, value)) = option_value(tokens, at) else { continue };
+        let is_named = element(tokens, at).any(|token| token.is("COLLATE") || token.is("AS"));
+        if value.name().eq_ignore_ascii_case("utf8mb4") && !is_named {
+            edits[place] = Edit::Replace(format!("utf8mb4 COLLATE {utf8mb4}"));
+        }
+    }
+}
+
+/// What stands between the same commas or brackets as a token, and in no brackets of its own.
+fn element<'t, 'a>(tokens: &'t [Token<'a>], at: usize) -> impl Iterator<Item = &'t Token<'a>> {
+    let outside = |depth: &mut u32, token: &&'t Token<'a>, open: u8, close: u8| {
+        let is_open = token.is_mark(open);
+        let is_end = *depth == 0 && (token.is_mark(b',') || token.is_mark(close));
+        if is_open {
+            *depth += 1;
+        } else if token.is_mark(close) && *depth > 0 {
+            *depth -= 1;
+        }
+        if is_end { None } else { Some((*depth == 0).then_some(*token)) }
+    };
+    let after = tokens[at..].iter().scan(0, move |depth, token| outside(depth, &token, b'(', b')'));
+    let before = tokens[..at].iter().rev().scan(0, move |depth, token| outside(depth, &token, b')', b'('));
+    after.chain(before).flatten()
+}
+
 fn for_mariadb(tokens: &[Token<'_>], edits: &mut [Edit]) {
     let is_table = tokens.len() > 1 && tokens[0].is("CREATE");
     let last = tokens.len().saturating_sub(2);
@@ -390,7 +441,7 @@ mod tests {
     use super::*;
 
     fn for_vendor(sql: &str, replica: Vendor) -> Result<String, Refusal> {
-        definition(sql.as_bytes(), replica).map(|sql| String::from_utf8(sql).unwrap())
+        definition(sql.as_bytes(), replica, "utf8mb4_uca1400_nopad_ai_ci").map(|sql| String::from_utf8(sql).unwrap())
     }
 
     #[test]
@@ -507,6 +558,23 @@ mod tests {
             (
                 "CREATE TABLE t (a INT, KEY k (a) INVISIBLE, KEY l (a) VISIBLE)",
                 "CREATE TABLE t (a INT, KEY k (a) IGNORED, KEY l (a) )",
+            ),
+            (
+                "CREATE TABLE t (a TEXT CHARACTER SET utf8mb4, b CHAR(5) CHARSET utf8mb4 NOT NULL COLLATE utf8mb4_bin) CHARSET='utf8mb4' COMMENT 'x'",
+                "CREATE TABLE t (a TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_nopad_ai_ci, \
+                 b CHAR(5) CHARSET utf8mb4 NOT NULL COLLATE utf8mb4_bin) CHARSET=utf8mb4 COLLATE utf8mb4_uca1400_nopad_ai_ci COMMENT 'x'",
+            ),
+            (
+                "ALTER TABLE t COLLATE utf8mb4_bin CHARACTER SET utf8mb4, ADD g INT AS (CAST(a AS CHAR CHARACTER SET utf8mb4) + 1)",
+                "ALTER TABLE t COLLATE utf8mb4_bin CHARACTER SET utf8mb4, ADD g INT AS (CAST(a AS CHAR CHARACTER SET utf8mb4) + 1)",
+            ),
+            (
+                "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4, FORCE",
+                "ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_nopad_ai_ci, FORCE",
+            ),
+            (
+                "CREATE DATABASE d CHARACTER SET = utf8mb4",
+                "CREATE DATABASE d CHARACTER SET = utf8mb4 COLLATE utf8mb4_uca1400_nopad_ai_ci",
             ),
             ("CREATE TABLE t (a INT) ENCRYPTION='N'", "CREATE TABLE t (a INT) "),
             ("CREATE TABLE t (a VARCHAR(5) INVISIBLE) START TRANSACTION", "CREATE TABLE t (a VARCHAR(5) INVISIBLE)  "),
