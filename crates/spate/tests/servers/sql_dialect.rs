@@ -42,6 +42,8 @@ const SHARED_TABLES: &str = "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; \
         b BIT(9), e ENUM('a','b','ö'), s SET('x','y','z'), c CHAR(10), vc VARCHAR(300), tx TEXT, bi BINARY(4), vb VARBINARY(20), \
         bl BLOB, g GEOMETRY, j JSON, l VARCHAR(20) CHARACTER SET latin1, gen INT AS (ti * 2) STORED, UNIQUE (u)); \
     CREATE TABLE two (a VARCHAR(20), b DATE, v INT NOT NULL, PRIMARY KEY (a, b)); \
+    CREATE TABLE stamped (at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), n INT, v INT, \
+        PRIMARY KEY (at, n)); \
     CREATE TABLE key_less (a INT, f FLOAT, s VARCHAR(20), j JSON); \
     CREATE TABLE parent (id INT PRIMARY KEY); \
     CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE);";
@@ -57,6 +59,7 @@ fn shared_rows(site: &Site, sql_mode: &str) {
               CONCAT('it''s \\\\ 🌊', REPEAT('ä', {id})), 'x\\ny', X'61', X'00FF27', REPEAT(X'5C27', {id}), ST_GeomFromText('POINT({id} 2)'), \
               JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5e0, 'x\\\"', NULL)), 'é'); \
              INSERT INTO two VALUES (CONCAT('k', {id}), '2020-01-01', {id}); \
+             INSERT INTO stamped VALUES ('2020-01-01', {id}, 1); \
              INSERT INTO key_less VALUES ({id} % 3, {id} % 3 / 7, ELT(1 + {id} % 3, 'a', 'A', 'a '), '[1]'); \
              INSERT INTO parent VALUES ({id}); INSERT INTO child VALUES ({id}, {id});"
         ));
@@ -66,7 +69,7 @@ fn shared_rows(site: &Site, sql_mode: &str) {
          INSERT INTO t (id, y, da, dt, e) VALUES (500, 0, '0000-00-00', '0000-00-00', 0), (501, 2155, '2020-00-10', '2020-02-00', 'nothing'); \
          UPDATE t SET e = 'nothing' WHERE id = 7; UPDATE t SET f = -f, vc = NULL WHERE id % 2; \
          UPDATE t SET u = u - 1 ORDER BY u LIMIT 9; UPDATE t SET id = id + 1000 WHERE id > 25; DELETE FROM t WHERE id % 5 = 0; \
-         UPDATE two SET v = v + 1; UPDATE two SET a = UPPER(a) WHERE v < 10; DELETE FROM two WHERE v > 30; \
+         UPDATE stamped SET v = v + 1, at = at; UPDATE two SET v = v + 1; UPDATE two SET a = UPPER(a) WHERE v < 10; DELETE FROM two WHERE v > 30; \
          DELETE FROM key_less WHERE a = 1 LIMIT 4; UPDATE key_less SET s = 'b' WHERE a = 2 LIMIT 3; \
          DELETE FROM parent WHERE id < 6; INSERT INTO t (id, ts) VALUES (900, '2026-01-01')"
     ));
