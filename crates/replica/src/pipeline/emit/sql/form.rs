@@ -138,6 +138,18 @@ impl Form {
         }
     }
 
+    /// Appends a value beside the key's column that it is compared with. MySQL warns of the name utf8mb3, and warnings are counted: the
+    /// same bytes are the same text in utf8mb4, and the server makes the column's character set of it.
+    pub(super) fn append_beside(&self, sql: &mut Vec<u8>, value: &Value<'_>, column: &ColumnDefinition) {
+        match (self, value) {
+            (Form::Text, Value::Bytes(bytes)) if column.charset == "utf8mb3" => {
+                sql.extend_from_slice(b"_utf8mb4");
+                append_quoted(sql, bytes);
+            }
+            _ => self.append_compared(sql, value, column, false),
+        }
+    }
+
     /// Appends a condition that holds for exactly this value, down to its bytes; `None` is NULL.
     pub(super) fn append_match(
         &self,
@@ -161,7 +173,7 @@ impl Form {
             (Form::Text, Value::Bytes(bytes)) => {
                 sql.extend_from_slice(name.as_bytes());
                 sql.push(b'=');
-                self.append_compared(sql, value, column, false);
+                self.append_beside(sql, value, column);
                 // Letters that are equal to the collation are not equal bytes.
                 sql.extend_from_slice(format!(" AND CAST({name} AS BINARY)=").as_bytes());
                 append_binary(sql, bytes, 0);

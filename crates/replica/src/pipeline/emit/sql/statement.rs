@@ -325,7 +325,7 @@ fn append_where(sql: &mut Vec<u8>, table: &SqlTable<'_>, key: &mut SqlImage, byt
         sql.extend_from_slice(word);
         sql.extend_from_slice(column.name.as_bytes());
         sql.push(b'=');
-        append_compared(sql, table, key, place, bytes, false)?;
+        append_beside(sql, table, key, place, bytes)?;
         word = b" AND ";
     }
     Ok(())
@@ -368,6 +368,14 @@ fn append_compared(
 ) -> Result<()> {
     match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
         (Some(value), Some((column, definition))) => column.form.append_compared(sql, &value, definition, collates),
+        _ => sql.extend_from_slice(b"NULL"),
+    }
+    Ok(())
+}
+
+fn append_beside(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &SqlImage, place: usize, bytes: &[u8]) -> Result<()> {
+    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
+        (Some(value), Some((column, definition))) => column.form.append_beside(sql, &value, definition),
         _ => sql.extend_from_slice(b"NULL"),
     }
     Ok(())
