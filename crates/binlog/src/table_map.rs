@@ -33,7 +33,7 @@ pub struct TableMap {
 pub struct OptionalMetadata {
     /// For each numeric column ([`ColumnType::has_signedness`]) in order: is it unsigned?
     pub unsigned: Vec<bool>,
-    /// For each column of characters or bytes ([`ColumnType::has_collation`]) in order: the number of its collation.
+    /// For each column that [`ColumnType::has_collation`] in order: the number of its collation.
     pub collations: Vec<u32>,
     /// The columns' names.
     pub column_names: Vec<String>,
@@ -171,9 +171,9 @@ impl OptionalMetadata {
             return Err(Error::malformed(WHAT, why));
         }
         let with_collation = columns.iter().filter(|column| column.has_collation()).count();
-        if !metadata.collations.is_empty() && metadata.collations.len() != with_collation {
-            let why = format!("{} collations for {with_collation} columns", metadata.collations.len());
-            return Err(Error::malformed(WHAT, why));
+        // Servers to come may count other columns, too: then it is not known which are meant.
+        if metadata.collations.len() != with_collation {
+            metadata.collations.clear();
         }
         Ok(metadata)
     }
@@ -198,9 +198,10 @@ fn collations(cursor: &mut Cursor<'_>, columns: &[ColumnType]) -> Result<Vec<u32
     while !cursor.is_empty() {
         let index = cursor.length_encoded_count()?;
         let other = collation(cursor)?;
-        *collations
-            .get_mut(index)
-            .ok_or_else(|| Error::malformed(WHAT, format!("collation of column {index} of {count}")))? = other;
+        match collations.get_mut(index) {
+            Some(collation) => *collation = other,
+            None => return Ok(vec![]),
+        }
     }
     Ok(collations)
 }
@@ -247,6 +248,9 @@ mod tests {
         assert_eq!(collations(columns(&[2, 5, 8, 1, 252, 255, 0])), expected);
         assert_eq!(collations(columns(&[3, 5, 8, 252, 255, 0, 8])), expected);
         assert_eq!(collations(columns(&[])), [None; 5]);
+        // More than there are columns.
+        assert_eq!(collations(columns(&[2, 5, 8, 3, 252, 255, 0])), [None; 5]);
+        assert_eq!(collations(columns(&[3, 4, 8, 8, 8, 8])), [None; 5]);
     }
 
     #[test]
@@ -259,8 +263,6 @@ mod tests {
     fn metadata_that_does_not_fit_the_columns_is_an_error() {
         assert_eq!(TableMap::parse(&body(&[3, 3], &[], &[8, 2, 1, 0])).unwrap().metadata.primary_key, [1, 0]);
         assert!(TableMap::parse(&body(&[3, 3], &[], &[8, 1, 2])).is_err());
-        assert!(TableMap::parse(&body(&[3, 252], &[1], &[2, 3, 8, 1, 45])).is_err());
-        assert!(TableMap::parse(&body(&[3, 252], &[1], &[3, 2, 8, 45])).is_err());
         assert!(TableMap::parse(&body(&[3, 3], &[], &[4, 2, 1, b'a'])).is_err());
         assert!(TableMap::parse(&body(&[3, 3], &[7], &[])).is_err());
     }

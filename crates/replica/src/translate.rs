@@ -8,6 +8,7 @@
 //! | MariaDB → MySQL | |
 //! | --- | --- |
 //! | collations `…_uca1400_…`, `utf8mb4_…_nopad_…` | the closest of `utf8mb4_0900_…` |
+//! | `CHARACTER SET utf8mb4` without a collation | `utf8mb4_general_ci`; `utf8mb4_0900_ai_ci` from MariaDB 11.5 on, whose own is `uca1400` |
 //! | `ENGINE=Aria`, `TRANSACTIONAL=…`, `PAGE_CHECKSUM=…`, `PAGE_COMPRESSED=…` | `ENGINE=InnoDB`; left out |
 //! | `COMPRESSED` columns | not compressed |
 //! | a function as a default; a constant, of a BLOB, a TEXT or JSON | in brackets |
@@ -39,7 +40,7 @@ use spate_schedule::item::Statement;
 use spate_schedule::statement::StatementClass;
 
 use self::tokens::{Token, TokenKind, tokens};
-use crate::wire::Vendor;
+use crate::wire::{ServerVersion, Vendor};
 
 /// Why a statement is refused.
 pub type Refusal = &'static str;
@@ -57,7 +58,7 @@ const MODE_STRICT: u64 = 1 << 21 | 1 << 22;
 ///
 /// # Errors
 /// Why it is refused.
-pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, Refusal> {
+pub fn translated(statement: &Statement, replica: Vendor, source: &ServerVersion) -> Result<Statement, Refusal> {
     if replica == Vendor::MySql && statement.status.sql_mode.is_some_and(|mode| mode & MODE_ORACLE != 0) {
         return Err("it was executed in the mode ORACLE, which only MariaDB has");
     }
@@ -73,7 +74,7 @@ pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, R
             return Err("temporary tables are of no use without statements: they need binlog_format=ROW");
         }
     };
-    let mut status = status(&statement.status, replica);
+    let mut status = status(&statement.status, replica, source);
     if replica == Vendor::MariaDb && statement.class == StatementClass::Definition && converts(&tokens(&sql)?) {
         status.sql_mode = status.sql_mode.map(|mode| mode | MODE_STRICT);
     }
@@ -81,7 +82,8 @@ pub fn translated(statement: &Statement, replica: Vendor) -> Result<Statement, R
 }
 
 /// The session in which a statement was executed, as a server of the other vendor has it.
-fn status(status: &StatusVariables, replica: Vendor) -> StatusVariables {
+fn status(status: &StatusVariables, replica: Vendor, source: &ServerVersion) -> StatusVariables {
+    const GENERAL_UTF8MB4: u16 = 45;
     /// Of `flags2`: MariaDB's bit of explicit_defaults_for_timestamp, and the bits that both vendors have.
     const EXPLICIT_DEFAULTS: u32 = 1 << 24;
     const SHARED_FLAGS: u32 = 1 << 14 | 1 << 26 | 1 << 27;
@@ -101,7 +103,8 @@ fn status(status: &StatusVariables, replica: Vendor) -> StatusVariables {
             .map(|(client, connection, server)| (closest(client), closest(connection), closest(server))),
         charset_database: status.charset_database.map(closest),
         explicit_defaults_for_timestamp: Some(is_explicit),
-        default_collation_for_utf8mb4: None,
+        default_collation_for_utf8mb4: (replica == Vendor::MySql && !source.is_at_least(11, 5))
+            .then_some(GENERAL_UTF8MB4),
         ..status.clone()
     }
 }
@@ -609,7 +612,7 @@ mod tests {
                 class: StatementClass::Definition,
                 load: None,
             };
-            let status = translated(&statement, replica).unwrap().status;
+            let status = translated(&statement, replica, &ServerVersion::parse("10.11.6-MariaDB")).unwrap().status;
             assert_eq!(status.sql_mode, Some(if is_strict { MODE_STRICT } else { 0 }), "{sql}");
         }
     }

@@ -292,7 +292,8 @@ impl<'a> Preparer<'a> {
             let error = spate_schedule::Error::Refused { what, why: why.to_owned() };
             Error::Transaction { place: part.place.clone(), error }
         };
-        translate::translated(statement, self.choice.replica).map_err(refused)
+        let source = wire::ServerVersion::parse(&part.format.server_version);
+        translate::translated(statement, self.choice.replica, &source).map_err(refused)
     }
 
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spate_binlog::rows::FLAG_CASCADES_LOGGED;
-use spate_binlog::{EventHeader, RowsEvent, RowsKind, TableMap, table_map};
+use spate_binlog::{EventHeader, GtidEvent, RowsEvent, RowsKind, TableMap, table_map};
 
 use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX, OWN_SCHEMA};
 use crate::definition::{FoldPolicy, TableName};
@@ -111,7 +111,10 @@ impl BatchBuilder {
         match plan.policy {
             _ if self.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
-            FoldPolicy::Multiset if rows.has_full_images() && !self.keeps_row_order => {
+            // What is prepared stays locked: as much as the server's own search locks, and no more.
+            FoldPolicy::Multiset
+                if rows.has_full_images() && !self.keeps_row_order && !self.transaction.has(GtidEvent::PREPARED_XA) =>
+            {
                 self.count(plan, rows.kind, images)
             }
             _ => self.order(plan, rows, images),

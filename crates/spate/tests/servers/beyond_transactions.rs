@@ -43,6 +43,23 @@ fn xa_transactions_stay_prepared_until_they_end() {
     site.assert_identical();
 }
 
+/// One pass over a table without a key would lock it all.
+#[test]
+fn prepared_changes_of_tables_without_a_key_lock_what_they_must() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (a VARCHAR(200), b INT); INSERT INTO t SELECT seq, seq FROM seq_1_to_50; \
+         SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         XA START 'x'; UPDATE t SET b = -1 WHERE a < 20; XA END 'x'; XA PREPARE 'x'",
+    );
+    site.source.sql("INSERT INTO d.t VALUES ('late', 1)");
+    site.catch_up(&["--start", "earliest"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "51");
+    site.source.sql("XA COMMIT 'x'");
+    site.catch_up(&[]);
+    site.assert_identical();
+}
+
 /// It is not taken for one that an earlier run has ended.
 #[test]
 fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {

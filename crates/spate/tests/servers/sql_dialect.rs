@@ -335,6 +335,28 @@ fn choices_that_are_none_in_rows_with_old_character_sets() {
     }
 }
 
+/// What a server makes of a character set alone depends on its vendor and version.
+#[test]
+fn character_sets_without_a_collation_keep_the_sources() {
+    for (source, replica, expected) in [
+        (Kind::Mariadb, Kind::Mysql97, "utf8mb4_general_ci"),
+        (Kind::Mariadb118, Kind::Mysql97, "utf8mb4_0900_ai_ci"),
+        (Kind::Mysql97, Kind::Mariadb118, "utf8mb4_uca1400_nopad_ai_ci"),
+    ] {
+        let site = Site::between((source, &[]), (replica, &[]));
+        site.source.sql(
+            "CREATE DATABASE d CHARACTER SET latin1; CREATE TABLE d.t (a VARCHAR(9) CHARACTER SET utf8mb4); \
+             CREATE TABLE d.u (a VARCHAR(9)) CHARACTER SET utf8mb4; CREATE TABLE d.v (a VARCHAR(9)); \
+             ALTER TABLE d.v CONVERT TO CHARACTER SET utf8mb4",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        let collations = site.replica.sql(
+            "SELECT GROUP_CONCAT(DISTINCT COLLATION_NAME) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'd'",
+        );
+        assert_eq!(collations, expected, "{source:?} to {replica:?}");
+    }
+}
+
 /// Numbers of collations are written down in the program: a server may not have those of another vendor.
 #[test]
 fn every_collation_of_every_server_is_known() {
