@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions};
@@ -274,7 +274,11 @@ fn run_stages(
             }
             Ok(())
         });
-        let forwarding = spawn(scope, "stop", || forward_stop(stop, &over));
+        let forwarding = spawn(scope, "stop", || {
+            if forward_stop(stop, &over, &is_applied) {
+                ends.end();
+            }
+        });
         let applied = applier.run();
         is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
@@ -320,15 +324,23 @@ fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: Sessio
     }
 }
 
-/// Makes the session end when the process is told to.
-fn forward_stop(stop: &AtomicBool, over: &AtomicBool) {
-    const STOP_CHECK: std::time::Duration = std::time::Duration::from_millis(50);
-    while !over.load(Ordering::Acquire) {
+/// Makes the session end when the process is told to. True if a statement does not let it: what it has done is rolled back then, or
+/// found out by the next start, as after a crash.
+fn forward_stop(stop: &AtomicBool, over: &AtomicBool, is_applied: &AtomicBool) -> bool {
+    const STOP_CHECK: Duration = Duration::from_millis(50);
+    /// A statement may wait for a lock for as long as innodb_lock_wait_timeout, and nobody waits for that: supervisors kill.
+    const STATEMENT_GRACE: Duration = Duration::from_secs(10);
+    let mut deadline = None;
+    while !is_applied.load(Ordering::Acquire) {
         if stop.load(Ordering::Acquire) {
             over.store(true, Ordering::Release);
+            if *deadline.get_or_insert_with(|| Instant::now() + STATEMENT_GRACE) <= Instant::now() {
+                return true;
+            }
         }
         thread::park_timeout(STOP_CHECK);
     }
+    false
 }
 
 fn told(result: Result<()>) -> Result<()> {

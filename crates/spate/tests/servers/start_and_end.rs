@@ -1,6 +1,9 @@
 //! Where replication begins and where it ends.
 
+use std::time::{Duration, Instant};
+
 use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::session::Session;
 use crate::support::{Kind, Site, wait_until};
 
 const ROWS: &str = "SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t";
@@ -79,6 +82,30 @@ fn a_signal_ends_it_cleanly_and_it_goes_on_later() {
 }
 
 /// The server's own replication goes on exactly where Spate ended.
+/// Nobody waits for the end of a wait for a lock.
+#[test]
+fn ends_when_told_to_although_a_statement_waits() {
+    let site = Site::plain();
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1), (2, 2)");
+    site.catch_up(&["--start", "earliest"]);
+    let mut other = Session::open(&site.replica);
+    other.sql("BEGIN; UPDATE d.t SET n = 5 WHERE id = 2");
+    site.source.sql("UPDATE d.t SET n = n + 1");
+    let running = site.spawn(site.replicate(&[]));
+    wait_until("the applier to wait for the row", || {
+        site.replica.sql("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'") == "1"
+    });
+    let began = Instant::now();
+    let ended = running.terminate();
+    assert!(ended.status.success(), "{}", ended.output);
+    // The server's lock wait timeout is 50 s.
+    assert!(began.elapsed() < Duration::from_secs(35), "{:?}", began.elapsed());
+    other.sql("ROLLBACK");
+    site.catch_up(&[]);
+    site.assert_identical();
+}
+
 fn hand_over(kind: Kind, start: impl Fn(&Site) -> String, stop: &str) {
     let site = Site::of(kind);
     site.source
