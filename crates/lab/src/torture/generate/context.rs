@@ -199,8 +199,10 @@ impl Generator {
         let file = format!("load-{}.txt", self.counter());
         let local = self.random.word(&["", "LOCAL "]);
         // Where it ends half-way, a table that cannot roll back keeps the first half.
-        let keeps_half = self.logs_statements() && table.engine != "InnoDB";
-        let action = if keeps_half { "IGNORE " } else { self.random.word(&["", "REPLACE ", "IGNORE "]) };
+        if self.logs_statements() && table.engine != "InnoDB" {
+            return None;
+        }
+        let action = self.random.word(&["", "REPLACE ", "IGNORE "]);
         let action = self.replacing(action);
         let terminated = match with_commas {
             true if is_plain => " FIELDS TERMINATED BY ',' ESCAPED BY '' LINES TERMINATED BY ';'",
