@@ -22,7 +22,7 @@ use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
 use crate::translate;
-use crate::wire::{self, Vendor, quote};
+use crate::wire::{self, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
@@ -47,6 +47,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) one_by_one: bool,
     /// Copies of the source's temporary tables were kept before.
     pub(crate) has_temporary_copies: bool,
+    /// The applier's sessions may work at READ COMMITTED.
+    pub(crate) may_read_committed: bool,
     /// Prepared XA transactions would not outlive the replica's server.
     pub(crate) loses_prepared: bool,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
@@ -183,9 +185,9 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
-                // As MySQL's own replication applies rows: what is prepared holds no locks between rows, behind which later
-                // transactions would wait that did not wait on the source.
-                if self.choice.replica == Vendor::MySql && statement.is_none() && part.end.is_some() {
+                // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
+                // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
+                if self.may_read_committed && statement.is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
                 statements.push(format!("XA START {xid}").into_bytes());

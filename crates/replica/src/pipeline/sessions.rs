@@ -119,6 +119,18 @@ impl SessionMaker<'_> {
     }
 }
 
+/// True if this session may change rows at READ COMMITTED: not if it is to log statements, which would then not be safe.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn may_read_committed(connection: &mut Connection) -> Result<bool> {
+    let rows = connection.query(
+        "SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format') \
+         AND Value IN ('OFF', 'ROW', 'MIXED')",
+    )?;
+    Ok(!rows.rows.is_empty())
+}
+
 fn silence(connection: &mut Connection) -> Result<()> {
     let grant = match connection.server_version().vendor {
         Vendor::MariaDb => "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>",
