@@ -137,7 +137,10 @@ impl<'a> Torture<'a> {
         let outcome = self.home.work().and_then(|work| {
             let directory = work.path().join("t");
             let result = trial::run(&self.ground, &settings, script, &directory, &tell);
-            let result = result.inspect_err(|_| drop(self.keep_logs(&settings, &directory)))?;
+            let result = result.or_else(|error| {
+                drop(self.keep_logs(&settings, &directory));
+                crash(&directory).map(TrialResult::without_oracle).ok_or(error)
+            })?;
             self.keep(&settings, &result, &directory)?;
             let _ = std::fs::remove_dir_all(&directory);
             let shrunk = match (self.plan.shrink, result.findings.first()) {
@@ -186,4 +189,14 @@ impl<'a> Torture<'a> {
         let Some(keep) = &self.plan.keep else { return Ok(()) };
         step::write(&keep.join(format!("seed-{}.{name}.jsonl", settings.seed)), settings, steps)
     }
+}
+
+/// Which server that Spate does not write to has crashed by itself, and the line of its log that says so.
+fn crash(directory: &Path) -> Option<String> {
+    ["source", "native"].into_iter().find_map(|server| {
+        let log = std::fs::read(directory.join(server).join("error.log")).ok()?;
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let line = log.lines().find(|line| line.contains("got signal "))?;
+        Some(format!("native stopped: the {server}'s server crashed by itself: {line}"))
+    })
 }

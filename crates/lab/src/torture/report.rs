@@ -23,7 +23,7 @@ const SHOWN_STEPS_MAX: usize = 25;
 pub enum Verdict {
     /// Both replicas hold the same.
     Identical,
-    /// The server's own replication stopped, so there was nothing to compare with.
+    /// The server's own replication stopped, or a server crashed by itself, so there was nothing to compare with.
     NativeStopped,
     /// Something was found.
     Different,

@@ -70,6 +70,13 @@ pub(super) struct TrialResult {
     pub(super) has_excused_stop: bool,
 }
 
+impl TrialResult {
+    /// Of a seed in which nothing could be compared.
+    pub(super) fn without_oracle(why: String) -> TrialResult {
+        TrialResult { notes: vec![why], ..TrialResult::default() }
+    }
+}
+
 struct Trial<'a> {
     settings: &'a Settings,
     servers: Servers,
