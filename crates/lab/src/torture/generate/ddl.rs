@@ -76,7 +76,7 @@ impl Generator {
             7..=9 if self.is_shared() && column.name.starts_with('j') => return None,
             // A key of a whole column cannot be one of a TEXT or BLOB there.
             9 if self.is_shared() && table.keys.iter().any(|key| key.columns.contains(&column.name)) => return None,
-            7..=9 if self.has_unique_parents() && matches!(column.name.as_str(), "id" | "f") => return None,
+            7..=9 if self.has_unique_parents() && may_be_connected(&column) => return None,
             7 | 8 => {
                 // The type stays or grows, so that the column's values fit in.
                 let kind = match column.data_type.as_str() {
@@ -324,6 +324,11 @@ fn wider(column: &Column) -> String {
 /// True for columns of a unique key with others, out of which MariaDB drops none.
 fn shares_unique_key(table: &Table, column: &Column) -> bool {
     table.keys.iter().any(|key| key.is_unique && key.columns.len() > 1 && key.columns.contains(&column.name))
+}
+
+/// True for columns of the types that foreign keys connect, whatever they are called by now.
+fn may_be_connected(column: &Column) -> bool {
+    matches!(column.name.as_str(), "id" | "f") || column.data_type.ends_with("int")
 }
 
 /// True for columns that the vendors convert into another character set in other ways: MariaDB's documents are text, and it loses the
