@@ -164,7 +164,8 @@ fn ends_sequence(sql: &str) -> bool {
 fn alters_table(sql: &str) -> bool {
     // The generator writes it in small letters behind a comment, too.
     let is_disguised = sql.starts_with("/*") && sql.contains("alter table");
-    let is_about_index = ["CREATE", "DROP"].iter().any(|word| sql.starts_with(word)) && sql.contains(" INDEX ");
+    let is_about_index = ["CREATE", "DROP"].iter().any(|word| sql.starts_with(word))
+        && sql.split_once(" INDEX ").is_some_and(|(before, _)| !before.contains('('));
     is_disguised || sql.starts_with("ALTER") && sql.contains(" TABLE ") || is_about_index
 }
 
