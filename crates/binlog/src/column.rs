@@ -134,10 +134,19 @@ impl ColumnType {
         }
     }
 
-    /// True for strings of characters or bytes, for which a table map may tell the collation.
+    /// True for strings of characters or bytes, for which a table map may tell the collation, and for vectors, which MySQL counts
+    /// among them.
     pub fn has_collation(self) -> bool {
-        use ColumnType::{Blob, BlobCompressed, Char, Varchar, VarcharCompressed};
-        matches!(self, Varchar { .. } | VarcharCompressed { .. } | Char { .. } | Blob { .. } | BlobCompressed { .. })
+        use ColumnType::{Blob, BlobCompressed, Char, Varchar, VarcharCompressed, Vector};
+        matches!(
+            self,
+            Varchar { .. }
+                | VarcharCompressed { .. }
+                | Char { .. }
+                | Blob { .. }
+                | BlobCompressed { .. }
+                | Vector { .. }
+        )
     }
 
     /// True for the integer types, whose bytes are little endian and may be signed.

@@ -248,6 +248,9 @@ mod tests {
         assert_eq!(collations(columns(&[2, 5, 8, 1, 252, 255, 0])), expected);
         assert_eq!(collations(columns(&[3, 5, 8, 252, 255, 0, 8])), expected);
         assert_eq!(collations(columns(&[])), [None; 5]);
+        // (v VECTOR, i INT, b TEXT, c TEXT): a vector counts.
+        let vector = TableMap::parse(&body(&[242, 3, 252, 252], &[4, 2, 2], &[2, 5, 8, 1, 252, 255, 0])).unwrap();
+        assert_eq!(collations(vector), expected);
         // More than there are columns.
         assert_eq!(collations(columns(&[2, 5, 8, 3, 252, 255, 0])), [None; 5]);
         assert_eq!(collations(columns(&[3, 4, 8, 8, 8, 8])), [None; 5]);

@@ -312,6 +312,22 @@ fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
     }
 }
 
+/// MySQL counts vectors among the columns of which it tells the collation.
+#[test]
+fn character_sets_of_columns_beside_a_vector() {
+    let site = Site::of(Kind::Mysql97);
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VECTOR(2), a VARCHAR(9) CHARACTER SET latin1, \
+            b VARCHAR(9) CHARACTER SET utf8mb4, c VARCHAR(9) CHARACTER SET utf8mb4, w VECTOR(2), x TEXT CHARACTER SET ucs2); \
+         INSERT INTO d.t VALUES (1, TO_VECTOR('[1,2]'), 'é', '🌊', 'c', TO_VECTOR('[3,4]'), 'x')",
+    );
+    catch_up(&site);
+    site.replica.sql("ALTER TABLE d.t MODIFY x TEXT CHARACTER SET latin1");
+    site.source.sql("UPDATE d.t SET x = 'y'");
+    let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
+    ended.assert_failed_saying(&["column x", "ucs2 on the source and latin1 on the replica"]);
+}
+
 /// Warnings are counted where one is expected; of names that will go away one day MySQL warns too.
 #[test]
 fn choices_that_are_none_in_rows_with_old_character_sets() {
