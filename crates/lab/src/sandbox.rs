@@ -275,8 +275,11 @@ pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<
         return Ok(place);
     }
     let work = home.work()?;
-    let data = work.path().join("pristine");
+    let (data, temporary) = (work.path().join("pristine"), work.path().join("tmp"));
+    create_private_directory(&temporary)?;
     let mut command = binaries.vendor().installer(binaries, &data);
+    // A server that starts removes the temporary tables that it finds, which may be another's that is at the same.
+    command.env("TMPDIR", &temporary);
     if let Some(base) = &binaries.base_directory {
         command.arg(format!("--basedir={}", base.display()));
     }

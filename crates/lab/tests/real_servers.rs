@@ -34,6 +34,22 @@ fn small_options(vendor: Vendor) -> ServerOptions {
     ServerOptions::base(vendor, 1).with("innodb-buffer-pool-size", "32M").with_durability(Durability::Relaxed)
 }
 
+/// As the first tests on a new machine do.
+#[test]
+fn pristine_data_made_several_times_at_once() {
+    let binaries = ServerVersion::installed().unwrap();
+    let makers: [_; 5] = std::array::from_fn(|_| {
+        let binaries = binaries.clone();
+        std::thread::spawn(move || {
+            let root = tempfile::tempdir().unwrap();
+            let place =
+                pristine_data(&LabHome::at(root.path()).unwrap(), &binaries).unwrap_or_else(|error| panic!("{error}"));
+            assert!(place.join("mysql").is_dir());
+        })
+    });
+    makers.into_iter().for_each(|maker| maker.join().unwrap());
+}
+
 #[test]
 fn a_sandbox_is_frozen_and_lives_again_from_the_copy() {
     frozen_and_alive_again(&ServerVersion::installed().unwrap(), "0-1-3");
