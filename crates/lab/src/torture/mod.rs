@@ -12,6 +12,7 @@
 //! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
 
 mod driver;
+mod fate;
 pub mod feature;
 mod generate;
 pub mod judge;

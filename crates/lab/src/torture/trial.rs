@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::driver::{Driver, Outcome};
+use super::fate::Fate;
 use super::feature::Feature;
 use super::generate::Generator;
 use super::judge::{Finding, judge, named_transaction};
 use super::mysql_only::MySqlOnly;
 use super::picture::Picture;
-use super::random::Random;
 use super::servers::{Parties, Servers, files_directory};
 use super::settings::{Beginning, Failure, Settings};
 use super::step::{Action, Step};
@@ -430,46 +430,6 @@ impl Trial<'_> {
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);
         Ok(())
-    }
-}
-
-/// Who is killed when.
-struct Fate {
-    random: Random,
-    failures: Vec<Failure>,
-    next: Duration,
-    every: Duration,
-    /// When Spate is started again.
-    returns: Option<Duration>,
-}
-
-impl Fate {
-    fn new(settings: &Settings, time: Duration) -> Fate {
-        let mut random = Random::new(settings.seed ^ 0xfa7e);
-        let every = Duration::from_millis(700 + random.below(2500) as u64);
-        let returns = (settings.beginning == Beginning::HalfWay).then_some(time / 2);
-        Fate { next: every, random, failures: settings.failures.clone(), every, returns }
-    }
-
-    fn strikes(&mut self, now: Duration, was_started: bool, is_running: bool) -> Option<Failure> {
-        if self.returns.is_some_and(|time| now >= time) {
-            self.returns = None;
-            return Some(Failure::SpateStarts);
-        }
-        if now < self.next || self.failures.is_empty() {
-            return None;
-        }
-        self.next = now + self.every.mul_f64(0.5 + self.random.below(100) as f64 / 100.0);
-        let failure = *self.random.pick(&self.failures)?;
-        let is_of_spate = matches!(failure, Failure::SpateKilled | Failure::SpateStopped);
-        if is_of_spate && !(was_started && is_running) {
-            return None;
-        }
-        if is_of_spate {
-            // Away for a moment, or long enough for a backlog.
-            self.returns = Some(now + Duration::from_millis([0, 100, 1500][self.random.below(3)]));
-        }
-        Some(failure)
     }
 }
 
