@@ -17,11 +17,7 @@ fn a_changed_byte_is_found_and_named() {
         site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('v', 200))"));
     }
     site.source.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (1000, 'later')");
-    let mut fetch = crate::support::program::program();
-    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--source"]);
-    fetch.arg(format!("spate@127.0.0.1:{}", site.source.port)).arg("--archive").arg(site.archive());
-    let ended = site.run(fetch);
-    assert!(ended.status.success(), "{}", ended.output);
+    site.fetch(&["--start", "earliest"]);
     let file = site.archive().join("source.000001");
     let middle = fs::metadata(&file).unwrap().len() / 2;
     damage(&file, middle, |byte| byte ^ 0x10);
@@ -44,11 +40,7 @@ fn a_compressed_transaction_that_cannot_be_unpacked_is_named() {
     for id in 0..5 {
         site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('v', 2000))"));
     }
-    let mut fetch = crate::support::program::program();
-    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--source"]);
-    fetch.arg(format!("spate@127.0.0.1:{}", site.source.port)).arg("--archive").arg(site.archive());
-    let ended = site.run(fetch);
-    assert!(ended.status.success(), "{}", ended.output);
+    site.fetch(&["--start", "earliest"]);
     let file = site.archive().join("source.000001");
     let frames: Vec<u64> = frames_in(&fs::read(&file).unwrap());
     assert_eq!(frames.len(), 5, "each transaction is compressed");

@@ -212,10 +212,7 @@ fn a_large_batch_with_one_conflict_is_not_applied_row_by_row() {
         script += &format!("INSERT INTO t VALUES ({id}, 0);");
     }
     site.source.sql(&format!("SET GLOBAL sync_binlog=0, GLOBAL innodb_flush_log_at_trx_commit=0; {script}"));
-    let mut fetch = crate::support::program::program();
-    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--archive"]).arg(site.archive());
-    fetch.arg("--source").arg(format!("spate@127.0.0.1:{}", site.source.port));
-    assert!(site.run(fetch).status.success());
+    site.fetch(&["--start", "earliest"]);
     let ended = site.catch_up(&["--start", "earliest", "--on-conflict", "repair", "--json"]);
     site.assert_identical();
     let status: serde_json::Value = serde_json::from_str(&ended.output[ended.output.find("{\"").unwrap()..]).unwrap();

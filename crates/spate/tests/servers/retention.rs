@@ -109,11 +109,7 @@ fn a_purge_by_hand() {
     let site = site_with_files(4);
     site.catch_up(&["--start", "earliest"]);
     add_file(&site);
-    let mut fetch = program();
-    fetch.args(["archive", "fetch", "--until", "caught-up", "--archive"]).arg(site.archive());
-    fetch.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", site.source.port));
-    let ended = site.run(fetch);
-    assert!(ended.status.success(), "{}", ended.output);
+    site.fetch(&[]);
     let replica = format!("{ACCOUNT}@127.0.0.1:{}", site.replica.port);
     assert_eq!(purge(&site, &["--replica", &replica]).status.code(), Some(2), "no bound is no purge");
     purge(&site, &["--keep-size", "1k"]).assert_failed_saying(&["--replica", "--even-unapplied"]);

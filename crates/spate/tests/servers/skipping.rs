@@ -22,11 +22,7 @@ fn named_transactions_are_left_out_and_recorded_in_one_commit_with_the_rest() {
     let (site, gtids) = site_with(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
     let skips = [format!("gtid:{},{}", gtids[1], gtids[2]), format!("gtid:{}", gtids[5])];
     // The archive is filled first, so that all of it is there to be one batch.
-    let mut fetch = crate::support::program::program();
-    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--archive"]).arg(site.archive());
-    fetch.arg("--source").arg(format!("spate@127.0.0.1:{}", site.source.port));
-    let ended = site.run(fetch);
-    assert!(ended.status.success(), "{}", ended.output);
+    site.fetch(&["--start", "earliest"]);
     let ended = site.catch_up(&["--start", "earliest", "--skip", &skips[0], "--skip", &skips[1], "--json"]);
     assert_eq!(site.replica.sql(IDS), "1,4,5");
     assert_eq!(site.checkpoint(), gtids[5]);

@@ -100,6 +100,16 @@ impl Site {
         command
     }
 
+    /// Fills the archive with what the source has now, without a replica.
+    pub fn fetch(&self, options: &[&str]) -> Ended {
+        let mut command = program();
+        command.args(["archive", "fetch", "--until", "caught-up", "--archive"]).arg(self.archive());
+        command.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source_port)).args(options);
+        let ended = self.run(command);
+        assert!(ended.status.success(), "{}", ended.output);
+        ended
+    }
+
     /// Starts a command; its output is kept.
     pub fn spawn(&self, mut command: Command) -> Running {
         let output = tempfile::Builder::new().prefix("output-").tempfile_in(self.directory.path()).unwrap();
