@@ -135,7 +135,7 @@ impl RowsStatement {
                 self.image.read(image)?;
                 for place in 0..self.image.columns.len() {
                     self.comma(place);
-                    append_assigned(&mut self.sql, table, &self.image, place, image)?;
+                    append(&mut self.sql, table, &self.image, place, image, Role::Assigned)?;
                 }
                 self.sql.extend_from_slice(self.defaults.as_bytes());
                 self.sql.push(b')');
@@ -143,7 +143,7 @@ impl RowsStatement {
             RowsKind::Delete if self.is_list => {
                 self.begin_row(["(", ",", ","]);
                 self.key.read(key)?;
-                append_compared(&mut self.sql, table, &self.key, 0, key, false)?;
+                append(&mut self.sql, table, &self.key, 0, key, Role::Compared { collates: false })?;
             }
             RowsKind::Update | RowsKind::Delete => {
                 self.begin_row(self.marks);
@@ -152,7 +152,7 @@ impl RowsStatement {
                 self.key.read(key)?;
                 for place in 0..self.key.columns.len() {
                     self.comma(place);
-                    append_compared(&mut self.sql, table, &self.key, place, key, is_first)?;
+                    append(&mut self.sql, table, &self.key, place, key, Role::Compared { collates: is_first })?;
                     if is_named {
                         self.sql.extend_from_slice(format!(" AS k{}", self.key.columns[place]).as_bytes());
                     }
@@ -162,7 +162,7 @@ impl RowsStatement {
                 }
                 for &place in &self.assigned {
                     self.sql.push(b',');
-                    append_assigned(&mut self.sql, table, &self.image, place, image)?;
+                    append(&mut self.sql, table, &self.image, place, image, Role::Assigned)?;
                     if is_named {
                         self.sql.extend_from_slice(format!(" AS c{}", self.image.columns[place]).as_bytes());
                     }
@@ -220,7 +220,7 @@ pub(super) fn single(
                 if place > 0 {
                     sql.push(b',');
                 }
-                append_assigned(&mut sql, table, image, place, image_bytes)?;
+                append(&mut sql, table, image, place, image_bytes, Role::Assigned)?;
             }
             sql.extend_from_slice(defaults.as_bytes());
             sql.push(b')');
@@ -234,7 +234,7 @@ pub(super) fn single(
                 match written.iter().find(|(other, _)| *other == place) {
                     None => {
                         sql.extend_from_slice(format!("{}=", column.name).as_bytes());
-                        append_assigned(&mut sql, table, image, place, image_bytes)?;
+                        append(&mut sql, table, image, place, image_bytes, Role::Assigned)?;
                     }
                     Some((_, values)) if values.is_empty() => {
                         sql.extend_from_slice(format!("{0}={0}", column.name).as_bytes());
@@ -325,7 +325,7 @@ fn append_where(sql: &mut Vec<u8>, table: &SqlTable<'_>, key: &mut SqlImage, byt
         sql.extend_from_slice(word);
         sql.extend_from_slice(column.name.as_bytes());
         sql.push(b'=');
-        append_beside(sql, table, key, place, bytes)?;
+        append(sql, table, key, place, bytes, Role::Beside)?;
         word = b" AND ";
     }
     Ok(())
@@ -344,38 +344,32 @@ fn append_condition(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &mut SqlImag
     Ok(())
 }
 
-fn append_assigned(
+/// What a value is written for.
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    /// To be assigned to the column.
+    Assigned,
+    /// To be compared with the column, from a list of its own or beside others; with the column's collation if nothing else gives it.
+    Compared { collates: bool },
+    /// To be compared with the column, right beside it.
+    Beside,
+}
+
+/// Appends the value of a column in the image that was read last.
+fn append(
     sql: &mut Vec<u8>,
     table: &SqlTable<'_>,
     image: &SqlImage,
     place: usize,
     bytes: &[u8],
+    role: Role,
 ) -> Result<()> {
     match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
-        (Some(value), Some((column, _))) => column.form.append_assigned(sql, &value),
-        _ => sql.extend_from_slice(b"NULL"),
-    }
-    Ok(())
-}
-
-fn append_compared(
-    sql: &mut Vec<u8>,
-    table: &SqlTable<'_>,
-    image: &SqlImage,
-    place: usize,
-    bytes: &[u8],
-    collates: bool,
-) -> Result<()> {
-    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
-        (Some(value), Some((column, definition))) => column.form.append_compared(sql, &value, definition, collates),
-        _ => sql.extend_from_slice(b"NULL"),
-    }
-    Ok(())
-}
-
-fn append_beside(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &SqlImage, place: usize, bytes: &[u8]) -> Result<()> {
-    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
-        (Some(value), Some((column, definition))) => column.form.append_beside(sql, &value, definition),
+        (Some(value), Some((column, definition))) => match role {
+            Role::Assigned => column.form.append_assigned(sql, &value),
+            Role::Compared { collates } => column.form.append_compared(sql, &value, definition, collates),
+            Role::Beside => column.form.append_beside(sql, &value, definition),
+        },
         _ => sql.extend_from_slice(b"NULL"),
     }
     Ok(())
