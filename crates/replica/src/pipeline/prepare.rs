@@ -12,6 +12,7 @@ use spate_schedule::{Alone, Item, Statement, TablePlan};
 use super::command::{Change, Command, Execution, Expected};
 use super::emit::RowEmitter;
 use super::outlet::Outlet;
+use super::sessions::Preparing;
 use super::{Part, PartEnd};
 use crate::choice::{self, Dialect, DialectChoice};
 use crate::dialect::{Collations, load_sql, statement_sql};
@@ -47,10 +48,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) one_by_one: bool,
     /// Copies of the source's temporary tables were kept before.
     pub(crate) has_temporary_copies: bool,
-    /// The applier's sessions may work at READ COMMITTED.
-    pub(crate) may_read_committed: bool,
-    /// Prepared XA transactions would not outlive the replica's server.
-    pub(crate) loses_prepared: bool,
+    /// How XA transactions may be prepared.
+    pub(crate) preparing: Preparing,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -159,7 +158,7 @@ impl<'a> Preparer<'a> {
         if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
-        if let (true, Some(Alone::XaPrepare(xid))) = (self.loses_prepared, &part.batch.alone) {
+        if let (true, Some(Alone::XaPrepare(xid))) = (self.preparing.is_lost, &part.batch.alone) {
             let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
                        --no-replica-binlog, or run the replica with skip-log-bin";
             let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
@@ -187,7 +186,7 @@ impl<'a> Preparer<'a> {
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
                 // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
-                if self.may_read_committed && statement.is_none() && part.end.is_some() {
+                if self.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
                 statements.push(format!("XA START {xid}").into_bytes());

@@ -19,7 +19,7 @@ use super::gather::{GatherEnd, Gatherer};
 use super::open::Open;
 use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
-use super::sessions::{self, Ends, SILENCE_MAX, SessionMaker, Sessions};
+use super::sessions::{Ends, Preparing, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
@@ -191,8 +191,7 @@ fn run_stages(
     let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
     let collations = Collations::read(&mut connection)?;
     let vendor = connection.server_version().vendor;
-    let loses_prepared = maker.loses_prepared(&mut connection)?;
-    let may_read_committed = sessions::may_read_committed(&mut connection)?;
+    let preparing = Preparing::ask(&mut connection)?;
     let temporary_tables = temporary::kept(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
@@ -254,8 +253,7 @@ fn run_stages(
         max_allowed_packet,
         one_by_one: plan.one_by_one,
         has_temporary_copies,
-        may_read_committed,
-        loses_prepared,
+        preparing,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, &ends);

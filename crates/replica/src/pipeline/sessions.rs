@@ -94,18 +94,6 @@ impl SessionMaker<'_> {
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 
-    /// True if an XA transaction that these sessions prepare would be rolled back by a crash of the server: MySQL finds out by its
-    /// binlog, if it has one, which are to be kept.
-    ///
-    /// # Errors
-    /// Any error of the connection.
-    pub(crate) fn loses_prepared(&self, connection: &mut Connection) -> Result<bool> {
-        let is_mysql = connection.server_version().vendor == Vendor::MySql;
-        Ok(self.without_binlog
-            && is_mysql
-            && connection.query("SELECT @@log_bin")?.single_text().as_deref() == Some("1"))
-    }
-
     /// Looks whether the applier could keep some of what it does out of the replica's binlog.
     ///
     /// # Errors
@@ -119,16 +107,34 @@ impl SessionMaker<'_> {
     }
 }
 
-/// True if this session may change rows at READ COMMITTED: not if it is to log statements, which would then not be safe.
-///
-/// # Errors
-/// Any error of the connection.
-pub(crate) fn may_read_committed(connection: &mut Connection) -> Result<bool> {
-    let rows = connection.query(
-        "SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format') \
-         AND Value IN ('OFF', 'ROW', 'MIXED')",
-    )?;
-    Ok(!rows.rows.is_empty())
+/// What the replica's binlog has to do with XA transactions that a session prepares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Preparing {
+    /// They would be rolled back by a crash of the server: MySQL finds out by its binlog, if it has one, which are to be kept.
+    pub(crate) is_lost: bool,
+    /// They may change rows at READ COMMITTED. Not if the session is to log statements, which would then not be safe.
+    pub(crate) may_read_committed: bool,
+}
+
+impl Preparing {
+    /// Asks how this session logs, which is as all of the applier's do.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn ask(connection: &mut Connection) -> Result<Preparing> {
+        let vendor = connection.server_version().vendor;
+        let rows = connection
+            .query("SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')")?;
+        let settings: Vec<_> = (0..rows.rows.len()).map(|row| (rows.text_at(row, 0), rows.text_at(row, 1))).collect();
+        let is = |name: &str, value: &str| {
+            settings.iter().any(|(other, text)| other.as_deref() == Some(name) && text.as_deref() == Some(value))
+        };
+        let logs = is("log_bin", "ON") && is("sql_log_bin", "ON");
+        Ok(Preparing {
+            is_lost: vendor == Vendor::MySql && is("log_bin", "ON") && !logs,
+            may_read_committed: !(logs && is("binlog_format", "STATEMENT")),
+        })
+    }
 }
 
 fn silence(connection: &mut Connection) -> Result<()> {
