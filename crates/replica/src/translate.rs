@@ -28,10 +28,12 @@
 //! | --- | --- |
 //! | `ALGORITHM=…`, `LOCK=…` of an alteration | `DEFAULT`: how one server does it says nothing of the other |
 //! | columns of JSON that become NOT NULL in a table that is there, without a default | refused: rows get '' or `null` |
+//! | columns that become of another type, whose values the vendors convert in different ways (see `conversions`) | refused |
 //! | statements that change rows | refused: they need `binlog_format=ROW` |
 //! | accounts with passwords | refused: passwords are kept in other forms |
 //! | comments that only some versions execute | refused |
 
+mod conversions;
 mod defaults;
 mod tokens;
 
@@ -39,6 +41,8 @@ use spate_binlog::query::StatusVariables;
 use spate_schedule::item::Statement;
 use spate_schedule::statement::StatementClass;
 
+pub(crate) use self::conversions::{question, redefinitions};
+pub(crate) use self::tokens::Quoting;
 use self::tokens::{Token, TokenKind, tokens};
 use crate::wire::{ServerVersion, Vendor};
 
@@ -62,8 +66,11 @@ pub fn translated(statement: &Statement, replica: Vendor, source: &ServerVersion
     if replica == Vendor::MySql && statement.status.sql_mode.is_some_and(|mode| mode & MODE_ORACLE != 0) {
         return Err("it was executed in the mode ORACLE, which only MariaDB has");
     }
+    let quoting = Quoting::of(statement.status.sql_mode);
     let sql = match statement.class {
-        StatementClass::Definition => definition(&statement.sql, replica, default_collation(&statement.status))?,
+        StatementClass::Definition => {
+            definition(&statement.sql, quoting, replica, default_collation(&statement.status))?
+        }
         StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd => statement.sql.clone(),
         StatementClass::Change => {
             return Err(
@@ -75,7 +82,8 @@ pub fn translated(statement: &Statement, replica: Vendor, source: &ServerVersion
         }
     };
     let mut status = status(&statement.status, replica, source);
-    if replica == Vendor::MariaDb && statement.class == StatementClass::Definition && converts(&tokens(&sql)?) {
+    if replica == Vendor::MariaDb && statement.class == StatementClass::Definition && converts(&tokens(&sql, quoting)?)
+    {
         status.sql_mode = status.sql_mode.map(|mode| mode | MODE_STRICT);
     }
     Ok(Statement { sql, status, ..statement.clone() })
@@ -161,8 +169,8 @@ fn default_collation(status: &StatusVariables) -> &'static str {
     }
 }
 
-fn definition(sql: &[u8], replica: Vendor, utf8mb4: &str) -> Result<Vec<u8>, Refusal> {
-    let tokens = tokens(sql)?;
+fn definition(sql: &[u8], quoting: Quoting, replica: Vendor, utf8mb4: &str) -> Result<Vec<u8>, Refusal> {
+    let tokens = tokens(sql, quoting)?;
     refuse(&tokens, replica)?;
     let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
     collations(&tokens, replica, &mut edits)?;
@@ -444,7 +452,8 @@ mod tests {
     use super::*;
 
     fn for_vendor(sql: &str, replica: Vendor) -> Result<String, Refusal> {
-        definition(sql.as_bytes(), replica, "utf8mb4_uca1400_nopad_ai_ci").map(|sql| String::from_utf8(sql).unwrap())
+        let sql = definition(sql.as_bytes(), Quoting::default(), replica, "utf8mb4_uca1400_nopad_ai_ci");
+        sql.map(|sql| String::from_utf8(sql).unwrap())
     }
 
     #[test]

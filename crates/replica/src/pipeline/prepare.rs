@@ -6,6 +6,7 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
+use spate_schedule::statement::Object;
 use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{Alone, Item, Statement, TablePlan};
 
@@ -22,7 +23,7 @@ use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
-use crate::translate;
+use crate::translate::{self, Quoting};
 use crate::wire::{self, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
@@ -130,6 +131,7 @@ impl<'a> Preparer<'a> {
             }
         }
         self.tell_origin(&part, pending)?;
+        self.refuse_conversions(&part, pending)?;
         self.intend(&part, pending)?;
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
@@ -288,13 +290,32 @@ impl<'a> Preparer<'a> {
 
     /// A statement of the other vendor, in this one's words.
     fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
-        let refused = |why: &str| {
-            let what = spate_schedule::statement::excerpt(&statement.sql);
-            let error = spate_schedule::Error::Refused { what, why: why.to_owned() };
-            Error::Transaction { place: part.place.clone(), error }
-        };
         let source = wire::ServerVersion::parse(&part.format.server_version);
-        translate::translated(statement, self.choice.replica, &source).map_err(refused)
+        translate::translated(statement, self.choice.replica, &source).map_err(|why| refused(statement, part, why))
+    }
+
+    /// Refuses an alteration by which the replica would convert values in another way than the source, of another vendor, did.
+    fn refuse_conversions(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if !self.is_foreign(part) || part.batch.alone != Some(Alone::Definition) {
+            return Ok(());
+        }
+        for item in &part.batch.items {
+            let Item::Statement(statement) = item else { continue };
+            let redefinitions = translate::redefinitions(&statement.sql, Quoting::of(statement.status.sql_mode))
+                .map_err(|why| refused(statement, part, why))?;
+            let database = String::from_utf8_lossy(&statement.database);
+            let objects = spate_schedule::statement::touched(&statement.sql, &database);
+            let (Some(Object::Table(table)), false) = (objects.first(), redefinitions.is_empty()) else { continue };
+            let question = translate::question(table, &redefinitions, self.choice.replica);
+            let types = pending.outlet.ask(question.into_bytes(), None)?.unwrap_or_default();
+            // Some of a session's settings cannot be made in a transaction, and a question begins one.
+            pending.outlet.plain(b"ROLLBACK")?;
+            for (place, redefinition) in redefinitions.iter().enumerate() {
+                let present = types.get(place).and_then(|value| value.as_deref()).map(String::from_utf8_lossy);
+                redefinition.check(present.as_deref()).map_err(|why| refused(statement, part, why))?;
+            }
+        }
+        Ok(())
     }
 
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
@@ -335,9 +356,7 @@ impl<'a> Preparer<'a> {
             && wire::ServerError::is_transient_code(code)
         {
             let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
-            let what = spate_schedule::statement::excerpt(&statement.sql);
-            let error = spate_schedule::Error::Refused { what, why };
-            return Err(Error::Transaction { place: part.place.clone(), error });
+            return Err(refused(statement, part, why));
         }
         outlet.send(Command::Execute(execution(before)))?;
         outlet.send(match &statement.load {
@@ -400,6 +419,13 @@ fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
 /// Tells a session where the changes come from that it will log.
 fn origin_sql(part: &Part) -> Vec<u8> {
     format!("SET SESSION server_id={}", part.server_id).into_bytes()
+}
+
+/// The error of a statement that this replica must not execute.
+fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Error {
+    let what = spate_schedule::statement::excerpt(&statement.sql);
+    let error = spate_schedule::Error::Refused { what, why: why.into() };
+    Error::Transaction { place: part.place.clone(), error }
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {

@@ -10,12 +10,40 @@ const VERSION_OF_ALL: u32 = 50_699;
 pub(super) enum TokenKind {
     /// A keyword, a number, or a name without quotes.
     Word,
-    /// A name in backticks or double quotes.
+    /// A name in quotes.
     Quoted,
-    /// A string in single quotes.
+    /// A string.
     Text,
     /// Any other character.
     Mark(u8),
+}
+
+/// What quotes mean in the sql_mode that a statement was executed with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quoting {
+    /// A backslash is a character like any other in strings.
+    pub(crate) has_plain_backslash: bool,
+    /// Double quotes are for names.
+    pub(crate) has_quoted_names: bool,
+}
+
+impl Quoting {
+    /// By the bits of the mode.
+    pub(crate) fn of(sql_mode: Option<u64>) -> Quoting {
+        const ANSI_QUOTES: u64 = 1 << 2;
+        const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+        let has = |mode: u64| sql_mode.is_some_and(|modes| modes & mode != 0);
+        Quoting { has_plain_backslash: has(NO_BACKSLASH_ESCAPES), has_quoted_names: has(ANSI_QUOTES) }
+    }
+
+    /// The kind of a piece in these quotes.
+    fn kind(self, quote: u8) -> TokenKind {
+        match quote {
+            b'`' => TokenKind::Quoted,
+            b'"' if self.has_quoted_names => TokenKind::Quoted,
+            _ => TokenKind::Text,
+        }
+    }
 }
 
 /// A piece of a statement.
@@ -46,7 +74,11 @@ impl Token<'_> {
         let text = String::from_utf8_lossy(self.text);
         match self.kind {
             TokenKind::Word => text.into_owned(),
-            TokenKind::Quoted | TokenKind::Text => text[1..text.len() - 1].to_owned(),
+            TokenKind::Quoted => {
+                let quote = &text[..1];
+                text[1..text.len() - 1].replace(&quote.repeat(2), quote)
+            }
+            TokenKind::Text => text[1..text.len() - 1].to_owned(),
             TokenKind::Mark(_) => String::new(),
         }
     }
@@ -56,7 +88,7 @@ impl Token<'_> {
 ///
 /// # Errors
 /// A comment that only some execute.
-pub(super) fn tokens(sql: &[u8]) -> Result<Vec<Token<'_>>, Refusal> {
+pub(super) fn tokens(sql: &[u8], quoting: Quoting) -> Result<Vec<Token<'_>>, Refusal> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(&first) = sql.get(at) {
@@ -82,13 +114,15 @@ pub(super) fn tokens(sql: &[u8]) -> Result<Vec<Token<'_>>, Refusal> {
                 at += 2;
                 continue;
             }
-            b'`' | b'"' | b'\'' => quoted(rest, first),
+            b'`' | b'"' | b'\'' => {
+                let has_escapes = quoting.kind(first) == TokenKind::Text && !quoting.has_plain_backslash;
+                quoted(rest, first, has_escapes)
+            }
             byte if is_word(byte) => rest.iter().take_while(|&&byte| is_word(byte)).count(),
             _ => 1,
         };
         let kind = match first {
-            b'`' | b'"' if length > 1 => TokenKind::Quoted,
-            b'\'' if length > 1 => TokenKind::Text,
+            b'`' | b'"' | b'\'' if length > 1 => quoting.kind(first),
             byte if is_word(byte) => TokenKind::Word,
             byte => TokenKind::Mark(byte),
         };
@@ -126,11 +160,11 @@ fn comment(rest: &[u8]) -> Result<usize, Refusal> {
 }
 
 /// The length of a quoted piece; 1 if it does not end.
-fn quoted(rest: &[u8], quote: u8) -> usize {
+fn quoted(rest: &[u8], quote: u8, has_escapes: bool) -> usize {
     let mut at = 1;
     while let Some(&byte) = rest.get(at) {
         match byte {
-            b'\\' if quote != b'`' => at += 2,
+            b'\\' if has_escapes => at += 2,
             byte if byte == quote && rest.get(at + 1) == Some(&quote) => at += 2,
             byte if byte == quote => return at + 1,
             _ => at += 1,

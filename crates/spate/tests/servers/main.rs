@@ -14,6 +14,7 @@ mod clocks;
 mod comparison;
 mod conflicts;
 mod consistency;
+mod conversions;
 mod crashes;
 mod differing_replica;
 mod documents;
