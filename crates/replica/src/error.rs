@@ -3,6 +3,7 @@
 use std::fmt;
 
 use spate_binlog::GtidPosition;
+use spate_schedule::Surprise;
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -87,11 +88,13 @@ pub enum Error {
         /// Why the one after it cannot.
         error: Box<Error>,
     },
-    /// A transaction that was gathered with others turned out to have been rolled back on the source: it is to be kept apart from them.
-    #[error("the transaction with the ordinal {seqno} was rolled back on the source")]
-    Undone {
+    /// A transaction turned out to be what it did not seem to be, and is to be gathered once more.
+    #[error("the transaction with the ordinal {seqno}: {surprise}")]
+    TurnedOut {
         /// Its ordinal in the archive.
         seqno: u64,
+        /// What it is.
+        surprise: Surprise,
     },
     /// A statement does not fit into the replica's largest packet; which change needs it, is still to be found out.
     #[error(

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use spate_archive::{Archive, ArchiveWriter, RealFileSystem, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
+use spate_schedule::Surprise;
 
 use crate::backoff::Backoff;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
@@ -293,7 +294,7 @@ fn supervise(
 ) -> Result<()> {
     let mut narrowing = Narrowing::new(options.on_conflict == OnConflict::Repair);
     let keeps_row_order = Arc::new(AtomicBool::new(first.source_logs_statements));
-    let mut undone = BTreeSet::new();
+    let mut expected = BTreeSet::new();
     // A transaction that cannot be applied, while those before it are: the last of these, and why.
     let mut known_error: Option<(u64, Error)> = None;
     let mut backoff = Backoff::default();
@@ -305,7 +306,7 @@ fn supervise(
         };
         let began = Instant::now();
         let known_good = known_error.as_ref().map(|(seqno, _)| *seqno);
-        let mut plan = session_plan(options, until, &narrowing, known_good, &undone);
+        let mut plan = session_plan(options, until, &narrowing, known_good, &expected);
         plan.keeps_row_order = Arc::clone(&keeps_row_order);
         let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
         if let Some(seqno) = mend_until {
@@ -364,11 +365,11 @@ fn supervise(
                     return Err(stopped(status, error));
                 }
             }
-            Err(Error::Undone { seqno }) => {
+            Err(Error::TurnedOut { seqno, surprise }) => {
                 let applied = status.report().applied.seqno;
-                undone.retain(|known| *known > applied);
-                if !undone.insert(seqno) {
-                    return Err(stopped(status, Error::Undone { seqno }));
+                expected.retain(|(known, _)| *known > applied);
+                if !expected.insert((seqno, surprise)) {
+                    return Err(stopped(status, Error::TurnedOut { seqno, surprise }));
                 }
             }
             Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
@@ -401,7 +402,7 @@ fn session_plan(
     until: &Until,
     narrowing: &Narrowing,
     known_good: Option<u64>,
-    undone: &BTreeSet<u64>,
+    expected: &BTreeSet<(u64, Surprise)>,
 ) -> SessionPlan {
     let (one_by_one, transactions_max, batch) = match narrowing.pace() {
         Pace::Full => (false, None, u64::MAX),
@@ -418,7 +419,7 @@ fn session_plan(
         is_one_batch: false,
         transactions_max,
         exclusions: options.exclusions.clone(),
-        undone: undone.clone(),
+        expected: expected.clone(),
         keeps_row_order: Arc::default(),
     }
 }

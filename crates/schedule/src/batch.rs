@@ -12,6 +12,7 @@ use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
 use spate_binlog::{GtidEvent, QueryEvent, RowsKind, Xid, compressed, table_map};
 
 use crate::definition::{TableDefinition, TableName};
+use crate::error::Surprise;
 use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
@@ -293,7 +294,7 @@ impl BatchBuilder {
         // Transactions of engines that can roll back end with an XID.
         let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
         if is_plain_end && self.transaction.has_statements {
-            return Err(Error::Undone);
+            return Err(Error::TurnedOut(Surprise::Undone));
         }
         let begins = query.begins_group()
             || self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();

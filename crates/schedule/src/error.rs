@@ -1,5 +1,7 @@
 //! What stops a batch from being built. All of it is definite: trying again would end the same way.
 
+use std::fmt;
+
 use crate::definition::TableName;
 
 /// Shorthand for results of this crate.
@@ -22,10 +24,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The transaction is to be kept apart from others ([`crate::BatchBuilder::expect_undo`]): the source rolled it back, or it
-    /// changed something that cannot be rolled back.
-    #[error("the source rolled the transaction back, or could not have done so")]
-    Undone,
+    /// The transaction turned out to be what it did not seem to be, and is to be gathered once more ([`crate::BatchBuilder::expect`]).
+    #[error("{0}")]
+    TurnedOut(Surprise),
     /// The binlog holds something that Spate does not apply.
     #[error("{what} cannot be applied: {why}")]
     Refused {
@@ -34,4 +35,22 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+}
+
+/// What a transaction turns out to be when parts of it are among others, or on their way, already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Surprise {
+    /// The source rolled it back, or it changed something that cannot be rolled back: it is to be kept apart from others.
+    Undone,
+    /// An XA transaction that was committed without being prepared.
+    OnePhase,
+}
+
+impl fmt::Display for Surprise {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Surprise::Undone => "the source rolled the transaction back, or could not have done so",
+            Surprise::OnePhase => "the source committed the XA transaction without preparing it",
+        })
+    }
 }

@@ -34,7 +34,7 @@ mod words;
 
 pub use batch::{Answer, Batch, BatchBuilder};
 pub use definition::{TableDefinition, TableName};
-pub use error::{Error, Result};
+pub use error::{Error, Result, Surprise};
 pub use item::{Alone, Item, Statement};
 pub use plan::TablePlan;
 pub use row_change::RowChange;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use spate_binlog::{GtidEvent, Xid};
 
 use crate::batch::BatchStatistics;
+use crate::error::Surprise;
 use crate::item::Alone;
 use crate::outdated::Outdated;
 use crate::temporary::TemporaryTable;
@@ -18,8 +19,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) extra_flags: u8,
     /// MySQL: the event after the GTID's will say what kind of transaction it is.
     pub(crate) is_announced: bool,
-    /// MySQL: it is known to have changed something that cannot roll back.
-    pub(crate) expects_irrevocable: bool,
+    /// MySQL: what it is known to turn out to be.
+    pub(crate) expected: BTreeSet<Surprise>,
     /// MySQL does not say beforehand whether a transaction can roll back.
     pub(crate) is_mysql: bool,
     /// It has statements that change rows.

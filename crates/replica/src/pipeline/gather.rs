@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType};
-use spate_schedule::{Alone, Answer, Batch, BatchBuilder, TableName};
+use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 
 use super::Part;
 use super::open::Open;
@@ -57,8 +57,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) progress: &'a Progress,
     /// Go no further than this transaction: what comes after it is known to be bad.
     pub(crate) last_seqno: Option<u64>,
-    /// Transactions to keep apart: the source rolled them back.
-    pub(crate) undone: BTreeSet<u64>,
+    /// Transactions of which it is known what they turn out to be.
+    pub(crate) expected: BTreeSet<(u64, Surprise)>,
     /// To read again from where the last part ended.
     pub(crate) archive: &'a Archive,
     /// What was open when the last part was handed over; `None` if that was in the midst of a transaction.
@@ -94,20 +94,22 @@ impl Gatherer<'_> {
             match gathered {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(end),
-                Err(Error::Undone { seqno }) if self.handed.is_some() => reader = self.rewind(seqno)?,
+                Err(Error::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
+                    reader = self.rewind(seqno, surprise)?;
+                }
                 Err(error) => return Err(self.behind(error)),
             }
         }
         Ok(GatherEnd::Stopped)
     }
 
-    /// Begins again after the last part, and keeps a transaction apart.
-    fn rewind(&mut self, seqno: u64) -> Result<ArchiveReader> {
+    /// Begins again after the last part, and expects of a transaction what it turned out to be.
+    fn rewind(&mut self, seqno: u64, surprise: Surprise) -> Result<ArchiveReader> {
         let handed = self.handed.clone().unwrap_or_default();
-        self.undone.retain(|&known| known > handed.checkpoint.seqno);
-        if !self.undone.insert(seqno) {
-            // It was kept apart already: to begin again would never end.
-            return Err(Error::Undone { seqno });
+        self.expected.retain(|&(known, _)| known > handed.checkpoint.seqno);
+        if !self.expected.insert((seqno, surprise)) {
+            // It was expected already: to begin again would never end.
+            return Err(Error::TurnedOut { seqno, surprise });
         }
         self.builder.rewind();
         // What the next stage asked for and what this session has begun is not undone.
@@ -133,8 +135,10 @@ impl Gatherer<'_> {
         let is_left_out = self.open.excluded.is_some();
         if !is_left_out {
             self.take(event)?;
-            if event.boundary == Boundary::Begin && self.undone.contains(&event.seqno) {
-                self.builder.expect_undo();
+            if event.boundary == Boundary::Begin {
+                for &(_, surprise) in self.expected.iter().filter(|(seqno, _)| *seqno == event.seqno) {
+                    self.builder.expect(surprise);
+                }
             }
         }
         match event.boundary {
@@ -256,8 +260,8 @@ impl Gatherer<'_> {
     fn take_one(&mut self, event: &ArchivedEvent<'_>, header: &EventHeader, body: &[u8]) -> Result<()> {
         loop {
             let answer = self.builder.event(header, body);
-            if answer == Err(spate_schedule::Error::Undone) {
-                return Err(Error::Undone { seqno: event.seqno });
+            if let Err(spate_schedule::Error::TurnedOut(surprise)) = answer {
+                return Err(Error::TurnedOut { seqno: event.seqno, surprise });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
             let refused = |error| match error {
@@ -301,7 +305,7 @@ impl Gatherer<'_> {
     /// a lost connection, is no fault of the transaction that happened to be read.)
     fn behind(&self, error: Error) -> Error {
         let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
-        let is_definite = !error.is_transient() && !matches!(error, Error::StageEnded | Error::Undone { .. });
+        let is_definite = !error.is_transient() && !matches!(error, Error::StageEnded | Error::TurnedOut { .. });
         if !is_definite || is_nothing_lost {
             return error;
         }

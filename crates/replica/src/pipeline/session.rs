@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions};
 use spate_schedule::outdated::Outdated;
-use spate_schedule::{BatchBuilder, TableName};
+use spate_schedule::{BatchBuilder, Surprise, TableName};
 
 use super::apply::Applier;
 use super::emit::replay::ReplayEmitter;
@@ -54,8 +54,8 @@ pub(crate) struct SessionPlan {
     pub(crate) one_by_one: bool,
     /// Go no further than this transaction.
     pub(crate) last_seqno: Option<u64>,
-    /// Transactions to keep apart: the source rolled them back.
-    pub(crate) undone: BTreeSet<u64>,
+    /// Transactions of which it is known what they turn out to be.
+    pub(crate) expected: BTreeSet<(u64, Surprise)>,
     /// Mend the row changes that the replica refuses; only row by row.
     pub(crate) repairs: Option<RepairScope>,
     /// All up to `last_seqno` is one batch.
@@ -230,7 +230,7 @@ fn run_stages(
         stop: &over,
         progress,
         last_seqno: plan.last_seqno,
-        undone: plan.undone.clone(),
+        expected: plan.expected.clone(),
         archive,
         handed: Some(Open::after(checkpoint.clone())),
         is_one_batch: plan.is_one_batch,

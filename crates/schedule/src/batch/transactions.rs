@@ -3,6 +3,7 @@
 use spate_binlog::{EventHeader, EventType, Gtid, GtidEvent, QueryEvent, Xid};
 
 use super::{Batch, BatchBuilder, BatchStatistics, PLANNED_COLUMNS_MAX, PLANS_MAX};
+use crate::error::Surprise;
 use crate::item::{Alone, Item};
 use crate::temporary::TemporaryTables;
 use crate::transaction::OpenTransaction;
@@ -70,11 +71,12 @@ impl BatchBuilder {
         self.begin_transaction(OpenTransaction::default());
     }
 
-    /// The transaction that was just begun is known to end with ROLLBACK: it is a batch of its own, and is rolled back on the
-    /// replica too, which leaves what cannot be rolled back there either, such as the values that it took from sequences.
-    pub fn expect_undo(&mut self) {
+    /// The transaction that was just begun is known to turn out to be this. On MariaDB, one that ends with ROLLBACK is a batch of
+    /// its own, and is rolled back on the replica too, which leaves what cannot be rolled back there either, such as the values that
+    /// it took from sequences.
+    pub fn expect(&mut self, surprise: Surprise) {
         if self.transaction.is_mysql {
-            self.transaction.expects_irrevocable = true;
+            self.transaction.expected.insert(surprise);
             return;
         }
         self.keep_apart();
@@ -104,6 +106,11 @@ impl BatchBuilder {
                 match xid {
                     _ if query.begins_group() => (GtidEvent::TRANSACTIONAL, None),
                     _ if query.is_create_select() => (GtidEvent::DDL, None),
+                    Some(_)
+                        if query.begins_mysql_group() && self.transaction.expected.contains(&Surprise::OnePhase) =>
+                    {
+                        (GtidEvent::TRANSACTIONAL, None)
+                    }
                     Some(_) if query.begins_mysql_group() => (GtidEvent::TRANSACTIONAL | GtidEvent::PREPARED_XA, xid),
                     Some(_) => (GtidEvent::STANDALONE | GtidEvent::COMPLETED_XA, xid),
                     None => (GtidEvent::STANDALONE | GtidEvent::DDL, None),
@@ -112,13 +119,14 @@ impl BatchBuilder {
             EventType::TABLE_MAP => (GtidEvent::TRANSACTIONAL, None),
             _ => return Ok(()),
         };
-        let expects_irrevocable = self.transaction.expects_irrevocable;
-        let flags = if expects_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
+        let expected = std::mem::take(&mut self.transaction.expected);
+        let is_irrevocable = expected.contains(&Surprise::Undone);
+        let flags = if is_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
         self.begin_transaction(OpenTransaction {
             flags: Some(flags),
             xid,
             is_mysql: true,
-            expects_irrevocable,
+            expected,
             ..OpenTransaction::default()
         });
         Ok(())
@@ -127,22 +135,19 @@ impl BatchBuilder {
     /// The transaction that is underway turns out to change what cannot roll back, which MySQL does not say beforehand.
     pub(super) fn turn_irrevocable(&mut self) -> Result<()> {
         if self.transaction.has_rows || self.transaction.has_statements {
-            return Err(Error::Undone);
+            return Err(Error::TurnedOut(Surprise::Undone));
         }
         self.transaction.flags = self.transaction.flags.map(|flags| flags & !GtidEvent::TRANSACTIONAL);
         self.keep_apart();
         Ok(())
     }
 
-    /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared.
+    /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared. Nothing but its end
+    /// tells it from others, and a part of it that was taken is on its way to be prepared.
     pub(super) fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
         let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
         if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
-            let why =
-                "an XA transaction that is larger than Spate's memory was committed in one phase: give Spate more \
-                       (--memory), and start again"
-                    .to_owned();
-            return Err(Error::Refused { what: "XA COMMIT … ONE PHASE".to_owned(), why });
+            return Err(Error::TurnedOut(Surprise::OnePhase));
         }
         Ok(())
     }
@@ -168,7 +173,7 @@ impl BatchBuilder {
     /// The source rolled the transaction back, and logged it because something of it could not be undone.
     pub(super) fn undo(&mut self) -> Result<()> {
         if !self.transaction.may_be_undone() {
-            return Err(Error::Undone);
+            return Err(Error::TurnedOut(Surprise::Undone));
         }
         self.transaction.alone.get_or_insert(Alone::Irrevocable);
         self.cut();

@@ -185,6 +185,23 @@ fn xa_transactions() {
     assert_eq!(site.replica.sql("XA RECOVER"), "");
 }
 
+/// Only its end says that it was never prepared, when its beginning is on the replica already.
+#[test]
+fn xa_transactions_in_one_phase_that_do_not_fit_into_memory() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT); INSERT INTO d.t VALUES (1, 'x'); \
+         XA START 'one'; INSERT INTO d.t (v) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 300) \
+         SELECT REPEAT(CHAR(64 + i % 50), 300000) FROM n; DELETE FROM d.t WHERE id = 1; XA END 'one'; XA COMMIT 'one' ONE PHASE; \
+         UPDATE d.t SET v = 'last' WHERE id = 7",
+    );
+    let ended = site.catch_up(&["--start", "earliest", "--memory", "64MiB"]);
+    assert!(!ended.output.contains("trying again"), "{}", ended.output);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("XA RECOVER"), "");
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+}
+
 /// As long as it is prepared, an XA transaction locks what its rows are, not what is between them.
 #[test]
 fn prepared_xa_transactions_lock_no_more_than_their_rows() {
