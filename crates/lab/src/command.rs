@@ -115,7 +115,7 @@ const DEFAULT_NAME: &str = "lab";
 /// Options of `lab sandbox start`.
 #[derive(Debug, Args)]
 pub struct StartOptions {
-    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Number of replicas beside the source
@@ -135,7 +135,7 @@ pub struct StartOptions {
 /// Options of `lab race`.
 #[derive(Debug, Args)]
 pub struct RaceOptions {
-    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// What is written, and how much memory there is for it
@@ -185,7 +185,7 @@ pub struct RaceOptions {
 /// Options of `lab steady`.
 #[derive(Debug, Args)]
 pub struct SteadyOptions {
-    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Transactions per second on the source
@@ -214,7 +214,7 @@ pub struct SteadyOptions {
 /// Options of `lab demo`.
 #[derive(Debug, Args)]
 pub struct DemoOptions {
-    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7 or mysql-8.4; without it, what is installed
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Write the results to this file; `-` is standard output

@@ -21,7 +21,7 @@ pub struct ServerVersion {
 }
 
 /// The usual one comes first; [`ServerVersion::installed`] takes the first that the machine has.
-const KNOWN: [ServerVersion; 4] = [
+const KNOWN: [ServerVersion; 5] = [
     ServerVersion {
         name: "mariadb-10.11",
         series: "10.11.",
@@ -47,8 +47,15 @@ const KNOWN: [ServerVersion; 4] = [
         name: "mysql-8.4",
         series: "8.4.",
         vendor: Vendor::MySql,
-        variables: &["SPATE_MYSQLD"],
-        advice: "Name its binary in SPATE_MYSQLD",
+        variables: &["SPATE_MYSQLD_8_4", "SPATE_MYSQLD"],
+        advice: "Run `./x setup --mysql-8.4`, or name its binary in SPATE_MYSQLD_8_4",
+    },
+    ServerVersion {
+        name: "mysql-8.0",
+        series: "8.0.",
+        vendor: Vendor::MySql,
+        variables: &["SPATE_MYSQLD_8_0", "SPATE_MYSQLD"],
+        advice: "Run `./x setup --mysql-8.0`, or name its binary in SPATE_MYSQLD_8_0",
     },
 ];
 
@@ -234,7 +241,7 @@ mod tests {
         let message = "mysql-3.23".parse::<ServerVersion>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown server version 'mysql-3.23'; known are: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4"
+            "unknown server version 'mysql-3.23'; known are: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4, mysql-8.0"
         );
     }
 

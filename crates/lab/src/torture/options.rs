@@ -86,8 +86,8 @@ pub struct TortureOptions {
     /// Repeat a record that was kept, instead of making statements
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "format", "without", "only", "failures"])]
     replay: Option<PathBuf>,
-    /// Server of the source, and of the replicas too without --replica: mariadb-10.11, mariadb-11.8, mysql-9.7 or
-    /// mysql-8.4; without it, what is installed
+    /// Server of the source, and of the replicas too without --replica: mariadb-10.11, mariadb-11.8, mysql-9.7,
+    /// mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
     /// Server of the replica

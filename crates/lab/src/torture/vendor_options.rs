@@ -9,8 +9,8 @@ use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 
 /// MySQL carries out the actions of foreign keys either in the engine, or above it and writes them to the binlog. Source and
-/// replica must do the same.
-pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "innodb-native-foreign-keys";
+/// replica must do the same. (Before 9.6 the engine alone does it, and there is no such option.)
+pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "loose-innodb-native-foreign-keys";
 
 /// Between vendors, what a statement leaves open must not be decided by the vendor's defaults.
 const SHARED_COLLATION: &str = "utf8mb4_general_ci";

@@ -35,7 +35,7 @@ fn a_changed_byte_is_found_and_named() {
 #[test]
 fn a_compressed_transaction_that_cannot_be_unpacked_is_named() {
     let options = ["--binlog-transaction-compression=ON", "--binlog-checksum=NONE"];
-    let site = Site::between((Kind::Mysql97, &options), (Kind::Mysql97, &[]));
+    let site = Site::between((Kind::Mysql, &options), (Kind::Mysql, &[]));
     site.source.sql(TABLE);
     for id in 0..5 {
         site.source.sql(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('v', 2000))"));

@@ -64,7 +64,7 @@ fn prepared_changes_of_tables_without_a_key_lock_what_they_must() {
 /// It is not taken for one that an earlier run has ended.
 #[test]
 fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {
-    for kind in [Kind::Mariadb, Kind::Mysql97] {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql(
             "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
@@ -88,7 +88,7 @@ fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {
 /// Nothing of one that was ended by an interrupted run is left behind.
 #[test]
 fn an_xa_transaction_whose_end_was_interrupted_may_be_followed_by_one_of_its_name() {
-    for kind in [Kind::Mariadb, Kind::Mysql97] {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
         for round in 0..3 {
@@ -306,7 +306,7 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
 /// start.
 #[test]
 fn a_table_that_its_server_has_lost_is_not_taken_for_an_altered_one() {
-    let mut site = Site::of(Kind::Mysql97);
+    let mut site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)");
     site.catch_up(&["--start", "earliest"]);
     site.source.sql("ALTER TABLE d.t MODIFY v DECIMAL(10,2); INSERT INTO d.t VALUES (2, 2.5)");

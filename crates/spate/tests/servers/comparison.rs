@@ -18,7 +18,7 @@ fn under_a_live_load_and_after_tampering() {
 
 #[test]
 fn under_a_live_load_and_after_tampering_on_mysql() {
-    compare_under_load(Kind::Mysql97);
+    compare_under_load(Kind::Mysql);
 }
 
 fn compare_under_load(kind: Kind) {

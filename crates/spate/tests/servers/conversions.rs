@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::support::{Kind, Site};
 
-const PAIRS: [(Kind, Kind); 2] = [(Kind::Mariadb, Kind::Mysql97), (Kind::Mysql97, Kind::Mariadb118)];
+const PAIRS: [(Kind, Kind); 2] = [(Kind::Mariadb, Kind::Mysql), (Kind::Mysql, Kind::Mariadb118)];
 
 const NUMBERS: &str = "0,1,-1,7,127,-128,200,32768,4294967295,99999999999,18446744073709551615,-9223372036854775808,1.5,2.5,-2.5,\
                        0.1,123.456,1e10,1e20,1e-7,123456789.123456789,20240229,101112,2024,70,NULL";

@@ -25,7 +25,7 @@ JSON_SET(j, '$.b[2]', 3, '$.b[3]', JSON_ARRAY(), '$.aa', JSON_OBJECT(), '$.aa.n'
 
 fn site(replica: Kind, image: &str) -> Site {
     let image = format!("--binlog-row-image={image}");
-    let site = Site::between((Kind::Mysql97, &["--binlog-row-value-options=PARTIAL_JSON", &image]), (replica, &[]));
+    let site = Site::between((Kind::Mysql, &["--binlog-row-value-options=PARTIAL_JSON", &image]), (replica, &[]));
     site.both(DOCUMENTS);
     site.source.sql(
         r#"USE d; INSERT INTO t (id, j, other) SELECT id, JSON_OBJECT('a', 1, 'b', JSON_ARRAY(1, 2, 3), 'd', JSON_OBJECT('e', 1),
@@ -37,7 +37,7 @@ fn site(replica: Kind, image: &str) -> Site {
 
 #[test]
 fn changes_of_documents_arrive_exactly() {
-    for (replica, image) in [(Kind::Mariadb, "FULL"), (Kind::Mariadb118, "MINIMAL"), (Kind::Mysql97, "NOBLOB")] {
+    for (replica, image) in [(Kind::Mariadb, "FULL"), (Kind::Mariadb118, "MINIMAL"), (Kind::Mysql, "NOBLOB")] {
         let site = site(replica, image);
         for change in CHANGES.lines() {
             site.source.sql(&format!(
@@ -59,7 +59,7 @@ fn changes_of_documents_arrive_exactly() {
 fn a_document_that_a_change_does_not_fit_is_an_error() {
     for (replica, image, said) in [
         (Kind::Mariadb, "MINIMAL", "its JSON document is not what the source changed: $.b[0] cannot be changed in it"),
-        (Kind::Mysql97, "MINIMAL", "The JSON document on the replica is not the one that the source changed"),
+        (Kind::Mysql, "MINIMAL", "The JSON document on the replica is not the one that the source changed"),
     ] {
         let site = site(replica, image);
         site.catch_up(&[&SQL[..], &["--start", "earliest"]].concat());
@@ -80,7 +80,7 @@ fn a_document_that_a_change_does_not_fit_is_an_error() {
 
 #[test]
 fn what_a_change_leaves_alone_keeps_its_type() {
-    let site = site(Kind::Mysql97, "MINIMAL");
+    let site = site(Kind::Mysql, "MINIMAL");
     site.both(
         "USE d; INSERT INTO t (id, j) VALUES (9, JSON_OBJECT('a', 1, 'd', 1.50, 't', TIME'10:00', 'long', REPEAT('x', 300)))",
     );
@@ -96,9 +96,8 @@ fn what_a_change_leaves_alone_keeps_its_type() {
 
 #[test]
 fn a_row_of_nothing_but_defaults_is_a_row() {
-    for (replica, options) in [(Kind::Mysql97, &["--dialect", "replay"]), (Kind::Mysql97, &SQL), (Kind::Mariadb, &SQL)]
-    {
-        let site = Site::between((Kind::Mysql97, &["--binlog-row-image=MINIMAL"]), (replica, &[]));
+    for (replica, options) in [(Kind::Mysql, &["--dialect", "replay"]), (Kind::Mysql, &SQL), (Kind::Mariadb, &SQL)] {
+        let site = Site::between((Kind::Mysql, &["--binlog-row-image=MINIMAL"]), (replica, &[]));
         site.both(
             "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; CREATE TABLE t (a INT DEFAULT 5, b VARCHAR(9)); CREATE TABLE keyed (a INT PRIMARY KEY DEFAULT 5, v INT); \
              CREATE TABLE counted (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",

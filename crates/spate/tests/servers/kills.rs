@@ -90,7 +90,7 @@ fn of_everybody_at_any_moment() {
 
 #[test]
 fn of_everybody_at_any_moment_on_mysql() {
-    kill_everybody(Kind::Mysql97);
+    kill_everybody(Kind::Mysql);
 }
 
 #[allow(clippy::print_stderr, reason = "tells how it goes on")]

@@ -75,7 +75,7 @@ const MYSQL_PLUGINS: [&str; 2] = ["caching_sha2_password", "sha256_password"];
 
 #[test]
 fn plugins_of_mysql() {
-    let server = Server::replica(Kind::Mysql97, &[]);
+    let server = Server::replica(Kind::Mysql, &[]);
     let key = PublicKey::File(data_file(&server, "public_key.pem"));
     let ways = [
         Way::Socket,
@@ -121,7 +121,7 @@ fn plugins_of_mysql() {
 #[test]
 fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
     for first in MYSQL_PLUGINS {
-        let server = Server::replica(Kind::Mysql97, &[&format!("--authentication-policy={first}")]);
+        let server = Server::replica(Kind::Mysql, &[&format!("--authentication-policy={first}")]);
         for own in MYSQL_PLUGINS {
             server.sql(&format!("CREATE USER u_{own} IDENTIFIED WITH {own} BY '{PASSWORD}'"));
             let ways = [Way::Socket, Way::PlainKey(PublicKey::Request), Way::Tls(tls(TlsMode::Required))];
@@ -135,7 +135,7 @@ fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
 
 #[test]
 fn certificates_that_mysql_makes_for_itself() {
-    let server = Server::replica(Kind::Mysql97, &[]);
+    let server = Server::replica(Kind::Mysql, &[]);
     server.sql(&format!(
         "CREATE USER u IDENTIFIED BY '{PASSWORD}'; CREATE USER x IDENTIFIED BY '{PASSWORD}' REQUIRE X509; \
          CREATE USER s IDENTIFIED BY '{PASSWORD}' REQUIRE SSL"
@@ -169,7 +169,7 @@ fn certificates_that_mysql_makes_for_itself() {
 
 #[test]
 fn a_mysql_that_insists_on_tls() {
-    let server = Server::replica(Kind::Mysql97, &["--require-secure-transport=ON"]);
+    let server = Server::replica(Kind::Mysql, &["--require-secure-transport=ON"]);
     server.sql(&format!("CREATE USER u IDENTIFIED BY '{PASSWORD}'"));
     assert_out(&server, "u", PASSWORD, &Way::PlainKey(PublicKey::Request), &["--replica-tls-mode required"]);
     assert_in(&server, "u", &Way::Tls(TlsOptions::default()));
@@ -226,7 +226,7 @@ fn certificates_that_mariadb_makes_for_itself() {
 #[test]
 fn replication_over_tls_ends_when_the_source_has_another_certificate() {
     let logged = ["--performance-schema=ON"].as_slice();
-    let mut site = Site::between((Kind::Mysql97, logged), (Kind::Mysql97, logged));
+    let mut site = Site::between((Kind::Mysql, logged), (Kind::Mysql, logged));
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)");
     let copy = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(data_file(&site.source, "ca.pem"), copy.path()).unwrap();

@@ -6,7 +6,7 @@ use crate::support::{Kind, Site};
 const OPTIONS: [&str; 4] = ["--start", "earliest", "--memory", "64MiB"];
 
 fn site() -> Site {
-    Site::of(Kind::Mysql97)
+    Site::of(Kind::Mysql)
 }
 
 /// Catches up, once with everything in as few batches as can be, and once more in many.
@@ -21,19 +21,22 @@ fn assert_replicated(site: &Site) {
 #[test]
 fn every_type_folded() {
     let site = site();
-    site.source.sql(
+    let has_vectors = Kind::Mysql.is_at_least(9, 0);
+    let vector = if has_vectors { "VECTOR(3)" } else { "VARBINARY(12)" };
+    site.source.sql(&format!(
         "CREATE DATABASE d; USE d; \
          CREATE TABLE t (id INT PRIMARY KEY, u BIGINT UNSIGNED, y YEAR, f FLOAT, dd DOUBLE, de DECIMAL(30,10), j JSON, g GEOMETRY, \
-            b BIT(5), v VECTOR(3), e ENUM('a','b'), s SET('x','y'), dt DATETIME(3), ts TIMESTAMP(6) NULL, ti TIME(2), da DATE, \
+            b BIT(5), v {vector}, e ENUM('a','b'), s SET('x','y'), dt DATETIME(3), ts TIMESTAMP(6) NULL, ti TIME(2), da DATE, \
             txt TEXT, c CHAR(10), vc VARCHAR(300) COLLATE utf8mb4_0900_as_cs, bl BLOB, vb VARBINARY(20), \
             gen INT AS (id * 2) VIRTUAL, sto INT AS (id * 3) STORED, KEY (gen), UNIQUE (u), KEY ((f + 1)))",
-    );
+    ));
     for id in 1..20 {
+        let vector = if has_vectors { format!("TO_VECTOR('[1,2,{id}]')") } else { format!("REPEAT('v', {id} % 12)") };
         site.source.sql(&format!(
             "INSERT INTO d.t (id, u, y, f, dd, de, j, g, b, v, e, s, dt, ts, ti, da, txt, c, vc, bl, vb) VALUES \
              ({id}, 18446744073709551600 + {id} % 10 - {id} * 100, 1901 + {id}, {id} / 3, {id} / 7, {id} / 11, \
               JSON_OBJECT('a', {id}, 'b', JSON_ARRAY(1.5, 'x', NULL, TRUE), 'd', NOW(6)), ST_GeomFromText('POINT({id} 2)'), \
-              {id} % 32, TO_VECTOR('[1,2,{id}]'), 1 + {id} % 2, {id} % 4, NOW(3), NOW(6), '-12:34:56.78', '2020-02-29', \
+              {id} % 32, {vector}, 1 + {id} % 2, {id} % 4, NOW(3), NOW(6), '-12:34:56.78', '2020-02-29', \
               REPEAT('t', {id}), 'c', REPEAT('v', {id} * 10), REPEAT('b', {id} * 100), X'00FF')"
         ));
     }
@@ -48,8 +51,8 @@ fn every_type_folded() {
 #[test]
 fn json_of_which_only_changes_are_logged() {
     let site = Site::between(
-        (Kind::Mysql97, &["--binlog-row-value-options=PARTIAL_JSON", "--binlog-row-image=MINIMAL"]),
-        (Kind::Mysql97, &[]),
+        (Kind::Mysql, &["--binlog-row-value-options=PARTIAL_JSON", "--binlog-row-image=MINIMAL"]),
+        (Kind::Mysql, &[]),
     );
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, j JSON, k JSON, n INT); \
@@ -70,7 +73,7 @@ fn json_of_which_only_changes_are_logged() {
 
 #[test]
 fn transactions_in_one_event() {
-    let site = Site::between((Kind::Mysql97, &["--binlog-transaction-compression=ON"]), (Kind::Mysql97, &[]));
+    let site = Site::between((Kind::Mysql, &["--binlog-transaction-compression=ON"]), (Kind::Mysql, &[]));
     site.source
         .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT); CREATE TABLE d.u (id INT PRIMARY KEY)");
     for n in 0..20 {
@@ -93,37 +96,44 @@ fn transactions_in_one_event() {
 #[test]
 fn gtids_with_tags_and_without() {
     let site = site();
-    site.source.sql(
-        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); SET gtid_next = 'AUTOMATIC:one'; INSERT INTO d.t VALUES (1); \
-         SET gtid_next = 'AUTOMATIC:two'; INSERT INTO d.t VALUES (2); SET gtid_next = 'AUTOMATIC'; INSERT INTO d.t VALUES (3); \
+    // Tags came with 8.3.
+    let has_tags = Kind::Mysql.is_at_least(8, 3);
+    let tagged = |tag: &str| if has_tags { format!(":{tag}") } else { String::new() };
+    let (one, two, skipped) = (tagged("one"), tagged("two"), tagged("skipped"));
+    site.source.sql(&format!(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); SET gtid_next = 'AUTOMATIC{one}'; INSERT INTO d.t VALUES (1); \
+         SET gtid_next = 'AUTOMATIC{two}'; INSERT INTO d.t VALUES (2); SET gtid_next = 'AUTOMATIC'; INSERT INTO d.t VALUES (3); \
          SET gtid_next = '11111111-2222-3333-4444-555555555555:7'; INSERT INTO d.t VALUES (4); SET gtid_next = 'AUTOMATIC'",
-    );
+    ));
     site.catch_up(&OPTIONS);
     site.assert_identical();
     let checkpoint = site.checkpoint();
-    for part in [":one:1", ":two:1", "11111111-2222-3333-4444-555555555555:7"] {
+    for part in [&format!("{one}:1"), &format!("{two}:1"), "11111111-2222-3333-4444-555555555555:7"] {
         assert!(checkpoint.contains(part), "{checkpoint}");
     }
     // What comes later, of every origin, and after the source's binlog went on in another file.
-    site.source.sql(
+    site.source.sql(&format!(
         "FLUSH BINARY LOGS; SET gtid_next = '11111111-2222-3333-4444-555555555555:6'; INSERT INTO d.t VALUES (5); \
-         SET gtid_next = 'AUTOMATIC:one'; INSERT INTO d.t VALUES (6); SET gtid_next = 'AUTOMATIC'",
-    );
+         SET gtid_next = 'AUTOMATIC{one}'; INSERT INTO d.t VALUES (6); SET gtid_next = 'AUTOMATIC'",
+    ));
     site.catch_up(&OPTIONS);
     site.assert_identical();
     assert!(site.checkpoint().contains("555555555555:6-7"), "{}", site.checkpoint());
-    site.source.sql("SET gtid_next = 'AUTOMATIC:skipped'; INSERT INTO d.t VALUES (7)");
+    site.source.sql(&format!("SET gtid_next = 'AUTOMATIC{skipped}'; INSERT INTO d.t VALUES (7)"));
     let uuid = site.source.sql("SELECT @@server_uuid");
-    site.catch_up(&["--skip", &format!("gtid:{uuid}:skipped:1")]);
+    // Without tags all count together.
+    let number = if has_tags { 1 } else { 7 };
+    let skipped = format!("{uuid}{skipped}:{number}");
+    site.catch_up(&["--skip", &format!("gtid:{skipped}")]);
     assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t"), "6");
-    assert_eq!(site.replica.sql("SELECT gtid FROM spate.skipped"), format!("{uuid}:skipped:1"));
+    assert_eq!(site.replica.sql("SELECT gtid FROM spate.skipped"), skipped);
 }
 
 #[test]
 fn a_source_without_gtids() {
     let site = Site::between(
-        (Kind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
-        (Kind::Mysql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
+        (Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
+        (Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
     );
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
     for id in 0..30 {
@@ -145,8 +155,13 @@ fn a_source_without_gtids() {
 
 #[test]
 fn what_foreign_keys_do_is_logged_or_done_by_the_engine() {
-    for option in ["--innodb-native-foreign-keys=OFF", "--innodb-native-foreign-keys=ON"] {
-        let site = Site::between((Kind::Mysql97, &[option]), (Kind::Mysql97, &[option]));
+    // Before 9.6, the engine alone does it.
+    let ways: &[&[&str]] = match Kind::Mysql.is_at_least(9, 6) {
+        true => &[&["--innodb-native-foreign-keys=OFF"], &["--innodb-native-foreign-keys=ON"]],
+        false => &[&[]],
+    };
+    for options in ways {
+        let site = Site::between((Kind::Mysql, options), (Kind::Mysql, options));
         site.source.sql(
             "CREATE DATABASE d; USE d; CREATE TABLE p (id INT PRIMARY KEY); \
              CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE); \
@@ -221,7 +236,7 @@ fn prepared_xa_transactions_lock_no_more_than_their_rows() {
 
 #[test]
 fn prepared_xa_transactions_outlive_the_replicas_server() {
-    let mut site = Site::between((Kind::Mysql97, &[]), (Kind::Mysql97, &["--log-bin=replica"]));
+    let mut site = Site::between((Kind::Mysql, &[]), (Kind::Mysql, &["--log-bin=replica"]));
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
          XA START 'x'; INSERT INTO d.t VALUES (1); XA END 'x'; XA PREPARE 'x'",
@@ -259,7 +274,7 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
     );
     site.catch_up(&OPTIONS);
     let grants = "SHOW GRANTS FOR who; SHOW GRANTS FOR reader; SHOW CREATE USER who; SHOW CREATE PROCEDURE d.p; \
-        SELECT event_name, status IN ('ENABLED', 'REPLICA_SIDE_DISABLED') FROM information_schema.events";
+        SELECT event_name, status IN ('ENABLED', 'REPLICA_SIDE_DISABLED', 'SLAVESIDE_DISABLED') FROM information_schema.events";
     assert_eq!(site.source.sql(grants), site.replica.sql(grants));
     for table in ["invisible", "my", "keyless", "copied", "portions", "functional"] {
         let rows = format!("SHOW CREATE TABLE d.{table}; SELECT * FROM d.{table} ORDER BY 1");
@@ -271,7 +286,7 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
 #[test]
 fn tables_with_both_an_invisible_primary_key_and_a_functional_index() {
     for options in [&[][..], &["--binlog-row-image=MINIMAL"]] {
-        let site = Site::between((Kind::Mysql97, options), (Kind::Mysql97, &[]));
+        let site = Site::between((Kind::Mysql, options), (Kind::Mysql, &[]));
         site.source.sql(
             "CREATE DATABASE d; USE d; SET sql_generate_invisible_primary_key = 1; \
              CREATE TABLE t (a INT, b INT, UNIQUE ((a + 1))); CREATE TABLE log (a INT); \
@@ -309,7 +324,7 @@ fn rows_that_differ_are_repaired() {
 /// The server finds them by the id of the server whose changes a session applies.
 #[test]
 fn temporary_tables_outlive_the_program() {
-    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     let mut sessions = [Session::open(&site.source), Session::open(&site.source)];
     for (number, session) in sessions.iter_mut().enumerate() {
@@ -329,7 +344,7 @@ fn temporary_tables_outlive_the_program() {
 
 #[test]
 fn temporary_tables_end_with_the_source() {
-    let mut site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    let mut site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     for round in 0..4 {
         let mut session = Session::open(&site.source);
@@ -353,7 +368,7 @@ fn temporary_tables_end_with_the_source() {
 /// The binlog does not tell a statement that changed nothing from one that changed a table that cannot roll back.
 #[test]
 fn interrupted_statements_that_changed_nothing() {
-    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1)");
     site.catch_up(&OPTIONS);
     site.source.sql("DELETE FROM d.t WHERE id = 5; UPDATE d.t SET n = n + 1");
@@ -377,7 +392,7 @@ fn interrupted_statements_that_changed_nothing() {
 
 #[test]
 fn statements_with_their_context() {
-    let site = Site::between((Kind::Mysql97, &["--binlog-format=STATEMENT"]), (Kind::Mysql97, &[]));
+    let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a DATETIME(6), b DOUBLE, c VARCHAR(50), \
             z TIMESTAMP NULL) DEFAULT CHARACTER SET utf8mb4; CREATE TABLE my (id INT PRIMARY KEY, v INT) ENGINE = MyISAM; \

@@ -35,7 +35,7 @@ fn assert_quiet(ended: &Ended, succeeds: bool) {
 
 #[test]
 fn the_password_is_seen_nowhere() {
-    for kind in [Kind::Mariadb, Kind::Mysql97] {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
         let general_log = ["--general-log=1", "--general-log-file=general.log", "--performance-schema=ON"];
         let site = Site::between((kind, &general_log), (kind, &general_log));
         let data = [site.source.data_directory(), site.replica.data_directory()];

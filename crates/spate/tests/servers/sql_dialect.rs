@@ -78,8 +78,7 @@ fn shared_rows(site: &Site, sql_mode: &str) {
 #[test]
 fn rows_go_between_the_vendors() {
     const LENIENT: &str = "NO_ENGINE_SUBSTITUTION";
-    for (source, replica) in
-        [(Kind::Mariadb, Kind::Mysql97), (Kind::Mysql97, Kind::Mariadb118), (Kind::Mysql97, Kind::Mysql97)]
+    for (source, replica) in [(Kind::Mariadb, Kind::Mysql), (Kind::Mysql, Kind::Mariadb118), (Kind::Mysql, Kind::Mysql)]
     {
         let site = Site::between((source, &[]), (replica, &[]));
         shared_rows(&site, LENIENT);
@@ -113,18 +112,18 @@ const WITHOUT_DEFAULTS: &str = "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; 
 fn what_an_insert_leaves_out_is_what_its_type_begins_with() {
     for (source, replica) in [
         (Kind::Mariadb, Kind::Mariadb),
-        (Kind::Mariadb, Kind::Mysql97),
-        (Kind::Mysql97, Kind::Mariadb118),
-        (Kind::Mysql97, Kind::Mysql97),
+        (Kind::Mariadb, Kind::Mysql),
+        (Kind::Mysql, Kind::Mariadb118),
+        (Kind::Mysql, Kind::Mysql),
     ] {
         let site = Site::between((source, &["--binlog-row-image=MINIMAL"]), (replica, &[]));
         site.both(WITHOUT_DEFAULTS);
-        if replica == Kind::Mysql97 {
+        if replica == Kind::Mysql {
             // Columns that only the replica has.
             site.replica.sql("ALTER TABLE d.t ADD COLUMN only_here DATE NOT NULL");
         }
         // MySQL's documents begin with `null`.
-        let with_document = source == Kind::Mysql97;
+        let with_document = source == Kind::Mysql;
         if with_document {
             site.both("CREATE TABLE d.doc (id INT PRIMARY KEY, j JSON NOT NULL)");
             site.source
@@ -140,7 +139,7 @@ fn what_an_insert_leaves_out_is_what_its_type_begins_with() {
              COMMIT; UPDATE t SET uu = 'y' WHERE id = 3; INSERT INTO t (id, vc) VALUES (6, 'v')",
         );
         site.catch_up(&SQL);
-        if replica == Kind::Mysql97 {
+        if replica == Kind::Mysql {
             let only_here = site.replica.sql("SELECT DISTINCT CAST(only_here AS CHAR) FROM d.t");
             assert_eq!(only_here, "0000-00-00");
             site.replica.sql("ALTER TABLE d.t DROP COLUMN only_here");
@@ -177,7 +176,7 @@ fn what_is_missing_or_too_much_is_noticed() {
 /// Over a Unix socket the answers to some 280 statements are all that a server can write before somebody reads them.
 #[test]
 fn thousands_of_small_statements_wait_for_nobody() {
-    let site = Site::of(Kind::Mysql97);
+    let site = Site::of(Kind::Mysql);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE k (what VARCHAR(20), n INT); CREATE TABLE l (large VARCHAR(2000)); SET SESSION cte_max_recursion_depth = 9999; \
          INSERT INTO k WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 700) SELECT CONCAT('row ', n), n FROM s",
@@ -229,7 +228,7 @@ fn values_that_would_not_arrive_exactly_are_errors() {
 
 #[test]
 fn json_with_values_of_other_types_is_an_error_where_they_would_be_lost() {
-    let site = Site::of(Kind::Mysql97);
+    let site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON); INSERT INTO d.t VALUES (1, JSON_ARRAY(1.50))");
     let ended = site.run(site.replicate(&[&SQL[..], &["--until", "caught-up"]].concat()));
     ended.assert_failed_saying(&["d.t", "`j`", "--dialect replay"]);
@@ -255,11 +254,11 @@ fn definitions_go_between_the_vendors() {
     for (source, replica, own) in [
         (
             Kind::Mariadb,
-            Kind::Mysql97,
+            Kind::Mysql,
             "CREATE TABLE e.own (a INT PRIMARY KEY, b TEXT COMPRESSED) ENGINE=Aria TRANSACTIONAL=1",
         ),
         (
-            Kind::Mysql97,
+            Kind::Mysql,
             Kind::Mariadb118,
             "CREATE TABLE e.own (a INT PRIMARY KEY, b VARCHAR(9) COLLATE utf8mb4_0900_as_cs, KEY k (b) INVISIBLE)",
         ),
@@ -284,7 +283,7 @@ fn definitions_go_between_the_vendors() {
 
 #[test]
 fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
-    for kind in [Kind::Mariadb, Kind::Mysql97] {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &["--binlog-row-metadata=MINIMAL"]), (kind, &[]));
         let columns = |charset| {
             format!(
@@ -315,12 +314,14 @@ fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
 /// MySQL counts vectors among the columns of which it tells the collation.
 #[test]
 fn character_sets_of_columns_beside_a_vector() {
-    let site = Site::of(Kind::Mysql97);
-    site.source.sql(
-        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VECTOR(2), a VARCHAR(9) CHARACTER SET latin1, \
-            b VARCHAR(9) CHARACTER SET utf8mb4, c VARCHAR(9) CHARACTER SET utf8mb4, w VECTOR(2), x TEXT CHARACTER SET ucs2); \
-         INSERT INTO d.t VALUES (1, TO_VECTOR('[1,2]'), 'é', '🌊', 'c', TO_VECTOR('[3,4]'), 'x')",
-    );
+    let site = Site::of(Kind::Mysql);
+    let (vector, value) =
+        if Kind::Mysql.is_at_least(9, 0) { ("VECTOR(2)", "TO_VECTOR('[1,2]')") } else { ("BLOB", "'12345678'") };
+    site.source.sql(&format!(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v {vector}, a VARCHAR(9) CHARACTER SET latin1, \
+            b VARCHAR(9) CHARACTER SET utf8mb4, c VARCHAR(9) CHARACTER SET utf8mb4, w {vector}, x TEXT CHARACTER SET ucs2); \
+         INSERT INTO d.t VALUES (1, {value}, 'é', '🌊', 'c', {value}, 'x')",
+    ));
     catch_up(&site);
     site.replica.sql("ALTER TABLE d.t MODIFY x TEXT CHARACTER SET latin1");
     site.source.sql("UPDATE d.t SET x = 'y'");
@@ -331,7 +332,7 @@ fn character_sets_of_columns_beside_a_vector() {
 /// Warnings are counted where one is expected; of names that will go away one day MySQL warns too.
 #[test]
 fn choices_that_are_none_in_rows_with_old_character_sets() {
-    for kind in [Kind::Mariadb, Kind::Mysql97] {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         let table = |name| {
             format!(
@@ -355,9 +356,9 @@ fn choices_that_are_none_in_rows_with_old_character_sets() {
 #[test]
 fn character_sets_without_a_collation_keep_the_sources() {
     for (source, replica, expected) in [
-        (Kind::Mariadb, Kind::Mysql97, "utf8mb4_general_ci"),
-        (Kind::Mariadb118, Kind::Mysql97, "utf8mb4_0900_ai_ci"),
-        (Kind::Mysql97, Kind::Mariadb118, "utf8mb4_uca1400_nopad_ai_ci"),
+        (Kind::Mariadb, Kind::Mysql, "utf8mb4_general_ci"),
+        (Kind::Mariadb118, Kind::Mysql, "utf8mb4_0900_ai_ci"),
+        (Kind::Mysql, Kind::Mariadb118, "utf8mb4_uca1400_nopad_ai_ci"),
     ] {
         let site = Site::between((source, &[]), (replica, &[]));
         site.source.sql(
@@ -382,7 +383,7 @@ fn every_collation_of_every_server_is_known() {
             Kind::Mariadb118,
             "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
         ),
-        (Kind::Mysql97, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"),
+        (Kind::Mysql, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"),
     ] {
         let server = Server::source(kind, &[]);
         let answer = server.sql(sql);

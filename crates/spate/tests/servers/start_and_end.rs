@@ -152,5 +152,5 @@ fn a_replica_is_handed_over_on_mysql() {
             site.source.port
         )
     };
-    hand_over(Kind::Mysql97, start, "STOP REPLICA");
+    hand_over(Kind::Mysql, start, "STOP REPLICA");
 }

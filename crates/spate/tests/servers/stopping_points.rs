@@ -116,7 +116,7 @@ fn at_every_point_of_the_pipeline() {
 
 #[test]
 fn at_every_point_of_the_pipeline_on_mysql() {
-    stop_the_pipeline(Kind::Mysql97);
+    stop_the_pipeline(Kind::Mysql);
 }
 
 fn stop_the_pipeline(kind: Kind) {
@@ -273,7 +273,7 @@ fn amid_definitions() {
 
 #[test]
 fn amid_definitions_on_mysql() {
-    stop_amid_definitions(Kind::Mysql97, "SELECT COUNT(*) FROM mysql.user WHERE user = 'reader'");
+    stop_amid_definitions(Kind::Mysql, "SELECT COUNT(*) FROM mysql.user WHERE user = 'reader'");
 }
 
 /// `accounts`: what says whether an account is there.

@@ -16,9 +16,12 @@ pub enum Kind {
     Mariadb,
     /// MariaDB 11.8.
     Mariadb118,
-    /// MySQL 9.7.
-    Mysql97,
+    /// MySQL 9.7, or the series that [`MYSQL_VARIABLE`] names.
+    Mysql,
 }
+
+/// Names another series of MySQL for all of the tests, such as `mysql-8.4`.
+const MYSQL_VARIABLE: &str = "SPATE_TEST_MYSQL";
 
 /// Few and small, since several servers run at the same time.
 const OPTIONS: [&str; 6] = [
@@ -49,17 +52,26 @@ impl Kind {
         self.binaries().vendor()
     }
 
+    /// True if its series is this one or a later one.
+    pub fn is_at_least(self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.binaries().full_version.split('.').map_while(|number| number.parse::<u32>().ok());
+        (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+    }
+
     /// Its programs.
     pub fn binaries(self) -> &'static ServerBinaries {
         static MARIADB: OnceLock<ServerBinaries> = OnceLock::new();
         static MARIADB_118: OnceLock<ServerBinaries> = OnceLock::new();
-        static MYSQL_97: OnceLock<ServerBinaries> = OnceLock::new();
+        static MYSQL: OnceLock<ServerBinaries> = OnceLock::new();
         let of_series = |name: &str| name.parse::<ServerVersion>().and_then(ServerVersion::resolve);
         let there = |found: spate_lab::Result<ServerBinaries>| found.unwrap_or_else(|error| panic!("{error}"));
         match self {
             Kind::Mariadb => MARIADB.get_or_init(|| there(ServerVersion::installed())),
             Kind::Mariadb118 => MARIADB_118.get_or_init(|| there(of_series("mariadb-11.8"))),
-            Kind::Mysql97 => MYSQL_97.get_or_init(|| there(of_series("mysql-9.7"))),
+            Kind::Mysql => MYSQL.get_or_init(|| {
+                let series = std::env::var(MYSQL_VARIABLE);
+                there(of_series(series.as_deref().unwrap_or("mysql-9.7")))
+            }),
         }
     }
 
