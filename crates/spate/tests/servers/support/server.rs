@@ -15,6 +15,9 @@ use super::{Kind, wait_until};
 pub const ACCOUNT: &str = "spate";
 pub const PASSWORD: &str = "geheim-7391-nobody-sees";
 
+/// What a server logs when it cannot have its port.
+const PORT_TAKEN: &str = "Address already in use";
+
 #[derive(Debug)]
 pub struct Server {
     pub kind: Kind,
@@ -44,10 +47,9 @@ impl Server {
         let id = options.iter().rev().find_map(|option| option.strip_prefix("--server-id="));
         kind.vendor().identify(&data, id.unwrap().parse().unwrap()).unwrap();
         fs::create_dir(directory.path().join("tmp")).unwrap();
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Server { kind, directory, port, options, child: None };
-        server.begin();
+        let mut server = Server { kind, directory, port: 0, options, child: None };
+        server.begin_anywhere();
         let sql = format!(
             "SET sql_log_bin=0; CREATE USER {ACCOUNT}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; \
              GRANT ALL PRIVILEGES ON *.* TO {ACCOUNT}@'127.0.0.1' WITH GRANT OPTION;"
@@ -56,9 +58,32 @@ impl Server {
         server
     }
 
+    /// Starts the server at a port that the kernel gives. Until the server has it, another may take it.
+    fn begin_anywhere(&mut self) {
+        const PORTS_MAX: usize = 5;
+        for _ in 0..PORTS_MAX {
+            self.port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+            match self.try_begin() {
+                Err(log) if log.contains(PORT_TAKEN) => {}
+                result => return result.unwrap_or_else(|log| panic!("the server ended: {log}")),
+            }
+        }
+        panic!("{PORTS_MAX} ports were taken by others");
+    }
+
     /// Starts the server again after [`Server::kill`], at the same port, and waits until it answers.
     pub fn begin(&mut self) {
+        // Whoever connects somewhere may be given the port while nobody listens there.
+        wait_until("the server's port", || match self.try_begin() {
+            Err(log) if log.contains(PORT_TAKEN) => false,
+            result => result.map(|()| true).unwrap_or_else(|log| panic!("the server ended: {log}")),
+        });
+    }
+
+    /// The error is what a server logged that ended.
+    fn try_begin(&mut self) -> Result<(), String> {
         let path = self.directory.path();
+        let earlier = fs::read(path.join("error.log")).unwrap_or_default().len();
         let log = fs::File::options().create(true).append(true).open(path.join("error.log")).unwrap();
         let child = self
             .kind
@@ -75,12 +100,18 @@ impl Server {
             .spawn()
             .unwrap();
         self.child = Some(child);
+        let mut has_ended = false;
         wait_until("the server's first answer", || {
-            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
-            let log = || fs::read_to_string(self.directory.path().join("error.log")).unwrap_or_default();
-            assert!(ended.is_none(), "the server ended: {}", log());
-            self.try_sql("SELECT 1").is_ok()
+            has_ended = self.child.as_mut().unwrap().try_wait().unwrap().is_some();
+            has_ended || self.try_sql("SELECT 1").is_ok()
         });
+        match has_ended {
+            true => {
+                let log = fs::read(self.directory.path().join("error.log")).unwrap_or_default();
+                Err(String::from_utf8_lossy(&log[earlier..]).into_owned())
+            }
+            false => Ok(()),
+        }
     }
 
     /// `kill -9`.
