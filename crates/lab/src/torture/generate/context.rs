@@ -134,6 +134,7 @@ impl Generator {
         let id = match self.random.below(3) {
             0 => format!("'x{number}'"),
             1 => format!("'x{number}', 'b'"),
+            _ if self.loses_formats() => format!("'x''{number}', x'00ff'"),
             _ => format!("'x''{number}', x'00ff', 7"),
         };
         Some(format!("XA START {id}"))

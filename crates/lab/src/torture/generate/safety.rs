@@ -18,6 +18,7 @@
 //! - A table in a foreign key that is moved to another schema leaves MariaDB with a name that is gone: a later INSERT ends the server.
 //! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a default, and
 //!   ON UPDATE, depends on what the server has done with the table since it opened it.
+//! - MySQL that is killed while others commit forgets prepared XA transactions whose format is not 1.
 //! - A server that starts anew empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
 
 use super::super::driver::CLIENTS;
@@ -115,6 +116,14 @@ impl Generator {
             "REPLACE " if is_lost => "",
             _ => verb,
         }
+    }
+
+    /// XA transactions of a format of their own may be lost.
+    pub(super) fn loses_formats(&self) -> bool {
+        let kills_servers = [Failure::SourceKilled, Failure::ReplicaKilled]
+            .iter()
+            .any(|failure| self.settings.failures.contains(failure));
+        self.settings.pair.speaks_mysql() && kills_servers
     }
 
     /// Steps with which every session uses a schema anew.
