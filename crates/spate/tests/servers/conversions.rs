@@ -36,7 +36,7 @@ const ALIKE: [(&[&str], &str, &[&str]); 10] = [
         NUMBERS,
         &["TINYINT", "INT UNSIGNED", "BIGINT", "DECIMAL(5,1)", "DOUBLE", "TEXT"],
     ),
-    (&["FLOAT", "DOUBLE"], NUMBERS, &["FLOAT", "DOUBLE", "DECIMAL(12,3)"]),
+    (&["FLOAT", "DOUBLE"], NUMBERS, &["FLOAT", "DOUBLE", "FLOAT(8,2)", "DOUBLE(12,3)", "DECIMAL(12,3)"]),
     (&["YEAR"], "1901,2024,2155,0,NULL", &["INT", "DECIMAL(6,2)", "CHAR(4)"]),
     (&["BIT(16)"], "0,1,255,24930,NULL", &["BIT(3)", "TINYINT", "BIGINT UNSIGNED"]),
     (
