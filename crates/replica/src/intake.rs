@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use spate_archive::{ArchiveWriter, LogEnd, stopping_point};
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
-use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
+use spate_binlog::{ChecksumAlgorithm, FormatDescription, Gtid, GtidEvent, GtidPosition};
 
 use crate::backoff::Backoff;
 use crate::dump::{self, Dump};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::retention::Retaining;
-use crate::source::oldest_binlog;
+use crate::source::{mariadb_file_after, oldest_binlog};
 use crate::status::Status;
-use crate::wire::{self, ConnectOptions, Connection};
+use crate::wire::{self, ConnectOptions, Connection, Vendor};
 
 /// Before each event of a semi-synchronous stream: this byte, then whether an acknowledgement is wanted.
 const SEMI_SYNC_MAGIC: u8 = 0xef;
@@ -32,6 +32,9 @@ pub(crate) const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// The server's error for everything that it cannot serve from its binlog.
 const CODE_CANNOT_SERVE: u16 = 1236;
+
+/// What it says of a file that ends amid an event.
+const TORN_END: &str = "truncated in the middle of event";
 
 /// How to receive.
 #[derive(Debug, Clone)]
@@ -56,6 +59,8 @@ pub(crate) struct Intake<'a> {
     pub(crate) until: Option<GtidPosition>,
     /// What to remove from the archive meanwhile.
     pub(crate) retention: Option<Retaining<'a>>,
+    /// The source's file to go on with, if the one before it ends amid an event.
+    pub(crate) next_file: Option<String>,
     /// Where to leave the handle that ends the connection, so that a stop need not wait for the source to say something.
     pub(crate) interrupt: &'a Interrupt,
 }
@@ -86,6 +91,8 @@ struct Stream {
     checksum: ChecksumAlgorithm,
     /// The source's file whose format description is still to come.
     next_file: String,
+    /// MariaDB's last transaction that began.
+    last_begun: Option<Gtid>,
     last_heard: Instant,
 }
 
@@ -161,7 +168,7 @@ impl Intake<'_> {
                 }
                 return self.flush();
             }
-            Err(error) => return Err(self.stream_error(error)),
+            Err(error) => return Err(self.stream_error(error, stream)),
         };
         stream.last_heard = Instant::now();
         self.status.received_bytes(packet.event.len() as u64);
@@ -180,6 +187,10 @@ impl Intake<'_> {
                 let file = stream.next_file.clone();
                 self.with_space(|writer| writer.begin_file(&file, packet.event))?;
                 return self.purge();
+            }
+            EventType::GTID_MARIADB => {
+                let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
+                stream.last_begun = Some(GtidEvent::parse_mariadb(header.server_id, body).map_err(bad)?.gtid);
             }
             _ => {}
         }
@@ -239,21 +250,62 @@ impl Intake<'_> {
     }
 
     /// Connects, asks for the binlog after `end`.
-    fn open(&self, end: &LogEnd) -> Result<Stream> {
-        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, self.status)?;
+    fn open(&mut self, end: &LogEnd) -> Result<Stream> {
+        let next = self.next_file.take();
+        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, next.as_deref(), self.status)?;
         self.interrupt.arm(&connection)?;
-        Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
+        Ok(Stream {
+            connection,
+            is_semi_sync,
+            checksum,
+            next_file: String::new(),
+            last_begun: None,
+            last_heard: Instant::now(),
+        })
     }
 
-    /// What the source says instead of events.
-    fn stream_error(&self, error: wire::Error) -> Error {
+    /// A MariaDB that is killed while it writes leaves a file that ends amid a transaction, which its recovery rolls back, and cannot send what
+    /// comes after it to whoever asks by GTID. If the next file begins where the archive ends, but for that transaction, nothing is between:
+    /// it is asked for by its name.
+    fn pass_torn_end(&mut self, connection: &mut Connection, stream: &Stream) -> Result<bool> {
+        if connection.server_version().vendor != Vendor::MariaDb {
+            return Ok(false);
+        }
+        let file = &stream.next_file;
+        let Some((next, position)) = mariadb_file_after(connection, file)? else { return Ok(false) };
+        let own = self.writer.end().gtid_position;
+        let mut with_torn = (*own).clone();
+        if let Some(torn) = stream.last_begun.filter(|&torn| !own.covers(torn)) {
+            with_torn.advance(torn);
+        }
+        if !(with_torn.covers_all(&position) && position.covers_all(&own)) {
+            return Ok(false);
+        }
+        let message = format!("the source's {file} ends amid an event, as a crash leaves it: going on with {next}");
+        self.status.note("intake", &message);
+        self.next_file = Some(next);
+        Ok(true)
+    }
+
+    /// What the source says instead of events, in the midst of this file.
+    fn stream_error(&mut self, error: wire::Error, stream: &Stream) -> Error {
         let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
             return Error::from(error).or_privilege("send its binlog", dump::GRANT);
         };
         let message = server_error.message.clone();
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
-        let asked = Connection::connect(&self.options.source, &options);
-        let oldest = asked.map_err(Error::from).and_then(|mut connection| oldest_binlog(&mut connection));
+        let mut asked = Connection::connect(&self.options.source, &options).map_err(Error::from);
+        if let (Ok(connection), true) = (&mut asked, message.contains(TORN_END)) {
+            match self.pass_torn_end(connection, stream) {
+                Ok(true) => {
+                    let torn = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
+                    return wire::Error::Lost { peer: connection.peer().clone(), error: torn }.into();
+                }
+                Ok(false) => {}
+                Err(error) => return error,
+            }
+        }
+        let oldest = asked.and_then(|mut connection| oldest_binlog(&mut connection));
         Error::Purged {
             source_server: format!("source ({})", self.options.source),
             wanted: (*self.writer.end().gtid_position).clone(),

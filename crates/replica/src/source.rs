@@ -143,6 +143,20 @@ pub(crate) fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog>
     Ok(OldestBinlog { file, position })
 }
 
+/// The file that follows another, and the GTID position at its beginning; `None` if the other is the last, or not there.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub(crate) fn mariadb_file_after(connection: &mut Connection, file: &str) -> Result<Option<(String, GtidPosition)>> {
+    let files = connection
+        .query("SHOW BINARY LOGS")
+        .map_err(|error| Error::from(error).or_privilege("list its binlog files", GRANT_MONITOR))?;
+    let names = (0..files.rows.len()).filter_map(|row| files.text_at(row, 0));
+    let Some(next) = names.skip_while(|name| name != file).nth(1) else { return Ok(None) };
+    let position = position_at(connection, &next, FIRST_EVENT)?;
+    Ok(Some((next, position)))
+}
+
 /// The place at which to begin.
 ///
 /// # Errors
