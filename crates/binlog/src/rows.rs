@@ -3,7 +3,7 @@
 use crate::compressed;
 use crate::cursor::Cursor;
 use crate::header::EventType;
-use crate::table_map::bit_is_set;
+use crate::table_map::{bit_is_set, names_no_column};
 use crate::{Error, FormatDescription, Result};
 
 /// How rows events are laid out, and with that the numbers of their types.
@@ -148,7 +148,7 @@ impl<'a> RowsEvent<'a> {
     /// True for one insert whose image holds no column, and so no byte: MySQL logs a row of nothing but defaults so, with
     /// `binlog_row_image=MINIMAL`.
     pub fn is_row_of_defaults(&self) -> bool {
-        self.kind == RowsKind::Insert && self.rows.is_empty() && self.columns.iter().all(|&bits| bits == 0)
+        self.kind == RowsKind::Insert && self.rows.is_empty() && names_no_column(self.columns, self.column_count)
     }
 
     /// The images, one after the other; decompressed into `buffer` if the event is compressed.

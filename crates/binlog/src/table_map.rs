@@ -114,6 +114,12 @@ pub fn bit_is_set(bitmap: &[u8], index: usize) -> bool {
     bitmap.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0)
 }
 
+/// True if a bitmap names none of so many columns. Behind their bits may stand those of columns that MySQL hides and does not log, such
+/// as a functional index has.
+pub fn names_no_column(bitmap: &[u8], column_count: usize) -> bool {
+    (0..column_count).all(|index| !bit_is_set(bitmap, index))
+}
+
 fn name(cursor: &mut Cursor<'_>) -> Result<String> {
     let length = cursor.length_encoded_count()?;
     let bytes = cursor.take(length)?;

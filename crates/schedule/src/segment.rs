@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use spate_binlog::column::ColumnType;
 use spate_binlog::rows::partial_json_prefix;
-use spate_binlog::table_map::bit_is_set;
+use spate_binlog::table_map::{bit_is_set, names_no_column};
 use spate_binlog::{ImagePlan, RowsKind, TableMap};
 
 use crate::Result;
@@ -233,7 +233,7 @@ impl RowWalk {
         if plan.policy == FoldPolicy::Ordered(OrderedReason::Unmeasurable) {
             return Ok(RowWalk { first: None, second: None, partial_json: None, is_row_of_defaults: false });
         }
-        if kind == RowsKind::Insert && columns.iter().all(|&bits| bits == 0) {
+        if kind == RowsKind::Insert && names_no_column(columns, plan.map.columns.len()) {
             return Ok(RowWalk { first: None, second: None, partial_json: None, is_row_of_defaults: true });
         }
         let json = plan.map.columns.iter().filter(|column| matches!(column, ColumnType::Json { .. })).count();

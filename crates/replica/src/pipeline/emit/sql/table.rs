@@ -1,7 +1,7 @@
 //! One table's rows as lists of values: which columns are written, under which names, in which form.
 
 use spate_binlog::column::ColumnType;
-use spate_binlog::table_map::bit_is_set;
+use spate_binlog::table_map::{bit_is_set, names_no_column};
 use spate_binlog::typed::Value;
 use spate_binlog::{ImagePlan, Span, TableMap, charset};
 use spate_schedule::definition::{ColumnDefinition, TableDefinition};
@@ -111,7 +111,7 @@ impl<'a> SqlTable<'a> {
     pub(super) fn image(&self, bits: &[u8]) -> Result<SqlImage> {
         let is_written = |&column: &usize| bit_is_set(bits, column) && self.columns[column].is_some();
         let columns: Vec<usize> = (0..self.map.columns.len()).filter(is_written).collect();
-        let is_empty = bits.iter().all(|&bits| bits == 0);
+        let is_empty = names_no_column(bits, self.map.columns.len());
         let walk = if is_empty { None } else { Some(ImagePlan::new(self.map, bits, &columns)?) };
         Ok(SqlImage { spans: vec![Span::default(); columns.len()], walk, columns, written: vec![] })
     }
