@@ -46,11 +46,11 @@ pub(crate) struct Dump {
     pub(crate) checksum: ChecksumAlgorithm,
 }
 
-/// Connects to the source, and asks for its binlog after `end`; on MariaDB from the beginning of the file `next` on, if there is one.
+/// Connects to the source, and asks for its binlog after `end`.
 ///
 /// # Errors
 /// [`Error::Unsuitable`] if it cannot be the source; any error of the connection.
-pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, next: Option<&str>, status: &Status) -> Result<Dump> {
+pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, status: &Status) -> Result<Dump> {
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
     let mut connection = Connection::connect(&intake.source, &options)?;
     let facts = check_source(&mut connection)?;
@@ -67,16 +67,13 @@ pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, next: Option<&str>, st
     }
     let checksum = if facts.has_checksums { ChecksumAlgorithm::Crc32 } else { ChecksumAlgorithm::None };
     let settings = match connection.server_version().vendor {
-        Vendor::MariaDb => mariadb_settings(end, next.is_none(), is_semi_sync),
+        Vendor::MariaDb => mariadb_settings(end, is_semi_sync),
         Vendor::MySql => mysql_settings(is_semi_sync),
     };
     connection.execute(format!("SET {}", settings.join(", ")).as_bytes())?;
     register(&mut connection, intake.server_id)?;
     let (command, request) = match connection.server_version().vendor {
-        Vendor::MariaDb => {
-            let file = next.unwrap_or_default();
-            (COM_BINLOG_DUMP, by_file(intake.server_id, DUMP_FLAG_ANNOTATE_ROWS, file, FIRST_EVENT))
-        }
+        Vendor::MariaDb => (COM_BINLOG_DUMP, by_file(intake.server_id, DUMP_FLAG_ANNOTATE_ROWS, "", FIRST_EVENT)),
         Vendor::MySql => mysql_request(intake, end, &facts)?,
     };
     connection.send_command(command, &request)?;
@@ -84,16 +81,15 @@ pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, next: Option<&str>, st
     Ok(Dump { connection, is_semi_sync, checksum })
 }
 
-fn mariadb_settings(end: &LogEnd, is_by_gtid: bool, is_semi_sync: bool) -> Vec<String> {
+fn mariadb_settings(end: &LogEnd, is_semi_sync: bool) -> Vec<String> {
     let mut settings = vec![
         format!("@master_heartbeat_period={}", HEARTBEAT.as_nanos()),
         "@master_binlog_checksum=@@global.binlog_checksum".to_owned(),
         format!("@mariadb_slave_capability={CAPABILITY_GTID}"),
+        format!("@slave_connect_state={}", quote::text(&end.gtid_position.to_string())),
+        "@slave_gtid_strict_mode=1".to_owned(),
+        "@slave_gtid_ignore_duplicates=0".to_owned(),
     ];
-    if is_by_gtid {
-        settings.push(format!("@slave_connect_state={}", quote::text(&end.gtid_position.to_string())));
-        settings.push("@slave_gtid_strict_mode=1, @slave_gtid_ignore_duplicates=0".to_owned());
-    }
     if is_semi_sync {
         settings.push("@rpl_semi_sync_slave=1".to_owned());
     }

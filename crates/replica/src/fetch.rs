@@ -68,17 +68,7 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     status.archive(writer.archive().clone());
     let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
     let intake = IntakeOptions { start_place, ..options.intake.clone() };
-    Intake {
-        options: &intake,
-        writer,
-        status,
-        stop,
-        until,
-        retention,
-        next_file: None,
-        interrupt: &Interrupt::default(),
-    }
-    .run()?;
+    Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
     status.reached_end();
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use spate_archive::{ArchiveWriter, LogEnd, stopping_point};
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
-use spate_binlog::{ChecksumAlgorithm, FormatDescription, Gtid, GtidEvent, GtidPosition};
+use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
 use crate::backoff::Backoff;
 use crate::dump::{self, Dump};
@@ -59,8 +59,6 @@ pub(crate) struct Intake<'a> {
     pub(crate) until: Option<GtidPosition>,
     /// What to remove from the archive meanwhile.
     pub(crate) retention: Option<Retaining<'a>>,
-    /// The source's file to go on with, if the one before it ends amid an event.
-    pub(crate) next_file: Option<String>,
     /// Where to leave the handle that ends the connection, so that a stop need not wait for the source to say something.
     pub(crate) interrupt: &'a Interrupt,
 }
@@ -91,8 +89,6 @@ struct Stream {
     checksum: ChecksumAlgorithm,
     /// The source's file whose format description is still to come.
     next_file: String,
-    /// MariaDB's last transaction that began.
-    last_begun: Option<Gtid>,
     last_heard: Instant,
 }
 
@@ -168,7 +164,7 @@ impl Intake<'_> {
                 }
                 return self.flush();
             }
-            Err(error) => return Err(self.stream_error(error, stream)),
+            Err(error) => return Err(self.stream_error(error, &stream.next_file)),
         };
         stream.last_heard = Instant::now();
         self.status.received_bytes(packet.event.len() as u64);
@@ -187,10 +183,6 @@ impl Intake<'_> {
                 let file = stream.next_file.clone();
                 self.with_space(|writer| writer.begin_file(&file, packet.event))?;
                 return self.purge();
-            }
-            EventType::GTID_MARIADB => {
-                let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
-                stream.last_begun = Some(GtidEvent::parse_mariadb(header.server_id, body).map_err(bad)?.gtid);
             }
             _ => {}
         }
@@ -250,45 +242,29 @@ impl Intake<'_> {
     }
 
     /// Connects, asks for the binlog after `end`.
-    fn open(&mut self, end: &LogEnd) -> Result<Stream> {
-        let next = self.next_file.take();
-        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, next.as_deref(), self.status)?;
+    fn open(&self, end: &LogEnd) -> Result<Stream> {
+        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, self.status)?;
         self.interrupt.arm(&connection)?;
-        Ok(Stream {
-            connection,
-            is_semi_sync,
-            checksum,
-            next_file: String::new(),
-            last_begun: None,
-            last_heard: Instant::now(),
-        })
+        Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
     }
 
-    /// A MariaDB that is killed while it writes leaves a file that ends amid a transaction, which its recovery rolls back, and cannot send what
-    /// comes after it to whoever asks by GTID. If the next file begins where the archive ends, but for that transaction, nothing is between:
-    /// it is asked for by its name.
-    fn pass_torn_end(&mut self, connection: &mut Connection, stream: &Stream) -> Result<bool> {
+    /// A MariaDB that is killed while it writes leaves a file that ends amid a transaction, which its recovery rolls back, and whoever reads
+    /// along ends there with an error. If the next file begins where the archive ends, nothing is between, and who asks anew is sent that one.
+    fn passes_torn_end(&self, connection: &mut Connection, file: &str) -> Result<bool> {
         if connection.server_version().vendor != Vendor::MariaDb {
             return Ok(false);
         }
-        let file = &stream.next_file;
         let Some((next, position)) = mariadb_file_after(connection, file)? else { return Ok(false) };
-        let own = self.writer.end().gtid_position;
-        let mut with_torn = (*own).clone();
-        if let Some(torn) = stream.last_begun.filter(|&torn| !own.covers(torn)) {
-            with_torn.advance(torn);
-        }
-        if !(with_torn.covers_all(&position) && position.covers_all(&own)) {
+        if *self.writer.end().gtid_position != position {
             return Ok(false);
         }
         let message = format!("the source's {file} ends amid an event, as a crash leaves it: going on with {next}");
         self.status.note("intake", &message);
-        self.next_file = Some(next);
         Ok(true)
     }
 
     /// What the source says instead of events, in the midst of this file.
-    fn stream_error(&mut self, error: wire::Error, stream: &Stream) -> Error {
+    fn stream_error(&self, error: wire::Error, file: &str) -> Error {
         let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
             return Error::from(error).or_privilege("send its binlog", dump::GRANT);
         };
@@ -296,7 +272,7 @@ impl Intake<'_> {
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
         let mut asked = Connection::connect(&self.options.source, &options).map_err(Error::from);
         if let (Ok(connection), true) = (&mut asked, message.contains(TORN_END)) {
-            match self.pass_torn_end(connection, stream) {
+            match self.passes_torn_end(connection, file) {
                 Ok(true) => {
                     let torn = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
                     return wire::Error::Lost { peer: connection.peer().clone(), error: torn }.into();

@@ -110,16 +110,8 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let retention = options.retention.map(|retention| Retaining::of_applied(retention, status));
     let start_place = checkpoint.place_without_gtid();
     let intake_options = IntakeOptions { start_place, ..options.intake.clone() };
-    let intake = Intake {
-        options: &intake_options,
-        writer,
-        status,
-        stop: &over,
-        until: None,
-        retention,
-        next_file: None,
-        interrupt: &interrupt,
-    };
+    let intake =
+        Intake { options: &intake_options, writer, status, stop: &over, until: None, retention, interrupt: &interrupt };
     thread::scope(|scope| {
         let receiving = scope.spawn(|| {
             let result = intake.run();

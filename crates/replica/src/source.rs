@@ -125,14 +125,7 @@ fn place_now(connection: &mut Connection, has_gtids: bool) -> Result<SourcePlace
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
 pub(crate) fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
-    let grant = match connection.server_version().vendor {
-        Vendor::MariaDb => GRANT_MONITOR,
-        Vendor::MySql => GRANT_CLIENT,
-    };
-    let files = connection
-        .query("SHOW BINARY LOGS")
-        .map_err(|error| Error::from(error).or_privilege("list its binlog files", grant))?;
-    let file = files.text_at(0, 0).unwrap_or_default();
+    let file = binlog_files(connection)?.into_iter().next().unwrap_or_default();
     let position = match connection.server_version().vendor {
         Vendor::MariaDb => position_at(connection, &file, FIRST_EVENT)?,
         Vendor::MySql => {
@@ -148,13 +141,22 @@ pub(crate) fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog>
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
 pub(crate) fn mariadb_file_after(connection: &mut Connection, file: &str) -> Result<Option<(String, GtidPosition)>> {
-    let files = connection
-        .query("SHOW BINARY LOGS")
-        .map_err(|error| Error::from(error).or_privilege("list its binlog files", GRANT_MONITOR))?;
-    let names = (0..files.rows.len()).filter_map(|row| files.text_at(row, 0));
-    let Some(next) = names.skip_while(|name| name != file).nth(1) else { return Ok(None) };
+    let files = binlog_files(connection)?;
+    let Some(next) = files.into_iter().skip_while(|name| name != file).nth(1) else { return Ok(None) };
     let position = position_at(connection, &next, FIRST_EVENT)?;
     Ok(Some((next, position)))
+}
+
+/// The names of a source's binlog files, from the oldest on.
+fn binlog_files(connection: &mut Connection) -> Result<Vec<String>> {
+    let grant = match connection.server_version().vendor {
+        Vendor::MariaDb => GRANT_MONITOR,
+        Vendor::MySql => GRANT_CLIENT,
+    };
+    let files = connection
+        .query("SHOW BINARY LOGS")
+        .map_err(|error| Error::from(error).or_privilege("list its binlog files", grant))?;
+    Ok((0..files.rows.len()).filter_map(|row| files.text_at(row, 0)).collect())
 }
 
 /// The place at which to begin.
