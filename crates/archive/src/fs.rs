@@ -2,13 +2,23 @@
 //!
 //! Invariant that the archive relies on: bytes written to a file and the file's name each survive a crash only after
 //! [`FileHandle::sync`] and [`FileSystem::sync_dir`] have returned without error, and then always.
+//!
+//! A binlog holds rows, and statements with passwords: what [`RealFileSystem`] creates, no other account of the machine may open,
+//! whatever the umask is.
 
 use std::any::Any;
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+
+/// Of a directory that Spate creates: only its own account may list it and open what is in it.
+pub const DIRECTORY_MODE: u32 = 0o700;
+/// Of a file that Spate creates: only its own account may read and write it.
+pub const FILE_MODE: u32 = 0o600;
+/// What others than the owner may do.
+pub(crate) const OTHERS: u32 = 0o077;
 
 /// Directories and names.
 pub trait FileSystem: fmt::Debug + Send + Sync {
@@ -52,7 +62,7 @@ pub struct RealFileSystem;
 
 impl FileSystem for RealFileSystem {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -76,7 +86,12 @@ impl FileSystem for RealFileSystem {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileHandle>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+        // One that was there keeps its mode until it is told another.
+        if file.metadata()?.permissions().mode() & OTHERS != 0 {
+            // Not every file system knows modes. The warning about what others may open covers those that do not.
+            let _ = file.set_permissions(Permissions::from_mode(FILE_MODE));
+        }
         Ok(Box::new(RealFile(file)))
     }
 
@@ -93,7 +108,7 @@ impl FileSystem for RealFileSystem {
     }
 
     fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(RealLock(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -144,5 +159,42 @@ impl FileHandle for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_created_is_closed_to_other_accounts() {
+        let directory = tempfile::tempdir().unwrap();
+        let (outer, inner) = (directory.path().join("outer"), directory.path().join("outer/inner"));
+        RealFileSystem.create_dir(&inner).unwrap();
+        assert_eq!((mode(&outer), mode(&inner)), (0o700, 0o700));
+
+        RealFileSystem.create(&inner.join("new")).unwrap();
+        assert_eq!(mode(&inner.join("new")), 0o600);
+        let _lock = RealFileSystem.try_lock(&inner.join("lock")).unwrap().unwrap();
+        assert_eq!(mode(&inner.join("lock")), 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_closed_and_a_directory_that_exists_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let (made, file) = (directory.path().join("made"), directory.path().join("made/file"));
+        fs::create_dir(&made).unwrap();
+        fs::set_permissions(&made, Permissions::from_mode(0o755)).unwrap();
+        RealFileSystem.create_dir(&made).unwrap();
+        assert_eq!(mode(&made), 0o755);
+
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        RealFileSystem.create(&file).unwrap();
+        assert_eq!(mode(&file), 0o600);
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use spate_binlog::{EventHeader, EventType, FILE_MAGIC, FormatDescription};
 
 use crate::index::{IndexWriter, index_path};
-use crate::list::{ListedFile, is_usable_name};
+use crate::list::ListedFile;
+use crate::names::check_source_name;
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::writer::{ArchiveWriter, CurrentFile, WholeEnd};
@@ -26,13 +27,11 @@ impl Incoming {
         let rejected = |source| Error::Rejected {
             path: dir.to_path_buf(),
             offset: 0,
-            source_file: source_file.to_owned(),
+            source_file: source_file.escape_debug().to_string(),
             source,
         };
-        if !is_usable_name(source_file) {
-            let why = format!("'{source_file}' cannot be the name of a local file");
-            return Err(rejected(spate_binlog::Error::Malformed { what: "binlog file name", why }));
-        }
+        check_source_name(source_file)
+            .map_err(|why| rejected(spate_binlog::Error::Malformed { what: "binlog file name", why }))?;
         let format = FormatDescription::parse(format_event).map_err(rejected)?;
         let format_header = EventHeader::parse(format_event).map_err(rejected)?;
         Ok(Incoming { source_file: source_file.to_owned(), format_event: format_event.to_vec(), format_header, format })

@@ -15,6 +15,7 @@ use spate_binlog::gtid::Origin;
 use spate_binlog::{Gtid, MariaDbGtid, MySqlGtid};
 
 use crate::fs::{FileHandle, FileSystem};
+use crate::names::INDEX_SUFFIX;
 use crate::stopping::stopping_point;
 use crate::{Error, Result};
 
@@ -117,7 +118,7 @@ impl TransactionRecord {
 /// Name of the index of the binlog file at `path`.
 pub(crate) fn index_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".index");
+    name.push(INDEX_SUFFIX);
     PathBuf::from(name)
 }
 

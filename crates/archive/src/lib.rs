@@ -38,17 +38,20 @@
 //!
 //! Inside: [`fs`](FileSystem) is what the archive asks of a file system; `follower` counts transactions in a stream of events,
 //! the same way for everyone; `blocks` reads whole events in large blocks; `scan` and `recovery` find the end after a crash;
-//! `incoming` decides which local file a source's events go to; `list` and `index` are the two small files beside the binlog.
+//! `incoming` decides which local file a source's events go to; `list` and `index` are the two small files beside the binlog; `names`
+//! says what a file of the archive may be called, and `exposure` what other accounts of the machine may open.
 
 mod archive;
 mod blocks;
 mod directory;
 mod error;
+mod exposure;
 mod follower;
 mod fs;
 mod incoming;
 mod index;
 mod list;
+mod names;
 mod position;
 mod purge;
 mod reader;
@@ -63,8 +66,10 @@ pub use archive::Archive;
 pub use blocks::ReadOptions;
 pub use directory::DirectoryOptions;
 pub use error::{Error, Result};
-pub use fs::{FileHandle, FileSystem, RealFileSystem};
+pub use exposure::Exposure;
+pub use fs::{DIRECTORY_MODE, FILE_MODE, FileHandle, FileSystem, RealFileSystem};
 pub use index::TransactionRecord;
+pub use names::{STATUS_SOCKET_NAME, check_source_name};
 pub use position::{Applied, Durable, LogEnd, Received};
 pub use purge::{Purged, Retention};
 pub use reader::{ArchiveReader, ArchivedEvent};

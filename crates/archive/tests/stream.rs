@@ -192,7 +192,8 @@ fn events_that_cannot_be_archived_are_refused_and_change_nothing() {
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
     assert!(matches!(writer.append(file.event_at(1)), Err(Error::Rejected { .. })), "no file was begun");
-    for name in ["../up", "", "a/b", "archive.list", "x.index"] {
+    for name in ["../up", "", "..", "a/b", "a\nb", "-rf", "archive.list", "x.index", "status.socket", &"x".repeat(201)]
+    {
         assert!(matches!(writer.begin_file(name, file.format_event()), Err(Error::Rejected { .. })), "{name}");
     }
     let mut flipped = file.format_event().to_vec();

@@ -155,7 +155,7 @@ impl<'a> RotateEvent<'a> {
         let file = std::str::from_utf8(cursor.rest())
             .map_err(|_| Error::malformed("Rotate event", "the file name is not UTF-8"))?;
         if file.is_empty() || file.contains(['/', '\0']) || file.starts_with('.') {
-            return Err(Error::malformed("Rotate event", format!("'{file}' is not the name of a binlog file")));
+            return Err(Error::malformed("Rotate event", format!("{file:?} is not the name of a binlog file")));
         }
         Ok(RotateEvent { position, file })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use spate_archive::{ArchiveWriter, LogEnd, stopping_point};
+use spate_archive::{ArchiveWriter, LogEnd, check_source_name, stopping_point};
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
@@ -175,7 +175,7 @@ impl Intake<'_> {
             EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => return Ok(()),
             EventType::ROTATE if header.is_artificial() => {
                 let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
-                stream.next_file = RotateEvent::parse(body).map_err(bad)?.file.to_owned();
+                stream.next_file = announced_file(body).map_err(bad)?;
                 return Ok(());
             }
             EventType::FORMAT_DESCRIPTION => {
@@ -300,6 +300,14 @@ fn split(payload: &[u8], is_semi_sync: bool) -> spate_binlog::Result<Packet<'_>>
     }
 }
 
+/// The file that the source's next events are of. The name is checked before it is part of any message or path.
+fn announced_file(body: &[u8]) -> spate_binlog::Result<String> {
+    let file = RotateEvent::parse(body)?.file;
+    let malformed = |why| spate_binlog::Error::Malformed { what: "the binlog file's name", why };
+    check_source_name(file).map_err(malformed)?;
+    Ok(file.to_owned())
+}
+
 fn bad_stream(peer: &wire::Peer, what: &str, error: spate_binlog::Error) -> Error {
     Error::Stream { peer: peer.to_string(), what: what.to_owned(), error }
 }
@@ -309,4 +317,19 @@ fn crash(error: &spate_archive::Error) -> ! {
     use std::io::Write;
     let _unheard = writeln!(std::io::stderr(), "spate: {error}. Ending at once; a restart recovers");
     std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_is_refused_when_it_is_announced() {
+        let announced = |name: &str| announced_file(&[&4u64.to_le_bytes(), name.as_bytes()].concat());
+        assert_eq!(announced("mariadb-bin.000001").unwrap(), "mariadb-bin.000001");
+        for name in ["status.socket", "archive.list", "..", "a/b", "-rf", "", "a\u{1b}[2Jb", &"x".repeat(300)] {
+            let why = announced(name).unwrap_err().to_string();
+            assert!(!why.chars().any(char::is_control), "{why:?}");
+        }
+    }
 }

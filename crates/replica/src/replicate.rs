@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Archive, ArchiveWriter, RealFileSystem, Retention, SyncPolicy, WriterOptions, stopping_point};
+use spate_archive::{
+    Archive, ArchiveWriter, Exposure, RealFileSystem, Retention, SyncPolicy, WriterOptions, stopping_point,
+};
 use spate_binlog::GtidPosition;
 use spate_schedule::Surprise;
 
@@ -159,7 +161,14 @@ pub(crate) fn open_archive(
                 status.error("intake", error.to_string());
                 Backoff::default().wait(DISK_FULL_RETRY, stop);
             }
-            opened => return Ok(opened?),
+            opened => {
+                let writer = opened?;
+                // Who cannot be asked what others may do, such as a file system, gives no reason to stop.
+                if let Ok(Some(exposure)) = Exposure::of(dir) {
+                    status.note("intake", &format!("warning: {exposure}"));
+                }
+                return Ok(writer);
+            }
         }
     }
 }

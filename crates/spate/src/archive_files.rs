@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use spate_archive::{
-    Applied, Archive, ArchiveFile, ArchiveWriter, DirectoryOptions, ReadOptions, RealFileSystem, Retention, Seek,
-    TransactionRecord, WriterOptions,
+    Applied, Archive, ArchiveFile, ArchiveWriter, DirectoryOptions, Exposure, ReadOptions, RealFileSystem, Retention,
+    Seek, TransactionRecord, WriterOptions,
 };
 use spate_binlog::{Boundary, GtidPosition};
 use spate_replica::checkpoint;
@@ -148,6 +148,9 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
             other => other.to_string(),
         }
     })?;
+    if let Ok(Some(exposure)) = Exposure::of(dir) {
+        say(&format!("spate: warning: {exposure}"));
+    }
     let replica = arguments.replica.is_named().then(|| arguments.replica.endpoint(&arguments.common)).transpose()?;
     let mut unneeded = match (replica, arguments.even_unapplied) {
         (Some(replica), _) => applied_seqno(writer.archive(), &checkpoint_of(&replica)?)?,

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use spate_archive::{FileSystem, RealFileSystem};
 use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
 use spate_replica::{InterruptedStatement, OnConflict, ReplicateOptions};
@@ -45,7 +46,8 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     let told = line.clone();
     let notify = move |stage: &str, message: &str| told.suspend(|| say(&format!("spate {stage}: {message}")));
     let status = Status::new(options.intake.source.to_string(), options.replica.to_string(), Box::new(notify));
-    std::fs::create_dir_all(&options.archive_dir)
+    RealFileSystem
+        .create_dir(&options.archive_dir)
         .map_err(|error| format!("cannot make the archive's directory {}: {error}", options.archive_dir.display()))?;
     let socket = StatusSocket::listen(&options.archive_dir)
         .map_err(|error| format!("cannot offer the status in {}: {error}", options.archive_dir.display()))?;

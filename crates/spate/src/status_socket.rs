@@ -1,4 +1,4 @@
-//! The status of a running `replicate`, over a socket in the archive's directory: whoever may read the archive may ask.
+//! The status of a running `replicate`, over a socket in the archive's directory: the account that owns the archive may ask.
 //! Unlike a file, it needs no space on a full disk, and its silence says that nobody is there.
 
 use std::io::{self, Read, Write};
@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use spate_archive::{FILE_MODE, STATUS_SOCKET_NAME};
 use spate_replica::status::{Status, StatusReport};
 
-const SOCKET_NAME: &str = "status.socket";
+/// Questions that wait to be answered; each takes no time.
+const BACKLOG: i32 = 16;
 
 /// How long one who asks may take to read the answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,7 +34,7 @@ impl StatusSocket {
     /// # Errors
     /// The operating system refuses.
     pub(crate) fn listen(archive: &Path) -> io::Result<StatusSocket> {
-        let path = archive.join(SOCKET_NAME);
+        let path = archive.join(STATUS_SOCKET_NAME);
         if UnixStream::connect(short(archive)?.join()).is_ok() {
             let message = "another spate replicate already works on this archive";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
@@ -39,7 +43,7 @@ impl StatusSocket {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(short(archive)?.join())?;
+        let listener = listen_privately(&short(archive)?.join())?;
         listener.set_nonblocking(true)?;
         Ok(StatusSocket { listener, path })
     }
@@ -60,6 +64,15 @@ impl Drop for StatusSocket {
         // A socket left behind is removed by the next one.
         let _left = std::fs::remove_file(&self.path);
     }
+}
+
+/// Linux gives the file the mode that the socket has when it is bound, so that there is no moment at which others may connect.
+fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fchmod(&socket, Mode::from_raw_mode(FILE_MODE))?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn answer(mut stream: UnixStream, report: &StatusReport) -> io::Result<()> {
@@ -92,6 +105,22 @@ fn short(directory: &Path) -> io::Result<ShortPath> {
 impl ShortPath {
     fn join(&self) -> PathBuf {
         use std::os::fd::AsRawFd;
-        PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", self.directory.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}/{STATUS_SOCKET_NAME}", self.directory.as_raw_fd()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_may_ask() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = StatusSocket::listen(directory.path()).unwrap();
+        let mode = std::fs::metadata(&socket.path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, FILE_MODE);
+        assert!(UnixStream::connect(&socket.path).is_ok());
     }
 }

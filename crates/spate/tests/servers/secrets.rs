@@ -1,7 +1,9 @@
 //! The password is seen nowhere: not in what is printed, not in what is kept, not in what a process list shows.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::server::PASSWORD;
 use crate::support::{Ended, Kind, Site};
@@ -97,4 +99,54 @@ fn the_password_is_seen_nowhere() {
             assert_nowhere("the server's log of statements", &fs::read(directory.join("general.log")).unwrap());
         }
     }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn assert_files_are_closed(directory: &Path) {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        names.push(path.file_name().unwrap().to_string_lossy().into_owned());
+    }
+    for name in ["archive.list", "archive.lock", "status.socket"] {
+        assert!(names.iter().any(|found| found == name), "{name} is not among {names:?}");
+    }
+    assert!(names.iter().any(|name| name.ends_with(".index")), "{names:?}");
+}
+
+/// `umask 0`: what keeps others out is what Spate asks for.
+fn without_umask(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+}
+
+#[test]
+fn the_archive_is_closed_to_other_accounts() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
+    let running = site.spawn(without_umask(&site.replicate(&["--start", "earliest"])));
+    site.wait_applied();
+    site.source.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (2)");
+    site.wait_applied();
+    assert_eq!(mode(&site.archive()), 0o700);
+    assert_files_are_closed(&site.archive());
+    let ended = running.terminate();
+    assert!(ended.status.success() && !ended.output.contains("other accounts"), "{}", ended.output);
+
+    // Of a directory that a person has opened, Spate says so once, and leaves it as it is.
+    fs::set_permissions(site.archive(), Permissions::from_mode(0o755)).unwrap();
+    site.source.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (3)");
+    let running = site.spawn(without_umask(&site.replicate(&[])));
+    site.wait_applied();
+    assert_eq!(mode(&site.archive()), 0o755);
+    assert_files_are_closed(&site.archive());
+    let ended = running.terminate();
+    assert_eq!(ended.output.matches("other accounts of this machine").count(), 1, "{}", ended.output);
+    ended.assert_says(&["mode 0755", "chmod -R go-rwx"]);
 }
