@@ -2,7 +2,9 @@
 
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "these comments are the help's text")]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use spate_replica::endpoint::{Endpoint, OPTION_GROUPS, OptionFiles, PublicKey, TlsMode, TlsOptions};
@@ -104,19 +106,28 @@ fn complete(
     let own_group = format!("spate-{side}");
     let groups: Vec<&str> = OPTION_GROUPS.into_iter().chain([own_group.as_str()]).collect();
     if let Some(file) = own_file {
-        endpoint = endpoint.with_option_file(file, &groups)?;
+        endpoint = endpoint.with_options(warned(OptionFiles::only(file, &groups)?));
     }
     if let Some(file) = &common.defaults_file {
-        endpoint = endpoint.with_option_file(file, &groups)?;
+        endpoint = endpoint.with_options(warned(OptionFiles::only(file, &groups)?));
     }
     if let Some(file) = &common.defaults_extra_file {
-        let found = OptionFiles::standard_and(file, &groups)?;
-        for warning in &found.warnings {
-            say(&format!("spate: {warning}"));
-        }
-        endpoint = endpoint.with_options(found);
+        endpoint = endpoint.with_options(warned(OptionFiles::standard_and(file, &groups)?));
     }
     let endpoint = endpoint.with_password_variable(variable)?;
     endpoint.address().and_then(|_| endpoint.user()).map_err(|error| format!("the {side}: {error}"))?;
     Ok(endpoint)
+}
+
+/// Says what people should know of the files, once: both sides may read the same.
+fn warned(files: OptionFiles) -> OptionFiles {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    for warning in &files.warnings {
+        if said.insert(warning.clone()) {
+            say(&format!("spate: warning: {warning}"));
+        }
+    }
+    drop(said);
+    files
 }

@@ -5,7 +5,8 @@
 //! `loose-`, `skip-`, `disable-` and `enable-`, and the directives `!include` and `!includedir`.
 //!
 //! A file that everyone may write to is passed over with a warning if nobody named it, as the vendors' clients do. One that
-//! was named is refused: to connect without what it says, such as how the server is to be verified, would be worse.
+//! was named is refused: to connect without what it says, such as how the server is to be verified, would be worse. A file
+//! with a password that everyone may read is read, as the vendors' clients do; that it shows the password is said.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use super::{EndpointError, PublicKey, Secret, TlsOptions};
 const INCLUDE_DEPTH_MAX: usize = 10;
 /// Writable by everyone.
 const WORLD_WRITABLE: u32 = 0o002;
+/// Readable by everyone.
+const WORLD_READABLE: u32 = 0o004;
 
 /// Where the vendors' clients look when nobody tells them where; the user's own file comes after these.
 const STANDARD_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
@@ -31,7 +34,9 @@ pub struct OptionFiles {
     pub(super) tls: TlsOptions,
     pub(super) public_key: Option<PublicKey>,
     over_tcp: bool,
-    /// What people should know of files that were passed over.
+    /// The files that are being read were not named by anybody: those that cannot be trusted are passed over.
+    are_standard: bool,
+    /// What people should know of the files.
     pub warnings: Vec<String>,
 }
 
@@ -78,14 +83,10 @@ impl OptionFiles {
         if std::fs::File::open(path).is_err() {
             return Ok(());
         }
-        match read_into(self, path, groups, 0) {
-            Err(EndpointError::WorldWritable { path }) => {
-                let why = "everyone may write to it; take that permission away (chmod o-w)";
-                self.warnings.push(format!("option file {} is ignored: {why}", path.display()));
-                Ok(())
-            }
-            done => done,
-        }
+        self.are_standard = true;
+        let done = read_into(self, path, groups, 0);
+        self.are_standard = false;
+        done
     }
 
     fn settled(mut self) -> OptionFiles {
@@ -103,11 +104,18 @@ fn read_into(options: &mut OptionFiles, path: &Path, groups: &[&str], depth: usi
         return Err(unreadable(path, format!("included more than {INCLUDE_DEPTH_MAX} levels deep")));
     }
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
-    if metadata.permissions().mode() & WORLD_WRITABLE != 0 {
+    // A pipe, such as a shell makes of a command, has other rules than a file.
+    let mode = if metadata.is_file() { metadata.permissions().mode() } else { 0 };
+    if mode & WORLD_WRITABLE != 0 {
+        if options.are_standard {
+            let why = "everyone may write to it; take that permission away (chmod o-w)";
+            options.warnings.push(format!("option file {} is ignored: {why}", path.display()));
+            return Ok(());
+        }
         return Err(EndpointError::WorldWritable { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
-    let mut wanted = false;
+    let (mut wanted, mut has_password) = (false, false);
     for (index, line) in text.lines().enumerate() {
         let wrong = |why: String| EndpointError::OptionFile { path: path.to_owned(), line: index + 1, why };
         let line = line.trim();
@@ -123,10 +131,22 @@ fn read_into(options: &mut OptionFiles, path: &Path, groups: &[&str], depth: usi
             let (group, _) = rest.split_once(']').ok_or_else(|| wrong("the [ is never closed".to_owned()))?;
             wanted = groups.contains(&group.trim());
         } else if wanted {
+            has_password |= option_name(line) == "password";
             options.set(line).map_err(wrong)?;
         }
     }
+    if has_password && mode & WORLD_READABLE != 0 {
+        let why = "every account of this machine may read the password in it; take that permission away (chmod o-r)";
+        options.warnings.push(format!("option file {}: {why}", path.display()));
+    }
     Ok(())
+}
+
+/// The name of the option in a line, as the vendors write it.
+fn option_name(line: &str) -> String {
+    let line = without_comment(line);
+    let name = line.split_once('=').map_or(line, |(name, _)| name).trim().replace('_', "-");
+    name.strip_prefix("loose-").unwrap_or(&name).to_owned()
 }
 
 enum Include {
@@ -170,13 +190,9 @@ const UNKNOWN_CHECKS: [&str; 4] = ["ssl-crl", "ssl-crlpath", "ssl-fp", "ssl-fpli
 impl OptionFiles {
     /// Takes one `name=value` line; names that a connection does not need are passed over.
     fn set(&mut self, line: &str) -> Result<(), String> {
-        let line = without_comment(line);
-        let (name, value) = match line.split_once('=') {
-            Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
-            None => (line.trim(), None),
-        };
-        let name = name.replace('_', "-");
-        let name = name.strip_prefix("loose-").unwrap_or(&name);
+        let name = option_name(line);
+        let name = name.as_str();
+        let value = without_comment(line).split_once('=').map(|(_, value)| unquoted(value.trim()));
         if let Some(is_set) = self.switch(name, value.as_deref()) {
             return is_set;
         }
@@ -331,6 +347,42 @@ mod tests {
     }
 
     #[test]
+    fn a_password_that_everyone_may_read_is_warned_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("my.cnf");
+        let warnings = |text: &str, mode| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            OptionFiles::only(&path, &["client"]).unwrap().warnings
+        };
+        for text in ["[client]\npassword=x\n", "[client]\nloose_password = x # y\nuser=a\n"] {
+            let found = warnings(text, 0o644);
+            assert_eq!(found.len(), 1, "{text}");
+            assert!(found[0].contains("my.cnf") && found[0].contains("chmod o-r"), "{}", found[0]);
+            assert!(warnings(text, 0o640).is_empty() && warnings(text, 0o600).is_empty());
+        }
+        assert!(warnings("[client]\nuser=a\n[other]\npassword=x\n", 0o644).is_empty());
+    }
+
+    #[test]
+    fn a_standard_file_includes_what_can_be_trusted_and_goes_on_behind_the_rest() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str, mode| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        write("open.cnf", "[client]\nuser=evil\n", 0o666);
+        let global = write("global.cnf", "!include open.cnf\n[client]\nport=1\n", 0o600);
+        let extra = write("extra.cnf", "[client]\nhost=h\n", 0o600);
+        let found = OptionFiles::of(&[global], &extra, None, &["client"]).unwrap();
+        assert_eq!((found.user.as_deref(), found.port, found.host.as_deref()), (None, Some(1), Some("h")));
+        assert_eq!(found.warnings.len(), 1);
+        assert!(found.warnings[0].contains("open.cnf is ignored"), "{}", found.warnings[0]);
+    }
+
+    #[test]
     fn includes() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -364,7 +416,7 @@ mod tests {
         let before = [directory.path().join("not-there.cnf"), global];
         let found = OptionFiles::of(&before, &extra, Some(&own), &["client"]).unwrap();
         assert_eq!((found.user.as_deref(), found.port, found.host.as_deref()), (Some("o"), Some(2), Some("h")));
-        assert!(found.warnings.is_empty());
+        assert!(found.warnings.is_empty(), "{:?}", found.warnings);
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o666)).unwrap();
         let found = OptionFiles::of(&before, &extra, Some(&own), &["client"]).unwrap();
         assert_eq!(found.user.as_deref(), Some("e"));
