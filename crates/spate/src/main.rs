@@ -25,7 +25,11 @@ use arguments::{ArchiveCommand, Arguments, Command};
 /// What a command ends with when it did not do what it should.
 type Failure = Box<dyn std::error::Error>;
 
+/// Whoever debugs Spate sets this, to have core dumps and to attach a debugger.
+const CORE_DUMPS_VARIABLE: &str = "SPATE_CORE_DUMPS";
+
 fn main() -> ExitCode {
+    keep_memory_private();
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Replicate(options) => replicate::run(&options),
@@ -43,6 +47,17 @@ fn main() -> ExitCode {
         say(&format!("spate: {}", describe(failure.as_ref())));
         ExitCode::FAILURE
     })
+}
+
+/// Passwords are in memory from the beginning, with the environment, and would be in every core dump. (What the laboratory starts is
+/// not concerned: a new program begins as the system likes it.)
+fn keep_memory_private() {
+    if std::env::var(CORE_DUMPS_VARIABLE).is_ok_and(|value| value == "yes") {
+        return;
+    }
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        say(&format!("spate: warning: a core dump would hold passwords, and cannot be forbidden: {error}"));
+    }
 }
 
 /// The error and its causes, each said once.

@@ -1,9 +1,11 @@
 //! The password is seen nowhere: not in what is printed, not in what is kept, not in what a process list shows.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::server::PASSWORD;
 use crate::support::{Ended, Kind, Site};
@@ -99,6 +101,43 @@ fn the_password_is_seen_nowhere() {
             assert_nowhere("the server's log of statements", &fs::read(directory.join("general.log")).unwrap());
         }
     }
+}
+
+/// The account that `/proc/<id>` belongs to: the process's own if its memory may be dumped and looked into, root if not.
+fn owner_below_proc(core_dumps: Option<&str>) -> u32 {
+    // Root's processes belong to root in any case, so root starts it as nobody, who must be able to read the program.
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = directory.path().join("spate");
+    fs::copy(env!("CARGO_BIN_EXE_spate"), &program).unwrap();
+    // A server that says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("spate@{}", listener.local_addr().unwrap());
+    let mut command = Command::new(&program);
+    command.args(["check", "--source", &endpoint, "--replica", &endpoint]).env("SPATE_SOURCE_PASSWORD", PASSWORD);
+    command.env("SPATE_REPLICA_PASSWORD", PASSWORD).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(value) = core_dumps {
+        command.env("SPATE_CORE_DUMPS", value);
+    }
+    let own = fs::metadata("/proc/self/environ").unwrap().uid();
+    if own == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let mut running = command.spawn().unwrap();
+    // It has called: it has begun.
+    listener.accept().unwrap();
+    let owner = fs::metadata(format!("/proc/{}/environ", running.id())).unwrap().uid();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    owner
+}
+
+#[test]
+fn memory_is_neither_dumped_nor_looked_into() {
+    assert_eq!(owner_below_proc(None), 0);
+    assert_eq!(owner_below_proc(Some("no")), 0);
+    assert_ne!(owner_below_proc(Some("yes")), 0);
 }
 
 fn mode(path: &Path) -> u32 {
