@@ -8,6 +8,7 @@
 //! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
+//! - [`excerpt`]: what of a statement may be shown to people;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
 //! - [`emit`]: net changes as chunks of events for replay;
@@ -18,6 +19,7 @@ pub mod batch;
 pub mod definition;
 pub mod emit;
 mod error;
+pub mod excerpt;
 pub mod fold;
 pub mod item;
 pub mod multiset;

@@ -346,10 +346,11 @@ pub(super) fn parse_error(payload: &[u8], statement: usize) -> Option<ServerErro
         [b'#', rest @ ..] => rest.split_at_checked(5)?,
         message => (&[][..], message),
     };
+    let code = u16::from_le_bytes([*low, *high]);
     Some(ServerError {
-        code: u16::from_le_bytes([*low, *high]),
+        code,
         sql_state: String::from_utf8_lossy(sql_state).into_owned(),
-        message: String::from_utf8_lossy(message).into_owned(),
+        message: spate_schedule::excerpt::without_literals(code, &String::from_utf8_lossy(message)),
         statement,
     })
 }
