@@ -1,6 +1,6 @@
 //! The applied position, kept on the replica and moved in the same transaction as the data.
 
-use spate_archive::{ArchivedEvent, Seek};
+use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
@@ -38,6 +38,25 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Reads the columns of a row: GTID position, file, offset, seqno, seconds.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub(crate) fn parse(columns: [String; 5]) -> std::result::Result<Checkpoint, String> {
+        let [gtid_position, source_file, source_position, seqno, source_seconds] = columns;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+        if !source_file.is_empty() {
+            check_source_name(&source_file)?;
+        }
+        Ok(Checkpoint {
+            gtid_position: gtid_position.parse().map_err(|error: spate_binlog::Error| error.to_string())?,
+            source_file,
+            source_position: number(&source_position)?,
+            seqno: number(&seqno)?,
+            source_seconds: number(&source_seconds)?,
+        })
+    }
+
     /// Moves to the end of the transaction that `event` stands in, as far as the event shows where that is.
     pub(crate) fn pass(&mut self, event: &ArchivedEvent<'_>) {
         if let Some(gtid) = event.gtid() {
@@ -104,19 +123,9 @@ pub fn read(connection: &mut Connection) -> Result<Option<Checkpoint>> {
     if rows.rows.is_empty() {
         return Ok(None);
     }
-    let text = |column| rows.text_at(0, column).unwrap_or_default();
-    let number = |column| text(column).parse::<u64>().unwrap_or(0);
-    let gtid_position = text(0).parse().map_err(|error: spate_binlog::Error| Error::Checkpoint {
-        replica: connection.peer().to_string(),
-        why: error.to_string(),
-    })?;
-    Ok(Some(Checkpoint {
-        gtid_position,
-        source_file: text(1),
-        source_position: number(2),
-        seqno: number(3),
-        source_seconds: number(4),
-    }))
+    let columns = std::array::from_fn(|column| rows.text_at(0, column).unwrap_or_default());
+    let wrong = |why| Error::Checkpoint { replica: connection.peer().to_string(), why };
+    Checkpoint::parse(columns).map(Some).map_err(wrong)
 }
 
 /// Writes the first checkpoint, or replaces it.

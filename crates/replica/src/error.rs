@@ -147,6 +147,19 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// A note in Spate's schema that Spate did not write, or whose transaction the archive does not hold.
+    #[error(
+        "spate.intent on the {replica} has {what}, but {why}. Only Spate may write to the schema spate. Look who else has, and what the \
+         replica holds; --interrupted-statement repeat then drops the note, and applies what comes after spate.checkpoint"
+    )]
+    Note {
+        /// Which replica.
+        replica: String,
+        /// The note.
+        what: String,
+        /// Why it is none of ours.
+        why: String,
+    },
     /// Another Spate applies to this replica.
     #[error(
         "another Spate applies to the {replica} (its connection id is {holder}): stop it first, or wait until it ends"

@@ -9,6 +9,10 @@
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
 //! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
 //! | other changes of such tables | not, if the replica has no such table; else nobody knows |
+//!
+//! A note is for recognition only. It holds no statement: those hold passwords, and everyone who may write to the schema `spate`
+//! could have one executed. What is looked at and dropped is what the archive's transaction at the note's place says
+//! (`pipeline/settle.rs`).
 
 use spate_binlog::Xid;
 use spate_schedule::TableName;
@@ -30,7 +34,7 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (
      source_seconds BIGINT UNSIGNED NOT NULL, \
      gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
      default_schema VARBINARY(256) NOT NULL, \
-     statement LONGBLOB NOT NULL, \
+     statement LONGBLOB NOT NULL COMMENT 'its beginning, without literals, or the XID', \
      fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'of the objects named, before') ENGINE=InnoDB \
      COMMENT='what cannot be rolled back and may or may not have been executed'";
 
@@ -115,6 +119,11 @@ impl IntentKind {
         IntentKind::Irrevocable,
     ];
 
+    /// True if it is of one transaction alone, which the archive tells, too. Others are of all that a batch has done.
+    pub(crate) fn is_of_one_transaction(self) -> bool {
+        !matches!(self, IntentKind::IrrevocableRows | IntentKind::Irrevocable)
+    }
+
     fn name(self) -> &'static str {
         match self {
             IntentKind::Definition => "definition",
@@ -161,9 +170,17 @@ impl Intent {
             checkpoint.source_seconds,
             quote::text(&self.gtid),
             quote::bytes(&self.database),
-            quote::bytes(&self.statement),
+            quote::bytes(&self.excerpt()),
             fingerprint,
         )
+    }
+
+    /// What a person may see of it. An XID is no secret: every account may ask for those that are prepared.
+    fn excerpt(&self) -> Vec<u8> {
+        match self.kind {
+            IntentKind::XaPrepare | IntentKind::XaEnd => self.statement.clone(),
+            _ => statement::excerpt(&self.statement).into_bytes(),
+        }
     }
 
     fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
@@ -292,34 +309,83 @@ pub(crate) fn forget_sql() -> String {
     format!("DELETE FROM spate.intent WHERE applier={APPLIER}")
 }
 
+/// What a note says. Whoever may write to the schema `spate` may have written it: see `pipeline/settle.rs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) kind: IntentKind,
+    /// Where the replica is once it is done.
+    place: Checkpoint,
+    pub(crate) fingerprint: String,
+    /// For messages.
+    excerpt: String,
+}
+
+impl Note {
+    /// True if a replica at this position has done it, and nothing beyond. By GTID where there are any: another source of the same
+    /// transactions has other files.
+    pub(crate) fn is_at(&self, position: &Checkpoint) -> bool {
+        let is_in_place = || {
+            (&self.place.source_file, self.place.source_position) == (&position.source_file, position.source_position)
+        };
+        match self.place.gtid_position.is_empty() {
+            true => position.gtid_position.is_empty() && is_in_place(),
+            false => self.place.gtid_position == position.gtid_position,
+        }
+    }
+
+    /// True if a replica at this position is beyond it.
+    pub(crate) fn is_before(&self, position: &Checkpoint) -> bool {
+        match self.place.gtid_position.is_empty() {
+            true => {
+                !position.gtid_position.is_empty()
+                    || self.place.source_file == position.source_file
+                        && self.place.source_position < position.source_position
+            }
+            false => position.gtid_position.covers_all(&self.place.gtid_position) && !self.is_at(position),
+        }
+    }
+
+    /// For messages.
+    pub(crate) fn described(&self) -> String {
+        let Note { kind, place, excerpt, .. } = self;
+        let (gtid, file, position) = (&place.gtid_position, &place.source_file, place.source_position);
+        format!("a note of the kind {} for GTID position '{gtid}' ({file}:{position}): {excerpt:?}", kind.name())
+    }
+}
+
 /// The note that an earlier run left, if any.
 ///
 /// # Errors
 /// Any error of the connection; [`Error::Checkpoint`] if the note cannot be read.
-pub(crate) fn read(connection: &mut Connection) -> Result<Option<Intent>> {
+pub(crate) fn read(connection: &mut Connection) -> Result<Option<Note>> {
     let rows = connection.query(&format!(
-        "SELECT kind, gtid_position, source_file, source_position, seqno, source_seconds, gtid, default_schema, statement, \
-         fingerprint FROM spate.intent WHERE applier = {APPLIER}"
+        "SELECT kind, gtid_position, source_file, source_position, seqno, source_seconds, statement, fingerprint \
+         FROM spate.intent WHERE applier = {APPLIER}"
     ))?;
-    let Some(row) = rows.rows.first() else { return Ok(None) };
+    if rows.rows.is_empty() {
+        return Ok(None);
+    }
     let text = |column| rows.text_at(0, column).unwrap_or_default();
-    let number = |column| text(column).parse().unwrap_or(0);
-    let bytes = |column: usize| row.get(column).cloned().flatten().unwrap_or_default();
-    let wrong = |why: String| Error::Checkpoint { replica: connection.peer().to_string(), why };
+    let wrong = |why: String| Error::Checkpoint {
+        replica: connection.peer().to_string(),
+        why: format!("the note in spate.intent: {why}"),
+    };
     let kind = IntentKind::ALL.into_iter().find(|kind| kind.name() == text(0));
-    Ok(Some(Intent {
-        kind: kind.ok_or_else(|| wrong(format!("unknown kind '{}' in spate.intent", text(0))))?,
-        checkpoint: Checkpoint {
-            gtid_position: text(1).parse().map_err(|error: spate_binlog::Error| wrong(error.to_string()))?,
-            source_file: text(2),
-            source_position: number(3),
-            seqno: number(4),
-            source_seconds: number(5),
+    let fingerprint = text(7);
+    if !fingerprint.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong(format!("{fingerprint:?} is no fingerprint")));
+    }
+    Ok(Some(Note {
+        kind: kind.ok_or_else(|| wrong(format!("unknown kind {:?}", text(0))))?,
+        place: Checkpoint::parse([text(1), text(2), text(3), text(4), text(5)]).map_err(wrong)?,
+        fingerprint,
+        // One of an earlier version holds the whole statement.
+        excerpt: match text(6) {
+            short if short.starts_with("statement '") || kind.is_some_and(|kind| kind.name().starts_with("xa-")) => {
+                short
+            }
+            whole => statement::excerpt(whole.as_bytes()),
         },
-        gtid: text(6),
-        database: bytes(7),
-        statement: bytes(8),
-        fingerprint: text(9),
     }))
 }
 
@@ -426,7 +492,7 @@ fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
 }
 
 /// Counters move with the rows, which is nothing that a definition did.
-fn without_counter(definition: &str) -> String {
+pub(crate) fn without_counter(definition: &str) -> String {
     const COUNTER: &str = " AUTO_INCREMENT=";
     let Some(start) = definition.find(COUNTER) else { return definition.to_owned() };
     let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());

@@ -27,6 +27,7 @@ use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::repair::RepairScope;
 use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
 use crate::pipeline::sessions::SessionMaker;
+use crate::pipeline::settle::{Settling, settle};
 use crate::records;
 use crate::retention::Retaining;
 use crate::source::{SourcePlace, current_place, resolve_start};
@@ -229,7 +230,7 @@ fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBoo
 }
 
 fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
-    let mut prepared = prepare(options, options.interrupted, status)?;
+    let mut prepared = prepare(options)?;
     let connection = &mut prepared.connection;
     prepared.source_logs_statements = check_both(connection, options, status)?;
     status.skipped_before(records::latest_skips(connection)?);
@@ -309,9 +310,17 @@ fn supervise(
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
     while !is_over() {
+        // What a person found out is of what was interrupted before this run.
+        let interrupted = options.interrupted.filter(|_| prepared.is_some());
+        let settling = Settling { archive, interrupted, exclusions: &options.exclusions, status, stop };
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
-            None => prepare(options, None, status),
+            None => prepare(options),
+        };
+        let ready = match ready.and_then(|mut ready| Ok((settle(settling, &mut ready, is_over)?, ready))) {
+            Ok((false, _)) => continue,
+            Ok((true, ready)) => Ok(ready),
+            Err(error) => Err(error),
         };
         let began = Instant::now();
         let known_good = known_error.as_ref().map(|(seqno, _)| *seqno);
@@ -401,8 +410,8 @@ fn supervise(
     Ok(())
 }
 
-fn prepare(options: &ReplicateOptions, interrupted: Option<InterruptedStatement>, status: &Status) -> Result<Prepared> {
-    session::prepare_replica(options.session_maker(), options.exclusions.break_ring(), interrupted, status)
+fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
+    session::prepare_replica(options.session_maker(), options.exclusions.break_ring())
 }
 
 /// What the next session is to do. `known_good`: no further than this transaction.

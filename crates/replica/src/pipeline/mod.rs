@@ -23,6 +23,7 @@ pub(crate) mod prepare;
 pub(crate) mod repair;
 pub(crate) mod session;
 pub(crate) mod sessions;
+pub(crate) mod settle;
 
 use std::sync::Arc;
 

@@ -28,12 +28,11 @@ use crate::dialect::Collations;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
-use crate::journal::{self, Finding};
+use crate::journal::{self, Note};
 use crate::limits::BatchLimits;
 use crate::own_schema;
 use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
-use crate::replicate::InterruptedStatement;
 use crate::status::Status;
 use crate::temporary;
 use crate::until::Until;
@@ -98,6 +97,8 @@ pub(crate) struct SessionReport {
 pub(crate) struct Prepared {
     pub(crate) connection: Connection,
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// What an earlier session has noted, until it is settled.
+    pub(crate) note: Option<Note>,
     /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
     pub(crate) mend_until: Option<u64>,
     /// How row changes may be written.
@@ -106,17 +107,12 @@ pub(crate) struct Prepared {
     pub(crate) source_logs_statements: bool,
 }
 
-/// Connects the applier, takes the lock, and reads where the replica is. What an earlier session was in the midst of, and could
-/// not have rolled back, is looked into. `needs_silence`: some of what is applied must be kept out of the replica's binlog.
+/// Connects the applier, takes the lock, and reads where the replica is, and what an earlier session was in the midst of.
+/// `needs_silence`: some of what is applied must be kept out of the replica's binlog.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::Interrupted`], a missing privilege, or any error of the connection.
-pub(crate) fn prepare_replica(
-    maker: SessionMaker<'_>,
-    needs_silence: bool,
-    interrupted: Option<InterruptedStatement>,
-    status: &Status,
-) -> Result<Prepared> {
+/// [`Error::Locked`], a missing privilege, or any error of the connection.
+pub(crate) fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<Prepared> {
     let mut connection = maker.connect_impatiently()?;
     crate::source::check_version(&connection)?;
     let choice = privileges::check(&mut connection, maker.dialect)?;
@@ -126,34 +122,11 @@ pub(crate) fn prepare_replica(
     }
     applier_lock::take(&mut connection)?;
     own_schema::create(&mut connection)?;
-    let mut checkpoint = checkpoint::read(&mut connection)?;
-    let mut mend_until = None;
-    if let Some(intent) = journal::read(&mut connection)? {
-        let finding = match (intent.look(&mut connection)?, interrupted) {
-            (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Done)) => Finding::Done,
-            (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
-            (finding, _) => finding,
-        };
-        match finding {
-            Finding::Done => {
-                status.note("applier", &format!("{} was executed before the interruption", intent.described()));
-                checkpoint = Some(journal::accept(&mut connection, &intent)?);
-            }
-            Finding::NotDone => connection.execute(journal::forget_sql().as_bytes()).map(drop)?,
-            // The note stays until they are made again.
-            Finding::Mendable => {
-                status.note("applier", &format!("{} were interrupted: mending them", intent.described()));
-                mend_until = Some(intent.checkpoint.seqno);
-            }
-            Finding::Unknown => {
-                let place = format!("{}:{}", intent.checkpoint.source_file, intent.checkpoint.source_position);
-                return Err(Error::Interrupted { gtid: intent.gtid.clone(), place, statement: intent.described() });
-            }
-        }
-    }
+    let checkpoint = checkpoint::read(&mut connection)?;
+    let note = journal::read(&mut connection)?;
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, mend_until, choice, source_logs_statements: false })
+    Ok(Prepared { connection, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.

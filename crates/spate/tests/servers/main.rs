@@ -30,6 +30,8 @@ mod mariadb_118;
 mod mysql;
 mod mysql_privileges;
 mod networks;
+#[cfg(feature = "failpoints")]
+mod notes;
 mod partial_images;
 mod privileges;
 mod refusals;

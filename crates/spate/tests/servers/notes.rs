@@ -1,0 +1,116 @@
+//! Notes in `spate.intent`: what they must not hold, and what they must not make Spate do. Whoever may write to the schema `spate`
+//! on the replica could have written one.
+
+use std::fs;
+
+use crate::support::{Kind, Site};
+
+const OPTIONS: [&str; 2] = ["--start", "earliest"];
+/// Nothing to be looked for is a fingerprint of this.
+const FINGERPRINT: &str = "00000000000000000000000000000000";
+
+fn stop_after_note(site: &Site) {
+    let mut command = site.replicate(&OPTIONS);
+    command.env("SPATE_STOP_AT", "after-intent");
+    site.run(command).assert_says(&["stopped at after-intent"]);
+}
+
+/// A note of this kind at the source's present position, whose statement names the table.
+fn forge(site: &Site, kind: &str, statement: &str) {
+    site.replica.sql(&format!(
+        "REPLACE INTO spate.intent SELECT applier, '{kind}', '{}', source_file, source_position + 1, seqno + 1, source_seconds, '', \
+         'd', \"{statement}\", '{FINGERPRINT}' FROM spate.checkpoint",
+        site.source.position()
+    ));
+}
+
+#[test]
+fn a_note_holds_no_password_and_the_statement_is_executed_exactly_once() {
+    const SECRET: &str = "hunter2-never-noted";
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d");
+        site.catch_up(&OPTIONS);
+        site.source.sql(&format!("CREATE USER noted@localhost IDENTIFIED BY '{SECRET}'"));
+        stop_after_note(&site);
+        let note = site.replica.sql("SELECT kind, statement FROM spate.intent");
+        assert!(note.contains("CREATE USER") && note.contains('…'), "{note}");
+        assert!(!note.contains(SECRET) && !note.contains('*') && !note.contains("$A$"), "{note}");
+        site.catch_up(&OPTIONS);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM mysql.user WHERE User = 'noted'"), "1");
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+    }
+}
+
+/// The archive says what was noted; without it, the source is asked again.
+#[test]
+fn a_note_is_settled_although_the_archive_is_gone() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    site.catch_up(&OPTIONS);
+    site.source.sql("ALTER TABLE d.t ADD v INT; INSERT INTO d.t VALUES (1, 1)");
+    stop_after_note(&site);
+    // As if it had been executed, and not been answered any more.
+    site.replica.sql("SET sql_log_bin=0; ALTER TABLE d.t ADD v INT");
+    fs::remove_dir_all(site.archive()).unwrap();
+    site.catch_up(&OPTIONS).assert_says(&["was executed before the interruption"]);
+    site.assert_identical();
+}
+
+#[test]
+fn a_forged_note_drops_no_table() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.empty (id INT)");
+    site.catch_up(&OPTIONS);
+    site.replica.sql("INSERT INTO d.empty VALUES (7)");
+    forge(&site, "create-select", "CREATE TABLE d.empty SELECT 1");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["the checkpoint is there or beyond"]);
+    let assert_is_there = || assert_eq!(site.replica.sql("SELECT * FROM d.empty"), "7");
+    // Beside a transaction of rows, beside a definition of another kind, and beside one of its own kind that names something else.
+    for (next, kind, forged) in [
+        ("INSERT INTO d.t VALUES (1)", "create-select", "CREATE TABLE d.empty SELECT 1"),
+        ("CREATE OR REPLACE VIEW d.empty_too AS SELECT 1", "create-select", "CREATE TABLE d.empty SELECT 1"),
+        ("INSERT INTO d.t VALUES (2)", "definition", "CREATE SEQUENCE d.empty"),
+        ("INSERT INTO d.t VALUES (3)", "xa-end", "X'78',X'',1"),
+    ] {
+        site.source.sql(next);
+        forge(&site, kind, forged);
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["spate.intent", "Only Spate may write to the schema spate"]);
+        assert_is_there();
+        site.run(site.replicate(&["--until", "caught-up", "--interrupted-statement", "repeat"]))
+            .assert_says(&["was dropped"]);
+        assert_is_there();
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+    }
+    site.source.sql("CREATE TABLE d.made SELECT 1 AS a");
+    forge(&site, "create-select", "CREATE TABLE d.empty SELECT 1");
+    site.catch_up(&[]);
+    assert_is_there();
+    assert_eq!(site.replica.sql("SELECT * FROM d.made"), "1");
+    assert_eq!(site.replica.sql("SELECT id FROM d.t ORDER BY id"), "1\n2\n3");
+}
+
+/// To go past what a note claims to be done would lose what lies between.
+#[test]
+fn a_forged_note_skips_nothing() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    site.catch_up(&OPTIONS);
+    site.source.sql("INSERT INTO d.t VALUES (1); CREATE TABLE d.u (id INT)");
+    forge(&site, "definition", "CREATE TABLE d.u (id INT)");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["spate.intent", "comes before, and is not applied yet"]);
+    site.run(site.replicate(&["--until", "caught-up", "--interrupted-statement", "repeat"]));
+    site.assert_identical();
+    for (column, value) in
+        [("kind", "'drop'"), ("source_file", "'../x'"), ("fingerprint", "'x'"), ("gtid_position", "'x'")]
+    {
+        forge(&site, "definition", "CREATE TABLE d.u (id INT)");
+        site.replica.sql(&format!("UPDATE spate.intent SET {column} = {value}"));
+        site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["the note in spate.intent"]);
+    }
+    site.replica.sql("DELETE FROM spate.intent; UPDATE spate.checkpoint SET source_file = '../x'");
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["the checkpoint on the replica"]);
+}
