@@ -4,16 +4,22 @@
 //! batch is made in the transaction of the batch, together with the checkpoint's move, so copies and checkpoint agree whatever
 //! happens. A session begins by making the tables again.
 //!
-//! A copy is the table's definition and, for each row, a list of values as SQL text, made by the server itself: nothing of it passes
-//! through this program.
+//! A copy is the table's definition and, for each row, a list of values as SQL text, made by the server itself. Before anything of a copy
+//! is executed, `form` checks that it can do nothing but make this temporary table and its rows: everyone who may write to the schema
+//! `spate` could have written it.
+
+mod form;
 
 use std::collections::BTreeSet;
 
 use spate_schedule::TableName;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 
+use form::BEGINNING;
+
 use crate::checkpoint::APPLIER;
-use crate::error::Result;
+use crate::error::Result as ReplicaResult;
+use crate::journal::without_counter;
 use crate::wire::{self, Connection, Vendor, quote};
 
 /// The table of copied temporary tables.
@@ -54,19 +60,18 @@ fn afterwards_sql(connection: &Connection) -> &'static [u8] {
     }
 }
 
-/// Rows that are read at a time to be inserted again, where the server cannot do that by itself.
+/// Rows that are read at a time to be inserted again.
 const ROWS_AT_A_TIME: usize = 200;
 
-/// How the definition of a temporary table begins. (What is not temporary shows another beginning: a temporary table that is gone
-/// may have hidden a table.)
-const BEGINNING: &str = "CREATE TEMPORARY TABLE ";
+/// Bytes of an INSERT of several rows: enough that statements cost nothing, and well below `max_allowed_packet`.
+const INSERT_BYTES: usize = 256 << 10;
 
 /// Copies the tables that were used, and forgets those that are gone. To be called within the batch's transaction, after its
 /// changes. What cannot be copied is given to `tell`.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: impl Fn(&str)) -> Result<()> {
+pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: impl Fn(&str)) -> ReplicaResult<()> {
     for gone in kept(connection)?.difference(&tables.open) {
         connection.execute(forget_sql(gone).as_bytes())?;
     }
@@ -90,16 +95,18 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Result<()> {
+pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResult<()> {
     connection.execute(session_sql(connection))?;
     for table in &kept(connection)? {
-        match make(connection, table) {
-            Err(error) if is_refusal(&error) => {
-                connection.execute(drop_sql(table).as_bytes())?;
-                tell(&format!("the source's temporary table {} cannot be made again: {error}", table.name));
-            }
-            made => made?,
-        }
+        let why = match make(connection, table) {
+            Err(error) if is_refusal(&error) => error.to_string(),
+            made => match made? {
+                Ok(()) => continue,
+                Err(why) => format!("{why} (only Spate may write to the schema spate)"),
+            },
+        };
+        connection.execute(drop_sql(table).as_bytes())?;
+        tell(&format!("the source's temporary table {:?} cannot be made again: {why}", table.name.to_string()));
     }
     connection.execute(afterwards_sql(connection))?;
     connection.execute(b"COMMIT")?;
@@ -115,7 +122,7 @@ fn is_refusal(error: &wire::Error) -> bool {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn kept(connection: &mut Connection) -> Result<BTreeSet<TemporaryTable>> {
+pub(crate) fn kept(connection: &mut Connection) -> ReplicaResult<BTreeSet<TemporaryTable>> {
     let rows = connection.query(&format!(
         "SELECT thread_id, schema_name, table_name FROM spate.temporary_table WHERE applier={APPLIER}"
     ))?;
@@ -149,22 +156,8 @@ fn drop_sql(table: &TemporaryTable) -> String {
 fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()> {
     connection.execute(format!("{};SET SESSION pseudo_thread_id={}", forget_sql(table), table.thread_id).as_bytes())?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
-    let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(()) };
-    let definition = definition.text_at(0, 1).unwrap_or_default();
-    let Some(rest) = definition.strip_prefix(&format!("{BEGINNING}{}", quote::identifier(&table.name.table))) else {
-        return Ok(());
-    };
-    let definition = format!("{BEGINNING}{name}{rest}");
-    let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
-    let (mut names, mut values) = (Vec::new(), Vec::new());
-    for row in 0..columns.rows.len() {
-        let text = |column| columns.text(row, column).unwrap_or_default();
-        if !text("Extra").contains("GENERATED") {
-            let column = quote::identifier(&text("Field"));
-            values.push(format!("IFNULL({},'NULL')", literal(&text("Type"), &column)));
-            names.push(column);
-        }
-    }
+    let Some(definition) = definition_of(connection, table)? else { return Ok(()) };
+    let (names, values) = columns_of(connection, table)?;
     let key =
         format!("{APPLIER},{},{},{}", table.thread_id, quote::text(&table.name.schema), quote::text(&table.name.table));
     let sql = format!(
@@ -177,6 +170,31 @@ fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()>
     );
     connection.execute(sql.as_bytes())?;
     Ok(())
+}
+
+/// What creates the table as it is now; `None` if there is no such temporary table.
+fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Option<String>> {
+    let name = quote::qualified(&table.name.schema, &table.name.table);
+    let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(None) };
+    let definition = definition.text_at(0, 1).unwrap_or_default();
+    let rest = definition.strip_prefix(&format!("{BEGINNING}{}", quote::identifier(&table.name.table)));
+    Ok(rest.map(|rest| format!("{BEGINNING}{name}{rest}")))
+}
+
+/// The columns that a row is made of, quoted, and for each an expression of its value as a literal.
+fn columns_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<(Vec<String>, Vec<String>)> {
+    let name = quote::qualified(&table.name.schema, &table.name.table);
+    let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for row in 0..columns.rows.len() {
+        let text = |column| columns.text(row, column).unwrap_or_default();
+        if !text("Extra").contains("GENERATED") {
+            let column = quote::identifier(&text("Field"));
+            values.push(format!("IFNULL({},'NULL')", literal(&text("Type"), &column)));
+            names.push(column);
+        }
+    }
+    Ok((names, values))
 }
 
 /// An expression that is an SQL literal of the column's value, or NULL.
@@ -204,41 +222,57 @@ fn shown<T>(answer: wire::Result<T>) -> wire::Result<Option<T>> {
     }
 }
 
-fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()> {
+/// Makes a table as it was kept; the inner error says why its copy is none of Spate's.
+fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Result<(), String>> {
     let condition = condition(table);
-    let kept =
-        connection.query(&format!("SELECT definition, column_names FROM spate.temporary_table WHERE {condition}"))?;
-    let (definition, names) = (kept.text_at(0, 0).unwrap_or_default(), kept.text_at(0, 1).unwrap_or_default());
-    let insert = format!("INSERT INTO {} ({names}) VALUES (", quote::qualified(&table.name.schema, &table.name.table));
-    connection.execute(format!("SET SESSION pseudo_thread_id={};{definition}", table.thread_id).as_bytes())?;
-    if connection.server_version().vendor == Vendor::MySql {
-        return fill(connection, &condition, &insert);
+    let kept = connection.query(&format!("SELECT definition FROM spate.temporary_table WHERE {condition}"))?;
+    let definition = kept.text_at(0, 0).unwrap_or_default();
+    let checked = form::check_name(&table.name).and_then(|()| form::check_definition(&definition, &table.name));
+    if checked.is_err() {
+        return Ok(checked);
     }
-    let fill = format!(
-        "BEGIN NOT ATOMIC \
-         FOR kept IN (SELECT column_values FROM spate.temporary_row WHERE {condition} ORDER BY id) DO \
-         EXECUTE IMMEDIATE CONCAT({}, kept.column_values, ')'); END FOR; END",
-        quote::text(&insert)
-    );
-    connection.execute(fill.as_bytes())?;
-    Ok(())
+    connection.execute(format!("SET SESSION pseudo_thread_id={}", table.thread_id).as_bytes())?;
+    connection.execute(definition.as_bytes())?;
+    let made = definition_of(connection, table)?;
+    if made.as_deref().map(without_counter) != Some(without_counter(&definition)) {
+        return Ok(Err("the server makes another table of its definition".to_owned()));
+    }
+    let (names, _) = columns_of(connection, table)?;
+    let name = quote::qualified(&table.name.schema, &table.name.table);
+    fill(connection, &condition, &format!("INSERT INTO {name} ({}) VALUES ", names.join(",")), names.len())
 }
 
-/// Inserts the kept rows of a table; `insert` is the statement up to a row's values.
-fn fill(connection: &mut Connection, condition: &str, insert: &str) -> wire::Result<()> {
-    let mut after = 0;
+/// Inserts the kept rows of a table; `insert` is the statement up to its first row.
+fn fill(
+    connection: &mut Connection,
+    condition: &str,
+    insert: &str,
+    columns: usize,
+) -> wire::Result<Result<(), String>> {
+    let (mut after, mut sql) = (0, Vec::new());
     loop {
         let rows = connection.query(&format!(
             "SELECT id, column_values FROM spate.temporary_row WHERE {condition} AND id > {after} \
              ORDER BY id LIMIT {ROWS_AT_A_TIME}"
         ))?;
-        for row in 0..rows.rows.len() {
-            let values = rows.rows[row].get(1).cloned().flatten().unwrap_or_default();
-            connection.execute(&[insert.as_bytes(), &values, b")"].concat())?;
-            after = rows.text_at(row, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+        for (number, row) in rows.rows.iter().enumerate() {
+            let values = row.get(1).and_then(Option::as_deref).unwrap_or_default();
+            if let Err(why) = form::check_row(values, columns) {
+                return Ok(Err(why));
+            }
+            if !sql.is_empty() && sql.len() + values.len() > INSERT_BYTES {
+                connection.execute(&std::mem::take(&mut sql))?;
+            }
+            sql.extend_from_slice(if sql.is_empty() { insert.as_bytes() } else { b"," });
+            sql.extend_from_slice(&[b"(", values, b")"].concat());
+            after = rows.text_at(number, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
         }
         if rows.rows.len() < ROWS_AT_A_TIME {
-            return Ok(());
+            break;
         }
     }
+    if !sql.is_empty() {
+        connection.execute(&sql)?;
+    }
+    Ok(Ok(()))
 }

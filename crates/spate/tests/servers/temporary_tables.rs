@@ -1,7 +1,7 @@
 //! Temporary tables of the source's sessions, which outlive the sessions that apply.
 
 use crate::support::session::Session;
-use crate::support::{Site, wait_until};
+use crate::support::{Kind, Site, wait_until};
 
 const BEGIN: &str = "SET SESSION binlog_format=STATEMENT; USE d";
 
@@ -177,4 +177,52 @@ fn transactions_that_create_them_are_begun_anew_where_all_tables_roll_back() {
     site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["--interrupted-statement done"]);
     site.catch_up(&["--interrupted-statement", "repeat"]);
     site.assert_identical();
+}
+
+/// Whoever may write to the schema `spate` on the replica could have written a copy: nothing of it is executed that does more than to
+/// make this table and its rows.
+#[test]
+fn a_forged_copy_executes_nothing() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        let mut session = session(&site);
+        session.sql("CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (10)");
+        site.catch_up(&["--start", "earliest"]);
+        site.replica.sql(
+            "SET SESSION sql_log_bin=0; CREATE DATABASE secret; CREATE TABLE secret.called (n INT); \
+             CREATE TABLE secret.kept AS SELECT * FROM spate.temporary_table; \
+             CREATE TABLE secret.kept_row AS SELECT * FROM spate.temporary_row",
+        );
+        let function = "CREATE FUNCTION secret.f() RETURNS INT MODIFIES SQL DATA \
+            BEGIN INSERT INTO secret.called VALUES (1); RETURN 1; END //";
+        site.replica.sql(&format!("SET SESSION sql_log_bin=0;\nDELIMITER //\n{function}\nDELIMITER ;\nDO 0"));
+        for (number, forged) in [
+            "temporary_table SET definition = CONCAT(definition, ' AS SELECT secret.f() AS b')",
+            "temporary_table SET definition = CONCAT(definition, '; INSERT INTO secret.called VALUES (2)')",
+            "temporary_table SET definition = 'INSERT INTO secret.called VALUES (3)'",
+            "temporary_row SET column_values = 'secret.f()'",
+            "temporary_row SET column_values = '10); INSERT INTO secret.called VALUES (4); DO (1'",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            site.replica.sql(&format!(
+                "DELETE FROM spate.temporary_table; INSERT INTO spate.temporary_table SELECT * FROM secret.kept; \
+                 DELETE FROM spate.temporary_row; INSERT INTO spate.temporary_row SELECT * FROM secret.kept_row; \
+                 UPDATE spate.{forged}"
+            ));
+            site.source.sql(&format!("INSERT INTO d.t VALUES ({number})"));
+            site.catch_up(&[]).assert_says(&["d.x\" cannot be made again", "only Spate may write to the schema spate"]);
+            assert_eq!(site.replica.sql("SELECT * FROM secret.called"), "", "{forged}");
+        }
+        // As it was kept, it is made again.
+        site.replica.sql(
+            "DELETE FROM spate.temporary_table; INSERT INTO spate.temporary_table SELECT * FROM secret.kept; \
+             DELETE FROM spate.temporary_row; INSERT INTO spate.temporary_row SELECT * FROM secret.kept_row",
+        );
+        session.sql("INSERT INTO t SELECT a FROM x");
+        site.catch_up(&[]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*), MAX(id) FROM d.t"), "6\t10");
+    }
 }
