@@ -129,6 +129,9 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             &|| stop.load(Ordering::Acquire) || receiving.is_finished() && receiving_failed_for_good(status),
             stop,
         );
+        if applied.as_ref().is_err_and(|error| !matches!(error, Error::StageEnded)) {
+            settle_before_leaving(options, &archive, status, stop);
+        }
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -412,6 +415,17 @@ fn supervise(
 
 fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
     session::prepare_replica(options.session_maker(), options.exclusions.break_ring())
+}
+
+/// Settles the note of a statement that the replica has refused, while what it would have changed is as it was. A person is going to change
+/// something there, such as the privileges of an account, and the next start would take that for the statement's effect.
+fn settle_before_leaving(options: &ReplicateOptions, archive: &Archive, status: &Status, stop: &AtomicBool) {
+    let settling = Settling { archive, interrupted: None, exclusions: &options.exclusions, status, stop };
+    // Why Spate stops is said already. If the replica cannot be reached, the note stays.
+    let Ok(mut prepared) = prepare(options) else { return };
+    if prepared.note.as_ref().is_some_and(|note| note.kind.is_of_one_transaction()) {
+        let _settled = settle(settling, &mut prepared, &|| true);
+    }
 }
 
 /// What the next session is to do. `known_good`: no further than this transaction.

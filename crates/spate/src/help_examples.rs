@@ -38,7 +38,9 @@ on the replica:
   GRANT TRIGGER ON *.* TO spate@…           for --on-conflict repair and --dialect sql, which needs no BINLOG REPLAY
 and, to apply DDL, the privileges that the statements need, with the GRANT OPTION for statements about accounts:
   GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE,
-    EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION";
+    EVENT, SET USER, RELOAD, PROCESS ON *.* TO spate@… WITH GRANT OPTION
+  GRANT CREATE TEMPORARY TABLES ON *.* TO spate@…             for temporary tables, in statement and mixed format
+  GRANT PROXY ON ''@'' TO spate@… WITH GRANT OPTION           for GRANT PROXY and REVOKE PROXY";
 
 /// Of `spate check`.
 pub(crate) const CHECK_EXAMPLES: &str = "\

@@ -415,7 +415,7 @@ fn advice(code: Option<u16>) -> &'static str {
         }
         Some(1205 | 1213) => "Other sessions write to the replica",
         Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
-        Some(1044 | 1142 | 1143 | 1227 | 1370) => "The user of Spate lacks a privilege on the replica",
+        Some(1044 | 1142 | 1143 | 1227 | 1370 | 1698) => "The user of Spate lacks a privilege on the replica",
         _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",
     }
 }

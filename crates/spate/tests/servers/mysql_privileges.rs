@@ -20,6 +20,13 @@ const REPLICA: [(&str, &str); 7] = [
 ];
 const REPLAY: &str = "REPLICATION_APPLIER ON *.*";
 
+/// For temporary tables, in statement and mixed format.
+const TEMPORARY: &str = "CREATE TEMPORARY TABLES ON *.*";
+/// For GRANT PROXY and REVOKE PROXY.
+const PROXY: &str = "PROXY ON ''@''";
+/// For rows as SQL statements: they must see whether a table has triggers.
+const TRIGGER: &str = "TRIGGER ON *.*";
+
 const DEFINITIONS: [&str; 2] = [
     "CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, \
      RELOAD, PROCESS, CREATE USER, CREATE ROLE, DROP ROLE ON *.*",
@@ -47,10 +54,14 @@ fn limit(site: &Site, source: &[&str], replica: &[&str]) {
 }
 
 fn replicate(site: &Site, start: &str) -> Ended {
+    replicate_with(site, start, &[])
+}
+
+fn replicate_with(site: &Site, start: &str, options: &[&str]) -> Ended {
     let mut command = program();
     command.arg("replicate").arg("--archive").arg(site.archive()).args(["--start", start, "--until", "caught-up"]);
     command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
-    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
+    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port)).args(options);
     site.run(command)
 }
 
@@ -96,4 +107,38 @@ fn each_of_few_privileges_and_no_more() {
     site.replica.sql("SET GLOBAL super_read_only = ON");
     site.source.sql("INSERT INTO d.t VALUES (100, 100)");
     replicate(&site, "gtid:").assert_failed_saying(&["super_read_only", "SET GLOBAL super_read_only=OFF"]);
+}
+
+#[test]
+fn temporary_tables_proxies_and_rows_as_statements_need_one_more_each() {
+    let site = Site::of(Kind::Mysql);
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    let definitions = definitions();
+    let all: Vec<&str> =
+        REPLICA.iter().map(|(grant, _)| *grant).chain([REPLAY]).chain(definitions.iter().map(String::as_str)).collect();
+    for (statements, named, privilege) in [
+        (
+            "USE d; SET binlog_format=STATEMENT; CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (5); \
+             INSERT INTO t SELECT a FROM x",
+            "CREATE TEMPORARY TABLE x",
+            TEMPORARY,
+        ),
+        ("CREATE USER behind; CREATE USER ahead; GRANT PROXY ON behind TO ahead", "GRANT PROXY ON ", PROXY),
+    ] {
+        site.source.sql(statements);
+        limit(&site, &SOURCE, &all);
+        replicate(&site, "gtid:").assert_failed_saying(&[named, "lacks a privilege"]);
+        limit(&site, &SOURCE, &[all.as_slice(), &[privilege]].concat());
+        let ended = replicate(&site, "gtid:");
+        assert!(ended.status.success(), "{}", ended.output);
+        site.assert_identical();
+    }
+    site.source.sql("INSERT INTO d.t VALUES (7)");
+    let rows: Vec<&str> = REPLICA.iter().map(|(grant, _)| *grant).collect();
+    limit(&site, &SOURCE, &rows);
+    replicate_with(&site, "gtid:", &["--dialect", "sql"]).assert_failed_saying(&["GRANT TRIGGER ON *.*"]);
+    limit(&site, &SOURCE, &[rows.as_slice(), &[TRIGGER]].concat());
+    let ended = replicate_with(&site, "gtid:", &["--dialect", "sql"]);
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
 }

@@ -21,6 +21,12 @@ const REPLICA: [&str; 6] = [
 /// For definitions.
 const DEFINITIONS: &str = "CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, CREATE ROUTINE, \
     ALTER ROUTINE, EXECUTE, EVENT, SET USER, PROCESS ON *.*";
+/// For temporary tables, in statement and mixed format.
+const TEMPORARY: &str = "CREATE TEMPORARY TABLES ON *.*";
+/// For GRANT PROXY and REVOKE PROXY.
+const PROXY: &str = "PROXY ON ''@''";
+/// For rows as SQL statements: they must see whether a table has triggers.
+const TRIGGER: &str = "TRIGGER ON *.*";
 /// For accounts: who may change the rows of every table may create, change and drop users, but not give privileges.
 const ACCOUNTS: &str = "RELOAD ON *.*";
 
@@ -29,7 +35,7 @@ fn limit(site: &Site, source: &[&str], replica: &[&str]) {
     for (server, grants) in [(&site.source, source), (&site.replica, replica)] {
         server.sql(&format!("SET sql_log_bin=0; CREATE OR REPLACE USER {ACCOUNT} IDENTIFIED BY '{PASSWORD}'"));
         for grant in grants {
-            let option = if *grant == ACCOUNTS { "WITH GRANT OPTION" } else { "" };
+            let option = if [ACCOUNTS, PROXY].contains(grant) { "WITH GRANT OPTION" } else { "" };
             server.sql(&format!("SET sql_log_bin=0; GRANT {grant} TO {ACCOUNT} {option}"));
         }
     }
@@ -135,6 +141,41 @@ fn statements_and_definitions_need_what_they_do() {
     replicate(&site, &[]).assert_failed_saying(&["GRANT SELECT ON d.*", "lacks a privilege"]);
     limit(&site, &SOURCE, &[REPLICA.as_slice(), &[DEFINITIONS, ACCOUNTS]].concat());
     succeeds(&site, &[]);
+}
+
+#[test]
+fn temporary_tables_and_proxies_need_one_more_each() {
+    let site = Site::plain();
+    site.both(TABLES);
+    site.source.sql(
+        "USE d; SET binlog_format=STATEMENT; CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (5); \
+         INSERT INTO t SELECT a, a FROM x",
+    );
+    let all = [REPLICA.as_slice(), &[DEFINITIONS, ACCOUNTS]].concat();
+    limit(&site, &SOURCE, &all);
+    replicate(&site, &[]).assert_failed_saying(&["CREATE TEMPORARY TABLE x", "lacks a privilege"]);
+    limit(&site, &SOURCE, &[all.as_slice(), &[TEMPORARY]].concat());
+    succeeds(&site, &[]);
+    site.source.sql(
+        "CREATE USER behind; CREATE USER ahead; GRANT PROXY ON behind TO ahead; REVOKE PROXY ON behind FROM ahead",
+    );
+    replicate(&site, &[]).assert_failed_saying(&["GRANT PROXY ON behind", "lacks a privilege"]);
+    // The grant changes what Spate would compare, so nothing may be in doubt any more.
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+    limit(&site, &SOURCE, &[all.as_slice(), &[PROXY]].concat());
+    succeeds(&site, &[]);
+}
+
+#[test]
+fn rows_as_statements_need_to_see_triggers() {
+    let site = Site::plain();
+    site.both(TABLES);
+    site.source.sql("INSERT INTO d.t VALUES (1, 1)");
+    let replica = without(&REPLICA, 5);
+    limit(&site, &SOURCE, &replica);
+    replicate(&site, &["--dialect", "sql"]).assert_failed_saying(&["GRANT TRIGGER ON *.*"]);
+    limit(&site, &SOURCE, &[replica.as_slice(), &[TRIGGER]].concat());
+    succeeds(&site, &["--dialect", "sql"]);
 }
 
 #[test]
