@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::error::{Error, Peer, Result};
 use super::link::Link;
 use super::login::{Credentials, Greeting, Protection, log_in};
+use super::password::Consent;
 use super::result::{
     Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, asks_for_file, is_error, is_stream_end, parse_error,
 };
@@ -88,7 +89,11 @@ impl Connection {
             tls: plan.as_ref(),
             tls_options: endpoint.tls(),
             public_key: public_key.as_deref(),
-            request_public_key: endpoint.public_key() == Some(&PublicKey::Request),
+            consent: Consent {
+                clear: endpoint.allows_clear_password(),
+                any_key: endpoint.public_key() == Some(&PublicKey::Request),
+                known_key: public_key.is_some(),
+            },
             local_files: options.local_files,
         };
         let connect = |error| Error::Connect { peer: peer.clone(), error };
@@ -121,6 +126,12 @@ impl Connection {
     /// How this connection is protected from others.
     pub fn protection(&self) -> &Protection {
         &self.greeting.protection
+    }
+
+    /// Why a later login of the same account would fail, and what helps: the server knows a hash of the password until it
+    /// restarts, then wants the password itself, and may not have it. `None` if that is no danger.
+    pub fn withheld_password(&self) -> Option<&str> {
+        self.greeting.withheld.as_deref()
     }
 
     /// Sets how long to wait for the server's next bytes; `None` is for ever.
