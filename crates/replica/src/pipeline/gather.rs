@@ -19,6 +19,7 @@ use crate::exclusions::Exclusions;
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
+use crate::status::Status;
 use crate::until::Until;
 
 /// How long to wait for something before looking whether to stop.
@@ -73,6 +74,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) keeps_row_order: &'a AtomicBool,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
+    /// To tell of events that memory is too small for.
+    pub(crate) status: &'a Status,
     pub(crate) open: Open,
 }
 
@@ -120,6 +123,11 @@ impl Gatherer<'_> {
     }
 
     fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
+        let bytes = event.header.event_length;
+        if bytes as usize > self.limits.memory_bytes_max {
+            let place = format!("{}:{}", event.source_file, event.source_end_position.saturating_sub(u64::from(bytes)));
+            self.status.large_event(u64::from(bytes), self.limits.memory_bytes_max, &place);
+        }
         match event.boundary {
             Boundary::Outside => {
                 self.outside(event);

@@ -8,9 +8,11 @@ use std::time::Duration;
 use super::error::{Error, Peer, Result};
 use super::link::Link;
 use super::login::{Credentials, Greeting, Protection, log_in};
+use super::packet::PAYLOAD_BYTES_MAX;
 use super::password::Consent;
 use super::result::{
-    Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, asks_for_file, is_error, is_stream_end, parse_error,
+    Answer, AnswerError, Discard, Kept, Outcome, ResultSet, Row, RowSink, StepResult, asks_for_file, is_error,
+    is_stream_end, parse_error,
 };
 use super::stream::{ShutdownHandle, Stream};
 use super::tls::Plan;
@@ -33,7 +35,14 @@ pub struct ConnectOptions {
     pub write_timeout: Option<Duration>,
     /// Allow [`Connection::load_local`]. No file is ever opened for a server: only what the caller gives is sent.
     pub local_files: bool,
+    /// How much memory the rows of one answer may take that is kept as a whole ([`Connection::query`]). A larger answer is
+    /// an [`Error::Protocol`].
+    pub answer_bytes_max: usize,
 }
+
+/// Default of [`ConnectOptions::answer_bytes_max`]. The largest answer that Spate asks for describes all tables: some hundred
+/// bytes for each column.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 impl ConnectOptions {
     /// Ten seconds to connect, no other limit.
@@ -44,6 +53,7 @@ impl ConnectOptions {
             read_timeout: None,
             write_timeout: None,
             local_files: false,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 }
@@ -60,6 +70,7 @@ pub struct Connection {
     answer: Answer,
     in_flight: VecDeque<InFlight>,
     unusable: bool,
+    answer_bytes_max: usize,
 }
 
 /// What was sent and not answered.
@@ -102,8 +113,14 @@ impl Connection {
         stream.set_write_timeout(options.write_timeout).map_err(connect)?;
         let mut link = Link::new(peer, stream);
         let greeting = log_in(&mut link, &credentials)?;
-        let mut connection =
-            Connection { link, greeting, answer: Answer::default(), in_flight: VecDeque::new(), unusable: false };
+        let mut connection = Connection {
+            link,
+            greeting,
+            answer: Answer::default(),
+            in_flight: VecDeque::new(),
+            unusable: false,
+            answer_bytes_max: options.answer_bytes_max,
+        };
         connection.set_read_timeout(options.read_timeout)?;
         Ok(connection)
     }
@@ -156,9 +173,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Server`]; any other error, a timeout too, leaves the connection unusable.
     pub fn query(&mut self, sql: &str) -> Result<ResultSet> {
-        let mut set: Option<ResultSet> = None;
-        self.run(sql.as_bytes(), &mut set)?;
-        Ok(set.unwrap_or_default())
+        let mut kept = Kept::new(self.answer_bytes_max);
+        self.run(sql.as_bytes(), &mut kept)?;
+        Ok(kept.into_set())
     }
 
     /// Executes a statement and shows its rows one by one, holding none: for large results. On `Break` the rest is
@@ -287,9 +304,9 @@ impl Connection {
     /// # Errors
     /// As [`Connection::query`].
     pub fn receive_rows(&mut self) -> Result<ResultSet> {
-        let mut set: Option<ResultSet> = None;
-        self.receive_into(&mut set)?;
-        Ok(set.unwrap_or_default())
+        let mut kept = Kept::new(self.answer_bytes_max);
+        self.receive_into(&mut kept)?;
+        Ok(kept.into_set())
     }
 
     /// How many statements have been sent whose answer has not been received.
@@ -307,7 +324,7 @@ impl Connection {
             return Err(self.link.protocol("no answer is due"));
         }
         loop {
-            let place = self.link.receive()?;
+            let place = self.link.receive(self.answer.payload_bytes_max(sink))?;
             if asks_for_file(self.link.payload(&place))
                 && let Some(file) = file.take()
             {
@@ -361,7 +378,7 @@ impl Connection {
     /// [`Error::Server`] if the packet is an error; [`Error::Timeout`]: nothing is lost, call again.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>> {
         self.check_usable()?;
-        let place = self.link.receive()?;
+        let place = self.link.receive(PAYLOAD_BYTES_MAX)?;
         if is_error(self.link.payload(&place)) {
             return Err(match parse_error(self.link.payload(&place), 0) {
                 Some(error) => Error::Server { peer: self.link.peer.clone(), error },
@@ -442,9 +459,8 @@ struct Showing<F> {
 }
 
 impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for Showing<F> {
-    fn columns(&mut self, _statement: usize, _names: &[String]) {}
-
-    fn row(&mut self, _statement: usize, row: Row<'_>) {
+    fn row(&mut self, _statement: usize, row: Row<'_>) -> StepResult<()> {
         self.is_over = self.is_over || (self.see)(row).is_break();
+        Ok(())
     }
 }

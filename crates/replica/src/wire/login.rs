@@ -18,6 +18,7 @@ use mysql_common::proto::MySerialize;
 
 use super::error::{Error, Result, ServerError};
 use super::link::Link;
+use super::packet::STATUS_BYTES_MAX;
 use super::password::{self, Channel, Consent, Form};
 use super::result::{ok_info, parse_error};
 use super::stream::Stream;
@@ -82,14 +83,13 @@ pub(super) struct Greeting {
 /// Logs in over a new connection.
 pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<Greeting> {
     link.expect_sequence(Some(0));
-    let place = link.receive()?;
+    let place = link.receive(STATUS_BYTES_MAX)?;
     let payload = link.payload(&place);
     if let Some(error) = parse_error(payload, 0) {
         return Err(refused(link, credentials, error));
     }
-    let handshake: HandshakePacket<'_> =
-        ParseBuf(payload).parse(()).map_err(|error| link.protocol(format!("the greeting is malformed: {error}")))?;
-    let handshake = handshake.into_owned();
+    let handshake =
+        parse_greeting(payload).map_err(|why| link.protocol(format!("the greeting is malformed: {why}")))?;
     let mut capabilities = capabilities(link, &handshake, credentials.local_files)?;
     if let Some(plan) = credentials.tls {
         if handshake.capabilities().contains(CapabilityFlags::CLIENT_SSL) {
@@ -124,6 +124,15 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
         deprecate_eof: capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
         protection,
     })
+}
+
+/// The parser calculates with lengths that the server sent, without checks.
+fn parse_greeting(payload: &[u8]) -> std::result::Result<HandshakePacket<'static>, String> {
+    let parse = || ParseBuf(payload).parse::<HandshakePacket<'_>>(()).map(HandshakePacket::into_owned);
+    match catch_unwind(parse) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("a length in it is impossible".to_owned()),
+    }
 }
 
 fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
@@ -311,7 +320,7 @@ impl Exchange<'_> {
     /// Goes on until the server is content. Returns what it says then.
     fn finish(&mut self, link: &mut Link) -> Result<Vec<u8>> {
         for _ in 0..ROUNDS_MAX {
-            let place = link.receive()?;
+            let place = link.receive(STATUS_BYTES_MAX)?;
             let payload = link.payload(&place);
             let answer = match payload {
                 [0x00, ..] => return Ok(ok_info(payload)),
