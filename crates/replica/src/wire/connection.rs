@@ -18,6 +18,7 @@ use crate::endpoint::{Endpoint, PublicKey, Secret};
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
+const COM_SET_OPTION: u8 = 0x1b;
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub struct Connection {
     greeting: Greeting,
     answer: Answer,
     in_flight: VecDeque<InFlight>,
+    /// The server was told to take several statements in one packet.
+    takes_several: bool,
     unusable: bool,
 }
 
@@ -68,6 +71,8 @@ struct InFlight {
     first: u8,
     /// How many statements it is known to hold; 0 if the server's flags are to say.
     statements: usize,
+    /// It is no statement, and nobody waits for its answer: it goes before that of the next.
+    is_option: bool,
 }
 
 impl Connection {
@@ -97,8 +102,14 @@ impl Connection {
         stream.set_write_timeout(options.write_timeout).map_err(connect)?;
         let mut link = Link::new(peer, stream);
         let greeting = log_in(&mut link, &credentials)?;
-        let mut connection =
-            Connection { link, greeting, answer: Answer::default(), in_flight: VecDeque::new(), unusable: false };
+        let mut connection = Connection {
+            link,
+            greeting,
+            answer: Answer::default(),
+            in_flight: VecDeque::new(),
+            takes_several: true,
+            unusable: false,
+        };
         connection.set_read_timeout(options.read_timeout)?;
         Ok(connection)
     }
@@ -182,8 +193,20 @@ impl Connection {
         if !self.in_flight.is_empty() {
             return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
         }
-        self.send_query(sql)?;
+        self.send_single(sql)?;
         self.receive_with(&mut Discard, Some(file))
+    }
+
+    /// Executes a text as one statement, whatever it holds, and waits for the answer: see [`Connection::send_single`].
+    ///
+    /// # Errors
+    /// As [`Connection::execute`].
+    pub fn execute_single(&mut self, sql: &[u8]) -> Result<Outcome> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
+        }
+        self.send_single(sql)?;
+        self.receive_into(&mut Discard)
     }
 
     /// Sends a file in answer to the server's request.
@@ -252,13 +275,42 @@ impl Connection {
         self.send_parts(&[sql], statements)
     }
 
+    /// Sends a text that comes from elsewhere, without waiting for its answer. The server takes it as one statement or refuses it:
+    /// a semicolon in it cannot begin another. Everything from a binlog, or from a table that others can write to, goes this way.
+    ///
+    /// # Errors
+    /// As [`Connection::send_query`].
+    pub fn send_single(&mut self, sql: &[u8]) -> Result<()> {
+        self.take_several(false)?;
+        self.push(COM_QUERY, &[sql], InFlight { first: 0, statements: 1, is_option: false })
+    }
+
     fn send_parts(&mut self, parts: &[&[u8]], statements: usize) -> Result<()> {
-        let first = self.send(COM_QUERY, parts)?;
+        self.take_several(true)?;
+        self.push(COM_QUERY, parts, InFlight { first: 0, statements, is_option: false })
+    }
+
+    /// Tells the server whether a packet may hold several statements, if it does not know yet.
+    fn take_several(&mut self, several: bool) -> Result<()> {
+        /// `MYSQL_OPTION_MULTI_STATEMENTS_ON` and `…_OFF`, in two bytes.
+        const ON: [u8; 2] = [0, 0];
+        const OFF: [u8; 2] = [1, 0];
+        if self.takes_several == several {
+            return Ok(());
+        }
+        let option = if several { ON } else { OFF };
+        self.push(COM_SET_OPTION, &[&option], InFlight { first: 0, statements: 1, is_option: true })?;
+        self.takes_several = several;
+        Ok(())
+    }
+
+    fn push(&mut self, command: u8, parts: &[&[u8]], in_flight: InFlight) -> Result<()> {
+        let first = self.send(command, parts)?;
         if self.in_flight.is_empty() {
             self.link.expect_sequence(Some(first));
-            self.answer.expect_statements(statements);
+            self.answer.expect_statements(in_flight.statements);
         }
-        self.in_flight.push_back(InFlight { first, statements });
+        self.in_flight.push_back(InFlight { first, ..in_flight });
         Ok(())
     }
 
@@ -283,7 +335,7 @@ impl Connection {
 
     /// How many statements have been sent whose answer has not been received.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.iter().filter(|sent| !sent.is_option).count()
     }
 
     fn receive(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
@@ -307,11 +359,15 @@ impl Connection {
             match step {
                 Ok(None) => {}
                 Ok(Some(outcome)) => {
-                    self.end_answer();
-                    return Ok(outcome);
+                    if !self.end_answer() {
+                        return Ok(outcome);
+                    }
                 }
                 Err(AnswerError::Server(error)) => {
-                    self.end_answer();
+                    if self.end_answer() {
+                        // What was sent behind it is not executed as it was meant.
+                        self.unusable = true;
+                    }
                     return Err(Error::Server { peer: self.link.peer.clone(), error });
                 }
                 Err(AnswerError::Malformed(why)) => {
@@ -322,12 +378,14 @@ impl Connection {
         }
     }
 
-    fn end_answer(&mut self) {
-        self.in_flight.pop_front();
+    /// Goes on to the answer of what was sent next. True if this was one that nobody waits for.
+    fn end_answer(&mut self) -> bool {
+        let ended = self.in_flight.pop_front();
         if let Some(next) = self.in_flight.front() {
             self.link.expect_sequence(Some(next.first));
             self.answer.expect_statements(next.statements);
         }
+        ended.is_some_and(|ended| ended.is_option)
     }
 
     /// Sends any command, such as a binlog dump's. What comes back is up to [`Connection::next_packet`].

@@ -23,6 +23,7 @@ mod keyless;
 mod kills;
 mod large;
 mod large_rows;
+mod lexing;
 mod logging;
 mod logins;
 mod many_tables;
