@@ -22,7 +22,6 @@
 //! internals manual ("Binary log event types").
 
 pub mod boundary;
-pub mod charset;
 pub mod checksum;
 pub mod column;
 pub mod compressed;

@@ -1,12 +1,14 @@
 //! Query events: a statement, with everything about its session that decides what it does.
 
+use std::ops::Range;
+
+use spate_sql::edit::{self, Edit, Refusal};
+use spate_sql::{Lexer, Reading, Servers};
+
 use crate::cursor::Cursor;
 use crate::{Error, Result};
 
 const WHAT: &str = "Query event";
-
-/// What MySQL appends to a statement that creates a table when the table's rows follow.
-const START_TRANSACTION: &[u8] = b" START TRANSACTION";
 
 /// A Query event, borrowed from its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,32 +82,45 @@ impl<'a> QueryEvent<'a> {
 
     /// True if on MySQL the statement creates a table that is filled within the same transaction.
     pub fn is_create_select(&self) -> bool {
-        starts_with_ignore_case(self.statement, b"CREATE TABLE ") && start_transaction(self.statement).is_some()
+        starts_with_ignore_case(self.statement, b"CREATE TABLE ")
+            && self.start_transaction(&self.reading(Servers::default())).is_some()
     }
 
-    /// The statement without what marks that the rows follow ([`QueryEvent::is_create_select`]).
-    pub fn without_start_transaction(&self) -> Vec<u8> {
-        match start_transaction(self.statement) {
-            Some(at) => [&self.statement[..at], &self.statement[at + START_TRANSACTION.len()..]].concat(),
-            None => self.statement.to_vec(),
+    /// The statement without what marks that the rows follow ([`QueryEvent::is_create_select`]), which MySQL takes from its own
+    /// applier only.
+    ///
+    /// # Errors
+    /// It cannot be changed with certainty.
+    pub fn without_start_transaction(&self, servers: Servers) -> std::result::Result<Vec<u8>, Refusal> {
+        let reading = self.reading(servers);
+        match self.start_transaction(&reading) {
+            Some(range) => edit::apply(self.statement, &[Edit { range, text: vec![] }], &reading),
+            None => Ok(self.statement.to_vec()),
         }
     }
-}
 
-/// Where the option stands, among others or at the end; names and comments may hold the same words.
-fn start_transaction(statement: &[u8]) -> Option<usize> {
-    let mut quote = None;
-    let mut found = None;
-    for (at, &byte) in statement.iter().enumerate() {
-        match quote {
-            Some(open) if byte == open => quote = None,
-            Some(_) => {}
-            None if matches!(byte, b'\'' | b'"' | b'`') => quote = Some(byte),
-            None if statement[at..].starts_with(START_TRANSACTION) => found = Some(at),
-            None => {}
+    /// Where `START TRANSACTION` stands among the options of CREATE TABLE.
+    fn start_transaction(&self, reading: &Reading) -> Option<Range<usize>> {
+        let mut words = Lexer::new(self.statement, reading);
+        let mut depth = 0_usize;
+        while let Some(word) = words.next() {
+            if word.is_mark(b'(') {
+                depth += 1;
+            } else if word.is_mark(b')') {
+                depth = depth.saturating_sub(1);
+            } else if depth == 0 && word.is("START") && words.accept("TRANSACTION") {
+                return Some(word.start..words.end());
+            }
         }
+        None
     }
-    found
+
+    /// How the statement's text is to be read by these servers.
+    fn reading(&self, servers: Servers) -> Reading {
+        let status = StatusVariables::parse(self.status).unwrap_or_default();
+        let client = status.charset.map(|(client, _, _)| u32::from(client));
+        Reading::new(status.sql_mode, client, servers)
+    }
 }
 
 fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
@@ -249,7 +264,8 @@ mod tests {
             thread_id: 0,
             error_code: 0,
             database: b"",
-            status: b"",
+            // The client's character set is utf8mb4.
+            status: &[4, 45, 0, 45, 0, 45, 0],
             statement: statement.as_bytes(),
         };
         for (statement, without) in [
@@ -259,11 +275,22 @@ mod tests {
                 "CREATE TABLE `x START TRANSACTION` (a int) START TRANSACTION COMMENT=' START TRANSACTION'",
                 "CREATE TABLE `x START TRANSACTION` (a int) COMMENT=' START TRANSACTION'",
             ),
+            (
+                r"CREATE TABLE `t` (a int COMMENT 'it\'s') START TRANSACTION COMMENT='\' START TRANSACTION'",
+                r"CREATE TABLE `t` (a int COMMENT 'it\'s')  COMMENT='\' START TRANSACTION'",
+            ),
         ] {
             assert!(query(statement).is_create_select(), "{statement}");
-            assert_eq!(query(statement).without_start_transaction(), without.as_bytes());
+            let actual =
+                String::from_utf8(query(statement).without_start_transaction(Servers::default()).unwrap()).unwrap();
+            assert_eq!(actual.replace("  ", " ").trim_end(), without.replace("  ", " "));
         }
-        for other in ["CREATE PROCEDURE p() START TRANSACTION", "CREATE TABLE t (a int) COMMENT=' START TRANSACTION'"] {
+        for other in [
+            "CREATE PROCEDURE p() START TRANSACTION",
+            "CREATE TABLE t (a int) COMMENT=' START TRANSACTION'",
+            r"CREATE TABLE t (a int) COMMENT 'it\'s START TRANSACTION'",
+            "CREATE TABLE t (a int, start int, transaction int)",
+        ] {
             assert!(!query(other).is_create_select(), "{other}");
         }
     }

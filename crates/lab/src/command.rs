@@ -289,9 +289,11 @@ fn how_to_connect(records: &[ServerRecord]) -> String {
     let [source, replica, ..] = records else {
         return String::new();
     };
+    // The certificate of a sandbox proves nothing, and accounts of MySQL need the password itself at the first login.
+    let allowed = if source.server.starts_with("mysql") { " --source-allow-clear-password" } else { "" };
     format!(
         "Over TCP the user is '{}' with the password {}.\nReplicate with:\n  SPATE_SOURCE_PASSWORD={} spate replicate \
-         --source {}@127.0.0.1:{} --replica root@{} --archive ./archive --start earliest",
+         --source {}@127.0.0.1:{}{allowed} --replica root@{} --archive ./archive --start earliest",
         source.user,
         source.password,
         source.password,

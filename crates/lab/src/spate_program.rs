@@ -26,6 +26,8 @@ pub struct SpateProgram {
     path: PathBuf,
     source: String,
     source_password: String,
+    /// The authority of the source's certificate, if the server keeps it: MySQL's accounts need it to log in.
+    source_authority: Option<PathBuf>,
     replica: String,
     /// Where it keeps its archive and prints its output.
     directory: PathBuf,
@@ -79,6 +81,7 @@ impl SpateProgram {
             path,
             source: format!("{ACCOUNT}@127.0.0.1:{}", source.port()),
             source_password: source_password.to_owned(),
+            source_authority: Some(source.data_directory().join("ca.pem")).filter(|file| file.exists()),
             replica: format!("root@{}", replica.socket().display()),
             directory: directory.to_owned(),
         })
@@ -106,7 +109,7 @@ impl SpateProgram {
     /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::TimedOut`].
     pub fn fetch(&self, start: &str, limit: Duration) -> Result<SpateUsage> {
         let mut command = self.command(&["archive", "fetch"]);
-        command.args(["--source", &self.source]);
+        self.name_source(&mut command);
         command.arg("--archive").arg(self.archive());
         command.args(["--start", &format!("gtid:{start}"), "--until", "caught-up"]);
         self.run(command, "fetch")?.wait(limit)
@@ -118,7 +121,8 @@ impl SpateProgram {
     /// [`Error::ProgramNotRun`].
     pub fn replicate(&self, start: Option<&str>, until: Option<&str>, arguments: &[String]) -> Result<RunningSpate> {
         let mut command = self.command(&["replicate"]);
-        command.args(["--source", &self.source, "--replica", &self.replica]);
+        self.name_source(&mut command);
+        command.args(["--replica", &self.replica]);
         command.arg("--archive").arg(self.archive());
         if let Some(start) = start {
             command.args(["--start", &format!("gtid:{start}")]);
@@ -136,8 +140,16 @@ impl SpateProgram {
     /// [`Error::ProgramFailed`] if it found a difference or failed, [`Error::ProgramNotRun`], [`Error::TimedOut`].
     pub fn verify(&self, limit: Duration) -> Result<SpateUsage> {
         let mut command = self.command(&["verify"]);
-        command.args(["--source", &self.source, "--replica", &self.replica]);
+        self.name_source(&mut command);
+        command.args(["--replica", &self.replica]);
         self.run(command, "verify")?.wait(limit)
+    }
+
+    fn name_source(&self, command: &mut Command) {
+        command.args(["--source", &self.source]);
+        if let Some(authority) = &self.source_authority {
+            command.arg("--source-tls-ca").arg(authority);
+        }
     }
 
     fn archive(&self) -> PathBuf {
@@ -303,6 +315,7 @@ mod tests {
             path,
             source: "spate@127.0.0.1:1".into(),
             source_password: "hush".into(),
+            source_authority: None,
             replica: "root@/socket".into(),
             directory: directory.to_owned(),
         }

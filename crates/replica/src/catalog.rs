@@ -7,8 +7,8 @@ use spate_schedule::outdated::Outdated;
 use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{TableDefinition, TableName};
 
-use crate::foreign_keys::{self, Groups};
-use crate::wire::{Connection, Result, ResultSet, Vendor, quote};
+use crate::foreign_keys::{self, ForeignKey, Groups};
+use crate::wire::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
 const PAGE_TABLES_MAX: usize = 256;
@@ -32,6 +32,8 @@ const AHEAD_COLUMNS_MAX: usize = 128 << 10;
 pub struct Catalog {
     connection: Connection,
     foreign_keys: Option<Groups>,
+    /// Those that `foreign_keys` was made of, in order.
+    known_keys: Vec<ForeignKey>,
     transactional_engines: Option<Vec<String>>,
     /// The user may delete rows of every table, and sees every trigger.
     may_delete_anywhere: Option<bool>,
@@ -82,12 +84,18 @@ impl Catalog {
         Catalog {
             connection,
             foreign_keys: None,
+            known_keys: vec![],
             transactional_engines: None,
             may_delete_anywhere: None,
             with_triggers: false,
             ahead: HashMap::new(),
             schemas: HashMap::new(),
         }
+    }
+
+    /// The replica's version.
+    pub fn server_version(&self) -> &ServerVersion {
+        self.connection.server_version()
     }
 
     /// From now on, says which tables have triggers.
@@ -370,9 +378,27 @@ impl Catalog {
         Ok(self.transactional_engines.as_deref().unwrap_or_default())
     }
 
+    /// True if the replica has other foreign keys than those that definitions were told by.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn foreign_keys_have_changed(&mut self) -> Result<bool> {
+        if self.foreign_keys.is_none() {
+            return Ok(false);
+        }
+        Ok(self.read_foreign_keys()? != self.known_keys)
+    }
+
+    fn read_foreign_keys(&mut self) -> Result<Vec<ForeignKey>> {
+        let mut keys = foreign_keys::read(&mut self.connection)?;
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
     fn foreign_keys(&mut self) -> Result<&Groups> {
         if self.foreign_keys.is_none() {
-            self.foreign_keys = Some(Groups::new(foreign_keys::read(&mut self.connection)?));
+            self.known_keys = self.read_foreign_keys()?;
+            self.foreign_keys = Some(Groups::new(self.known_keys.clone()));
         }
         Ok(self.foreign_keys.get_or_insert_default())
     }

@@ -7,6 +7,9 @@ use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext};
 use spate_schedule::statement::StatementClass;
 
+use spate_sql::edit::{self, Edit, Refusal};
+use spate_sql::{Token, TokenKind};
+
 use crate::error::Result;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
 
@@ -52,7 +55,9 @@ pub fn source_version_sql(source: &ServerVersion) -> String {
 }
 
 /// What a statement may have left behind on MySQL is undone before rows are replayed again.
-const AFTER_STATEMENT_MYSQL: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
+///
+/// No session of the source has the id 0: else Spate's own SQL would meet the temporary tables of the session that came last.
+const AFTER_STATEMENT_MYSQL: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, sql_auto_is_null=0, \
     lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
     collation_server=DEFAULT, collation_database=DEFAULT, default_collation_for_utf8mb4=DEFAULT";
@@ -62,7 +67,7 @@ const AFTER_DEFINITION_MYSQL: &str = ", explicit_defaults_for_timestamp=DEFAULT,
     default_table_encryption=DEFAULT";
 
 /// What a statement may have left behind is undone before rows are replayed again.
-const AFTER_STATEMENT: &str = "SET SESSION timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
+const AFTER_STATEMENT: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
     sql_auto_is_null=0, sql_if_exists=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
     collation_server=DEFAULT, collation_database=DEFAULT";
@@ -168,18 +173,36 @@ impl Collations {
     }
 }
 
-/// The statements to execute for `statement`, in order: its context, itself, and what undoes the context.
-pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>; 3] {
+/// What executes a statement of the source, in order. Each is one statement, and is to be sent as one: names, values and the text
+/// itself come from the source.
+#[derive(Debug)]
+pub struct StatementSql {
+    /// The session's default schema, the values that the statement uses, and the session's state.
+    pub before: Vec<Vec<u8>>,
+    /// The statement.
+    pub sql: Vec<u8>,
+    /// What undoes what the session was set to.
+    pub after: Vec<u8>,
+}
+
+/// The statements to execute for `statement`.
+pub fn statement_sql(statement: &Statement, collations: &Collations) -> StatementSql {
     let mut before = Vec::new();
     if !statement.database.is_empty() {
-        let schema = quote::identifier(&String::from_utf8_lossy(&statement.database));
-        before.extend_from_slice(format!("USE {schema};").as_bytes());
+        before.push(format!("USE {}", quote::identifier(&statement.database)).into_bytes());
     }
+    // MySQL gives a number in a variable the session's collation when it is set.
+    let connection = statement.status.charset.map(|(_, connection, _)| format!("collation_connection={connection}"));
+    let has_variables = statement.context.iter().any(|context| matches!(context, StatementContext::UserVariable(..)));
+    if let Some(connection) = connection.as_ref().filter(|_| has_variables) {
+        before.push(format!("SET SESSION {connection}").into_bytes());
+    }
+    let connection = connection.unwrap_or_else(|| "collation_connection=utf8mb4_general_ci".to_owned());
     for context in &statement.context {
-        before.extend_from_slice(&context_sql(context, collations));
+        before.extend(context_sql(context, collations, &connection));
     }
     // Last, because they change how what comes after is understood.
-    before.extend_from_slice(status_sql(statement, collations).as_bytes());
+    before.push(status_sql(statement, collations).into_bytes());
     let after = match &collations.version {
         _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
             format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
@@ -188,38 +211,70 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> [Vec<u8>
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
-    [before, statement.sql.clone(), after.into_bytes()]
+    StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() }
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.
-pub fn load_sql(statement: &Statement, load: &LoadFile) -> Vec<u8> {
-    let (head, tail) = (&statement.sql[..load.name.start], &statement.sql[load.name.end..]);
-    // A local file's duplicates are ignored unless they are replaced; whether there were any, the answer tells.
-    let duplicates = match load.duplicates {
-        LoadDuplicates::Replace => " REPLACE",
-        LoadDuplicates::Ignore => " IGNORE",
-        LoadDuplicates::Fail => "",
+///
+/// # Errors
+/// It is none that a server writes, or it cannot be changed with certainty.
+pub fn load_sql(statement: &Statement, load: &LoadFile) -> std::result::Result<Vec<u8>, Refusal> {
+    let tokens = edit::tokens(&statement.sql, &statement.reading).map_err(Refusal::Doubtful)?;
+    let is_before = |token: &&Token<'_>| token.range().end <= load.name.start;
+    let is_within = |token: &&Token<'_>| token.start < load.name.end;
+    let head: Vec<&Token<'_>> = tokens.iter().take_while(is_before).collect();
+    let named: Vec<&Token<'_>> = tokens.iter().skip_while(is_before).take_while(is_within).collect();
+    let is_head = match head.as_slice() {
+        [load, data] => load.is("LOAD") && data.is("DATA"),
+        [load, data, priority] => {
+            load.is("LOAD") && data.is("DATA") && priority.is_one_of(&["LOW_PRIORITY", "CONCURRENT"])
+        }
+        _ => false,
     };
-    [head, b" LOCAL INFILE 'spate'", duplicates.as_bytes(), b" INTO", tail].concat()
+    let named = match named.as_slice() {
+        [local, named @ ..] if local.is("LOCAL") => named,
+        named => named,
+    };
+    let is_file = match named {
+        [infile, file, duplicates @ .., into] => {
+            let are_duplicates = match duplicates {
+                [] => true,
+                [one] => one.is_one_of(&["REPLACE", "IGNORE"]),
+                _ => false,
+            };
+            infile.is("INFILE") && file.kind == TokenKind::Text && are_duplicates && into.is("INTO")
+        }
+        _ => false,
+    };
+    if !is_head || !is_file {
+        return Err(Refusal::Different);
+    }
+    // A local file's duplicates are ignored unless they are replaced; whether there were any, the answer tells.
+    let text: &[u8] = match load.duplicates {
+        LoadDuplicates::Replace => b" LOCAL INFILE 'spate' REPLACE INTO",
+        LoadDuplicates::Ignore => b" LOCAL INFILE 'spate' IGNORE INTO",
+        LoadDuplicates::Fail => b" LOCAL INFILE 'spate' INTO",
+    };
+    edit::apply(&statement.sql, &[Edit { range: load.name.clone(), text: text.to_vec() }], &statement.reading)
 }
 
-fn context_sql(context: &StatementContext, collations: &Collations) -> Vec<u8> {
+fn context_sql(context: &StatementContext, collations: &Collations, connection: &str) -> Vec<Vec<u8>> {
     let sql = match context {
-        StatementContext::Intvar(IntvarEvent::LastInsertId(id)) => format!("SET LAST_INSERT_ID={id};"),
-        StatementContext::Intvar(IntvarEvent::InsertId(id)) => format!("SET INSERT_ID={id};"),
-        StatementContext::Rand(seeds) => format!("SET RAND_SEED1={}, RAND_SEED2={};", seeds.seed1, seeds.seed2),
+        StatementContext::Intvar(IntvarEvent::LastInsertId(id)) => format!("SET LAST_INSERT_ID={id}"),
+        StatementContext::Intvar(IntvarEvent::InsertId(id)) => format!("SET INSERT_ID={id}"),
+        StatementContext::Rand(seeds) => format!("SET RAND_SEED1={}, RAND_SEED2={}", seeds.seed1, seeds.seed2),
         StatementContext::UserVariable(name, value) => {
-            let name = quote::identifier(&String::from_utf8_lossy(name));
+            let name = quote::identifier(name);
             if let OwnedUserValue::String(bytes, collation) = value
                 && let Some((charset, collation)) = collations.names.get(collation)
                 && !is_well_formed(bytes, charset)
             {
-                return malformed_text_sql(&name, bytes, charset, collation);
+                return malformed_text_sql(&name, bytes, (charset, collation), connection);
             }
-            format!("SET @{name}:={};", user_value_sql(value, collations))
+            format!("SET @{name}:={}", user_value_sql(value, collations))
         }
     };
-    sql.into_bytes()
+    vec![sql.into_bytes()]
 }
 
 /// False if a text does not keep to its character set. (Only a client's own literals can: conversions see to it.)
@@ -233,11 +288,10 @@ fn is_well_formed(bytes: &[u8], charset: &str) -> bool {
 }
 
 /// Sets a variable as the source's client did, which the server does not look at as closely as at a literal with a character
-/// set of its own.
-fn malformed_text_sql(name: &str, bytes: &[u8], charset: &str, collation: &str) -> Vec<u8> {
-    let mut sql =
-        format!("SET SESSION character_set_client={charset}, collation_connection={collation};SET @{name}:='")
-            .into_bytes();
+/// set of its own. The character sets are those of UTF-8, in which no byte of a character, whole or torn, is a quote or a backslash;
+/// and the session's `sql_mode` is empty.
+fn malformed_text_sql(name: &str, bytes: &[u8], (charset, collation): (&str, &str), connection: &str) -> Vec<Vec<u8>> {
+    let mut sql = format!("SET @{name}:='").into_bytes();
     for &byte in bytes {
         match byte {
             b'\'' | b'\\' => sql.extend_from_slice(&[b'\\', byte]),
@@ -245,15 +299,20 @@ fn malformed_text_sql(name: &str, bytes: &[u8], charset: &str, collation: &str) 
             _ => sql.push(byte),
         }
     }
-    sql.extend_from_slice(b"';SET SESSION character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci;");
-    sql
+    sql.push(b'\'');
+    vec![
+        format!("SET SESSION character_set_client={charset}, collation_connection={collation}").into_bytes(),
+        sql,
+        format!("SET SESSION character_set_client=utf8mb4, {connection}").into_bytes(),
+    ]
 }
 
 fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
     match value {
         OwnedUserValue::Null => "NULL".to_owned(),
         OwnedUserValue::Signed(value) => value.to_string(),
-        OwnedUserValue::Unsigned(value) => value.to_string(),
+        // A literal alone has no sign only if it is too large for one that has.
+        OwnedUserValue::Unsigned(value) => format!("CAST({value} AS UNSIGNED)"),
         // Seventeen digits make the same double again; the exponent makes it a double and not a decimal.
         OwnedUserValue::Real(value) => format!("{value:.17e}"),
         OwnedUserValue::Decimal(text) => text.clone(),

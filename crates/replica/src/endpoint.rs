@@ -131,6 +131,7 @@ pub struct Endpoint {
     socket: Option<PathBuf>,
     tls: TlsOptions,
     public_key: Option<PublicKey>,
+    allows_clear_password: bool,
 }
 
 impl Endpoint {
@@ -200,6 +201,18 @@ impl Endpoint {
     pub fn with_public_key(mut self, public_key: Option<PublicKey>) -> Endpoint {
         self.public_key = self.public_key.or(public_key);
         self
+    }
+
+    /// Allows that a server which has not proven its identity is given the password itself over TLS.
+    #[must_use]
+    pub fn with_clear_password_allowed(mut self, is_allowed: bool) -> Endpoint {
+        self.allows_clear_password |= is_allowed;
+        self
+    }
+
+    /// True if a server that has not proven its identity may be given the password itself over TLS.
+    pub fn allows_clear_password(&self) -> bool {
+        self.allows_clear_password
     }
 
     /// How the connection is secured.

@@ -96,6 +96,9 @@ pub enum Error {
         /// What it is.
         surprise: Surprise,
     },
+    /// The replica's foreign keys are others than those that changes were gathered by: they are gathered once more.
+    #[error("the replica's foreign keys have changed")]
+    ForeignKeysChanged,
     /// A statement does not fit into the replica's largest packet; which change needs it, is still to be found out.
     #[error(
         "a change needs a statement of {bytes} bytes, and the replica's max_allowed_packet is {max_allowed_packet}: \

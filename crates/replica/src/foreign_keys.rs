@@ -10,6 +10,7 @@ mod definition;
 use std::collections::HashMap;
 
 use spate_schedule::TableName;
+use spate_sql::Servers;
 
 use crate::wire::{Connection, Error, Result, ResultSet, Vendor, quote};
 
@@ -17,8 +18,9 @@ use crate::wire::{Connection, Error, Result, ResultSet, Vendor, quote};
 const DICTIONARY_NAME_CHARACTERS: usize = 193;
 /// Deleting or updating the parent's row changes the child's: the bits for CASCADE and SET NULL.
 const ACTION_BITS: u32 = 0b1111;
-/// What InnoDB calls a table that is being made, or that a crash has left.
-const UNFINISHED: &str = "#sql";
+/// What InnoDB calls a table that is being made, or that a crash has left, as its dictionary writes names: a table that somebody
+/// has given such a name is `@0023sql…` there.
+const UNFINISHED: &str = "%/#sql%";
 /// Definitions that are asked for before the first is received: more saves nothing, as they are made one after the other, and
 /// the questions fit in any socket's buffer.
 const DEFINITIONS_IN_FLIGHT_MAX: usize = 64;
@@ -72,7 +74,7 @@ fn from_dictionary(connection: &mut Connection) -> Result<Option<Vec<ForeignKey>
     };
     let rows = connection.query(&format!(
         "SELECT {}, {}, {}, {}, TYPE, GREATEST(CHAR_LENGTH(FOR_NAME), CHAR_LENGTH(REF_NAME)) \
-         FROM information_schema.INNODB_SYS_FOREIGN",
+         FROM information_schema.INNODB_SYS_FOREIGN WHERE FOR_NAME NOT LIKE '{UNFINISHED}'",
         part("FOR_NAME", 1),
         part("FOR_NAME", -1),
         part("REF_NAME", 1),
@@ -97,7 +99,7 @@ fn keys(rows: &ResultSet, has_action: impl Fn(&dyn Fn(usize) -> String) -> bool)
             has_action: has_action(&text),
         }
     };
-    (0..rows.rows.len()).map(key).filter(|key| !key.child.table.starts_with(UNFINISHED)).collect()
+    (0..rows.rows.len()).map(key).collect()
 }
 
 /// Only InnoDB's tables have foreign keys.
@@ -108,6 +110,7 @@ fn from_definitions(connection: &mut Connection) -> Result<Vec<ForeignKey>> {
     )?;
     let table = |row| Some(TableName { schema: rows.text_at(row, 0)?, table: rows.text_at(row, 1)? });
     let tables: Vec<TableName> = (0..rows.rows.len()).filter_map(table).collect();
+    let server = Servers::only(connection.server_version().reader());
     let mut keys = Vec::new();
     for tables in tables.chunks(DEFINITIONS_IN_FLIGHT_MAX) {
         for table in tables {
@@ -116,10 +119,18 @@ fn from_definitions(connection: &mut Connection) -> Result<Vec<ForeignKey>> {
             let sql = format!("SET STATEMENT sql_mode = '', sql_quote_show_create = 1 FOR SHOW CREATE TABLE {table}");
             connection.send_query(sql.as_bytes())?;
         }
-        let mut failure = None;
+        let (mut failure, mut unclear) = (None, None);
         for table in tables {
             match connection.receive_rows() {
-                Ok(rows) => keys.extend(definition::foreign_keys(table, &rows.text_at(0, 1).unwrap_or_default())),
+                Ok(rows) => {
+                    let definition = rows.text_at(0, 1).unwrap_or_default();
+                    match definition::foreign_keys(table, &definition, server) {
+                        Ok(found) => keys.extend(found),
+                        Err(doubt) => {
+                            unclear = Some(format!("the definition of {table} cannot be read: {}", doubt.why))
+                        }
+                    }
+                }
                 Err(error @ Error::Server { .. }) if !is_passed_over(&error) => failure = Some(error),
                 // Gone since, or one that nobody can open: no row of it can be changed either.
                 Err(Error::Server { .. }) => {}
@@ -128,6 +139,9 @@ fn from_definitions(connection: &mut Connection) -> Result<Vec<ForeignKey>> {
         }
         if let Some(error) = failure {
             return Err(error);
+        }
+        if let Some(why) = unclear {
+            return Err(Error::Protocol { peer: connection.peer().clone(), why });
         }
     }
     Ok(keys)

@@ -17,6 +17,7 @@
 use spate_binlog::Xid;
 use spate_schedule::TableName;
 use spate_schedule::statement::{self, Created, Object};
+use spate_sql::{Doubt, Reading, SqlText};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::checkpoint::{APPLIER, Checkpoint};
@@ -89,7 +90,9 @@ pub(crate) struct Intent {
     /// The transaction.
     pub(crate) gtid: String,
     /// Default schema of the statement.
-    pub(crate) database: Vec<u8>,
+    pub(crate) database: String,
+    /// How the statement's text is to be read.
+    pub(crate) reading: Reading,
     /// The statement, or the XID.
     pub(crate) statement: Vec<u8>,
     /// Before it was executed.
@@ -169,7 +172,7 @@ impl Intent {
             checkpoint.seqno,
             checkpoint.source_seconds,
             quote::text(&self.gtid),
-            quote::bytes(&self.database),
+            quote::bytes(self.database.as_bytes()),
             quote::bytes(&self.excerpt()),
             fingerprint,
         )
@@ -185,13 +188,24 @@ impl Intent {
 
     fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
         match self.kind {
-            IntentKind::Definition | IntentKind::CreateSelect => fingerprint(connection, &self.objects()),
+            IntentKind::Definition | IntentKind::CreateSelect => match self.objects() {
+                Ok(objects) => fingerprint(connection, &objects),
+                Err(_) => Ok(String::new()),
+            },
             _ => Ok(String::new()),
         }
     }
 
-    fn objects(&self) -> Vec<Object> {
-        statement::touched(&self.statement, &String::from_utf8_lossy(&self.database))
+    fn text(&self) -> SqlText<'_> {
+        SqlText { sql: &self.statement, reading: &self.reading }
+    }
+
+    /// What it names.
+    ///
+    /// # Errors
+    /// That is not certain.
+    fn objects(&self) -> std::result::Result<Vec<Object>, Doubt> {
+        statement::touched(self.text(), &self.database)
     }
 
     /// Looks whether the intention took effect.
@@ -199,10 +213,13 @@ impl Intent {
     /// # Errors
     /// Any error of the connection; [`Error::TableLost`].
     pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
+        // Nobody knows what was to be looked at.
+        let is_unclear = || self.objects().is_err();
         match self.kind {
+            IntentKind::Definition | IntentKind::CreateSelect if is_unclear() => Ok(Finding::Unknown),
             IntentKind::Definition => {
                 // What is gone does not keep it from dropping the rest, nor from replacing it.
-                let is_repeatable = statement::drops_tables(&self.statement) || statement::replaces(&self.statement);
+                let is_repeatable = statement::drops_tables(self.text()) || statement::replaces(self.text());
                 if !is_repeatable {
                     self.find_tables(connection)?;
                 }
@@ -229,12 +246,14 @@ impl Intent {
     /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed in its midst may come
     /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
     fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
-        if statement::renames_tables(&self.statement) {
-            let Some(Object::Table(table)) = self.objects().into_iter().last() else { return Ok(true) };
+        if statement::renames_tables(self.text()) {
+            let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().last() else {
+                return Ok(true);
+            };
             return is_readable(connection, &table);
         }
-        let Some(kind) = statement::creates(&self.statement) else { return Ok(true) };
-        let Some(Object::Table(table)) = self.objects().into_iter().next() else { return Ok(true) };
+        let Some(kind) = statement::creates(self.text()) else { return Ok(true) };
+        let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().next() else { return Ok(true) };
         let rows = match connection.query(&format!("SELECT 1 FROM {} LIMIT 1", quoted(&table))) {
             Ok(answer) => answer.rows.len(),
             Err(error) if error.server_error().is_some() && !error.is_transient() => 0,
@@ -252,7 +271,7 @@ impl Intent {
     fn find_tables(&self, connection: &mut Connection) -> Result<()> {
         const TABLESPACE_MISSING: u16 = 1812;
         const NO_SUCH_TABLE_IN_ENGINE: u16 = 1932;
-        for object in self.objects() {
+        for object in self.objects().unwrap_or_default() {
             let Object::Table(table) = object else { continue };
             let Err(error) = connection.query(&format!("SELECT 1 FROM {} LIMIT 0", quoted(&table))) else { continue };
             match error.server_error().map(|refusal| refusal.code) {
@@ -269,7 +288,7 @@ impl Intent {
 
     /// Removes the table of an interrupted CREATE TABLE … SELECT. One that was there before is replaced by the statement itself.
     fn drop_created(&self, connection: &mut Connection) -> Result<()> {
-        let Some(Object::Table(table)) = self.objects().into_iter().next() else { return Ok(()) };
+        let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().next() else { return Ok(()) };
         connection.execute(format!("DROP TABLE IF EXISTS {}", quoted(&table)).as_bytes())?;
         Ok(())
     }

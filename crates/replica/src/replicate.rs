@@ -393,6 +393,12 @@ fn supervise(
                     return Err(stopped(status, Error::TurnedOut { seqno, surprise }));
                 }
             }
+            Err(Error::ForeignKeysChanged) => {
+                status.note(
+                    "applier",
+                    "the replica's foreign keys are others than its definitions said: reading all anew",
+                );
+            }
             Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
             Err(error) if error.is_transient() => {
                 status.applier(format!("waiting: {error}"));

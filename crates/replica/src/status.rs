@@ -187,6 +187,8 @@ struct State {
     source_clock: Option<(Instant, f64)>,
     /// The source's `max_allowed_packet`, for messages.
     source_packet_bytes: Option<u64>,
+    /// The largest event of which it was said that it is larger than the memory of a batch; 0 if none was.
+    largest_event_bytes: u64,
     samples: Vec<Sample>,
     /// Tables of which it was said that they have no key.
     keyless_tables: HashSet<String>,
@@ -386,6 +388,24 @@ impl Status {
         }
     }
 
+    /// Warns of an event that alone is larger than a batch may be, and again of one that is twice as large.
+    pub(crate) fn large_event(&self, bytes: u64, batch_bytes: usize, place: &str) {
+        {
+            let mut state = self.lock();
+            if bytes < state.largest_event_bytes.saturating_mul(2) {
+                return;
+            }
+            state.largest_event_bytes = bytes;
+        }
+        self.error(
+            "applier",
+            format!(
+                "the event of {bytes} bytes at {place} is larger than a batch may be within --memory ({batch_bytes} bytes): \
+                 until it is applied, Spate may take several times its size beyond --memory"
+            ),
+        );
+    }
+
     /// Tells of something that is no error.
     pub(crate) fn note(&self, stage: &str, message: &str) {
         (self.notify)(stage, message);
@@ -498,6 +518,20 @@ mod tests {
 
     fn state_at(source_now: f64) -> State {
         State { source_clock: Some((Instant::now(), source_now)), ..State::default() }
+    }
+
+    #[test]
+    fn a_large_event_is_told_once_and_again_when_one_is_twice_as_large() {
+        let told = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let heard = told.clone();
+        let notify = move |_: &str, message: &str| heard.lock().unwrap().push(message.to_owned());
+        let status = Status::new(String::new(), String::new(), Box::new(notify));
+        for bytes in [1000, 1000, 1999, 2000, 500] {
+            status.large_event(bytes, 100, "binlog.000001:4");
+        }
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("1000 bytes at binlog.000001:4") && told[1].contains("2000 bytes"), "{told:?}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use spate_schedule::TableName;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
+use spate_sql::{Lexer, Reading};
 
 use form::BEGINNING;
 
@@ -55,8 +56,8 @@ fn session_sql(connection: &Connection) -> &'static [u8] {
 
 fn afterwards_sql(connection: &Connection) -> &'static [u8] {
     match connection.server_version().vendor {
-        Vendor::MariaDb => b"SET SESSION time_zone=DEFAULT, sql_mode='', check_constraint_checks=1",
-        Vendor::MySql => b"SET SESSION time_zone=DEFAULT, sql_mode=''",
+        Vendor::MariaDb => b"SET SESSION pseudo_thread_id=0, time_zone=DEFAULT, sql_mode='', check_constraint_checks=1",
+        Vendor::MySql => b"SET SESSION pseudo_thread_id=0, time_zone=DEFAULT, sql_mode=''",
     }
 }
 
@@ -177,7 +178,11 @@ fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> wire::R
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(None) };
     let definition = definition.text_at(0, 1).unwrap_or_default();
-    let rest = definition.strip_prefix(&format!("{BEGINNING}{}", quote::identifier(&table.name.table)));
+    // A server that does not tell upper from lower case shows the name in its own way.
+    let Some(quoted) = definition.strip_prefix(BEGINNING) else { return Ok(None) };
+    let reading = Reading::plain();
+    let mut words = Lexer::new(quoted.as_bytes(), &reading);
+    let rest = words.name().and_then(|_| quoted.get(words.end()..));
     Ok(rest.map(|rest| format!("{BEGINNING}{name}{rest}")))
 }
 
@@ -232,7 +237,7 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Res
         return Ok(checked);
     }
     connection.execute(format!("SET SESSION pseudo_thread_id={}", table.thread_id).as_bytes())?;
-    connection.execute(definition.as_bytes())?;
+    connection.execute_single(definition.as_bytes())?;
     let made = definition_of(connection, table)?;
     if made.as_deref().map(without_counter) != Some(without_counter(&definition)) {
         return Ok(Err("the server makes another table of its definition".to_owned()));
@@ -261,7 +266,7 @@ fn fill(
                 return Ok(Err(why));
             }
             if !sql.is_empty() && sql.len() + values.len() > INSERT_BYTES {
-                connection.execute(&std::mem::take(&mut sql))?;
+                connection.execute_single(&std::mem::take(&mut sql))?;
             }
             sql.extend_from_slice(if sql.is_empty() { insert.as_bytes() } else { b"," });
             sql.extend_from_slice(&[b"(", values, b")"].concat());
@@ -272,7 +277,7 @@ fn fill(
         }
     }
     if !sql.is_empty() {
-        connection.execute(&sql)?;
+        connection.execute_single(&sql)?;
     }
     Ok(Ok(()))
 }

@@ -35,19 +35,25 @@
 
 mod conversions;
 mod defaults;
-mod tokens;
 
 use spate_binlog::query::StatusVariables;
 use spate_schedule::item::Statement;
 use spate_schedule::statement::StatementClass;
 
 pub(crate) use self::conversions::{question, redefinitions};
-pub(crate) use self::tokens::Quoting;
-use self::tokens::{Token, TokenKind, tokens};
+use spate_sql::edit::{self, Edit as TextEdit};
+use spate_sql::{SqlText, Token, TokenKind};
+
 use crate::wire::{ServerVersion, Vendor};
 
 /// Why a statement is refused.
 pub type Refusal = &'static str;
+
+/// Why a statement of which not all is certain is refused.
+const UNCLEAR: Refusal = "its text cannot be read with certainty: write the statement without comments that only some servers execute, and in UTF-8";
+
+/// Why a statement is refused of which a translation would be another statement.
+const NOT_TRANSLATED: Refusal = "its translation would be another statement";
 
 /// Modes of `sql_mode` that mean the same to both vendors, by their bits.
 const SHARED_MODES: u64 = 0b1110_1111_1111_1100_0000_0000_1110_1111;
@@ -66,11 +72,8 @@ pub fn translated(statement: &Statement, replica: Vendor, source: &ServerVersion
     if replica == Vendor::MySql && statement.status.sql_mode.is_some_and(|mode| mode & MODE_ORACLE != 0) {
         return Err("it was executed in the mode ORACLE, which only MariaDB has");
     }
-    let quoting = Quoting::of(statement.status.sql_mode);
     let sql = match statement.class {
-        StatementClass::Definition => {
-            definition(&statement.sql, quoting, replica, default_collation(&statement.status))?
-        }
+        StatementClass::Definition => definition(statement.text(), replica, default_collation(&statement.status))?,
         StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd => statement.sql.clone(),
         StatementClass::Change => {
             return Err(
@@ -82,7 +85,10 @@ pub fn translated(statement: &Statement, replica: Vendor, source: &ServerVersion
         }
     };
     let mut status = status(&statement.status, replica, source);
-    if replica == Vendor::MariaDb && statement.class == StatementClass::Definition && converts(&tokens(&sql, quoting)?)
+    let is_converted = |text: SqlText<'_>| tokens(text).map(|tokens| converts(&tokens));
+    if replica == Vendor::MariaDb
+        && statement.class == StatementClass::Definition
+        && is_converted(SqlText { sql: &sql, reading: &statement.reading })?
     {
         status.sql_mode = status.sql_mode.map(|mode| mode | MODE_STRICT);
     }
@@ -169,8 +175,24 @@ fn default_collation(status: &StatusVariables) -> &'static str {
     }
 }
 
-fn definition(sql: &[u8], quoting: Quoting, replica: Vendor, utf8mb4: &str) -> Result<Vec<u8>, Refusal> {
-    let tokens = tokens(sql, quoting)?;
+/// The tokens of a statement of which all is certain.
+///
+/// # Errors
+/// [`UNCLEAR`].
+fn tokens(text: SqlText<'_>) -> Result<Vec<Token<'_>>, Refusal> {
+    edit::tokens(text.sql, text.reading).map_err(|_| UNCLEAR)
+}
+
+/// What a token names or says, without its quotes. Empty if it is not known what it spells.
+fn spelled(token: &Token<'_>) -> String {
+    match token.kind {
+        TokenKind::Mark(_) => String::new(),
+        _ => token.unquoted().unwrap_or_default(),
+    }
+}
+
+fn definition(text: SqlText<'_>, replica: Vendor, utf8mb4: &str) -> Result<Vec<u8>, Refusal> {
+    let tokens = tokens(text)?;
     refuse(&tokens, replica)?;
     let mut edits: Vec<Edit> = tokens.iter().map(|_| Edit::Keep).collect();
     collations(&tokens, replica, &mut edits)?;
@@ -182,26 +204,26 @@ fn definition(sql: &[u8], quoting: Quoting, replica: Vendor, utf8mb4: &str) -> R
             name_collations(&tokens, utf8mb4, &mut edits);
         }
     }
-    let mut output = Vec::with_capacity(sql.len());
-    let mut end = 0;
+    let mut changes = Vec::new();
+    let mut insert = |at: usize, text: &str| changes.push(TextEdit { range: at..at, text: text.into() });
+    let mut replacements = Vec::new();
     for (token, edit) in tokens.iter().zip(edits) {
-        if matches!(edit, Edit::Keep) {
-            continue;
-        }
-        output.extend_from_slice(&sql[end..token.start]);
-        end = token.end;
         match edit {
             Edit::Keep => {}
-            Edit::Replace(text) => output.extend_from_slice(text.as_bytes()),
+            Edit::Replace(text) => replacements.push(TextEdit { range: token.range(), text: text.into() }),
             Edit::Bracket { opens, closes } => {
-                output.extend(opens.then_some(b'('));
-                output.extend_from_slice(&sql[token.start..token.end]);
-                output.extend(closes.then_some(b')'));
+                if opens {
+                    insert(token.start, "(");
+                }
+                if closes {
+                    insert(token.range().end, ")");
+                }
             }
         }
     }
-    output.extend_from_slice(&sql[end..]);
-    Ok(output)
+    changes.extend(replacements);
+    changes.sort_by_key(|change| change.range.start);
+    edit::apply(text.sql, &changes, text.reading).map_err(|_| NOT_TRANSLATED)
 }
 
 fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
@@ -284,7 +306,7 @@ fn collations(tokens: &[Token<'_>], replica: Vendor, edits: &mut [Edit]) -> Resu
     for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.is("COLLATE")) {
         let Some(name) = tokens[at + 1..].iter().position(|token| !token.is_mark(b'=')) else { continue };
         let at = at + 1 + name;
-        if let Some(closest) = closest_name(&tokens[at].name(), replica)? {
+        if let Some(closest) = closest_name(&spelled(&tokens[at]), replica)? {
             edits[at] = Edit::Replace(closest);
         }
         debug_assert!(!token.is_mark(b'='));
@@ -332,7 +354,7 @@ fn for_mysql(tokens: &[Token<'_>], edits: &mut [Edit]) {
         // Only what is no name of something: options stand behind a bracket, a type, or an equals sign of their own.
         if tokens[at].is("ENGINE") {
             if let Some((value, token)) = option_value(tokens, at)
-                && token.name().eq_ignore_ascii_case("aria")
+                && spelled(token).eq_ignore_ascii_case("aria")
             {
                 edits[value] = Edit::Replace("InnoDB".to_owned());
             }
@@ -362,7 +384,7 @@ fn name_collations(tokens: &[Token<'_>], utf8mb4: &str, edits: &mut [Edit]) {
         }
         let Some((place, value)) = option_value(tokens, at) else { continue };
         let is_named = element(tokens, at).any(|token| token.is("COLLATE") || token.is("AS"));
-        if value.name().eq_ignore_ascii_case("utf8mb4") && !is_named {
+        if spelled(value).eq_ignore_ascii_case("utf8mb4") && !is_named {
             edits[place] = Edit::Replace(format!("utf8mb4 COLLATE {utf8mb4}"));
         }
     }
@@ -425,7 +447,7 @@ fn drop_option(tokens: &[Token<'_>], at: usize, edits: &mut [Edit]) {
 /// True behind a type of a column: `VARCHAR(5) COMPRESSED`, `BLOB COMPRESSED`; not in `ROW_FORMAT=COMPRESSED`.
 fn is_behind_type(tokens: &[Token<'_>], at: usize) -> bool {
     let Some(before) = at.checked_sub(1).map(|before| &tokens[before]) else { return false };
-    let name = before.name().to_ascii_uppercase();
+    let name = spelled(before).to_ascii_uppercase();
     before.is_mark(b')') || name.ends_with("BLOB") || name.ends_with("TEXT")
 }
 
@@ -449,10 +471,14 @@ fn closes_index(tokens: &[Token<'_>], at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::Reading;
+
     use super::*;
 
     fn for_vendor(sql: &str, replica: Vendor) -> Result<String, Refusal> {
-        let sql = definition(sql.as_bytes(), Quoting::default(), replica, "utf8mb4_uca1400_nopad_ai_ci");
+        let reading = Reading::plain();
+        let text = SqlText { sql: sql.as_bytes(), reading: &reading };
+        let sql = definition(text, replica, "utf8mb4_uca1400_nopad_ai_ci");
         sql.map(|sql| String::from_utf8(sql).unwrap())
     }
 
@@ -615,7 +641,8 @@ mod tests {
                 status: StatusVariables { sql_mode: Some(0), ..StatusVariables::default() },
                 timestamp_seconds: 0,
                 thread_id: 1,
-                database: vec![],
+                database: String::new(),
+                reading: Reading::plain(),
                 context: vec![],
                 error_code: 0,
                 class: StatementClass::Definition,

@@ -109,6 +109,7 @@ fn take(builder: &mut BatchBuilder, header: &EventHeader, body: &[u8], random: &
     for _ in 0..2 {
         match builder.event(header, body).ok()? {
             Answer::Taken => return Some(()),
+            Answer::NeedsForeignKeys => {}
             Answer::NeedsDefinition(_) => builder.learn(definition(&TableMap::parse(body).unwrap(), random)),
         }
     }
@@ -173,8 +174,8 @@ fn emit(batch: &Batch, random: &mut Random, tally: &mut Tally) {
                 let _ = segment.ordered().iter().map(|ordered| ordered.describe().len()).sum::<usize>();
             }
             Item::Statement(statement) => {
-                let database = String::from_utf8_lossy(&statement.database);
-                let _ = (spate_schedule::statement::touched(&statement.sql, &database), statement.error_code);
+                let touched = spate_schedule::statement::touched(statement.text(), &statement.database);
+                let _ = (touched, statement.error_code);
                 let _ = spate_schedule::statement::excerpt(&statement.sql);
             }
             _ => {}

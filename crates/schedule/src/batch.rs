@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
+use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
 use spate_binlog::{GtidEvent, QueryEvent, RowsKind, Xid, compressed, table_map};
+use spate_sql::{Servers, SqlText};
 
 use crate::definition::{TableDefinition, TableName};
 use crate::error::Surprise;
-use crate::item::{Alone, FileBlock, Item, Statement, StatementContext};
+use crate::item::{self, Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
+use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
 use crate::segment::Segment;
@@ -67,6 +70,9 @@ pub enum Answer {
     Taken,
     /// Not taken: first [`BatchBuilder::learn`] this table, then give the event again.
     NeedsDefinition(TableName),
+    /// Not taken: the source has opened these tables for one statement, and foreign keys that the engine carries out might be why.
+    /// Make sure that what is known of foreign keys is still so, then give the event again.
+    NeedsForeignKeys,
 }
 
 /// Builds batches from events. It decides nothing about when a batch ends: that is the caller's, who knows the time.
@@ -93,7 +99,10 @@ pub struct BatchBuilder {
     event_seconds: u32,
     /// Tables that the open statement has a map of, and the replica does not have.
     absent: HashMap<u64, TableName>,
+    opened: OpenedTables,
     transaction: OpenTransaction,
+    /// The servers that have to read statements alike.
+    servers: Servers,
     temporary: TemporaryTables,
     /// Those open at the end of the batch last taken.
     taken_temporary: BTreeSet<TemporaryTable>,
@@ -122,6 +131,12 @@ impl BatchBuilder {
         self.keeps_row_order
     }
 
+    /// Says which server has written the statements that come, and which will execute them. What the two would read in different
+    /// ways is doubtful; until this is said, what any two would.
+    pub fn read_for(&mut self, servers: Servers) {
+        self.servers = servers;
+    }
+
     /// Takes what the replica says of a table.
     pub fn learn(&mut self, definition: TableDefinition) {
         self.definitions.insert(definition.name.clone(), Arc::new(definition));
@@ -141,6 +156,7 @@ impl BatchBuilder {
 
     /// Forgets all definitions, since DDL may have changed them.
     pub fn forget_definitions(&mut self) {
+        self.opened.doubt();
         self.definitions.clear();
         self.forget_plans();
     }
@@ -197,14 +213,14 @@ impl BatchBuilder {
             }
             EventType::INTVAR => self.context.push(StatementContext::Intvar(IntvarEvent::parse(body)?)),
             EventType::RAND => self.context.push(StatementContext::Rand(RandEvent::parse(body)?)),
-            EventType::USER_VAR => self.context.push(StatementContext::user_variable(&UserVarEvent::parse(body)?)),
+            EventType::USER_VAR => self.context.push(StatementContext::user_variable(&UserVarEvent::parse(body)?)?),
             EventType::BEGIN_LOAD_QUERY => self.load_block(LoadBlock::parse(body)?, true),
             EventType::APPEND_BLOCK => self.load_block(LoadBlock::parse(body)?, false),
             EventType::DELETE_FILE => self.load_block(LoadBlock { bytes: &[], ..LoadBlock::parse(body)? }, true),
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                let mut statement = Statement::loading(header, load, context)?;
+                let mut statement = Statement::loading(header, load, context, self.servers)?;
                 // It is asked for behind the file's name, which stays where it is.
                 answer_for_default_schema(&mut statement)?;
                 if statement.error_code != 0 {
@@ -226,7 +242,12 @@ impl BatchBuilder {
             | EventType::HEARTBEAT_V2
             | EventType::GTID_LIST
             | EventType::BINLOG_CHECKPOINT => {}
-            other if RowsKind::of(other).is_some() => self.rows(header, body)?,
+            other if RowsKind::of(other).is_some() => {
+                if self.opened.begin_rows() && !self.transaction.is_mysql && self.may_hide_actions() {
+                    return Ok(Answer::NeedsForeignKeys);
+                }
+                self.rows(header, body)?;
+            }
             _ if header.flags & FLAG_IGNORABLE != 0 => {}
             other => return Err(refused_event(other)),
         }
@@ -290,14 +311,18 @@ impl BatchBuilder {
         if query.rolls_group_back() {
             return self.undo();
         }
-        let class = statement::classify(query.statement);
+        if query.begins_group() {
+            return Ok(());
+        }
+        let reading = item::reading(&StatusVariables::parse(query.status)?, self.servers);
+        let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
+            .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
         let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
         if is_plain_end && self.transaction.has_statements {
             return Err(Error::TurnedOut(Surprise::Undone));
         }
-        let begins = query.begins_group()
-            || self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
+        let begins = self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
         if begins || query.ends_group() && class != StatementClass::Xa {
             return Ok(());
         }
@@ -305,7 +330,8 @@ impl BatchBuilder {
             if self.transaction.is_usual() {
                 self.turn_irrevocable()?;
             }
-            stripped = query.without_start_transaction();
+            stripped =
+                query.without_start_transaction(self.servers).map_err(|why| refused_text(query.statement, why))?;
             query.statement = &stripped;
         }
         if class == StatementClass::XaEnd || self.transaction.is_silent {
@@ -317,7 +343,7 @@ impl BatchBuilder {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
-        let mut statement = Statement::new(header, query, context)?;
+        let mut statement = Statement::new(header, query, context, self.servers)?;
         answer_for_default_schema(&mut statement)?;
         self.statement(header, statement);
         Ok(())
@@ -329,6 +355,7 @@ impl BatchBuilder {
         self.keeps_row_order |= statement.class == StatementClass::Change;
         self.cut();
         if statement.class == StatementClass::Definition {
+            self.opened.doubt();
             let outdated = std::mem::take(&mut self.transaction.outdated);
             self.transaction.outdated = outdated.and(Outdated::by(&statement));
         }
@@ -377,32 +404,31 @@ impl BatchBuilder {
 
 /// The applier's session has a default schema where the source's may have had none: what a change asks of it is answered here.
 fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
-    if !statement.database.is_empty() {
+    let is_change = statement.class == StatementClass::Change;
+    if !statement.database.is_empty() || !(is_change || statement::makes_table(statement.text())) {
         return Ok(());
     }
-    let is_change = statement.class == StatementClass::Change;
-    let is_unclear = is_change
-        && !has_plain_texts(&statement.sql, statement.status.sql_mode)
-        && statement::may_ask_for_default_schema(&statement.sql);
-    let answered = statement::without_default_schema(&statement.sql);
-    if is_unclear || answered.is_some() && statement::makes_table(&statement.sql) {
+    let answered = statement::without_default_schema(statement.text());
+    let Some(answered) = answered.map_err(|why| refused_text(&statement.sql, why))? else { return Ok(()) };
+    if !is_change {
         let why =
             "it asks for the default database, the source's session had none, and the applier's has one: execute it \
                    on the replica by hand, without a default database, and leave the transaction out"
                 .to_owned();
         return Err(Error::Refused { what: statement::excerpt(&statement.sql), why });
     }
-    if let Some(answered) = answered.filter(|_| is_change) {
-        statement.sql = answered;
+    // What names a file must stay where it is.
+    let is_behind_file = |load: &LoadFile| answered.get(..load.name.end) == statement.sql.get(..load.name.end);
+    if !statement.load.as_ref().is_none_or(is_behind_file) {
+        return Err(refused_text(&statement.sql, spate_sql::edit::Refusal::Different));
     }
+    statement.sql = answered;
     Ok(())
 }
 
-/// True if it is clear where the statement's texts end: a backslash may be a character like any other, or half of one.
-fn has_plain_texts(sql: &[u8], sql_mode: Option<u64>) -> bool {
-    const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
-    let escapes = sql_mode.is_some_and(|mode| mode & NO_BACKSLASH_ESCAPES == 0);
-    !sql.contains(&b'\\') || escapes && std::str::from_utf8(sql).is_ok()
+/// The error of a statement whose text is not certain, or cannot be changed as the replica needs it.
+fn refused_text(sql: &[u8], why: spate_sql::edit::Refusal) -> Error {
+    Error::Refused { what: statement::excerpt(sql), why: why.to_string() }
 }
 
 impl Batch {

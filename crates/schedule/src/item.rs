@@ -7,13 +7,15 @@ use spate_binlog::load::{ExecuteLoadQuery, LoadDuplicates};
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
 use spate_binlog::{QueryEvent, Xid};
+use spate_sql::{Reading, Servers, SqlText};
 
-use crate::Result;
+use crate::batch::OWN_SCHEMA;
 use crate::definition::TableName;
 use crate::rewrite;
 use crate::segment::Segment;
 use crate::sequence::SequenceSetting;
 use crate::statement::{self, StatementClass};
+use crate::{Error, Result};
 
 /// A part of a batch; parts are applied in order.
 #[derive(Debug)]
@@ -56,13 +58,15 @@ pub struct Statement {
     /// The session on the source; temporary tables belong to it.
     pub thread_id: u32,
     /// Default database; empty if none.
-    pub database: Vec<u8>,
+    pub database: String,
     /// The session's state.
     pub status: StatusVariables,
     /// Values for the statement, in the order of the binlog.
     pub context: Vec<StatementContext>,
     /// The statement in the client's character set.
     pub sql: Vec<u8>,
+    /// How its text is to be read.
+    pub reading: Reading,
     /// Error that the statement ended with on the source, or 0.
     pub error_code: u16,
     /// What kind of statement it is.
@@ -101,7 +105,7 @@ pub enum StatementContext {
     /// `RAND_SEED1`, `RAND_SEED2`.
     Rand(RandEvent),
     /// A user variable: its name and value.
-    UserVariable(Vec<u8>, OwnedUserValue),
+    UserVariable(String, OwnedUserValue),
 }
 
 /// [`UserVarValue`] with its own bytes.
@@ -122,25 +126,52 @@ pub enum OwnedUserValue {
 }
 
 impl Statement {
-    /// The statement of a Query event.
+    /// The statement of a Query event, for servers that are to read it alike.
     ///
     /// # Errors
-    /// [`crate::Error::Binlog`] if its session's state cannot be read.
-    pub fn new(header: &EventHeader, query: QueryEvent<'_>, context: Vec<StatementContext>) -> Result<Statement> {
+    /// [`Error::Binlog`] if its session's state cannot be read; [`Error::Refused`] if it is not certain what it is, or how to
+    /// make it what a replica has to execute.
+    pub fn new(
+        header: &EventHeader,
+        query: QueryEvent<'_>,
+        context: Vec<StatementContext>,
+        servers: Servers,
+    ) -> Result<Statement> {
         let status = StatusVariables::parse(query.status)?;
-        let rewritten = rewrite::replicated(query.statement, &status);
+        let reading = reading(&status, servers);
+        let text = SqlText { sql: query.statement, reading: &reading };
+        let refused = |why: String| Error::Refused { what: statement::excerpt(query.statement), why };
+        let unclear = |doubt| refused(spate_sql::edit::Refusal::Doubtful(doubt).to_string());
+        let class = statement::classify(text).map_err(unclear)?;
+        let rewritten = rewrite::replicated(text, &status).map_err(|why| refused(why.to_string()))?;
+        // CREATE and DROP DATABASE name as default what need not exist; ALTER DATABASE, which may name none, what it alters.
+        let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
+        let database = if is_usable { query.database } else { b"" };
+        let database = std::str::from_utf8(database)
+            .map_err(|_| refused("the name of its default database is not in UTF-8".to_owned()))?;
+        if class == StatementClass::Temporary {
+            let (_, names) = statement::temporary_tables(text, database).map_err(unclear)?;
+            if names.iter().any(|name| name.schema.eq_ignore_ascii_case(OWN_SCHEMA)) {
+                return Err(refused("it would hide a table of Spate's own schema from the applier".to_owned()));
+            }
+        }
         Ok(Statement {
             timestamp_seconds: header.timestamp_seconds,
             thread_id: query.thread_id,
-            // CREATE and DROP DATABASE name as default what need not exist.
-            database: if header.flags & FLAG_SUPPRESS_USE == 0 { query.database.to_vec() } else { vec![] },
-            status,
+            database: database.to_owned(),
             context,
             sql: rewritten.unwrap_or_else(|| query.statement.to_vec()),
             error_code: query.error_code,
-            class: statement::classify(query.statement),
+            class,
             load: None,
+            status,
+            reading,
         })
+    }
+
+    /// Its text, and how to read it.
+    pub fn text(&self) -> SqlText<'_> {
+        SqlText { sql: &self.sql, reading: &self.reading }
     }
 
     /// What drops a temporary table of a session of the source.
@@ -156,8 +187,9 @@ impl Statement {
         Statement {
             timestamp_seconds: 0,
             thread_id: 0,
-            database: database.as_bytes().to_vec(),
+            database: database.to_owned(),
             status: StatusVariables::default(),
+            reading: Reading::plain(),
             context: vec![],
             sql: vec![],
             error_code: 0,
@@ -174,10 +206,16 @@ impl Statement {
         header: &EventHeader,
         load: ExecuteLoadQuery<'_>,
         context: Vec<StatementContext>,
+        servers: Servers,
     ) -> Result<Statement> {
         let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
-        Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context)? })
+        Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context, servers)? })
     }
+}
+
+/// How the text of a statement with this session is read.
+pub(crate) fn reading(status: &StatusVariables, servers: Servers) -> Reading {
+    Reading::new(status.sql_mode, status.charset.map(|(client, _, _)| u32::from(client)), servers)
 }
 
 impl Item {
@@ -193,7 +231,14 @@ impl Item {
 }
 
 impl StatementContext {
-    pub(crate) fn user_variable(event: &UserVarEvent<'_>) -> StatementContext {
+    /// # Errors
+    /// [`Error::Refused`] if the variable's name cannot be told.
+    pub(crate) fn user_variable(event: &UserVarEvent<'_>) -> Result<StatementContext> {
+        let unclear = || Error::Refused {
+            what: format!("the user variable @{}", event.name.escape_ascii()),
+            why: "its name is not in UTF-8".to_owned(),
+        };
+        let name = std::str::from_utf8(event.name).map_err(|_| unclear())?.to_owned();
         let value = match event.value {
             UserVarValue::Null => OwnedUserValue::Null,
             UserVarValue::String { bytes, collation } => OwnedUserValue::String(bytes.to_vec(), collation),
@@ -204,6 +249,6 @@ impl StatementContext {
                 OwnedUserValue::Decimal(spate_binlog::value::decimal_text(precision, scale, bytes))
             }
         };
-        StatementContext::UserVariable(event.name.to_vec(), value)
+        Ok(StatementContext::UserVariable(name, value))
     }
 }

@@ -23,6 +23,7 @@ pub mod excerpt;
 pub mod fold;
 pub mod item;
 pub mod multiset;
+mod opened;
 pub mod outdated;
 pub mod plan;
 mod rewrite;
@@ -32,7 +33,6 @@ pub mod sequence;
 pub mod statement;
 pub mod temporary;
 mod transaction;
-mod words;
 
 pub use batch::{Answer, Batch, BatchBuilder};
 pub use definition::{TableDefinition, TableName};

@@ -1,12 +1,16 @@
 //! Which definitions of tables a statement puts out of date.
 
 use crate::definition::{TableDefinition, TableName};
+use spate_sql::SqlText;
+
 use crate::item::Statement;
 use crate::statement::{Object, touched};
-use crate::words::Words;
 
-/// The bit of `sql_mode` with which a backslash in a string is a backslash: words are told apart otherwise then.
-const MODE_NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
+/// Letters that put everything out of date wherever they stand in a definition, also in its comments, strings and names: what they
+/// stand for reaches beyond the table that is named, or decides how its rows are applied. To read too much anew costs a question; to
+/// read too little, rows.
+const LETTERS_OF_ALL: [&str; 8] =
+    ["REFERENCES", "FOREIGN", "CONSTRAINT", "TRIGGER", "ENGINE", "PARTITION", "VERSIONING", "CASCADE"];
 
 /// Definitions that have to be read again before they are used again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,16 +29,17 @@ pub enum Outdated {
 impl Outdated {
     /// What a statement that commits by itself puts out of date. To say too much costs time, to say too little costs rows.
     pub fn by(statement: &Statement) -> Outdated {
-        if statement.status.sql_mode.is_some_and(|mode| mode & MODE_NO_BACKSLASH_ESCAPES != 0) {
-            return Outdated::All;
-        }
-        Outdated::by_sql(&statement.sql, &String::from_utf8_lossy(&statement.database))
+        Outdated::by_text(statement.text(), &statement.database)
     }
 
-    fn by_sql(sql: &[u8], database: &str) -> Outdated {
-        let objects = touched(sql, database);
+    fn by_text(text: SqlText<'_>, database: &str) -> Outdated {
+        if LETTERS_OF_ALL.iter().any(|letters| text.has_letters(letters)) {
+            return Outdated::All;
+        }
+        // Not certain what it names: anything.
+        let Ok(objects) = touched(text, database) else { return Outdated::All };
         if objects.is_empty() {
-            return if is_harmless(sql) { Outdated::Nothing } else { Outdated::All };
+            return if is_harmless(text) { Outdated::Nothing } else { Outdated::All };
         }
         let mut tables = Vec::new();
         for object in objects {
@@ -48,7 +53,6 @@ impl Outdated {
         }
         match () {
             () if tables.is_empty() => Outdated::Nothing,
-            () if speaks_of_foreign_keys(sql) => Outdated::All,
             () => Outdated::Tables(tables),
         }
     }
@@ -75,18 +79,15 @@ impl Outdated {
 }
 
 /// Statements that change rows, files or statistics, but no definition.
-fn is_harmless(sql: &[u8]) -> bool {
-    let first = Words::new(sql).next();
-    first.is_some_and(|first| ["TRUNCATE", "ANALYZE", "OPTIMIZE", "FLUSH"].iter().any(|keyword| first.is(keyword)))
-}
-
-/// A foreign key makes a group of the tables that it connects, and the group decides how each of them is applied.
-fn speaks_of_foreign_keys(sql: &[u8]) -> bool {
-    Words::new(sql).any(|word| word.is("REFERENCES") || word.is("FOREIGN"))
+fn is_harmless(text: SqlText<'_>) -> bool {
+    let first = text.tokens().next();
+    first.is_some_and(|first| first.is_one_of(&["TRUNCATE", "ANALYZE", "OPTIMIZE", "FLUSH"]))
 }
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::{Encoding, Reading};
+
     use super::*;
 
     fn tables(names: &[&str]) -> Outdated {
@@ -105,8 +106,13 @@ mod tests {
             ("TRUNCATE TABLE t", Outdated::Nothing),
             ("GRANT ALL ON *.* TO a@b", Outdated::Nothing),
             ("CREATE PROCEDURE p() SELECT 1", Outdated::Nothing),
-            ("CREATE TRIGGER r BEFORE INSERT ON t FOR EACH ROW SET @a=1", Outdated::Keyless),
-            ("DROP TRIGGER r", Outdated::Keyless),
+            ("CREATE TRIGGER r BEFORE INSERT ON t FOR EACH ROW SET @a=1", Outdated::All),
+            ("DROP TRIGGER r", Outdated::All),
+            ("CREATE TABLE t (a INT) -- no references", Outdated::All),
+            ("ALTER TABLE t COMMENT 'engine'", Outdated::All),
+            ("ALTER TABLE t /*! add b int", Outdated::All),
+            ("ALTER TABLE t ADD b INT /*!99999 x */", Outdated::All),
+            ("CREATE PROCEDURE p() ALTER TABLE t DROP PARTITION p", Outdated::All),
             ("CREATE TABLE t (a INT REFERENCES u (a))", Outdated::All),
             ("ALTER TABLE t DROP FOREIGN KEY k", Outdated::All),
             ("DROP DATABASE d", Outdated::All),
@@ -114,7 +120,25 @@ mod tests {
             ("ALTER TABLE", Outdated::All),
             ("", Outdated::All),
         ] {
-            assert_eq!(Outdated::by_sql(sql.as_bytes(), "d"), expected, "{sql}");
+            let reading = Reading::plain();
+            let text = SqlText { sql: sql.as_bytes(), reading: &reading };
+            assert_eq!(Outdated::by_text(text, "d"), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn names_in_another_character_set_are_those_that_the_replica_has() {
+        let reading = |charset| Reading { encoding: Encoding::of_charset(charset), ..Reading::plain() };
+        for (charset, sql, expected) in [
+            ("latin1", b"ALTER TABLE t\xe4 DROP PRIMARY KEY".as_slice(), tables(&["tä"])),
+            ("cp1251", b"ALTER TABLE `\xf2` DROP PRIMARY KEY", tables(&["т"])),
+            ("utf8mb4", b"ALTER TABLE t\xe4 DROP PRIMARY KEY", Outdated::All),
+            ("sjis", b"ALTER TABLE `\x83\x60` DROP PRIMARY KEY", Outdated::All),
+            ("swe7", b"ALTER TABLE t DROP PRIMARY KEY", Outdated::All),
+        ] {
+            let reading = reading(charset);
+            let outdated = Outdated::by_text(SqlText { sql, reading: &reading }, "d");
+            assert_eq!(outdated, expected, "{charset}: {}", sql.escape_ascii());
         }
     }
 

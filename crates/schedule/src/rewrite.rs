@@ -1,122 +1,232 @@
-//! What a server's own applier makes of a statement beyond executing it, done to the statement's text: another session has no other
-//! way to say it.
+//! What a server's own applier makes of a statement beyond executing it, done to the statement's text: no session has another way
+//! to say it.
 //!
-//! - An event of the event scheduler is the source's to run: the replica keeps it, switched off.
-//! - Who alters an event becomes its definer.
-//! - `CURRENT_USER` in a statement about accounts is who executed it on the source.
+//! - An event of the event scheduler is the source's to run: the replica keeps it, switched off. Servers do this to what their own
+//!   applier's thread executes, and there is no variable that makes a session one. To switch it off after it was made would let it run
+//!   in between.
+//! - Who alters an event becomes its definer: for the applier's thread the account that the log names.
+//! - `CURRENT_USER` in a statement about accounts is the account that executed it on the source.
+//!
+//! Not so for a role that is made without WITH ADMIN, whose administrator becomes Spate's account instead of the source's: without being
+//! one, Spate could not grant the role later.
+//!
+//! Each place is found by reading the statement's grammar, not by looking for words; where the lexer is not certain, or the
+//! grammar is another, the statement is refused.
+
+use std::ops::Range;
 
 use spate_binlog::query::StatusVariables;
+use spate_sql::edit::{self, Edit, Refusal, quoted_name};
+use spate_sql::{Lexer, SqlText, Token, TokenKind};
 
-use crate::words::Words;
+use crate::statement::{kind, opened};
 
 /// The statement as a replica is to execute it; `None` if that is what it says.
-pub(crate) fn replicated(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
-    let mut words = Words::new(sql);
-    let first = words.next()?;
-    if first.is("CREATE") || first.is("ALTER") {
-        let is_user = words.peek().is_some_and(|word| word.is("USER"));
-        return if is_user { with_invoker(sql, status) } else { event(sql, words, first.is("CREATE"), status) };
+///
+/// # Errors
+/// It has to be changed, and cannot be with certainty.
+pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<Option<Vec<u8>>, Refusal> {
+    let may_be_event = text.has_letters("EVENT");
+    let may_name_accounts = ["CURRENT_USER", "CURRENT_ROLE", "ROLE"].iter().any(|letters| text.has_letters(letters));
+    if !may_be_event && !may_name_accounts {
+        return Ok(None);
     }
-    let is_about_accounts =
-        first.is("GRANT") || first.is("REVOKE") || first.is("SET") || words.next().is_some_and(|word| word.is("USER"));
-    if is_about_accounts { with_invoker(sql, status) } else { None }
+    // Behind `SET STATEMENT … FOR`, too.
+    let mut words = opened(text);
+    let Some(verb) = words.next() else { return certain(&words).map(|()| None) };
+    let head = Head { verb, verb_end: words.end(), is_anonymous: words.peek().is_some_and(|word| word.is("EVENT")) };
+    let changes_object = verb.is_one_of(&["CREATE", "ALTER", "DROP", "RENAME"]);
+    let is_about_accounts = verb.is_one_of(&["GRANT", "REVOKE", "SET"]);
+    if !changes_object && !is_about_accounts {
+        return certain(&words).map(|()| None);
+    }
+    let kind = if changes_object { kind(&mut words) } else { None };
+    certain(&words)?;
+    let mut edits = match kind {
+        Some("EVENT") if !verb.is("DROP") => event(text, &head, words.clone(), status)?,
+        _ => vec![],
+    };
+    if is_about_accounts || matches!(kind, Some("USER" | "ROLE")) {
+        edits.extend(invokers(text, status)?);
+    } else if kind == Some("EVENT") {
+        edits.extend(invokers(text, status)?.into_iter().filter(|edit| edit.range.end <= words.end()));
+    }
+    if edits.is_empty() {
+        return Ok(None);
+    }
+    edits.sort_by_key(|edit| edit.range.start);
+    edit::apply(text.sql, &edits, text.reading).map(Some)
 }
 
-/// CREATE EVENT or ALTER EVENT. `words` follow the first.
-fn event(sql: &[u8], mut words: Words<'_>, creates: bool, status: &StatusVariables) -> Option<Vec<u8>> {
-    // What may stand before is short: OR REPLACE, and a definer.
-    const WORDS_BEFORE_MAX: usize = 12;
-    let verb_end = words.place(sql);
-    let is_anonymous = words.peek().is_some_and(|word| word.is("EVENT"));
-    if !words.by_ref().take(WORDS_BEFORE_MAX).any(|word| word.is("EVENT")) {
-        return None;
-    }
-    let changed = switched_off(sql, words, creates);
-    match &status.invoker {
-        // The server itself writes the definer of an event that it creates.
-        Some((user, host)) if !creates && is_anonymous => {
-            let definer = [b"DEFINER=".as_slice(), &quoted(user), b"@", &quoted(host), b" "].concat();
-            let (verb, rest) = sql.split_at(verb_end);
-            // What comes after the verb is not moved by what is changed behind it.
-            let rest = changed.as_deref().map_or(rest, |changed| &changed[verb_end..]);
-            Some([verb, &definer, rest].concat())
-        }
-        _ => changed,
-    }
+/// How a statement begins.
+struct Head<'a> {
+    verb: Token<'a>,
+    /// Where the verb ends in the text, in bytes.
+    verb_end: usize,
+    /// Directly behind the verb stands EVENT, and so no definer.
+    is_anonymous: bool,
 }
 
-/// The same, with the state that events have on a replica. `words` follow EVENT.
-fn switched_off(sql: &[u8], mut words: Words<'_>, creates: bool) -> Option<Vec<u8>> {
-    const STATE: &[u8] = b"DISABLE ON SLAVE ";
+fn certain(words: &Lexer<'_>) -> Result<(), Refusal> {
+    words.doubt().map_or(Ok(()), |doubt| Err(Refusal::Doubtful(doubt)))
+}
+
+/// CREATE EVENT or ALTER EVENT. `words` follow EVENT.
+fn event(
+    text: SqlText<'_>,
+    head: &Head<'_>,
+    mut words: Lexer<'_>,
+    status: &StatusVariables,
+) -> Result<Vec<Edit>, Refusal> {
+    const STATE: &str = "DISABLE ON SLAVE";
+    let creates = head.verb.is("CREATE");
+    let mut edits = Vec::new();
+    // The server itself writes the definer of an event that it creates.
+    if !creates && head.is_anonymous && status.invoker.is_some() {
+        let definer = [b" DEFINER=".as_slice(), &invoker(text, status)?].concat();
+        edits.push(Edit { range: head.verb_end..head.verb_end, text: definer });
+    }
+    match state(&mut words).ok_or(Refusal::Different)? {
+        State::Said(range) => edits.push(Edit { range, text: STATE.into() }),
+        State::Unsaid(place) if creates => edits.push(Edit { range: place..place, text: format!(" {STATE}").into() }),
+        State::Unsaid(_) => {}
+    }
+    certain(&words)?;
+    Ok(edits)
+}
+
+/// Where an event's definition says whether it is switched on, or where it would.
+enum State {
+    Said(Range<usize>),
+    Unsaid(usize),
+}
+
+/// Reads `[IF [NOT] EXISTS] name [ON SCHEDULE …] [ON COMPLETION [NOT] PRESERVE] [RENAME TO name] [state] [COMMENT 'x'] [DO …]`;
+/// `None` if it is something else.
+fn state(words: &mut Lexer<'_>) -> Option<State> {
     if words.accept("IF") {
         words.accept("NOT");
-        words.accept("EXISTS");
+        words.accept("EXISTS").then_some(())?;
     }
-    words.next()?.identifier()?;
+    qualified_name(words)?;
+    if words.accept_all(&["ON", "SCHEDULE"]) {
+        schedule(words)?;
+    }
+    if words.accept_all(&["ON", "COMPLETION"]) {
+        words.accept("NOT");
+        words.accept("PRESERVE").then_some(())?;
+    }
+    if words.accept_all(&["RENAME", "TO"]) {
+        qualified_name(words)?;
+    }
+    let place = words.end();
+    let said = words.peek().filter(|word| word.is_one_of(&["ENABLE", "DISABLE"]));
+    if said.is_some() {
+        words.next();
+        if words.accept("ON") {
+            words.next().filter(|word| word.is_one_of(&["SLAVE", "REPLICA"]))?;
+        }
+    }
+    let end = words.end();
+    if words.accept("COMMENT") {
+        words.next().filter(|word| word.kind == TokenKind::Text)?;
+    }
+    // The body is the event's own affair, and may be anything.
+    if !words.accept("DO") {
+        words.accept_mark(b';');
+        words.peek().is_none().then_some(())?;
+    }
+    Some(said.map_or(State::Unsaid(place), |word| State::Said(word.start..end)))
+}
+
+/// `name` or `schema.name`.
+fn qualified_name(words: &mut Lexer<'_>) -> Option<()> {
+    words.next().filter(Token::is_name)?;
     if words.accept_mark(b'.') {
-        words.next()?;
+        words.next().filter(Token::is_name)?;
     }
+    Some(())
+}
+
+/// `AT …` or `EVERY … [STARTS …] [ENDS …]`, with any expressions, up to what follows the schedule. A word of what may follow is taken
+/// for that only where an expression can end: behind an operator it would be the name of something.
+fn schedule(words: &mut Lexer<'_>) -> Option<()> {
+    const FOLLOWING: [&str; 6] = ["ON", "RENAME", "ENABLE", "DISABLE", "COMMENT", "DO"];
+    const OPERATORS: [&str; 24] = [
+        "AT", "EVERY", "STARTS", "ENDS", "AND", "OR", "XOR", "NOT", "DIV", "MOD", "IS", "LIKE", "REGEXP", "RLIKE",
+        "BETWEEN", "IN", "INTERVAL", "BINARY", "COLLATE", "CASE", "WHEN", "THEN", "ELSE", "ESCAPE",
+    ];
+    words.peek().filter(|word| word.is_one_of(&["AT", "EVERY"]))?;
+    let (mut depth, mut can_end) = (0_usize, false);
     loop {
-        let begin = words.place(sql);
-        let word = words.next()?;
-        if word.is("ENABLE") || word.is("DISABLE") {
-            // The last of them may stand at the statement's end.
-            if words.accept("ON") {
-                words.next()?;
+        let Some(word) = words.peek() else { return Some(()) };
+        if depth == 0 && can_end && (word.is_one_of(&FOLLOWING) || word.is_mark(b';')) {
+            return Some(());
+        }
+        words.next();
+        can_end = match word.kind {
+            TokenKind::Mark(b'(') => {
+                depth += 1;
+                false
             }
-            return Some([&sql[..begin], STATE, &sql[words.place(sql)..]].concat());
-        }
-        if creates && (word.is("COMMENT") || word.is("DO")) {
-            return Some([&sql[..begin], STATE, &sql[begin..]].concat());
-        }
-        if word.is("DO") {
-            return None;
-        }
+            TokenKind::Mark(b')') => {
+                depth = depth.checked_sub(1)?;
+                true
+            }
+            TokenKind::Mark(_) => false,
+            TokenKind::Word => !word.is_one_of(&OPERATORS),
+            TokenKind::Name | TokenKind::Quoted | TokenKind::Text | TokenKind::Variable => true,
+        };
     }
 }
 
-fn with_invoker(sql: &[u8], status: &StatusVariables) -> Option<Vec<u8>> {
-    let (user, host) = status.invoker.as_ref()?;
-    let mut rewritten = Vec::new();
-    let mut taken = 0;
-    let mut words = Words::new(sql);
-    loop {
-        let begin = words.place(sql);
-        let Some(word) = words.next() else { break };
-        if word.is("CURRENT_USER") {
-            if words.accept_mark(b'(') {
-                words.accept_mark(b')');
-            }
-            rewritten.extend_from_slice(&sql[taken..begin]);
-            rewritten.extend_from_slice(&[quoted(user), quoted(host)].join(&b'@'));
-            taken = words.place(sql).min(sql.len());
-            // What was passed over before the next word.
-            rewritten.push(b' ');
+/// Each `CURRENT_USER`, which is a reserved word of both vendors, as the account that it was on the source.
+fn invokers(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<Edit>, Refusal> {
+    let tokens = edit::tokens(text.sql, text.reading).map_err(Refusal::Doubtful)?;
+    let mut edits = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.is("CURRENT_ROLE") {
+            return Err(Refusal::Untold("it speaks of CURRENT_ROLE, and the binlog does not say which role that was"));
         }
+        if !token.is("CURRENT_USER") {
+            continue;
+        }
+        let is_call = matches!(&tokens[at + 1..], [open, close, ..] if open.is_mark(b'(') && close.is_mark(b')'));
+        let last = if is_call { &tokens[at + 2] } else { token };
+        edits.push(Edit { range: token.start..last.range().end, text: invoker(text, status)? });
     }
-    if taken == 0 {
-        return None;
-    }
-    rewritten.extend_from_slice(&sql[taken..]);
-    Some(rewritten.trim_ascii_end().to_vec())
+    Ok(edits)
 }
 
-fn quoted(name: &[u8]) -> Vec<u8> {
-    let mut quoted = vec![b'`'];
-    for &byte in name {
-        quoted.extend_from_slice(if byte == b'`' { b"``" } else { std::slice::from_ref(&byte) });
-    }
-    quoted.push(b'`');
-    quoted
+/// The account that executed the statement on the source, in the statement's own character set.
+fn invoker(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<u8>, Refusal> {
+    const UNTOLD: &str = "it speaks of CURRENT_USER, and the binlog does not say who that was: name the account";
+    let (user, host) = status.invoker.as_ref().ok_or(Refusal::Untold(UNTOLD))?;
+    let quoted = |name: &[u8]| {
+        let name = std::str::from_utf8(name).ok()?;
+        quoted_name(name, text.reading)
+    };
+    let (user, host) = (quoted(user).ok_or(Refusal::Different)?, quoted(host).ok_or(Refusal::Different)?);
+    Ok([user.as_slice(), b"@", &host].concat())
 }
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::Reading;
+
     use super::*;
 
-    fn rewritten(sql: &str) -> String {
+    fn rewritten_by(sql: &[u8], reading: &Reading) -> String {
         let status = StatusVariables { invoker: Some((b"o'brien".to_vec(), b"10.%".to_vec())), ..Default::default() };
-        replicated(sql.as_bytes(), &status).map_or_else(|| "as it is".to_owned(), |sql| String::from_utf8(sql).unwrap())
+        match replicated(SqlText { sql, reading }, &status) {
+            Ok(None) => "as it is".to_owned(),
+            Ok(Some(sql)) => String::from_utf8(sql).unwrap(),
+            Err(_) => "refused".to_owned(),
+        }
+    }
+
+    fn rewritten(sql: &str) -> String {
+        rewritten_by(sql.as_bytes(), &Reading::plain())
     }
 
     #[test]
@@ -136,7 +246,7 @@ mod tests {
                 "CREATE EVENT comment ON SCHEDULE EVERY 1 DAY COMMENT 'enable' DO SELECT 1",
                 "CREATE EVENT comment ON SCHEDULE EVERY 1 DAY DISABLE ON SLAVE COMMENT 'enable' DO SELECT 1",
             ),
-            ("ALTER EVENT e ENABLE", "ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE "),
+            ("ALTER EVENT e ENABLE", "ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE"),
             ("ALTER DEFINER=a@b EVENT e DISABLE COMMENT 'x'", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE COMMENT 'x'"),
             (
                 "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO SELECT 1",
@@ -145,8 +255,34 @@ mod tests {
             ("ALTER DEFINER=a@b EVENT e RENAME TO f DO BEGIN UPDATE t SET enable = 1; END", "as it is"),
             ("ALTER EVENT e RENAME TO f", "ALTER DEFINER=`o'brien`@`10.%` EVENT e RENAME TO f"),
             ("CREATE TABLE event (enable INT)", "as it is"),
+            ("CREATE TABLE t (id INT, event VARCHAR(20) COMMENT 'what happened')", "as it is"),
+            ("CREATE TABLE t (event INT, enable INT COMMENT 'ENABLE')", "as it is"),
+            (
+                "CREATE EVENT e ON SCHEDULE AT enable() + INTERVAL comment DAY DO SELECT 1",
+                "CREATE EVENT e ON SCHEDULE AT enable() + INTERVAL comment DAY DISABLE ON SLAVE DO SELECT 1",
+            ),
+            (
+                "CREATE EVENT e ON SCHEDULE EVERY (SELECT 1 FROM t JOIN u ON do) DAY ON COMPLETION NOT PRESERVE DISABLE DO SELECT 1",
+                "CREATE EVENT e ON SCHEDULE EVERY (SELECT 1 FROM t JOIN u ON do) DAY ON COMPLETION NOT PRESERVE DISABLE ON SLAVE DO SELECT 1",
+            ),
+            ("ALTER DEFINER=CURRENT_USER EVENT e DISABLE", "ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE"),
+            (
+                "CREATE EVENT e ON SCHEDULE AT NOW() nonsense DISABLED DO SELECT 1 -- event",
+                "CREATE EVENT e ON SCHEDULE AT NOW() nonsense DISABLED DISABLE ON SLAVE DO SELECT 1 -- event",
+            ),
+            (
+                "SET STATEMENT max_statement_time=(SELECT 1 FROM t FOR UPDATE) FOR ALTER EVENT e ENABLE DO UPDATE secret.pay SET a=1",
+                "SET STATEMENT max_statement_time=(SELECT 1 FROM t FOR UPDATE) FOR ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE DO UPDATE secret.pay SET a=1",
+            ),
+            (
+                "/*!50003 SET STATEMENT max_statement_time=3 FOR */ ALTER EVENT e DISABLE",
+                "/*!50003 SET STATEMENT max_statement_time=3 FOR */ ALTER DEFINER=`o'brien`@`10.%` EVENT e DISABLE ON SLAVE",
+            ),
+            ("CREATE /*!99999 x */ EVENT e ON SCHEDULE AT NOW() DO SELECT 1", "refused"),
+            ("CREATE EVENT e ON SCHEDULE AT NOW() COMMENT 'x", "refused"),
+            ("CREATE EVENT e ON SCHEDULE AT NOW() ENABLE COMMENT x DO SELECT 1", "refused"),
             ("DROP EVENT e", "as it is"),
-            ("CREATE EVENT", "as it is"),
+            ("CREATE EVENT", "refused"),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }
@@ -163,9 +299,23 @@ mod tests {
             ("GRANT SELECT ON d.* TO 'CURRENT_USER'", "as it is"),
             ("CREATE VIEW v AS SELECT CURRENT_USER()", "as it is"),
             ("INSERT INTO t VALUES (CURRENT_USER())", "as it is"),
+            ("CREATE ROLE r, s", "as it is"),
+            (
+                "CREATE OR REPLACE ROLE r WITH ADMIN CURRENT_USER",
+                "CREATE OR REPLACE ROLE r WITH ADMIN `o'brien`@`10.%`",
+            ),
+            ("CREATE ROLE r WITH ADMIN x", "as it is"),
+            ("GRANT r TO a@current_user", "as it is"),
+            (
+                "SET STATEMENT max_statement_time=3 FOR GRANT SELECT ON d.* TO CURRENT_USER",
+                "SET STATEMENT max_statement_time=3 FOR GRANT SELECT ON d.* TO `o'brien`@`10.%`",
+            ),
+            ("GRANT CURRENT_ROLE TO a", "refused"),
+            ("GRANT r TO CURRENT_USER -- \u{1}\n\u{1}", "refused"),
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }
-        assert_eq!(replicated(b"GRANT r TO CURRENT_USER", &StatusVariables::default()), None);
+        let text = SqlText { sql: b"GRANT r TO CURRENT_USER", reading: &Reading::plain() };
+        assert!(replicated(text, &StatusVariables::default()).is_err());
     }
 }

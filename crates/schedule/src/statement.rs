@@ -1,8 +1,10 @@
 //! What a statement is, told by its words: whether it commits by itself, and which objects it may change.
 
+use spate_sql::edit::{self, Edit};
+use spate_sql::{Doubt, Lexer, SqlText};
+
 use crate::definition::TableName;
 pub use crate::excerpt::excerpt;
-use crate::words::{Word, Words};
 
 /// What a statement does to the transaction that it stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,89 +42,112 @@ pub enum Object {
 }
 
 /// Tells a statement's class by its first words.
-pub fn classify(sql: &[u8]) -> StatementClass {
-    let mut words = opened(sql);
+///
+/// # Errors
+/// It is not certain which words these are.
+pub fn classify(text: SqlText<'_>) -> Result<StatementClass, Doubt> {
+    let mut words = opened(text);
+    let class = class(&mut words);
+    match words.doubt() {
+        None => Ok(class),
+        Some(doubt) => Err(doubt),
+    }
+}
+
+fn class(words: &mut Lexer<'_>) -> StatementClass {
+    const CHANGES: [&str; 9] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "LOAD", "CALL", "SELECT", "DO"];
     let Some(first) = words.next() else { return StatementClass::Definition };
-    let is_any = |keywords: &[&str]| keywords.iter().any(|keyword| first.is(keyword));
     if first.is("XA") {
         if words.accept("END") { StatementClass::XaEnd } else { StatementClass::Xa }
-    } else if is_any(&["SAVEPOINT", "ROLLBACK", "RELEASE"]) {
+    } else if first.is_one_of(&["SAVEPOINT", "ROLLBACK", "RELEASE"]) {
         StatementClass::Savepoint
-    } else if is_any(&["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "LOAD", "CALL", "SELECT", "DO"]) {
+    } else if first.is_one_of(&CHANGES) || first.is("ANALYZE") && analyzes_change(words, &CHANGES) {
         StatementClass::Change
-    } else if is_any(&["CREATE", "DROP"]) {
-        if words.accept("OR") {
-            words.accept("REPLACE");
+    } else if first.is_one_of(&["CREATE", "DROP"]) {
+        words.accept_all(&["OR", "REPLACE"]);
+        // What was passed over to find out counts, too.
+        match words.next() {
+            Some(word) if word.is("TEMPORARY") => StatementClass::Temporary,
+            _ => StatementClass::Definition,
         }
-        if words.accept("TEMPORARY") { StatementClass::Temporary } else { StatementClass::Definition }
     } else {
         StatementClass::Definition
     }
 }
 
+/// True for MariaDB's ANALYZE of a statement, which executes it. `words` follow ANALYZE.
+fn analyzes_change(words: &mut Lexer<'_>, changes: &[&str]) -> bool {
+    if words.accept("FORMAT") {
+        words.accept_mark(b'=');
+        words.next();
+    }
+    words.next().is_some_and(|word| word.is_one_of(changes))
+}
+
 /// The statement with what `DATABASE()` and `SCHEMA()` say in a session that has no default schema: NULL. `None` if it calls
 /// neither.
-pub fn without_default_schema(sql: &[u8]) -> Option<Vec<u8>> {
-    let (mut words, mut rewritten, mut copied) = (Words::new(sql), Vec::new(), 0);
-    loop {
-        let start = words.place(sql);
-        let Some(word) = words.next() else { break };
-        if (word.is("DATABASE") || word.is("SCHEMA")) && words.accept_mark(b'(') && words.accept_mark(b')') {
-            rewritten.extend_from_slice(&sql[copied..start]);
-            rewritten.extend_from_slice(b"NULL");
-            copied = words.end(sql);
+///
+/// # Errors
+/// It cannot be changed with certainty.
+pub fn without_default_schema(text: SqlText<'_>) -> Result<Option<Vec<u8>>, edit::Refusal> {
+    if !text.has_letters("DATABASE") && !text.has_letters("SCHEMA") {
+        return Ok(None);
+    }
+    let mut words = text.tokens();
+    let mut edits = Vec::new();
+    while let Some(word) = words.next() {
+        if word.is_one_of(&["DATABASE", "SCHEMA"]) {
+            let mut ahead = words.clone();
+            if ahead.accept_mark(b'(') && ahead.accept_mark(b')') {
+                edits.push(Edit { range: word.start..ahead.end(), text: b"NULL".to_vec() });
+            }
         }
     }
-    rewritten.extend_from_slice(&sql[copied..]);
-    (copied > 0).then_some(rewritten)
-}
-
-/// True if there is what looks like a call of `DATABASE()` or `SCHEMA()`, be it in a text.
-pub fn may_ask_for_default_schema(sql: &[u8]) -> bool {
-    let upper = sql.to_ascii_uppercase();
-    let calls = |name: &[u8]| {
-        let is_call = |place: usize| upper[place..].trim_ascii_start().first() == Some(&b'(');
-        (0..upper.len()).any(|place| upper[..place].ends_with(name) && is_call(place))
-    };
-    calls(b"DATABASE") || calls(b"SCHEMA")
-}
-
-/// True for CREATE TABLE, also of a temporary one, and CREATE OR REPLACE TABLE: what it is made of is asked for at once, whereas
-/// the bodies of views and programs are only kept.
-pub fn makes_table(sql: &[u8]) -> bool {
-    let mut words = opened(sql);
-    words.accept("CREATE") && {
-        words.accept("OR");
-        words.accept("REPLACE");
-        words.accept("TEMPORARY");
-        words.accept("TABLE")
+    match words.doubt() {
+        Some(doubt) => Err(edit::Refusal::Doubtful(doubt)),
+        None if edits.is_empty() => Ok(None),
+        None => edit::apply(text.sql, &edits, text.reading).map(Some),
     }
+}
+
+/// True for CREATE TABLE, also of a temporary one, CREATE OR REPLACE TABLE and ALTER TABLE: what the table is made of, or its rows are
+/// filled with, is asked for at once, whereas the bodies of views and programs are only kept.
+pub fn makes_table(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
+    words.next().is_some_and(|verb| verb.is_one_of(&["CREATE", "ALTER"])) && kind(&mut words) == Some("TABLE")
 }
 
 /// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
-pub fn temporary_tables(sql: &[u8], database: &str) -> (bool, Vec<TableName>) {
-    let mut words = opened(sql);
+///
+/// # Errors
+/// It is not certain which they are.
+pub fn temporary_tables(text: SqlText<'_>, database: &str) -> Result<(bool, Vec<TableName>), Doubt> {
+    let mut words = opened(text);
     let creates = words.next().is_some_and(|first| first.is("CREATE"));
-    while words.next().is_some_and(|word| !word.is("TABLE") && !word.is("TABLES") && !word.is("SEQUENCE")) {}
+    while words.next().is_some_and(|word| !word.is_one_of(&["TABLE", "TABLES", "SEQUENCE"])) {}
     skip_existence(&mut words);
     let names = names(&mut words, database, if creates { 1 } else { usize::MAX });
-    (creates, names)
+    match words.doubt() {
+        None => Ok((creates, names)),
+        Some(doubt) => Err(doubt),
+    }
 }
 
 /// True for a CREATE that succeeds if there is one already: IF NOT EXISTS, OR REPLACE.
-pub(crate) fn takes_what_exists(sql: &[u8]) -> bool {
-    let mut words = opened(sql);
+pub(crate) fn takes_what_exists(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
     words.accept("CREATE")
         && (words.accept("OR") || { words.accept("TEMPORARY") && words.accept("TABLE") && words.accept("IF") })
 }
 
 /// True for DROP TABLE, VIEW or SEQUENCE: what is gone already does not matter to them.
-pub fn drops_tables(sql: &[u8]) -> bool {
-    let mut words = opened(sql);
-    words.accept("DROP") && {
+pub fn drops_tables(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
+    let drops = words.accept("DROP") && {
         words.accept("TEMPORARY");
         ["TABLE", "TABLES", "VIEW", "SEQUENCE"].iter().any(|kind| words.accept(kind))
-    }
+    };
+    drops && words.doubt().is_none()
 }
 
 /// What a statement creates that holds rows.
@@ -135,8 +160,8 @@ pub enum Created {
 }
 
 /// What the statement creates, if it is a table or a sequence, and replaces none.
-pub fn creates(sql: &[u8]) -> Option<Created> {
-    let mut words = opened(sql);
+pub fn creates(text: SqlText<'_>) -> Option<Created> {
+    let mut words = opened(text);
     if !words.accept("CREATE") {
         return None;
     }
@@ -145,54 +170,70 @@ pub fn creates(sql: &[u8]) -> Option<Created> {
     is_known.then_some(created)
 }
 
+/// True for any ALTER.
+pub(crate) fn alters(text: SqlText<'_>) -> bool {
+    opened(text).accept("ALTER")
+}
+
 /// True for RENAME TABLE.
-pub fn renames_tables(sql: &[u8]) -> bool {
-    let mut words = opened(sql);
+pub fn renames_tables(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
     words.accept("RENAME") && (words.accept("TABLE") || words.accept("TABLES"))
 }
 
 /// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
 /// before nor what was to replace it.)
-pub fn replaces(sql: &[u8]) -> bool {
-    let mut words = opened(sql);
-    ["CREATE", "OR", "REPLACE"].iter().all(|keyword| words.accept(keyword))
+pub fn replaces(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
+    words.accept_all(&["CREATE", "OR", "REPLACE"]) && words.doubt().is_none()
 }
 
 /// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
 /// harm. `database` is the default database.
-pub fn touched(sql: &[u8], database: &str) -> Vec<Object> {
-    let mut words = opened(sql);
+///
+/// # Errors
+/// It is not certain what it names: it may change anything.
+pub fn touched(text: SqlText<'_>, database: &str) -> Result<Vec<Object>, Doubt> {
+    let mut words = opened(text);
+    let objects = objects(&mut words, database);
+    // What names nothing more is read to its end: a place that is lost anywhere may have been lost before.
+    match text.doubt().or(words.doubt()) {
+        None => Ok(objects),
+        Some(doubt) => Err(doubt),
+    }
+}
+
+fn objects(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     let Some(first) = words.next() else { return vec![] };
-    if ["GRANT", "REVOKE", "SET"].iter().any(|keyword| first.is(keyword)) {
+    if first.is_one_of(&["GRANT", "REVOKE", "SET"]) {
         return vec![Object::Accounts];
     }
     if first.is("RENAME") {
-        return renamed(&mut words, database);
+        return renamed(words, database);
     }
-    if !["CREATE", "ALTER", "DROP"].iter().any(|keyword| first.is(keyword)) {
+    if !first.is_one_of(&["CREATE", "ALTER", "DROP"]) {
         return vec![];
     }
-    match kind(&mut words) {
-        Some("TABLE" | "VIEW" | "SEQUENCE") if first.is("ALTER") => altered(&mut words, database),
+    match kind(words) {
+        Some("TABLE" | "VIEW" | "SEQUENCE") if first.is("ALTER") => altered(words, database),
         Some("TABLE" | "VIEW" | "SEQUENCE") => {
-            skip_existence(&mut words);
+            skip_existence(words);
             let count = if first.is("DROP") { usize::MAX } else { 1 };
-            names(&mut words, database, count).into_iter().map(Object::Table).collect()
+            names(words, database, count).into_iter().map(Object::Table).collect()
         }
         Some("INDEX") => {
             while words.next().is_some_and(|word| !word.is("ON")) {}
-            names(&mut words, database, 1).into_iter().map(Object::Table).collect()
+            names(words, database, 1).into_iter().map(Object::Table).collect()
         }
         Some("TRIGGER") => {
-            skip_existence(&mut words);
-            names(&mut words, database, 1).into_iter().map(Object::Trigger).collect()
+            skip_existence(words);
+            names(words, database, 1).into_iter().map(Object::Trigger).collect()
         }
         Some("DATABASE" | "SCHEMA") => {
-            skip_existence(&mut words);
-            let is_option = |word: &Word<'_>| {
-                ["CHARACTER", "CHARSET", "COLLATE", "COMMENT", "DEFAULT"].iter().any(|option| word.is(option))
-            };
-            let name = words.next().filter(|word| !is_option(word)).and_then(|word| word.identifier());
+            const OPTIONS: [&str; 7] = ["CHARACTER", "CHARSET", "COLLATE", "COMMENT", "DEFAULT", "ENCRYPTION", "READ"];
+            skip_existence(words);
+            let is_named = words.peek().is_some_and(|word| word.is_name() && !word.is_one_of(&OPTIONS));
+            let name = if is_named { words.name() } else { None };
             vec![Object::Schema(name.unwrap_or_else(|| database.to_owned()))]
         }
         Some("PROCEDURE" | "FUNCTION" | "PACKAGE") => vec![Object::Routines],
@@ -203,19 +244,34 @@ pub fn touched(sql: &[u8], database: &str) -> Vec<Object> {
 }
 
 /// The words of a statement after opening parentheses and `SET STATEMENT … FOR`.
-fn opened(sql: &[u8]) -> Words<'_> {
-    let mut words = Words::new(sql);
+pub(crate) fn opened(text: SqlText<'_>) -> Lexer<'_> {
+    let mut words = text.tokens();
     while words.accept_mark(b'(') {}
-    let mut inner = words.clone();
-    if inner.accept("SET") && inner.accept("STATEMENT") {
-        while inner.next().is_some_and(|word| !word.is("FOR")) {}
-        return inner;
+    // MariaDB takes one behind the other.
+    while words.accept_all(&["SET", "STATEMENT"]) {
+        let mut depth = 0_usize;
+        while let Some(word) = words.next().filter(|word| depth > 0 || !word.is("FOR")) {
+            // It is logged with the new settings, but the source has read it with those before.
+            if word.is_one_of(&["SQL_MODE", "CHARACTER_SET_CLIENT"]) && depends_on_settings(text.sql) {
+                words.doubt_here("it sets how it is to be read");
+            }
+            depth = match () {
+                () if word.is_mark(b'(') => depth + 1,
+                () if word.is_mark(b')') => depth.saturating_sub(1),
+                () => depth,
+            };
+        }
     }
     words
 }
 
-/// The kind of object that a CREATE, ALTER or DROP is about; what stands before it is passed over.
-fn kind(words: &mut Words<'_>) -> Option<&'static str> {
+/// True if some `sql_mode` or character set makes other tokens of a text.
+fn depends_on_settings(sql: &[u8]) -> bool {
+    sql.iter().any(|byte| matches!(byte, b'"' | b'\\' | b'[' | 0x80..))
+}
+
+/// The kind of object that a CREATE, ALTER or DROP is about; what may stand before it is passed over. `None` for anything else.
+pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
     const KINDS: [&str; 14] = [
         "TABLE",
         "VIEW",
@@ -232,13 +288,57 @@ fn kind(words: &mut Words<'_>) -> Option<&'static str> {
         "ROLE",
         "SERVER",
     ];
-    words.find_map(|word| match () {
-        () if word.is("TABLES") => Some("TABLE"),
-        () => KINDS.into_iter().find(|kind| word.is(kind)),
-    })
+    const BEFORE: [&str; 11] = [
+        "OR",
+        "REPLACE",
+        "TEMPORARY",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "ONLINE",
+        "OFFLINE",
+        "IGNORE",
+        "AGGREGATE",
+        "PUBLIC",
+    ];
+    loop {
+        let word = words.next()?;
+        if word.is("TABLES") {
+            return Some("TABLE");
+        }
+        if let Some(kind) = KINDS.into_iter().find(|kind| word.is(kind)) {
+            return Some(kind);
+        }
+        match () {
+            () if word.is_one_of(&BEFORE) => {}
+            () if word.is("DEFINER") => {
+                words.accept_mark(b'=');
+                account(words)?;
+            }
+            () if word.is("ALGORITHM") => {
+                words.accept_mark(b'=');
+                words.next()?;
+            }
+            () if word.is("SQL") && words.accept("SECURITY") => drop(words.next()?),
+            () => return None,
+        }
+    }
 }
 
-fn skip_existence(words: &mut Words<'_>) {
+/// Passes over an account: `user@host` in any quotes, `CURRENT_USER`, or a role.
+fn account(words: &mut Lexer<'_>) -> Option<()> {
+    let name = words.next()?;
+    if name.is_one_of(&["CURRENT_USER", "CURRENT_ROLE"]) {
+        if words.accept_mark(b'(') {
+            words.accept_mark(b')');
+        }
+    } else if words.accept_mark(b'@') {
+        words.next()?;
+    }
+    Some(())
+}
+
+fn skip_existence(words: &mut Lexer<'_>) {
     if words.accept("IF") {
         words.accept("NOT");
         words.accept("EXISTS");
@@ -246,7 +346,7 @@ fn skip_existence(words: &mut Words<'_>) {
 }
 
 /// Up to `count` names separated by commas.
-fn names(words: &mut Words<'_>, database: &str, count: usize) -> Vec<TableName> {
+fn names(words: &mut Lexer<'_>, database: &str, count: usize) -> Vec<TableName> {
     let mut names = Vec::new();
     while names.len() < count
         && let Some(name) = name(words, database)
@@ -260,15 +360,17 @@ fn names(words: &mut Words<'_>, database: &str, count: usize) -> Vec<TableName> 
 }
 
 /// `table` or `schema.table`.
-fn name(words: &mut Words<'_>, database: &str) -> Option<TableName> {
-    let first = words.next()?.identifier()?;
+fn name(words: &mut Lexer<'_>, database: &str) -> Option<TableName> {
+    // MySQL's own way to name a table of the default database.
+    words.accept_mark(b'.');
+    let first = words.name()?;
     if !words.accept_mark(b'.') {
         return Some(TableName { schema: database.to_owned(), table: first });
     }
-    Some(TableName { schema: first, table: words.next()?.identifier()? })
+    Some(TableName { schema: first, table: words.name()? })
 }
 
-fn renamed(words: &mut Words<'_>, database: &str) -> Vec<Object> {
+fn renamed(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     if !words.accept("TABLE") && !words.accept("TABLES") {
         return vec![Object::Accounts];
     }
@@ -289,7 +391,7 @@ fn renamed(words: &mut Words<'_>, database: &str) -> Vec<Object> {
 }
 
 /// The table of an ALTER, and those that it renames it to or exchanges a partition with.
-fn altered(words: &mut Words<'_>, database: &str) -> Vec<Object> {
+fn altered(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     skip_existence(words);
     let mut objects: Vec<Object> = name(words, database).into_iter().map(Object::Table).collect();
     while let Some(word) = words.next() {
@@ -301,7 +403,7 @@ fn altered(words: &mut Words<'_>, database: &str) -> Vec<Object> {
             objects.extend(name(words, database).map(Object::Table));
         } else if word.is("TABLE") {
             objects.extend(name(words, database).map(Object::Table));
-        } else if matches!(word, Word::Mark(b';')) {
+        } else if word.is_mark(b';') {
             break;
         }
     }
@@ -310,25 +412,47 @@ fn altered(words: &mut Words<'_>, database: &str) -> Vec<Object> {
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::Reading;
+
     use super::*;
+
+    const READING: Reading = Reading {
+        ansi_quotes: false,
+        plain_backslashes: false,
+        brackets: false,
+        encoding: spate_sql::Encoding::Utf8 { bytes_max: 4 },
+        servers: spate_sql::Servers { source: None, replica: None },
+    };
+
+    fn text(sql: &[u8]) -> SqlText<'_> {
+        SqlText { sql, reading: &READING }
+    }
+
+    fn classified(sql: &[u8]) -> StatementClass {
+        classify(text(sql)).unwrap()
+    }
 
     #[test]
     fn the_first_words_decide() {
-        assert_eq!(classify(b"insert into t values (1)"), StatementClass::Change);
-        assert_eq!(classify(b"/* why */ UPDATE t SET a=1"), StatementClass::Change);
-        assert_eq!(classify(b"# a\n-- b\n DELETE FROM t"), StatementClass::Change);
+        assert_eq!(classified(b"insert into t values (1)"), StatementClass::Change);
+        assert_eq!(classified(b"/* why */ UPDATE t SET a=1"), StatementClass::Change);
+        assert_eq!(classified(b"# a\n-- b\n DELETE FROM t"), StatementClass::Change);
         assert_eq!(
-            classify(b"SET STATEMENT max_statement_time=5 FOR INSERT INTO t VALUES (1)"),
+            classified(b"SET STATEMENT max_statement_time=5 FOR INSERT INTO t VALUES (1)"),
             StatementClass::Change
         );
-        assert_eq!(classify(b"ROLLBACK TO `s`"), StatementClass::Savepoint);
-        assert_eq!(classify(b"CREATE TABLE t (a INT)"), StatementClass::Definition);
-        assert_eq!(classify(b"CREATE OR REPLACE TEMPORARY TABLE t (a INT)"), StatementClass::Temporary);
-        assert_eq!(classify(b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`"), StatementClass::Temporary);
-        assert_eq!(classify(b"/*!40005 DROP TABLE t */"), StatementClass::Definition);
-        assert_eq!(classify(b"xa end X'78',X'',1"), StatementClass::XaEnd);
-        assert_eq!(classify(b"xa commit 'x'"), StatementClass::Xa);
-        assert_eq!(classify(b"/* never closed"), StatementClass::Definition);
+        let nested = b"SET STATEMENT lock_wait_timeout=1 FOR SET STATEMENT max_statement_time=1 FOR DELETE FROM t";
+        assert_eq!(classified(nested), StatementClass::Change);
+        assert_eq!(classified(b"ANALYZE FORMAT=JSON UPDATE t SET a=1"), StatementClass::Change);
+        assert_eq!(classified(b"ANALYZE TABLE t"), StatementClass::Definition);
+        assert_eq!(classified(b"ROLLBACK TO `s`"), StatementClass::Savepoint);
+        assert_eq!(classified(b"CREATE TABLE t (a INT)"), StatementClass::Definition);
+        assert_eq!(classified(b"CREATE OR REPLACE TEMPORARY TABLE t (a INT)"), StatementClass::Temporary);
+        assert_eq!(classified(b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `t`"), StatementClass::Temporary);
+        assert_eq!(classified(b"/*!40005 DROP TABLE t */"), StatementClass::Definition);
+        assert_eq!(classified(b"xa end X'78',X'',1"), StatementClass::XaEnd);
+        assert_eq!(classified(b"xa commit 'x'"), StatementClass::Xa);
+        assert!(classify(text(b"/* never closed")).is_err());
     }
 
     fn table(schema: &str, table: &str) -> Object {
@@ -365,43 +489,55 @@ mod tests {
             ("OPTIMIZE TABLE t", vec![]),
             ("", vec![]),
         ] {
-            assert_eq!(touched(sql.as_bytes(), "d"), expected, "{sql}");
+            assert_eq!(touched(text(sql.as_bytes()), "d").unwrap(), expected, "{sql}");
         }
     }
 
     #[test]
     fn what_is_created() {
-        assert_eq!(creates(b"CREATE /* x */ TABLE t (a INT)"), Some(Created::Table));
-        assert_eq!(creates(b"create sequence if not exists s"), Some(Created::Sequence));
-        assert!(renames_tables(b"rename table a to b") && !renames_tables(b"RENAME USER a TO b"));
+        assert_eq!(creates(text(b"CREATE /* x */ TABLE t (a INT)")), Some(Created::Table));
+        assert_eq!(creates(text(b"create sequence if not exists s")), Some(Created::Sequence));
+        assert!(renames_tables(text(b"rename table a to b")) && !renames_tables(text(b"RENAME USER a TO b")));
         for sql in ["CREATE OR REPLACE SEQUENCE s", "CREATE VIEW v AS SELECT 1", "DROP TABLE t"] {
-            assert_eq!(creates(sql.as_bytes()), None, "{sql}");
+            assert_eq!(creates(text(sql.as_bytes())), None, "{sql}");
         }
     }
 
     #[test]
     fn the_default_schema_where_there_is_none() {
-        let asked =
-            without_default_schema(b"INSERT INTO d.t VALUES (1, database( )  , 'SCHEMA()'), (SCHEMA /* x */ (),2,'')");
-        assert_eq!(asked.unwrap(), b"INSERT INTO d.t VALUES (1, NULL  , 'SCHEMA()'), (NULL,2,'')");
-        assert!(may_ask_for_default_schema(b"SELECT '\\', database ()"));
-        assert!(!may_ask_for_default_schema(b"SELECT 'database', ()"));
-        assert_eq!(without_default_schema(b"SELECT DATABASE()").unwrap(), b"SELECT NULL");
+        let asked = without_default_schema(text(
+            b"INSERT INTO d.t VALUES (1, database( )  , 'SCHEMA()'), (SCHEMA /* x */ (),2,'')",
+        ));
+        assert_eq!(asked.unwrap().unwrap(), b"INSERT INTO d.t VALUES (1, NULL  , 'SCHEMA()'), (NULL,2,'')");
+        assert!(without_default_schema(text(b"SELECT '\\', database ()")).is_err());
+        assert_eq!(without_default_schema(text(b"SELECT DATABASE()")).unwrap().unwrap(), b"SELECT NULL");
+        assert_eq!(without_default_schema(text(b"SELECT d.DATABASE()")).unwrap(), None);
         for sql in ["INSERT INTO d.t VALUES ('DATABASE()', `schema`, database)", "CREATE DATABASE d", ""] {
-            assert_eq!(without_default_schema(sql.as_bytes()), None, "{sql}");
+            assert_eq!(without_default_schema(text(sql.as_bytes())).unwrap(), None, "{sql}");
         }
-        for sql in ["CREATE TABLE t SELECT 1", "create or replace temporary table t (a int)"] {
-            assert!(makes_table(sql.as_bytes()), "{sql}");
+        for sql in [
+            "CREATE TABLE t SELECT 1",
+            "create or replace temporary table t (a int)",
+            "ALTER ONLINE TABLE t ADD a VARCHAR(64) DEFAULT (DATABASE())",
+        ] {
+            assert!(makes_table(text(sql.as_bytes())), "{sql}");
         }
-        assert!(!makes_table(b"CREATE VIEW v AS SELECT DATABASE()"));
+        assert!(!makes_table(text(b"CREATE VIEW v AS SELECT DATABASE()")));
     }
 
     #[test]
     fn temporary_tables_by_name() {
         let name = |name: &str| TableName { schema: "d".into(), table: name.into() };
-        assert_eq!(temporary_tables(b"CREATE TEMPORARY TABLE IF NOT EXISTS a LIKE b", "d"), (true, vec![name("a")]));
+        assert_eq!(
+            temporary_tables(text(b"CREATE TEMPORARY TABLE IF NOT EXISTS a LIKE b"), "d").unwrap(),
+            (true, vec![name("a")])
+        );
         let dropped = b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`,`b`";
-        assert_eq!(temporary_tables(dropped, "d"), (false, vec![name("a"), name("b")]));
-        assert!(drops_tables(dropped) && drops_tables(b"drop view v") && !drops_tables(b"DROP INDEX i ON t"));
+        assert_eq!(temporary_tables(text(dropped), "d").unwrap(), (false, vec![name("a"), name("b")]));
+        assert!(
+            drops_tables(text(dropped))
+                && drops_tables(text(b"drop view v"))
+                && !drops_tables(text(b"DROP INDEX i ON t"))
+        );
     }
 }

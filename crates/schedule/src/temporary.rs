@@ -32,10 +32,11 @@ impl TemporaryTables {
         if uses_one || statement.class == StatementClass::Temporary {
             self.used_by.insert(thread_id);
         }
-        let database = String::from_utf8_lossy(&statement.database);
         match statement.class {
             StatementClass::Temporary => {
-                let (creates, names) = statement::temporary_tables(&statement.sql, &database);
+                // A statement of which this is not certain was refused.
+                let named = statement::temporary_tables(statement.text(), &statement.database);
+                let (creates, names) = named.unwrap_or_default();
                 for name in names {
                     let table = TemporaryTable { thread_id, name };
                     if creates {
@@ -45,7 +46,7 @@ impl TemporaryTables {
                     };
                 }
             }
-            StatementClass::Definition if uses_one => self.note_renamed(statement, &database),
+            StatementClass::Definition if uses_one => self.note_renamed(statement),
             _ => {}
         }
     }
@@ -57,18 +58,19 @@ impl TemporaryTables {
             return vec![];
         }
         let thread_id = statement.thread_id;
-        let (creates, names) =
-            statement::temporary_tables(&statement.sql, &String::from_utf8_lossy(&statement.database));
+        let named = statement::temporary_tables(statement.text(), &statement.database);
+        let (creates, names) = named.unwrap_or_default();
         let exists = |name| self.open.contains(&TemporaryTable { thread_id, name });
-        if !creates || statement::takes_what_exists(&statement.sql) || !names.into_iter().any(exists) {
+        if !creates || statement::takes_what_exists(statement.text()) || !names.into_iter().any(exists) {
             return vec![];
         }
         self.open.iter().filter(|table| table.thread_id == thread_id).cloned().collect()
     }
 
     /// ALTER TABLE and RENAME TABLE may give a temporary table another name: the last of those that they name.
-    fn note_renamed(&mut self, statement: &Statement, database: &str) {
-        let mut tables = statement::touched(&statement.sql, database).into_iter().filter_map(|object| match object {
+    fn note_renamed(&mut self, statement: &Statement) {
+        let touched = statement::touched(statement.text(), &statement.database).unwrap_or_default();
+        let mut tables = touched.into_iter().filter_map(|object| match object {
             Object::Table(name) => Some(TemporaryTable { thread_id: statement.thread_id, name }),
             _ => None,
         });
@@ -81,12 +83,18 @@ impl TemporaryTables {
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::{Reading, SqlText};
+
     use super::*;
+
+    fn classified(sql: &str) -> StatementClass {
+        statement::classify(SqlText { sql: sql.as_bytes(), reading: &Reading::plain() }).unwrap()
+    }
 
     fn noted(statements: &[(u32, &str)]) -> TemporaryTables {
         let mut tables = TemporaryTables::default();
         for (thread_id, sql) in statements {
-            let class = statement::classify(sql.as_bytes());
+            let class = classified(sql);
             let statement =
                 Statement { thread_id: *thread_id, class, sql: sql.as_bytes().to_vec(), ..Statement::of_ours("d") };
             tables.note(&statement, sql.contains("tmp"));
@@ -118,7 +126,7 @@ mod tests {
             (8, "CREATE TEMPORARY TABLE tmp (a INT)"),
         ]);
         let outlived = |thread_id, sql: &str, error_code| {
-            let class = statement::classify(sql.as_bytes());
+            let class = classified(sql);
             let sql = sql.as_bytes().to_vec();
             tables.outlived_by(&Statement { thread_id, class, sql, error_code, ..Statement::of_ours("d") }).len()
         };

@@ -171,6 +171,8 @@ impl Pass {
             match builder.event(header, body) {
                 Ok(Answer::Taken) => break,
                 Ok(Answer::NeedsDefinition(name)) => builder.learn(self.definition(body, name)?),
+                // There is no replica to ask.
+                Ok(Answer::NeedsForeignKeys) => {}
                 Err(error) => return Err(place(&error).into()),
             }
         }

@@ -52,6 +52,11 @@ macro_rules! side {
             #[arg(id = concat!($side, "_public_key"), long = concat!($side, "-public-key"), help_heading = "Connections", value_name = "FILE|request",
                   help = "The server's RSA key (PEM), for caching_sha2_password without TLS; or request, to take the key that comes")]
             public_key: Option<PublicKey>,
+            #[arg(id = concat!($side, "_allow_clear_password"), long = concat!($side, "-allow-clear-password"), help_heading = "Connections",
+                  help = "Give the password itself over TLS to a server that has not proven its identity. Without it, such a \
+                          server cannot use sha256_password, mysql_clear_password, or a caching_sha2_password that it has not \
+                          cached")]
+            allow_clear_password: bool,
         }
 
         impl $name {
@@ -69,7 +74,10 @@ macro_rules! side {
                     Some(text) => text.parse().map_err(|error| format!(concat!("--", $side, ": {}"), error))?,
                     None => Endpoint::default(),
                 };
-                let given = given.with_tls(tls).with_public_key(self.public_key.clone());
+                let given = given
+                    .with_tls(tls)
+                    .with_public_key(self.public_key.clone())
+                    .with_clear_password_allowed(self.allow_clear_password);
                 complete(given, self.defaults_file.as_ref(), common, $side, $variable)
             }
 

@@ -46,6 +46,8 @@ pub(super) struct Facts {
     pub(super) version: ServerVersion,
     variables: HashMap<String, String>,
     pub(super) protection: Protection,
+    /// See [`Connection::withheld_password`].
+    pub(super) withheld_password: Option<String>,
     /// The connection does not leave the machine.
     pub(super) is_near: bool,
     /// The account as the server knows it, quoted for a GRANT.
@@ -63,6 +65,7 @@ impl Facts {
             version: connection.server_version().clone(),
             variables,
             protection: connection.protection().clone(),
+            withheld_password: connection.withheld_password().map(str::to_owned),
             is_near: endpoint.address().is_ok_and(|address| is_near(&address)),
             account: quoted_account(&account),
         })
@@ -97,6 +100,7 @@ impl Facts {
             version: ServerVersion::parse(version),
             variables: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             protection: Protection::Local,
+            withheld_password: None,
             is_near: true,
             account: "'spate'@'%'".to_owned(),
         }

@@ -7,7 +7,7 @@ use crate::privileges::SUPER_READ_ONLY;
 use crate::wire::{Connection, Proof, Protection, Vendor};
 
 pub(super) fn source(facts: &Facts) -> Vec<Finding> {
-    let mut found = vec![version(facts, Place::Source), connection(facts, Place::Source)];
+    let mut found = vec![version(facts, Place::Source), connection(facts, Place::Source), login(facts, Place::Source)];
     found.push(match facts.is_on("log_bin") {
         true => Finding::ok("binlog", Place::Source, "log_bin is ON"),
         false => Finding::error("binlog", Place::Source, "it writes no binlog")
@@ -18,7 +18,8 @@ pub(super) fn source(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn replica(facts: &Facts) -> Vec<Finding> {
-    let mut found = vec![version(facts, Place::Replica), connection(facts, Place::Replica)];
+    let mut found =
+        vec![version(facts, Place::Replica), connection(facts, Place::Replica), login(facts, Place::Replica)];
     found.push(read_only(facts));
     found
 }
@@ -42,18 +43,46 @@ fn connection(facts: &Facts, place: Place) -> Finding {
         Protection::Local => Finding::ok(check, place, "over a Unix socket"),
         Protection::Tls { version, proof } => {
             let proved = match proof {
-                Proof::None => "nobody has verified who the server is",
+                Proof::None => "the server has not proven its identity",
+                Proof::PublicAuthority => {
+                    "an authority has issued the server's certificate, one of many or a public one, which proves nothing: \
+                     everyone can get a certificate from such an authority"
+                }
                 Proof::Authority => "a known authority has issued the server's certificate",
                 Proof::Identity => "the server's certificate is its own",
                 Proof::Password => "the server has proved that it knows the account's password",
             };
-            Finding::ok(check, place, format!("{version}; {proved}"))
+            let found = format!("{version}; {proved}");
+            match proof {
+                Proof::PublicAuthority => Finding::warning(check, place, found).advise(format!(
+                    "Use --{place}-tls-mode verify-identity, or name only the authority of its certificate with --{place}-tls-ca"
+                )),
+                Proof::None if !facts.is_near => Finding::warning(check, place, found).advise(format!(
+                    "Somebody who redirects the connection can read and change what it carries. Name the authority of the \
+                     server's certificate with --{place}-tls-ca, and use --{place}-tls-mode verify-identity if it names the host"
+                )),
+                _ => Finding::ok(check, place, found),
+            }
         }
         Protection::None if facts.is_near => Finding::ok(check, place, "not encrypted, within this machine"),
         Protection::None => Finding::warning(check, place, "not encrypted, over a network").advise(format!(
             "Give the server a certificate and use --{place}-tls-mode verify-identity, or required where nobody can redirect \
              the connection"
         )),
+    }
+}
+
+/// Whether the next login may need what this one did not.
+fn login(facts: &Facts, place: Place) -> Finding {
+    let check = "login";
+    match &facts.withheld_password {
+        None => Finding::ok(check, place, facts.account.clone()),
+        Some(why) => Finding::warning(
+            check,
+            place,
+            "the server knows a hash of the password until it restarts or forgets it (FLUSH PRIVILEGES); then Spate cannot log in",
+        )
+        .advise(format!("The server will want the password itself, {why}")),
     }
 }
 
@@ -285,5 +314,34 @@ mod tests {
         facts.is_near = false;
         let found = connection(&facts, Place::Source);
         assert!(found.level == Level::Warning && found.advice.contains("--source-tls-mode"), "{found:?}");
+    }
+
+    #[test]
+    fn encrypted_connections_to_unproven_servers_are_warned_about() {
+        let mut facts = Facts::made_of("8.4.3", &[]);
+        for (proof, is_near, level) in [
+            (Proof::None, true, Level::Ok),
+            (Proof::None, false, Level::Warning),
+            (Proof::PublicAuthority, true, Level::Warning),
+            (Proof::PublicAuthority, false, Level::Warning),
+            (Proof::Authority, false, Level::Ok),
+            (Proof::Identity, false, Level::Ok),
+            (Proof::Password, false, Level::Ok),
+        ] {
+            facts.protection = Protection::Tls { version: "TLSv1.3".to_owned(), proof };
+            facts.is_near = is_near;
+            let found = connection(&facts, Place::Replica);
+            assert_eq!(found.level, level, "{proof:?} {is_near}");
+            assert_eq!(found.advice.contains("--replica-tls-ca"), level == Level::Warning, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_the_server_will_not_get_is_warned_about() {
+        let mut facts = Facts::made_of("8.4.3", &[]);
+        assert_eq!(login(&facts, Place::Source).level, Level::Ok);
+        facts.withheld_password = Some("and the connection is not encrypted: use a Unix socket".to_owned());
+        let found = login(&facts, Place::Source);
+        assert!(found.level == Level::Warning && found.advice.contains("use a Unix socket"), "{found:?}");
     }
 }

@@ -29,8 +29,15 @@ use crate::sweep::{Surplus, Sweep};
 use crate::temporary;
 use crate::wire::{self, Connection};
 
-/// Statements sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
+/// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
+
+/// The same for packets of a statement of the source and of what sets the session up for it: each is small, and a statement
+/// takes about four of them.
+const SINGLES_IN_FLIGHT_MAX: usize = 16;
+
+/// What counts as small, in bytes.
+const SMALL_SQL_BYTES: usize = 16 << 10;
 
 /// Statements whose answers nobody has read when something more is sent. The server reads no further while it cannot write an
 /// answer, and with a full socket nobody could send either: a Unix socket takes some 280 answers.
@@ -144,7 +151,10 @@ impl<'a> Applier<'a> {
                 Command::ExecuteApart(execution) => {
                     self.receive_all()?;
                     let connection = self.sessions.journal()?;
-                    let answer = connection.execute(&execution.sql);
+                    let answer = match execution.is_single {
+                        true => connection.execute_single(&execution.sql),
+                        false => connection.execute(&execution.sql),
+                    };
                     answered(connection, answer.map(drop), execution.into())?;
                 }
                 Command::OpenBranch(statements) => {
@@ -205,11 +215,19 @@ impl<'a> Applier<'a> {
     }
 
     fn execute(&mut self, execution: Execution) -> Result<()> {
-        let in_flight_max = if execution.is_careful || self.repairer.is_some() { 0 } else { IN_FLIGHT_MAX - 1 };
+        let in_flight_max = match () {
+            () if execution.is_careful || self.repairer.is_some() => 0,
+            () if execution.is_single && execution.sql.len() < SMALL_SQL_BYTES => SINGLES_IN_FLIGHT_MAX - 1,
+            () => IN_FLIGHT_MAX - 1,
+        };
         while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
             self.receive()?;
         }
-        self.sessions.current().send_statements(&execution.sql, execution.statements)?;
+        let connection = self.sessions.current();
+        match execution.is_single {
+            true => connection.send_single(&execution.sql)?,
+            false => connection.send_statements(&execution.sql, execution.statements)?,
+        }
         let is_careful = execution.is_careful;
         self.in_flight.push_back(execution.into());
         if is_careful { self.receive_all() } else { Ok(()) }

@@ -70,6 +70,8 @@ pub(crate) struct Execution {
     pub(crate) checks: Vec<RowCheck>,
     /// It cannot be rolled back: all before it must have succeeded, and nothing may follow until it has.
     pub(crate) is_careful: bool,
+    /// It holds text of the source: the server must take it as one statement, whatever it holds.
+    pub(crate) is_single: bool,
 }
 
 /// How a statement should end.

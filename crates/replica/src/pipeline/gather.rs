@@ -9,6 +9,7 @@ use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType};
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
+use spate_sql::Servers;
 
 use super::Part;
 use super::open::Open;
@@ -19,7 +20,9 @@ use crate::exclusions::Exclusions;
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
+use crate::status::Status;
 use crate::until::Until;
+use crate::wire::ServerVersion;
 
 /// How long to wait for something before looking whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -73,6 +76,8 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) keeps_row_order: &'a AtomicBool,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
+    /// To tell of events that memory is too small for.
+    pub(crate) status: &'a Status,
     pub(crate) open: Open,
 }
 
@@ -120,6 +125,11 @@ impl Gatherer<'_> {
     }
 
     fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
+        let bytes = event.header.event_length;
+        if bytes as usize > self.limits.memory_bytes_max {
+            let place = format!("{}:{}", event.source_file, event.source_end_position.saturating_sub(u64::from(bytes)));
+            self.status.large_event(u64::from(bytes), self.limits.memory_bytes_max, &place);
+        }
         match event.boundary {
             Boundary::Outside => {
                 self.outside(event);
@@ -161,9 +171,19 @@ impl Gatherer<'_> {
         let is_behind = *self.open.checkpoint.source_file == **event.source_file
             && event.source_end_position <= self.open.checkpoint.source_position;
         let begins_file = event.header.event_type == EventType::FORMAT_DESCRIPTION;
+        if begins_file {
+            self.read_for(event);
+        }
         if begins_file && event.format.created_seconds != 0 && !is_behind {
             self.builder.source_restarted();
         }
+    }
+
+    /// Statements are read as the server that wrote this file and the replica read them.
+    fn read_for(&mut self, event: &ArchivedEvent<'_>) {
+        let source = ServerVersion::parse(&event.format.server_version);
+        let servers = Servers { source: Some(source.reader()), replica: Some(self.catalog.server_version().reader()) };
+        self.builder.read_for(servers);
     }
 
     /// A transaction that turns out to need a batch of its own is separated from those before it.
@@ -207,6 +227,7 @@ impl Gatherer<'_> {
             if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
                 self.catalog.say_triggers();
             }
+            self.read_for(event);
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
         self.open.begin_transaction(event, excluded);
@@ -270,6 +291,12 @@ impl Gatherer<'_> {
             };
             match answer.map_err(refused)? {
                 Answer::Taken => return Ok(()),
+                Answer::NeedsForeignKeys => {
+                    self.wait_for_definitions()?;
+                    if self.catalog.foreign_keys_have_changed()? {
+                        return Err(Error::ForeignKeysChanged);
+                    }
+                }
                 Answer::NeedsDefinition(name) => {
                     if let Some(definition) = self.catalog.at_hand(&name) {
                         self.builder.learn(definition);
@@ -305,7 +332,8 @@ impl Gatherer<'_> {
     /// a lost connection, is no fault of the transaction that happened to be read.)
     fn behind(&self, error: Error) -> Error {
         let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
-        let is_definite = !error.is_transient() && !matches!(error, Error::StageEnded | Error::TurnedOut { .. });
+        let ends_session = matches!(error, Error::StageEnded | Error::TurnedOut { .. } | Error::ForeignKeysChanged);
+        let is_definite = !error.is_transient() && !ends_session;
         if !is_definite || is_nothing_lost {
             return error;
         }

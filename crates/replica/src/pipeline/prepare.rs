@@ -9,6 +9,7 @@ use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::statement::Object;
 use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{Alone, Item, Statement, TablePlan};
+use spate_sql::edit::Refusal;
 
 use super::command::{Change, Command, Execution, Expected};
 use super::emit::RowEmitter;
@@ -16,14 +17,14 @@ use super::outlet::Outlet;
 use super::sessions::Preparing;
 use super::{Part, PartEnd};
 use crate::choice::{self, Dialect, DialectChoice};
-use crate::dialect::{Collations, load_sql, statement_sql};
+use crate::dialect::{Collations, StatementSql, load_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
-use crate::translate::{self, Quoting};
+use crate::translate;
 use crate::wire::{self, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
@@ -176,6 +177,7 @@ impl<'a> Preparer<'a> {
             checkpoint: part.reached.clone(),
             gtid: part.place.gtid.clone(),
             database: statement.map(|statement| statement.database.clone()).unwrap_or_default(),
+            reading: statement.map(|statement| statement.reading).unwrap_or_default(),
             statement: match &part.batch.alone {
                 Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
                 _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
@@ -301,10 +303,10 @@ impl<'a> Preparer<'a> {
         }
         for item in &part.batch.items {
             let Item::Statement(statement) = item else { continue };
-            let redefinitions = translate::redefinitions(&statement.sql, Quoting::of(statement.status.sql_mode))
-                .map_err(|why| refused(statement, part, why))?;
-            let database = String::from_utf8_lossy(&statement.database);
-            let objects = spate_schedule::statement::touched(&statement.sql, &database);
+            let redefinitions =
+                translate::redefinitions(statement.text()).map_err(|why| refused(statement, part, why))?;
+            let objects = spate_schedule::statement::touched(statement.text(), &statement.database);
+            let objects = objects.map_err(|doubt| refused(statement, part, Refusal::Doubtful(doubt).to_string()))?;
             let (Some(Object::Table(table)), false) = (objects.first(), redefinitions.is_empty()) else { continue };
             let question = translate::question(table, &redefinitions, self.choice.replica);
             let types = pending.outlet.ask(question.into_bytes(), None)?.unwrap_or_default();
@@ -333,12 +335,17 @@ impl<'a> Preparer<'a> {
                 outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
             }
             let sql = statement.sql.clone();
-            outlet.send(Command::ExecuteApart(Execution { sql, change, ..Execution::default() }))?;
+            outlet.send(Command::ExecuteApart(Execution { sql, change, is_single: true, ..Execution::default() }))?;
             return outlet.plain(journal::ended_sql(xid).as_bytes());
         }
-        // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
-        let is_careful = part.batch.alone.is_some();
-        let execution = |sql: Vec<u8>| Execution { sql, change: change.clone(), is_careful, ..Execution::default() };
+        // Each is one statement, and holds what the source has said.
+        let execution = |sql: Vec<u8>| Execution {
+            sql,
+            statements: 1,
+            change: change.clone(),
+            is_single: true,
+            ..Execution::default()
+        };
         let foreign;
         let statement = match self.is_foreign(part) {
             false => statement,
@@ -347,8 +354,8 @@ impl<'a> Preparer<'a> {
                 &foreign
             }
         };
-        let [before, sql, after] = statement_sql(statement, &self.collations);
-        if let Some(large) = [&before, &sql].into_iter().find(|sql| !outlet.fits(sql.len())) {
+        let StatementSql { before, sql, after } = statement_sql(statement, &self.collations);
+        if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));
         }
         let expected = expected(statement);
@@ -358,10 +365,17 @@ impl<'a> Preparer<'a> {
             let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
             return Err(refused(statement, part, why));
         }
-        outlet.send(Command::Execute(execution(before)))?;
+        for sql in before {
+            outlet.send(Command::Execute(execution(sql)))?;
+        }
+        // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
+        let is_careful = part.batch.alone.is_some();
         outlet.send(match &statement.load {
-            None => Command::Execute(Execution { expected, ..execution(sql) }),
-            Some(load) => Command::Load(Execution { expected, ..execution(load_sql(statement, load)) }, load.clone()),
+            None => Command::Execute(Execution { expected, is_careful, ..execution(sql) }),
+            Some(load) => {
+                let sql = load_sql(statement, load).map_err(|why| self::refused(statement, part, why.to_string()))?;
+                Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone())
+            }
         })?;
         outlet.send(Command::Execute(execution(after)))
     }
@@ -389,7 +403,7 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
 
 fn expected(statement: &Statement) -> Expected {
     match statement.error_code {
-        0 if spate_schedule::statement::drops_tables(&statement.sql) => Expected::Gone,
+        0 if spate_schedule::statement::drops_tables(statement.text()) => Expected::Gone,
         0 => Expected::Success,
         // Whether a statement had to wait for another's locks is nothing that it does.
         code if CONCURRENCY_CODES.contains(&code) => Expected::Success,

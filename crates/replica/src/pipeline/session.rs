@@ -211,6 +211,7 @@ fn run_stages(
         exclusions: &plan.exclusions,
         keeps_row_order: &plan.keeps_row_order,
         choice: choice.clone(),
+        status,
         open: Open::after(checkpoint),
     };
     let (one_by_one, repair_choice) = (plan.one_by_one, choice.clone());

@@ -11,6 +11,7 @@ use spate_binlog::Boundary;
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
 use spate_schedule::{Alone, BatchBuilder, Item, Statement, Surprise};
+use spate_sql::{Reading, Server, Servers};
 
 use super::session::Prepared;
 use super::sessions::SILENCE_MAX;
@@ -20,7 +21,7 @@ use crate::exclusions::Exclusions;
 use crate::journal::{self, Finding, Intent, IntentKind, Note};
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
-use crate::wire::Connection;
+use crate::wire::{Connection, ServerVersion};
 
 /// How often to look whether to stop while the archive does not hold the noted transaction yet. The replica is told as often that
 /// the session lives, which keeps the applier's lock.
@@ -100,7 +101,7 @@ fn find(
         return Err(foreign("the checkpoint is there or beyond".to_owned()));
     }
     let mut reader = settling.archive.reader(&from.seek(), ReadOptions::default())?;
-    let mut search = Search::new(note, from, settling.exclusions);
+    let mut search = Search::new(note, from, settling.exclusions, connection.server_version().reader());
     loop {
         match reader.next_event()? {
             Some(event) => match search.event(&event).map_err(foreign)? {
@@ -135,6 +136,7 @@ fn wait(
 struct Search<'a> {
     note: &'a Note,
     exclusions: &'a Exclusions,
+    replica: Server,
     /// Behind the last whole transaction.
     position: Checkpoint,
     transaction: Transaction,
@@ -149,11 +151,13 @@ struct Transaction {
     is_excluded: bool,
     /// The note's place is that of its first event, as it is when a transaction is applied in pieces.
     is_noted: bool,
+    /// How its statements are read.
+    servers: Servers,
 }
 
 impl<'a> Search<'a> {
-    fn new(note: &'a Note, from: &Checkpoint, exclusions: &'a Exclusions) -> Search<'a> {
-        Search { note, exclusions, position: from.clone(), transaction: Transaction::default() }
+    fn new(note: &'a Note, from: &Checkpoint, exclusions: &'a Exclusions, replica: Server) -> Search<'a> {
+        Search { note, exclusions, replica, position: from.clone(), transaction: Transaction::default() }
     }
 
     /// The intention, once the noted transaction has ended.
@@ -173,6 +177,10 @@ impl<'a> Search<'a> {
                     gtid: gtid.map(|gtid| gtid.to_string()).unwrap_or_default(),
                     is_excluded: self.exclusions.of(gtid, event.header.server_id).is_some(),
                     is_noted: self.note.is_at(&underway),
+                    servers: Servers {
+                        source: Some(ServerVersion::parse(&event.format.server_version).reader()),
+                        replica: Some(self.replica),
+                    },
                 };
             }
             Boundary::Inside | Boundary::End => {}
@@ -198,25 +206,28 @@ impl<'a> Search<'a> {
 
     fn intent(&mut self) -> std::result::Result<Intent, String> {
         let (note, transaction) = (self.note, &self.transaction);
-        let intent = |statement: Vec<u8>, database: Vec<u8>| Intent {
+        let intent = |statement: Vec<u8>, database: String, reading: Reading| Intent {
             kind: note.kind,
             checkpoint: self.position.clone(),
             gtid: transaction.gtid.clone(),
             database,
+            reading,
             statement,
             fingerprint: note.fingerprint.clone(),
         };
         if !note.kind.is_of_one_transaction() {
-            return Ok(intent(vec![], vec![]));
+            return Ok(intent(vec![], String::new(), Reading::default()));
         }
         let (alone, statement) = transaction.read().map_err(|error| error.to_string())?;
         match (note.kind, alone, statement) {
             (IntentKind::Definition, Some(Alone::Definition), Some(statement))
             | (IntentKind::CreateSelect, Some(Alone::CreateSelect), Some(statement)) => {
-                Ok(intent(statement.sql, statement.database))
+                Ok(intent(statement.sql, statement.database, statement.reading))
             }
             (IntentKind::XaPrepare, Some(Alone::XaPrepare(xid)), _)
-            | (IntentKind::XaEnd, Some(Alone::XaEnd(xid)), _) => Ok(intent(xid.to_string().into_bytes(), vec![])),
+            | (IntentKind::XaEnd, Some(Alone::XaEnd(xid)), _) => {
+                Ok(intent(xid.to_string().into_bytes(), String::new(), Reading::default()))
+            }
             _ => Err(format!("{} is of another kind", transaction.named())),
         }
     }
@@ -259,6 +270,7 @@ impl Transaction {
 
     fn read_expecting(&self, expected: &[Surprise]) -> spate_schedule::Result<(Option<Alone>, Option<Statement>)> {
         let mut builder = BatchBuilder::new();
+        builder.read_for(self.servers);
         let mut alone = None;
         if !self.has_gtid {
             builder.begin_anonymous();

@@ -12,8 +12,9 @@
 //! | numbers to times, and to choices | | in other ways |
 //! | documents to text | as they were written | as MySQL writes them |
 
-use super::tokens::{Quoting, Token, TokenKind, tokens};
-use super::{Refusal, clauses};
+use spate_sql::{Reading, SqlText, Token, TokenKind};
+
+use super::{Refusal, clauses, spelled, tokens};
 use crate::wire::{Vendor, quote};
 use spate_schedule::TableName;
 
@@ -55,8 +56,8 @@ pub(crate) struct Redefinition {
 ///
 /// # Errors
 /// A comment that only some servers execute.
-pub(crate) fn redefinitions(sql: &[u8], quoting: Quoting) -> Result<Vec<Redefinition>, Refusal> {
-    let tokens = tokens(sql, quoting)?;
+pub(crate) fn redefinitions(text: SqlText<'_>) -> Result<Vec<Redefinition>, Refusal> {
+    let tokens = tokens(text)?;
     let Some(start) = behind_table(&tokens) else { return Ok(Vec::new()) };
     Ok(clauses(&tokens[start..]).filter_map(redefined).collect())
 }
@@ -94,7 +95,9 @@ impl Redefinition {
         let Some(present) = present else { return Err(format!("the replica's table has no column '{column}'")) };
         // Behind the type MariaDB may say more, in a comment.
         let plain = present.split(" /*").next().unwrap_or(present);
-        let family = tokens(plain.as_bytes(), Quoting::default()).ok().and_then(|tokens| Family::of(&tokens));
+        let family = tokens(SqlText { sql: plain.as_bytes(), reading: &Reading::plain() })
+            .ok()
+            .and_then(|tokens| Family::of(&tokens));
         if family.is_some_and(|family| converts_alike(&family, &self.family)) {
             return Ok(());
         }
@@ -169,9 +172,9 @@ fn redefined(clause: &[Token<'_>]) -> Option<Redefinition> {
         return None;
     }
     let definition = if is_change { rest.get(1..)? } else { rest };
-    let type_name = definition.first()?.name().to_ascii_uppercase();
+    let type_name = spelled(definition.first()?).to_ascii_uppercase();
     let family = Family::of(definition).unwrap_or(Family::Other(type_name.clone()));
-    Some(Redefinition { column: column.name(), family, type_name })
+    Some(Redefinition { column: spelled(column), family, type_name })
 }
 
 impl Family {
@@ -183,14 +186,14 @@ impl Family {
         }
         let has = |word: &str| rest.iter().any(|token| token.is(word));
         let length = match rest {
-            [open, length, ..] if open.is_mark(b'(') && length.is_number() => length.name().parse().ok(),
+            [open, length, ..] if open.is_mark(b'(') && length.is_number() => spelled(length).parse().ok(),
             _ => None,
         };
         let is_of_bytes = || {
             let is_set = |pair: &[Token<'_>]| (pair[0].is("SET") || pair[0].is("CHARSET")) && pair[1].is("BINARY");
             rest.windows(2).any(is_set) || rest.first().is_some_and(|token| token.is("VARBINARY")) || has("BYTE")
         };
-        let name = name.name().to_ascii_uppercase();
+        let name = spelled(name).to_ascii_uppercase();
         Some(match name.as_str() {
             "BIGINT" | "INT8" if has("UNSIGNED") || has("ZEROFILL") => Family::UnsignedBigint,
             "SERIAL" => Family::UnsignedBigint,
@@ -227,7 +230,7 @@ mod tests {
     use super::*;
 
     fn found(sql: &str) -> Vec<(String, Family)> {
-        let redefinitions = redefinitions(sql.as_bytes(), Quoting::default()).unwrap();
+        let redefinitions = redefinitions(SqlText { sql: sql.as_bytes(), reading: &Reading::plain() }).unwrap();
         redefinitions.into_iter().map(|redefinition| (redefinition.column, redefinition.family)).collect()
     }
 
@@ -260,8 +263,8 @@ mod tests {
     #[test]
     fn quotes_are_those_of_the_sql_mode() {
         let sql = br#"ALTER TABLE t ADD a TEXT DEFAULT '\', MODIFY "b" INT, ADD c INT COMMENT ''"#;
-        let ansi = Quoting { has_plain_backslash: true, has_quoted_names: true };
-        let redefinitions = redefinitions(sql, ansi).unwrap();
+        let ansi = Reading { plain_backslashes: true, ansi_quotes: true, ..Reading::plain() };
+        let redefinitions = redefinitions(SqlText { sql, reading: &ansi }).unwrap();
         assert_eq!((redefinitions.len(), redefinitions[0].column.as_str()), (1, "b"));
     }
 
@@ -322,6 +325,6 @@ mod tests {
 
     fn redefinition(definition: &str) -> Redefinition {
         let sql = format!("ALTER TABLE t MODIFY c {definition}");
-        redefinitions(sql.as_bytes(), Quoting::default()).unwrap().remove(0)
+        redefinitions(SqlText { sql: sql.as_bytes(), reading: &Reading::plain() }).unwrap().remove(0)
     }
 }

@@ -1,8 +1,8 @@
 //! Defaults for MySQL, which takes a function as a default only in brackets, and so a constant for a column that is a BLOB, a TEXT
 //! or JSON.
 
-use super::Edit;
-use super::tokens::{Token, TokenKind};
+use super::{Edit, spelled};
+use spate_sql::{Token, TokenKind};
 
 /// Functions that MySQL takes without brackets.
 const TIMES: [&str; 4] = ["CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"];
@@ -62,7 +62,7 @@ fn is_large(before: &[Token<'_>]) -> bool {
             TokenKind::Mark(b'(') => depth -= 1,
             TokenKind::Mark(b',') if depth == 0 => return false,
             TokenKind::Word if depth == 0 => {
-                let name = token.name().to_ascii_uppercase();
+                let name = spelled(token).to_ascii_uppercase();
                 if name.ends_with("TEXT") || name.ends_with("BLOB") || name == "JSON" {
                     return true;
                 }

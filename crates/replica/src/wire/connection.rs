@@ -8,8 +8,11 @@ use std::time::Duration;
 use super::error::{Error, Peer, Result};
 use super::link::Link;
 use super::login::{Credentials, Greeting, Protection, log_in};
+use super::packet::PAYLOAD_BYTES_MAX;
+use super::password::Consent;
 use super::result::{
-    Answer, AnswerError, Discard, Outcome, ResultSet, Row, RowSink, asks_for_file, is_error, is_stream_end, parse_error,
+    Answer, AnswerError, Discard, Kept, Outcome, ResultSet, Row, RowSink, StepResult, asks_for_file, is_error,
+    is_stream_end, parse_error,
 };
 use super::stream::{ShutdownHandle, Stream};
 use super::tls::Plan;
@@ -18,6 +21,7 @@ use crate::endpoint::{Endpoint, PublicKey, Secret};
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
+const COM_SET_OPTION: u8 = 0x1b;
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -32,7 +36,14 @@ pub struct ConnectOptions {
     pub write_timeout: Option<Duration>,
     /// Allow [`Connection::load_local`]. No file is ever opened for a server: only what the caller gives is sent.
     pub local_files: bool,
+    /// How much memory the rows of one answer may take that is kept as a whole ([`Connection::query`]). A larger answer is
+    /// an [`Error::Protocol`].
+    pub answer_bytes_max: usize,
 }
+
+/// Default of [`ConnectOptions::answer_bytes_max`]. The largest answer that Spate asks for describes all tables: some hundred
+/// bytes for each column.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 impl ConnectOptions {
     /// Ten seconds to connect, no other limit.
@@ -43,6 +54,7 @@ impl ConnectOptions {
             read_timeout: None,
             write_timeout: None,
             local_files: false,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 }
@@ -58,7 +70,10 @@ pub struct Connection {
     greeting: Greeting,
     answer: Answer,
     in_flight: VecDeque<InFlight>,
+    /// The server was told to take several statements in one packet.
+    takes_several: bool,
     unusable: bool,
+    answer_bytes_max: usize,
 }
 
 /// What was sent and not answered.
@@ -68,6 +83,8 @@ struct InFlight {
     first: u8,
     /// How many statements it is known to hold; 0 if the server's flags are to say.
     statements: usize,
+    /// It is no statement, and nobody waits for its answer: it goes before that of the next.
+    is_option: bool,
 }
 
 impl Connection {
@@ -88,7 +105,11 @@ impl Connection {
             tls: plan.as_ref(),
             tls_options: endpoint.tls(),
             public_key: public_key.as_deref(),
-            request_public_key: endpoint.public_key() == Some(&PublicKey::Request),
+            consent: Consent {
+                clear: endpoint.allows_clear_password(),
+                any_key: endpoint.public_key() == Some(&PublicKey::Request),
+                known_key: public_key.is_some(),
+            },
             local_files: options.local_files,
         };
         let connect = |error| Error::Connect { peer: peer.clone(), error };
@@ -97,8 +118,15 @@ impl Connection {
         stream.set_write_timeout(options.write_timeout).map_err(connect)?;
         let mut link = Link::new(peer, stream);
         let greeting = log_in(&mut link, &credentials)?;
-        let mut connection =
-            Connection { link, greeting, answer: Answer::default(), in_flight: VecDeque::new(), unusable: false };
+        let mut connection = Connection {
+            link,
+            greeting,
+            answer: Answer::default(),
+            in_flight: VecDeque::new(),
+            takes_several: true,
+            unusable: false,
+            answer_bytes_max: options.answer_bytes_max,
+        };
         connection.set_read_timeout(options.read_timeout)?;
         Ok(connection)
     }
@@ -123,6 +151,12 @@ impl Connection {
         &self.greeting.protection
     }
 
+    /// Why a later login of the same account would fail, and what helps: the server knows a hash of the password until it
+    /// restarts, then wants the password itself, and may not have it. `None` if that is no danger.
+    pub fn withheld_password(&self) -> Option<&str> {
+        self.greeting.withheld.as_deref()
+    }
+
     /// Sets how long to wait for the server's next bytes; `None` is for ever.
     ///
     /// # Errors
@@ -145,9 +179,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Server`]; any other error, a timeout too, leaves the connection unusable.
     pub fn query(&mut self, sql: &str) -> Result<ResultSet> {
-        let mut set: Option<ResultSet> = None;
-        self.run(sql.as_bytes(), &mut set)?;
-        Ok(set.unwrap_or_default())
+        let mut kept = Kept::new(self.answer_bytes_max);
+        self.run(sql.as_bytes(), &mut kept)?;
+        Ok(kept.into_set())
     }
 
     /// Executes a statement and shows its rows one by one, holding none: for large results. On `Break` the rest is
@@ -182,8 +216,20 @@ impl Connection {
         if !self.in_flight.is_empty() {
             return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
         }
-        self.send_query(sql)?;
+        self.send_single(sql)?;
         self.receive_with(&mut Discard, Some(file))
+    }
+
+    /// Executes a text as one statement, whatever it holds, and waits for the answer: see [`Connection::send_single`].
+    ///
+    /// # Errors
+    /// As [`Connection::execute`].
+    pub fn execute_single(&mut self, sql: &[u8]) -> Result<Outcome> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
+        }
+        self.send_single(sql)?;
+        self.receive_into(&mut Discard)
     }
 
     /// Sends a file in answer to the server's request.
@@ -252,13 +298,42 @@ impl Connection {
         self.send_parts(&[sql], statements)
     }
 
+    /// Sends a text that comes from elsewhere, without waiting for its answer. The server takes it as one statement or refuses it:
+    /// a semicolon in it cannot begin another. Everything from a binlog, or from a table that others can write to, goes this way.
+    ///
+    /// # Errors
+    /// As [`Connection::send_query`].
+    pub fn send_single(&mut self, sql: &[u8]) -> Result<()> {
+        self.take_several(false)?;
+        self.push(COM_QUERY, &[sql], InFlight { first: 0, statements: 1, is_option: false })
+    }
+
     fn send_parts(&mut self, parts: &[&[u8]], statements: usize) -> Result<()> {
-        let first = self.send(COM_QUERY, parts)?;
+        self.take_several(true)?;
+        self.push(COM_QUERY, parts, InFlight { first: 0, statements, is_option: false })
+    }
+
+    /// Tells the server whether a packet may hold several statements, if it does not know yet.
+    fn take_several(&mut self, several: bool) -> Result<()> {
+        /// `MYSQL_OPTION_MULTI_STATEMENTS_ON` and `…_OFF`, in two bytes.
+        const ON: [u8; 2] = [0, 0];
+        const OFF: [u8; 2] = [1, 0];
+        if self.takes_several == several {
+            return Ok(());
+        }
+        let option = if several { ON } else { OFF };
+        self.push(COM_SET_OPTION, &[&option], InFlight { first: 0, statements: 1, is_option: true })?;
+        self.takes_several = several;
+        Ok(())
+    }
+
+    fn push(&mut self, command: u8, parts: &[&[u8]], in_flight: InFlight) -> Result<()> {
+        let first = self.send(command, parts)?;
         if self.in_flight.is_empty() {
             self.link.expect_sequence(Some(first));
-            self.answer.expect_statements(statements);
+            self.answer.expect_statements(in_flight.statements);
         }
-        self.in_flight.push_back(InFlight { first, statements });
+        self.in_flight.push_back(InFlight { first, ..in_flight });
         Ok(())
     }
 
@@ -276,14 +351,14 @@ impl Connection {
     /// # Errors
     /// As [`Connection::query`].
     pub fn receive_rows(&mut self) -> Result<ResultSet> {
-        let mut set: Option<ResultSet> = None;
-        self.receive_into(&mut set)?;
-        Ok(set.unwrap_or_default())
+        let mut kept = Kept::new(self.answer_bytes_max);
+        self.receive_into(&mut kept)?;
+        Ok(kept.into_set())
     }
 
     /// How many statements have been sent whose answer has not been received.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.iter().filter(|sent| !sent.is_option).count()
     }
 
     fn receive(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
@@ -296,7 +371,7 @@ impl Connection {
             return Err(self.link.protocol("no answer is due"));
         }
         loop {
-            let place = self.link.receive()?;
+            let place = self.link.receive(self.answer.payload_bytes_max(sink))?;
             if asks_for_file(self.link.payload(&place))
                 && let Some(file) = file.take()
             {
@@ -307,11 +382,15 @@ impl Connection {
             match step {
                 Ok(None) => {}
                 Ok(Some(outcome)) => {
-                    self.end_answer();
-                    return Ok(outcome);
+                    if !self.end_answer() {
+                        return Ok(outcome);
+                    }
                 }
                 Err(AnswerError::Server(error)) => {
-                    self.end_answer();
+                    if self.end_answer() {
+                        // What was sent behind it is not executed as it was meant.
+                        self.unusable = true;
+                    }
                     return Err(Error::Server { peer: self.link.peer.clone(), error });
                 }
                 Err(AnswerError::Malformed(why)) => {
@@ -322,12 +401,14 @@ impl Connection {
         }
     }
 
-    fn end_answer(&mut self) {
-        self.in_flight.pop_front();
+    /// Goes on to the answer of what was sent next. True if this was one that nobody waits for.
+    fn end_answer(&mut self) -> bool {
+        let ended = self.in_flight.pop_front();
         if let Some(next) = self.in_flight.front() {
             self.link.expect_sequence(Some(next.first));
             self.answer.expect_statements(next.statements);
         }
+        ended.is_some_and(|ended| ended.is_option)
     }
 
     /// Sends any command, such as a binlog dump's. What comes back is up to [`Connection::next_packet`].
@@ -350,7 +431,7 @@ impl Connection {
     /// [`Error::Server`] if the packet is an error; [`Error::Timeout`]: nothing is lost, call again.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>> {
         self.check_usable()?;
-        let place = self.link.receive()?;
+        let place = self.link.receive(PAYLOAD_BYTES_MAX)?;
         if is_error(self.link.payload(&place)) {
             return Err(match parse_error(self.link.payload(&place), 0) {
                 Some(error) => Error::Server { peer: self.link.peer.clone(), error },
@@ -431,9 +512,8 @@ struct Showing<F> {
 }
 
 impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for Showing<F> {
-    fn columns(&mut self, _statement: usize, _names: &[String]) {}
-
-    fn row(&mut self, _statement: usize, row: Row<'_>) {
+    fn row(&mut self, _statement: usize, row: Row<'_>) -> StepResult<()> {
         self.is_over = self.is_over || (self.see)(row).is_break();
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::error::{Error, Peer, Result};
-use super::packet::{PacketReader, Place, ReadError, write_payload};
+use super::packet::{PacketReader, Place, ReadError, STATUS_BYTES_MAX, write_payload};
 use super::result::{is_error, parse_error};
 use super::stream::Stream;
 use super::tls;
@@ -24,9 +24,9 @@ impl Link {
         Link { peer, stream, reader: PacketReader::new() }
     }
 
-    /// Waits for the next payload; [`Link::payload`] shows it.
-    pub(super) fn receive(&mut self) -> Result<Place> {
-        self.reader.fill(&mut self.stream).map_err(|error| match error {
+    /// Waits for the next payload, which may have so many bytes; [`Link::payload`] shows it.
+    pub(super) fn receive(&mut self, bytes_max: usize) -> Result<Place> {
+        self.reader.fill(&mut self.stream, bytes_max).map_err(|error| match error {
             ReadError::Io(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 Error::Timeout { peer: self.peer.clone() }
             }
@@ -84,7 +84,7 @@ impl Link {
             return failure;
         }
         self.expect_sequence(None);
-        match self.receive() {
+        match self.receive(STATUS_BYTES_MAX) {
             Err(refused @ Error::Insecure { .. }) => refused,
             Ok(place) if is_error(self.payload(&place)) => match parse_error(self.payload(&place), 0) {
                 Some(error) => Error::Server { peer: self.peer.clone(), error },

@@ -1,8 +1,6 @@
 //! The handshake: the server greets, TLS begins if it is to, we answer, and an authentication plugin exchanges what it needs.
 //!
-//! The plugins are `mysql_common`'s. What is decided here is what is *not* done. The password itself goes only over a Unix
-//! socket or TLS, and not before the server has proved who it is, if it has to. Encrypted with the server's RSA key it goes
-//! only if the key is known, or if the caller takes whatever key comes.
+//! The plugins are `mysql_common`'s. `password` decides whether a server may have the password itself.
 //!
 //! A MariaDB server from 11.4 on can prove who it is without an authority: its last packet holds a hash over what it knows of the
 //! password, its challenge and the certificate that it has shown. Someone in between has another certificate, and knows no
@@ -20,6 +18,8 @@ use mysql_common::proto::MySerialize;
 
 use super::error::{Error, Result, ServerError};
 use super::link::Link;
+use super::packet::STATUS_BYTES_MAX;
+use super::password::{self, Channel, Consent, Form};
 use super::result::{ok_info, parse_error};
 use super::stream::Stream;
 use super::tls::{self, Plan, Proof};
@@ -47,8 +47,8 @@ pub(super) struct Credentials<'a> {
     pub(super) tls_options: &'a TlsOptions,
     /// The server's RSA key (PEM), if it is known.
     pub(super) public_key: Option<&'a [u8]>,
-    /// Accept an RSA key from the server over a connection that somebody could have redirected.
-    pub(super) request_public_key: bool,
+    /// Whether a server that has proven nothing may have the password itself.
+    pub(super) consent: Consent,
     /// Offer to send files for `LOAD DATA LOCAL`.
     pub(super) local_files: bool,
 }
@@ -76,19 +76,20 @@ pub(super) struct Greeting {
     pub(super) connection_id: u32,
     pub(super) deprecate_eof: bool,
     pub(super) protection: Protection,
+    /// The server may ask for the password itself one day, and would not get it: why, and what helps.
+    pub(super) withheld: Option<String>,
 }
 
 /// Logs in over a new connection.
 pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<Greeting> {
     link.expect_sequence(Some(0));
-    let place = link.receive()?;
+    let place = link.receive(STATUS_BYTES_MAX)?;
     let payload = link.payload(&place);
     if let Some(error) = parse_error(payload, 0) {
         return Err(refused(link, credentials, error));
     }
-    let handshake: HandshakePacket<'_> =
-        ParseBuf(payload).parse(()).map_err(|error| link.protocol(format!("the greeting is malformed: {error}")))?;
-    let handshake = handshake.into_owned();
+    let handshake =
+        parse_greeting(payload).map_err(|why| link.protocol(format!("the greeting is malformed: {why}")))?;
     let mut capabilities = capabilities(link, &handshake, credentials.local_files)?;
     if let Some(plan) = credentials.tls {
         if handshake.capabilities().contains(CapabilityFlags::CLIENT_SSL) {
@@ -115,12 +116,23 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
         other => other,
     })?;
     let protection = exchange.protection(link, &info, &first_scramble, &handshake.server_version_str())?;
+    let withheld = exchange.withheld(link);
     Ok(Greeting {
+        withheld,
         version: ServerVersion::parse(&handshake.server_version_str()),
         connection_id: handshake.connection_id(),
         deprecate_eof: capabilities.contains(CapabilityFlags::CLIENT_DEPRECATE_EOF),
         protection,
     })
+}
+
+/// The parser calculates with lengths that the server sent, without checks.
+fn parse_greeting(payload: &[u8]) -> std::result::Result<HandshakePacket<'static>, String> {
+    let parse = || ParseBuf(payload).parse::<HandshakePacket<'_>>(()).map(HandshakePacket::into_owned);
+    match catch_unwind(parse) {
+        Ok(parsed) => parsed.map_err(|error| error.to_string()),
+        Err(_) => Err("a length in it is impossible".to_owned()),
+    }
 }
 
 fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
@@ -240,12 +252,9 @@ impl Exchange<'_> {
             why: format!("the server wants the authentication plugin '{name}', {why}"),
         };
         match plugin {
-            AuthPlugin::MysqlClearPassword if !self.is_proved(link) => {
-                let role = link.peer.role();
-                return Err(refuse(&format!(
-                    "which sends the password in the clear; use a Unix socket, or --{role}-tls-mode verify-ca with \
-                     --{role}-tls-ca"
-                )));
+            AuthPlugin::MysqlClearPassword if !self.credentials.password.is_empty() => {
+                self.check_password(link, Form::Clear)
+                    .map_err(|why| refuse(&format!("which sends the password in the clear, {why}")))?;
             }
             AuthPlugin::MysqlOldPassword => {
                 return Err(refuse("which is broken; give the account a password of today's form"));
@@ -259,39 +268,34 @@ impl Exchange<'_> {
         self.run(link, challenge)
     }
 
-    /// The server is known to be the one that was meant, and nobody listens.
-    fn is_proved(&self, link: &Link) -> bool {
-        let proof = self.credentials.tls.map(Plan::proof);
-        link.stream.is_local() || is_tls(link) && matches!(proof, Some(Proof::Authority | Proof::Identity))
+    fn check_password(&self, link: &Link, form: Form) -> std::result::Result<(), String> {
+        let channel = match self.credentials.tls {
+            _ if link.stream.is_local() => Channel::Socket,
+            Some(plan) if is_tls(link) => Channel::Tls(plan.proof()),
+            _ => Channel::Plain,
+        };
+        password::check(form, channel, self.credentials.consent, link.peer.role())
     }
 
-    /// Whether the password may be sent, to a server that wants the password itself: through TLS, or encrypted with its key.
+    /// Whether the password may be sent to a server that wants the password itself.
     fn check_full(&self, link: &Link) -> Result<()> {
-        let role = link.peer.role();
-        let may = match self.credentials.tls {
-            _ if link.stream.is_local() => true,
-            Some(plan) if is_tls(link) => plan.trusts_with_password(),
-            _ => self.credentials.request_public_key || self.credentials.public_key.is_some(),
-        };
-        let why = match may {
-            true => return Ok(()),
-            false if is_tls(link) => format!(
-                "the server wants the password itself, and has not proved who it is: name the authority of its certificate \
-                 with --{role}-tls-ca, or use --{role}-tls-mode required"
-            ),
-            false => format!(
-                "the server wants the password itself (it has no hash of it in its cache), and the connection is not \
-                 encrypted: use TLS (--{role}-tls-mode), a Unix socket, or the server's RSA key (--{role}-public-key FILE, or \
-                 --{role}-public-key request to take the key that comes)"
-            ),
-        };
-        Err(Error::LoginMethod { peer: link.peer.clone(), why })
+        self.check_password(link, Form::ClearOrEncrypted).map_err(|why| Error::LoginMethod {
+            peer: link.peer.clone(),
+            why: format!("the server wants the password itself, {why}"),
+        })
+    }
+
+    /// A server with `caching_sha2_password` takes a hash until it restarts. Then it wants the password itself.
+    fn withheld(&self, link: &Link) -> Option<String> {
+        let is_caching = matches!(self.plugin, Some(AuthProc::CachingSha2Password(_)));
+        let is_withheld = is_caching && !self.credentials.password.is_empty();
+        is_withheld.then(|| self.check_password(link, Form::ClearOrEncrypted).err()).flatten()
     }
 
     fn run(&mut self, link: &Link, challenge: &[u8]) -> Result<Option<Vec<u8>>> {
         let wants_password =
             matches!(self.plugin, Some(AuthProc::CachingSha2Password(_))) && challenge == PERFORM_FULL_AUTHENTICATION;
-        if wants_password {
+        if wants_password && !self.credentials.password.is_empty() {
             self.check_full(link)?;
         }
         let context = PluginContext {
@@ -316,7 +320,7 @@ impl Exchange<'_> {
     /// Goes on until the server is content. Returns what it says then.
     fn finish(&mut self, link: &mut Link) -> Result<Vec<u8>> {
         for _ in 0..ROUNDS_MAX {
-            let place = link.receive()?;
+            let place = link.receive(STATUS_BYTES_MAX)?;
             let payload = link.payload(&place);
             let answer = match payload {
                 [0x00, ..] => return Ok(ok_info(payload)),

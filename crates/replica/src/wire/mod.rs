@@ -7,7 +7,7 @@
 //! The tour, from the wire up:
 //! - `stream`: the socket; `tls`: what secures it;
 //! - `packet`: the socket's bytes cut into packets, and packets written; `link` gives their errors a name;
-//! - `login`: the handshake and the authentication plugins;
+//! - `login`: the handshake and the authentication plugins; `password`: which server may be given the password itself;
 //! - `result`: the packets of an answer, decoded by a state machine without I/O;
 //! - [`Connection`]: all of it together;
 //! - [`quote`]: names and values as SQL text; [`ServerVersion`]: who answers.
@@ -19,6 +19,7 @@ mod error;
 mod link;
 mod login;
 mod packet;
+mod password;
 pub mod quote;
 mod result;
 mod stream;

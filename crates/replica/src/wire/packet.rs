@@ -14,8 +14,13 @@ const HEADER_LENGTH: usize = 4;
 const BUFFER_LENGTH: usize = 256 * 1024;
 /// A joined payload's memory above this is given back before the next packet.
 const JOINED_KEPT_MAX: usize = 16 * 1024 * 1024;
-/// No server sends more: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header to it.
-const PAYLOAD_LENGTH_MAX: usize = (1 << 30) + 64 * 1024;
+/// A joined payload's memory doubles from here on as bytes arrive, so an announced length alone costs no more than this.
+const JOINED_STEP: usize = 1024 * 1024;
+/// Events and rows: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header to it.
+pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) + 64 * 1024;
+/// Before the login, and where only a status can come: the largest of these is a greeting or an authentication plugin's data,
+/// of some hundred bytes, and an RSA key is less than 4 KiB.
+pub(super) const STATUS_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) enum ReadError {
@@ -96,14 +101,18 @@ impl PacketReader {
         }
     }
 
-    /// Waits for the next whole payload.
-    pub(super) fn fill(&mut self, stream: &mut impl Read) -> Result<Place, ReadError> {
+    /// Waits for the next whole payload, which may have so many bytes.
+    pub(super) fn fill(&mut self, stream: &mut impl Read, bytes_max: usize) -> Result<Place, ReadError> {
         loop {
             match self.state {
                 State::First => {
+                    if self.joined.capacity() > JOINED_KEPT_MAX {
+                        self.joined = Vec::new();
+                    }
                     let length = self.fill_header(stream)?;
+                    check_length(length, bytes_max)?;
                     if length == PIECE_LENGTH_MAX || HEADER_LENGTH + length > self.buffer.len() {
-                        self.begin_joined();
+                        self.joined.clear();
                         self.begin_piece(length)?;
                         continue;
                     }
@@ -119,6 +128,7 @@ impl PacketReader {
                 }
                 State::Joining { missing: 0, more: true } => {
                     let length = self.fill_header(stream)?;
+                    check_length(self.joined.len() + length, bytes_max)?;
                     self.begin_piece(length)?;
                 }
                 State::Joining { missing, more } => self.fill_joined(stream, missing, more)?,
@@ -126,21 +136,10 @@ impl PacketReader {
         }
     }
 
-    fn begin_joined(&mut self) {
-        self.joined.clear();
-        if self.joined.capacity() > JOINED_KEPT_MAX {
-            self.joined = Vec::new();
-        }
-    }
-
     /// Takes the header at the front of the buffer; its payload goes into `joined`.
     fn begin_piece(&mut self, length: usize) -> Result<(), ReadError> {
         self.check_sequence(self.buffer[self.unread.start + 3])?;
-        if self.joined.len() + length > PAYLOAD_LENGTH_MAX {
-            return Err(ReadError::Malformed(format!("a packet is longer than {PAYLOAD_LENGTH_MAX} bytes")));
-        }
         self.unread.start += HEADER_LENGTH;
-        self.joined.reserve_exact(length);
         self.state = State::Joining { missing: length, more: length == PIECE_LENGTH_MAX };
         Ok(())
     }
@@ -151,11 +150,13 @@ impl PacketReader {
         let from = self.unread.start;
         self.joined.extend_from_slice(&self.buffer[from..from + here]);
         self.unread.start += here;
-        let outcome = stream.take((missing - here) as u64).read_to_end(&mut self.joined);
-        let missing = missing - (self.joined.len() - length_before);
-        self.state = State::Joining { missing, more };
+        let wanted = (missing - here).min(self.joined.len().max(JOINED_STEP));
+        self.joined.reserve_exact(wanted);
+        let outcome = stream.take(wanted as u64).read_to_end(&mut self.joined);
+        let arrived = self.joined.len() - length_before;
+        self.state = State::Joining { missing: missing - arrived, more };
         match outcome {
-            Ok(_) if missing == 0 => Ok(()),
+            Ok(_) if arrived == here + wanted => Ok(()),
             Ok(_) => Err(ReadError::Io(closed())),
             Err(error) => Err(ReadError::Io(error)),
         }
@@ -199,6 +200,15 @@ impl PacketReader {
             }
             None => Ok(()),
         }
+    }
+}
+
+fn check_length(length: usize, bytes_max: usize) -> Result<(), ReadError> {
+    match length <= bytes_max {
+        true => Ok(()),
+        false => Err(ReadError::Malformed(format!(
+            "a packet is longer than {bytes_max} bytes, the most that can be due here"
+        ))),
     }
 }
 
@@ -284,7 +294,7 @@ mod tests {
 
     fn fill(reader: &mut PacketReader, stream: &mut impl Read) -> Result<Vec<u8>, ReadError> {
         loop {
-            match reader.fill(stream) {
+            match reader.fill(stream, PAYLOAD_BYTES_MAX) {
                 Ok(place) => return Ok(reader.payload(&place).to_vec()),
                 Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -326,6 +336,48 @@ mod tests {
             Err(ReadError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn an_announced_length_costs_no_memory() {
+        // Two whole pieces and the beginning of a third are announced, and only a little of each arrives.
+        let mut bytes = [0xff, 0xff, 0xff, 0].to_vec();
+        bytes.extend_from_slice(&[b'x'; 1000]);
+        let mut reader = PacketReader::new();
+        let mut stream = Trickle { bytes: &bytes, step: 300, late: false };
+        for _ in 0..4 {
+            let waits = reader.fill(&mut stream, PAYLOAD_BYTES_MAX);
+            assert!(matches!(waits, Err(ReadError::Io(ref error)) if error.kind() == io::ErrorKind::WouldBlock));
+        }
+        assert!(reader.joined.capacity() <= 2 * JOINED_STEP, "{}", reader.joined.capacity());
+    }
+
+    #[test]
+    fn a_packet_longer_than_what_can_be_due_is_refused_by_its_header() {
+        let mut longer = [0xff, 0xff, 0xff, 0].to_vec();
+        longer.resize(HEADER_LENGTH + PIECE_LENGTH_MAX, 0);
+        longer.extend_from_slice(&[2, 0, 0, 1]);
+        let small = [11, 0, 0, 0].as_slice();
+        for (bytes, bytes_max) in [(small, 10), (longer.as_slice(), PIECE_LENGTH_MAX + 1)] {
+            let mut stream = bytes;
+            let refused = PacketReader::new().fill(&mut stream, bytes_max);
+            assert!(matches!(refused, Err(ReadError::Malformed(_))), "{refused:?}");
+            let mut stream = bytes;
+            let waits = PacketReader::new().fill(&mut stream, bytes_max + 1);
+            assert!(matches!(waits, Err(ReadError::Io(_))), "{waits:?}");
+        }
+    }
+
+    #[test]
+    fn memory_of_a_large_packet_is_given_back() {
+        let large = payload(3 * JOINED_KEPT_MAX);
+        let mut bytes = Vec::new();
+        write_payload(&mut bytes, 0, &[&large]).unwrap();
+        write_payload(&mut bytes, 0, &[b"small"]).unwrap();
+        let (mut reader, mut stream) = (PacketReader::new(), bytes.as_slice());
+        assert!(fill(&mut reader, &mut stream).unwrap() == large);
+        assert_eq!(fill(&mut reader, &mut stream).unwrap(), b"small");
+        assert_eq!(reader.joined.capacity(), 0);
     }
 
     #[test]

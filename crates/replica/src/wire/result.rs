@@ -2,6 +2,7 @@
 //! many attempts as the read timeout makes of it.
 
 use super::error::ServerError;
+use super::packet::{PAYLOAD_BYTES_MAX, STATUS_BYTES_MAX};
 
 const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xfb;
@@ -13,6 +14,15 @@ const STATUS_MORE_RESULTS: u16 = 0x0008;
 const STATUS_IN_TRANSACTION: u16 = 0x0001;
 /// An `END` payload of the old form is shorter than this; a row that begins with the same byte is longer.
 const OLD_END_LENGTH_MAX: usize = 9;
+/// Both vendors refuse a select list of more columns.
+const COLUMNS_MAX: u64 = 4096;
+/// Names of all columns of a result, with those of their tables. A column without a name has its expression's text as one, so
+/// they have no limit of their own.
+const COLUMN_NAMES_BYTES_MAX: usize = 16 << 20;
+/// Results of one packet of statements: as many as a packet of a few megabytes can hold. What is kept of each takes 32 bytes.
+const RESULTS_MAX: usize = 1 << 20;
+/// Of an error's text. Servers send up to 512 bytes.
+const ERROR_TEXT_BYTES_MAX: usize = 4096;
 /// An `END` payload of the new form fits one packet; a row that begins with the same byte does not.
 const NEW_END_LENGTH_MAX: usize = 0xff_ffff;
 
@@ -113,28 +123,64 @@ impl<'a> Row<'a> {
 
 /// Who gets the rows of an answer. `statement` counts the parts of a multi-statement from 0.
 pub(super) trait RowSink {
-    fn columns(&mut self, statement: usize, names: &[String]);
-    fn row(&mut self, statement: usize, row: Row<'_>);
+    fn columns(&mut self, _statement: usize, _names: &[String]) {}
+    fn row(&mut self, statement: usize, row: Row<'_>) -> StepResult<()>;
+    /// The most bytes that the next row may have.
+    fn row_bytes_max(&self) -> usize {
+        PAYLOAD_BYTES_MAX
+    }
 }
 
 /// Rows are of no interest.
 pub(super) struct Discard;
 
 impl RowSink for Discard {
-    fn columns(&mut self, _statement: usize, _names: &[String]) {}
-    fn row(&mut self, _statement: usize, _row: Row<'_>) {}
+    fn row(&mut self, _statement: usize, _row: Row<'_>) -> StepResult<()> {
+        Ok(())
+    }
 }
 
-/// Keeps the first result set.
-impl RowSink for Option<ResultSet> {
-    fn columns(&mut self, _statement: usize, names: &[String]) {
-        self.get_or_insert_with(|| ResultSet { columns: names.to_vec(), rows: Vec::new() });
+/// Keeps the first result set, as far as it stays within a number of bytes of memory.
+#[derive(Debug)]
+pub(super) struct Kept {
+    set: Option<ResultSet>,
+    bytes_left: usize,
+}
+
+impl Kept {
+    pub(super) fn new(bytes_max: usize) -> Kept {
+        Kept { set: None, bytes_left: bytes_max }
     }
 
-    fn row(&mut self, statement: usize, row: Row<'_>) {
-        if let (0, Some(set)) = (statement, self) {
-            set.rows.push(row.iter().map(|value| value.map(<[u8]>::to_vec)).collect());
-        }
+    pub(super) fn into_set(self) -> ResultSet {
+        self.set.unwrap_or_default()
+    }
+}
+
+impl RowSink for Kept {
+    fn columns(&mut self, _statement: usize, names: &[String]) {
+        self.set.get_or_insert_with(|| ResultSet { columns: names.to_vec(), rows: Vec::new() });
+    }
+
+    fn row(&mut self, statement: usize, row: Row<'_>) -> StepResult<()> {
+        /// What the allocator adds to each value and to each row.
+        const ALLOCATION_BYTES: usize = 16;
+        let (0, Some(set)) = (statement, &mut self.set) else { return Ok(()) };
+        let value_bytes = |value: Option<&[u8]>| {
+            size_of::<Option<Vec<u8>>>() + value.map_or(0, |value| value.len() + ALLOCATION_BYTES)
+        };
+        let bytes = size_of::<Vec<Option<Vec<u8>>>>() + ALLOCATION_BYTES + row.iter().map(value_bytes).sum::<usize>();
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(bytes)
+            .ok_or(AnswerError::Malformed("an answer has more rows than fit in memory"))?;
+        set.rows.push(row.iter().map(|value| value.map(<[u8]>::to_vec)).collect());
+        Ok(())
+    }
+
+    fn row_bytes_max(&self) -> usize {
+        // The packet that ends the answer has to fit, too.
+        self.bytes_left.clamp(STATUS_BYTES_MAX, PAYLOAD_BYTES_MAX)
     }
 }
 
@@ -144,7 +190,7 @@ pub(super) enum AnswerError {
     Malformed(&'static str),
 }
 
-type StepResult<T> = Result<T, AnswerError>;
+pub(super) type StepResult<T> = Result<T, AnswerError>;
 
 /// How far the answer in progress has been received.
 #[derive(Debug, Default)]
@@ -152,6 +198,8 @@ pub(super) struct Answer {
     phase: Phase,
     outcome: Outcome,
     columns: Vec<String>,
+    /// Of the current result's definitions of columns.
+    column_bytes: usize,
     fields: Vec<Option<(usize, usize)>>,
     /// The answer has at least so many statements, whatever the status flags say.
     statements_min: usize,
@@ -175,6 +223,15 @@ impl Answer {
         self.statements_min = at_least;
     }
 
+    /// The most bytes that the next payload may have.
+    pub(super) fn payload_bytes_max(&self, sink: &dyn RowSink) -> usize {
+        match self.phase {
+            Phase::Begin | Phase::ColumnsEnd => STATUS_BYTES_MAX,
+            Phase::Columns(_) => COLUMN_NAMES_BYTES_MAX,
+            Phase::Rows => sink.row_bytes_max(),
+        }
+    }
+
     /// Takes the next payload. Returns the outcome when it was the answer's last.
     pub(super) fn step(
         &mut self,
@@ -191,8 +248,15 @@ impl Answer {
             });
         }
         match self.phase {
+            Phase::Begin if self.outcome.statements >= RESULTS_MAX => {
+                Err(AnswerError::Malformed("an answer has more results than any packet has statements"))
+            }
             Phase::Begin => self.begin(payload),
             Phase::Columns(left) => {
+                self.column_bytes += payload.len();
+                if self.column_bytes > COLUMN_NAMES_BYTES_MAX {
+                    return Err(AnswerError::Malformed("the names of an answer's columns are too long"));
+                }
                 self.columns.push(column_name(payload)?);
                 self.phase = match (left - 1, deprecate_eof) {
                     (0, true) => self.rows(sink),
@@ -231,10 +295,11 @@ impl Answer {
             _ => {
                 let mut fields = Fields(payload);
                 let count = fields.length_encoded()?;
-                if count == 0 || count > u64::from(u16::MAX) {
+                if count == 0 || count > COLUMNS_MAX {
                     return Err(AnswerError::Malformed("an impossible number of columns"));
                 }
                 self.columns.clear();
+                self.column_bytes = 0;
                 self.phase = Phase::Columns(count);
                 Ok(None)
             }
@@ -267,14 +332,15 @@ impl Answer {
         if !left.0.is_empty() {
             return Err(AnswerError::Malformed("a row has more values than columns"));
         }
-        sink.row(self.outcome.statements, Row { payload, fields: &self.fields });
+        sink.row(self.outcome.statements, Row { payload, fields: &self.fields })?;
         Ok(None)
     }
 
     fn end_statement(&mut self, end: StatementEnd) -> Option<Outcome> {
         self.phase = Phase::Begin;
         self.outcome.statements += 1;
-        self.outcome.affected_rows += end.affected_rows;
+        // A server may claim anything.
+        self.outcome.affected_rows = self.outcome.affected_rows.saturating_add(end.affected_rows);
         self.outcome.warnings += u64::from(end.warnings);
         self.outcome.status = end.status;
         self.outcome.each.push(StatementOutcome {
@@ -350,7 +416,10 @@ pub(super) fn parse_error(payload: &[u8], statement: usize) -> Option<ServerErro
     Some(ServerError {
         code,
         sql_state: String::from_utf8_lossy(sql_state).into_owned(),
-        message: spate_schedule::excerpt::without_literals(code, &String::from_utf8_lossy(message)),
+        message: spate_schedule::excerpt::without_literals(
+            code,
+            &String::from_utf8_lossy(&message[..message.len().min(ERROR_TEXT_BYTES_MAX)]),
+        ),
         statement,
     })
 }
@@ -423,13 +492,13 @@ mod tests {
 
     fn feed(payloads: &[&[u8]], deprecate_eof: bool) -> (StepResult<Option<Outcome>>, Option<ResultSet>) {
         let mut answer = Answer::default();
-        let mut set = None;
+        let mut kept = Kept::new(1 << 20);
         let mut last = Ok(None);
         for payload in payloads {
             assert!(matches!(last, Ok(None)), "the answer ended early: {last:?}");
-            last = answer.step(payload, deprecate_eof, &mut set);
+            last = answer.step(payload, deprecate_eof, &mut kept);
         }
-        (last, set)
+        (last, kept.set)
     }
 
     const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x01\x00\x00\x00\x08\x81\x00\x00\x00\x00";
@@ -457,6 +526,76 @@ mod tests {
             Err(AnswerError::Server(error)) => {
                 assert_eq!((error.code, error.sql_state.as_str(), error.statement), (1062, "23000", 2));
             }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Steps until the answer fails; how many payloads that took.
+    fn steps_until_refused(answer: &mut Answer, sink: &mut dyn RowSink, mut next: impl FnMut() -> Vec<u8>) -> usize {
+        for count in 0..=RESULTS_MAX {
+            let payload = next();
+            if payload.len() > answer.payload_bytes_max(sink) {
+                return count;
+            }
+            match answer.step(&payload, true, sink) {
+                Ok(outcome) => assert!(outcome.is_none()),
+                Err(AnswerError::Malformed(_)) => return count,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        panic!("nothing ends the answer");
+    }
+
+    #[test]
+    fn rows_without_end_are_refused_where_they_are_kept() {
+        let begin = |sink: &mut dyn RowSink| {
+            let mut answer = Answer::default();
+            for payload in [b"\x01".as_slice(), COLUMN] {
+                assert!(answer.step(payload, true, sink).unwrap().is_none());
+            }
+            answer
+        };
+        // A NULL takes one byte on the wire and many in memory.
+        for row in [b"\xfb".to_vec(), b"\x05hello".to_vec()] {
+            let mut kept = Kept::new(1 << 20);
+            let mut answer = begin(&mut kept);
+            let count = steps_until_refused(&mut answer, &mut kept, || row.clone());
+            assert!(count < (1 << 20) / 40, "{count}");
+            assert_eq!(kept.into_set().rows.len(), count);
+        }
+        let mut kept = Kept::new(1 << 20);
+        let mut answer = begin(&mut kept);
+        let large = [&[0xfd, 0, 0, 0x20], vec![b'x'; 2 << 20].as_slice()].concat();
+        assert_eq!(steps_until_refused(&mut answer, &mut kept, || large.clone()), 0);
+        // Those that pass by may go on for ever.
+        let mut answer = begin(&mut Discard);
+        for _ in 0..100_000 {
+            assert!(answer.step(b"\x05hello", true, &mut Discard).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn results_without_end_are_refused() {
+        let more = b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x00\x0a\x00\x00\x00".to_vec();
+        assert_eq!(steps_until_refused(&mut Answer::default(), &mut Discard, || more.clone()), RESULTS_MAX);
+    }
+
+    #[test]
+    fn too_many_columns_and_too_long_names_are_refused() {
+        let (outcome, _) = feed(&[b"\xfc\x01\x10"], true);
+        assert!(matches!(outcome, Err(AnswerError::Malformed(_))), "4097 columns: {outcome:?}");
+        let mut answer = Answer::default();
+        assert!(answer.step(b"\xfc\x00\x10", true, &mut Discard).unwrap().is_none());
+        let name = [b"\x03def\x00\x00\x00\xfd\x00\x00\x01".as_slice(), &[b'n'; 1 << 16], &[0]].concat();
+        let count = steps_until_refused(&mut answer, &mut Discard, || name.clone());
+        assert!((200..256).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn an_error_without_end_is_cut() {
+        let (outcome, _) = feed(&[&[b"\xff\x26\x04#23000".as_slice(), &[b'e'; 60_000]].concat()], true);
+        match outcome {
+            Err(AnswerError::Server(error)) => assert_eq!(error.message.len(), ERROR_TEXT_BYTES_MAX),
             other => panic!("{other:?}"),
         }
     }

@@ -1,4 +1,4 @@
-//! The connection against a real MariaDB.
+//! The connection against a real MariaDB, and against a server that sends without end.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -130,6 +130,30 @@ fn an_error_in_the_midst_of_a_multi_statement() {
     assert_eq!((server_error.code, server_error.sql_state.as_str(), server_error.statement), (1062, "23000", 2));
     assert!(!error.is_transient() && !error.is_connection_lost());
     assert_eq!(connection.query("SELECT GROUP_CONCAT(id) FROM s.t").unwrap().single_text().unwrap(), "1,2,3,4");
+}
+
+#[test]
+fn a_single_statement_is_one_whatever_it_holds() {
+    const SYNTAX_ERROR: u16 = 1064;
+    let server = TestServer::start(&[]);
+    let mut connection = server.connect();
+    connection.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)").unwrap();
+    let error = connection.execute_single(b"INSERT INTO s.t VALUES (1); INSERT INTO s.t VALUES (2)").unwrap_err();
+    assert_eq!(error.code(), Some(SYNTAX_ERROR));
+    // Singles and others may be in flight together, and each has its own answer.
+    connection.send_single(b"INSERT INTO s.t VALUES (3)").unwrap();
+    connection.send_single(b"INSERT INTO s.t VALUES (4);").unwrap();
+    connection.send_statements(b"INSERT INTO s.t VALUES (5);INSERT INTO s.t VALUES (6)", 2).unwrap();
+    connection.send_single(b"INSERT INTO s.t VALUES (7); DELETE FROM s.t").unwrap();
+    connection.send_statements(b"INSERT INTO s.t VALUES (8)", 1).unwrap();
+    assert_eq!(connection.in_flight(), 5);
+    for statements in [1, 1, 2] {
+        assert_eq!(connection.receive_result().unwrap().statements, statements);
+    }
+    assert_eq!(connection.receive_result().unwrap_err().code(), Some(SYNTAX_ERROR));
+    assert_eq!(connection.receive_result().unwrap().affected_rows, 1);
+    assert_eq!(connection.in_flight(), 0);
+    assert_eq!(connection.query("SELECT GROUP_CONCAT(id) FROM s.t").unwrap().single_text().unwrap(), "3,4,5,6,8");
 }
 
 #[test]
@@ -281,4 +305,68 @@ fn quoted_values_mean_the_same_in_every_sql_mode() {
         assert_eq!(set.text(0, name).unwrap(), text);
         assert_eq!(set.rows[0][1].as_deref().unwrap(), b"\0'\\\xff");
     }
+}
+
+/// A server that sends this at once, and then the second part again and again, until the client closes the connection.
+fn sending(first: Vec<u8>, again: impl Fn(u8) -> Vec<u8> + Send + 'static) -> Endpoint {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut sent = stream.write_all(&first);
+        let mut number = 0_u8;
+        while sent.is_ok() {
+            let pieces: Vec<u8> = (0..1000_u32).flat_map(|step| again(number.wrapping_add(step as u8))).collect();
+            sent = stream.write_all(&pieces);
+            number = number.wrapping_add(1000_u32 as u8);
+        }
+    });
+    Endpoint::tcp("spate", "127.0.0.1", port)
+}
+
+fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
+    let [a, b, c, ..] = (payload.len() as u32).to_le_bytes();
+    [&[a, b, c, number], payload].concat()
+}
+
+/// A greeting and the end of a login.
+fn login() -> Vec<u8> {
+    let mut greeting = b"\x0a11.8.3-MariaDB\0\x01\0\0\0abcdefgh\0\xff\xf7\x2d\x02\0\xff\x81\x15".to_vec();
+    greeting.extend_from_slice(&[0; 10]);
+    greeting.extend_from_slice(b"ijklmnopqrst\0mysql_native_password\0");
+    [packet(0, &greeting), packet(2, b"\0\0\0\x02\0\0\0")].concat()
+}
+
+fn assert_protocol_error<T: std::fmt::Debug>(outcome: Result<T, Error>, says: &str) {
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }) && error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn a_greeting_of_a_gigabyte_is_refused_by_its_header() {
+    let piece = |number| [[0xff, 0xff, 0xff, number].as_slice(), &[b'x'; 0xff_ffff]].concat();
+    let endpoint = sending(piece(0), |_| Vec::from([b'x'; 1000]));
+    assert_protocol_error(Connection::connect(&endpoint, &options()), "longer than 65536 bytes");
+}
+
+#[test]
+fn an_answer_without_end_is_refused_where_it_is_kept() {
+    const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x01\x00\x00\x00\x08\x81\x00\x00\x00\x00";
+    let begin = [login(), packet(1, b"\x01"), packet(2, COLUMN)].concat();
+    let endpoint = sending(begin, |number| packet(number.wrapping_add(3), b"\x05hello"));
+    let options = ConnectOptions { answer_bytes_max: 10 << 20, ..options() };
+    let mut connection = Connection::connect(&endpoint, &options).unwrap();
+    assert_protocol_error(connection.query("SELECT 1"), "more rows than fit");
+    assert_protocol_error(connection.query("SELECT 1"), "still to be received");
+
+    let endpoint = sending(login(), |number| packet(number.wrapping_add(1), b"\0\0\0\x0a\0\0\0"));
+    let mut connection = Connection::connect(&endpoint, &options).unwrap();
+    assert_protocol_error(connection.execute(b"SELECT 1"), "more results");
+
+    let begin = [login(), packet(1, b"\xfc\0\x10")].concat();
+    let wide = [b"\x03def\x00\x00\x00\xfd\x00\x80\x00".as_slice(), &[b'n'; 0x8000], &[0]].concat();
+    let endpoint = sending(begin, move |number| packet(number.wrapping_add(2), &wide));
+    let mut connection = Connection::connect(&endpoint, &options).unwrap();
+    assert_protocol_error(connection.execute(b"SELECT 1"), "names of an answer's columns");
 }

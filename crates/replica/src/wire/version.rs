@@ -52,6 +52,15 @@ impl ServerVersion {
         u32::from(self.major) * 10_000 + u32::from(self.minor) * 100 + u32::from(self.patch)
     }
 
+    /// The server as the lexer knows it.
+    pub fn reader(&self) -> spate_sql::Server {
+        let vendor = match self.vendor {
+            Vendor::MariaDb => spate_sql::Vendor::MariaDb,
+            Vendor::MySql => spate_sql::Vendor::MySql,
+        };
+        spate_sql::Server { vendor, version: self.number() }
+    }
+
     /// The statement that tells a server's place in its own binlog: MySQL has given it another name.
     pub fn binlog_status_sql(&self) -> &'static str {
         match self.vendor == Vendor::MySql && self.is_at_least(8, 2) {

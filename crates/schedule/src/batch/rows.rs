@@ -26,6 +26,7 @@ impl BatchBuilder {
 
     pub(super) fn table_map(&mut self, body: &[u8]) -> Result<Answer> {
         let table_id = table_map::table_id(body)?;
+        self.opened.open(table_id);
         self.absent.remove(&table_id);
         if let Some(Some(plan)) = self.plans.get(&table_id)
             && plan.map.body == body
@@ -46,6 +47,12 @@ impl BatchBuilder {
         let plan = TablePlan::new(map, Arc::clone(definition))?;
         self.plan(table_id, plan);
         Ok(Answer::Taken)
+    }
+
+    /// True if one of the tables that the open statement has opened is applied as if no foreign key acted on its rows.
+    pub(super) fn may_hide_actions(&self) -> bool {
+        let plans = self.opened.tables().filter_map(|id| self.plans.get(&id)?.as_deref());
+        plans.into_iter().any(|plan| !plan.definition.has_engine_actions)
     }
 
     pub(super) fn rows(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {

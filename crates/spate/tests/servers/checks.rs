@@ -75,6 +75,8 @@ fn all_is_well() {
             ("version", "source"),
             ("version", "replica"),
             ("connection", "source"),
+            ("login", "source"),
+            ("login", "replica"),
             ("binlog", "source"),
             ("binlog format", "source"),
             ("row image", "source"),
@@ -353,6 +355,8 @@ fn privileges_that_are_missing_and_those_of_roles() {
             let mut command = program();
             command.arg("check").arg("--source").arg(format!("l@127.0.0.1:{}", site.source.port));
             command.arg("--replica").arg(format!("l@127.0.0.1:{}", site.replica.port));
+            site.source.allow_password(&mut command, "source");
+            site.replica.allow_password(&mut command, "replica");
             let ended = site.run({
                 command.args(["--json", "--on-conflict", "repair", "--no-replica-binlog"]);
                 command

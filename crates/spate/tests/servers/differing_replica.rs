@@ -97,3 +97,20 @@ fn a_type_that_does_not_fit_is_refused() {
     ended.assert_failed_saying(&[&gtid, "d.t", "cannot be converted"]);
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "0");
 }
+
+#[test]
+fn a_cascade_that_no_definition_told_of_is_noticed() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.p (id INT PRIMARY KEY); CREATE TABLE d.c (id INT PRIMARY KEY, p INT); \
+         INSERT INTO d.p VALUES (1), (2), (3); INSERT INTO d.c VALUES (1, 1), (2, 2), (3, 3)",
+    );
+    let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    site.wait_applied();
+    // The binlog does not say it, but the source now opens the child table with the parent's changes.
+    site.both("ALTER TABLE d.c ADD FOREIGN KEY (p) REFERENCES d.p (id) ON DELETE CASCADE");
+    site.source.sql("INSERT INTO d.c VALUES (4, 2); DELETE FROM d.p WHERE id = 2; UPDATE d.c SET p = 3 WHERE id = 1");
+    site.wait_applied();
+    site.assert_identical();
+    running.terminate().assert_says(&["foreign keys are others than its definitions said"]);
+}

@@ -114,5 +114,7 @@ fn memory_for_large_rows() {
     let (ended, memory_kib) = memory::peak_until_end(running);
     assert!(ended.status.success(), "{}", ended.output);
     site.assert_identical();
+    let told = ended.output.matches("is larger than a batch may be within --memory").count();
+    assert_eq!(told, 1, "of the updates' events, once: {}", ended.output);
     assert!(memory_kib > 0 && memory_kib <= MEMORY_MAX_KIB, "{memory_kib} KiB");
 }

@@ -16,7 +16,12 @@ enum Way {
     Plain,
     /// With what may be done with the server's RSA key.
     PlainKey(PublicKey),
+    /// Without anything that allows to give the password away.
     Tls(TlsOptions),
+    /// A server that has proven nothing may have the password.
+    TlsAllowed(TlsOptions),
+    /// It may have the password encrypted with whatever key it sends.
+    TlsAnyKey(TlsOptions),
 }
 
 fn tls(mode: TlsMode) -> TlsOptions {
@@ -33,6 +38,8 @@ fn connect(server: &Server, user: &str, password: &str, way: &Way) -> Result<Con
         Way::Plain => endpoint.with_tls(tls(TlsMode::Disabled)),
         Way::PlainKey(key) => endpoint.with_tls(tls(TlsMode::Disabled)).with_public_key(Some(key.clone())),
         Way::Tls(options) => endpoint.with_tls(options.clone()),
+        Way::TlsAllowed(options) => endpoint.with_tls(options.clone()).with_clear_password_allowed(true),
+        Way::TlsAnyKey(options) => endpoint.with_tls(options.clone()).with_public_key(Some(PublicKey::Request)),
     };
     Connection::connect(&endpoint.with_password(Secret::new(password)), &ConnectOptions::new("replica"))
 }
@@ -82,8 +89,13 @@ fn plugins_of_mysql() {
         Way::Plain,
         Way::PlainKey(PublicKey::Request),
         Way::PlainKey(key),
+        Way::Tls(tls(TlsMode::Preferred)),
         Way::Tls(tls(TlsMode::Required)),
+        Way::Tls(TlsOptions { authorities: Some(data_file(&server, "ca.pem")), ..TlsOptions::default() }),
+        Way::TlsAllowed(tls(TlsMode::Required)),
+        Way::TlsAnyKey(tls(TlsMode::Preferred)),
     ];
+    let proves_nothing = |way: &Way| matches!(way, Way::Tls(options) if options.authorities.is_none());
     for plugin in MYSQL_PLUGINS {
         let user = format!("u_{plugin}");
         server.sql(&format!("CREATE USER {user} IDENTIFIED WITH {plugin} BY '{PASSWORD}'"));
@@ -96,12 +108,27 @@ fn plugins_of_mysql() {
                 assert_out(&server, &user, PASSWORD, way, &says);
                 continue;
             }
+            if proves_nothing(way) {
+                let says =
+                    ["has not proved who it is", "--replica-tls-ca", "--replica-allow-clear-password", "Unix socket"];
+                assert_out(&server, &user, PASSWORD, way, &says);
+                continue;
+            }
             assert_everywhere(&server, &user, std::slice::from_ref(way));
             // Once more, with what the server has kept.
             assert_in(&server, &user, way);
         }
         if plugin == "caching_sha2_password" {
             assert_in(&server, &user, &Way::Plain);
+            // What the server has kept is enough for now, and the connection says that it will not always be.
+            let connection = |way: &Way| connect(&server, &user, PASSWORD, way).unwrap();
+            for way in [Way::Plain, Way::Tls(tls(TlsMode::Required))] {
+                let way = connection(&way);
+                assert!(way.withheld_password().is_some_and(|why| why.contains("--replica-")), "{way:?}");
+            }
+            for way in ways.iter().filter(|way| !proves_nothing(way) && !matches!(way, Way::Plain)) {
+                assert_eq!(connection(way).withheld_password(), None, "{way:?}");
+            }
         }
         for way in &ways {
             let empty = connect(&server, &format!("e_{plugin}"), "", way);
@@ -124,7 +151,7 @@ fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
         let server = Server::replica(Kind::Mysql, &[&format!("--authentication-policy={first}")]);
         for own in MYSQL_PLUGINS {
             server.sql(&format!("CREATE USER u_{own} IDENTIFIED WITH {own} BY '{PASSWORD}'"));
-            let ways = [Way::Socket, Way::PlainKey(PublicKey::Request), Way::Tls(tls(TlsMode::Required))];
+            let ways = [Way::Socket, Way::PlainKey(PublicKey::Request), Way::TlsAllowed(tls(TlsMode::Required))];
             for way in &ways {
                 server.sql("FLUSH PRIVILEGES");
                 assert_everywhere(&server, &format!("u_{own}"), std::slice::from_ref(way));
@@ -146,7 +173,7 @@ fn certificates_that_mysql_makes_for_itself() {
         Protection::Tls { version, proof } if version == "TLSv1.3" => *proof,
         other => panic!("{other:?}"),
     };
-    assert_eq!(proof(&Way::Tls(TlsOptions::default())), Proof::None);
+    assert_eq!(proof(&Way::TlsAllowed(TlsOptions::default())), Proof::None);
     assert_eq!(proof(&with(TlsMode::VerifyCa, Some(&ca))), Proof::Authority);
     let identity = with(TlsMode::VerifyIdentity, Some(&ca));
     let says = ["Auto_Generated", "is not for '127.0.0.1'", "--replica-tls-mode verify-ca"];
@@ -157,14 +184,20 @@ fn certificates_that_mysql_makes_for_itself() {
     }
     let own = |certificate: &str, key: &str| {
         let (certificate, key) = (Some(data_file(&server, certificate)), Some(data_file(&server, key)));
-        Way::Tls(TlsOptions { certificate, key, ..tls(TlsMode::Required) })
+        Way::TlsAllowed(TlsOptions { certificate, key, ..tls(TlsMode::Required) })
     };
     assert_in(&server, "x", &own("client-cert.pem", "client-key.pem"));
-    assert_out(&server, "x", PASSWORD, &Way::Tls(tls(TlsMode::Required)), &["REQUIRE X509", "--replica-tls-cert"]);
+    assert_out(
+        &server,
+        "x",
+        PASSWORD,
+        &Way::TlsAllowed(tls(TlsMode::Required)),
+        &["REQUIRE X509", "--replica-tls-cert"],
+    );
     assert_out(&server, "x", PASSWORD, &own("client-cert.pem", "server-key.pem"), &["not the key to the certificate"]);
     let key = Way::PlainKey(PublicKey::Request);
     assert_out(&server, "s", PASSWORD, &key, &["REQUIRE SSL", "--replica-tls-mode required"]);
-    assert_in(&server, "s", &Way::Tls(TlsOptions::default()));
+    assert_in(&server, "s", &Way::TlsAllowed(TlsOptions::default()));
 }
 
 #[test]
@@ -172,7 +205,7 @@ fn a_mysql_that_insists_on_tls() {
     let server = Server::replica(Kind::Mysql, &["--require-secure-transport=ON"]);
     server.sql(&format!("CREATE USER u IDENTIFIED BY '{PASSWORD}'"));
     assert_out(&server, "u", PASSWORD, &Way::PlainKey(PublicKey::Request), &["--replica-tls-mode required"]);
-    assert_in(&server, "u", &Way::Tls(TlsOptions::default()));
+    assert_in(&server, "u", &Way::TlsAllowed(TlsOptions::default()));
     assert_in(&server, "u", &Way::Socket);
 }
 

@@ -18,11 +18,13 @@ mod conversions;
 mod crashes;
 mod differing_replica;
 mod documents;
+mod hostile_texts;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;
 mod large;
 mod large_rows;
+mod lexing;
 mod logging;
 mod logins;
 mod many_tables;

@@ -62,6 +62,8 @@ fn replicate_with(site: &Site, start: &str, options: &[&str]) -> Ended {
     command.arg("replicate").arg("--archive").arg(site.archive()).args(["--start", start, "--until", "caught-up"]);
     command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
     command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port)).args(options);
+    site.source.allow_password(&mut command, "source");
+    site.replica.allow_password(&mut command, "replica");
     site.run(command)
 }
 

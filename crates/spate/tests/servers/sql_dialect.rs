@@ -394,7 +394,7 @@ fn every_collation_of_every_server_is_known() {
             .collect();
         assert!(collations.len() > 200, "{answer}");
         for (number, charset) in collations {
-            assert_eq!(spate_binlog::charset::of_collation(number), Some(charset), "{kind:?}: {number}");
+            assert_eq!(spate_sql::charset::of_collation(number), Some(charset), "{kind:?}: {number}");
         }
     }
 }

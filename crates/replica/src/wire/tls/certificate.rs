@@ -1,12 +1,15 @@
 //! What a certificate says, read just as far as webpki does not go: certificates of X.509 version 1, which the vendors'
-//! manuals taught people to make with openssl, and names in the subject instead of the extension for names.
+//! manuals taught people to make with openssl, names in the subject instead of the extension for names, and whether an
+//! authority's own certificate is valid, which webpki does not ask.
 //!
 //! The encoding is DER, the structure that of RFC 5280, section 4.1. Nothing here trusts anything: [`super::verifier`] does.
 
 use std::fmt;
 
+const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
@@ -17,11 +20,15 @@ const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+/// As they stand in every certificate that has the extension, with tag and length: RFC 5280, sections 4.2.1.6 and 4.2.1.10.
+const ALTERNATIVE_NAMES: &[u8] = &[OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 0x11];
+const NAME_CONSTRAINTS: &[u8] = &[OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 0x1e];
 
 /// The parts of a certificate, where they lie.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Certificate<'a> {
+    der: &'a [u8],
     /// The signed part, with its header.
     pub(super) signed: &'a [u8],
     /// The algorithm of the signature, without the header.
@@ -34,11 +41,13 @@ pub(super) struct Certificate<'a> {
     pub(super) not_before: u64,
     /// Seconds since 1970.
     pub(super) not_after: u64,
+    /// The key with its algorithm and its header.
+    pub(super) key_info: &'a [u8],
     /// The algorithm of the key, without the header.
     pub(super) key_algorithm: &'a [u8],
     pub(super) key: &'a [u8],
-    /// True if its names are in the extension for them, so that the subject names no host.
-    pub(super) has_alternative_names: bool,
+    /// Says that it may issue certificates. Version 1 cannot say it, so one that issued itself counts.
+    pub(super) is_authority: bool,
 }
 
 impl<'a> Certificate<'a> {
@@ -56,9 +65,15 @@ impl<'a> Certificate<'a> {
         let mut validity = Reader(body.take(SEQUENCE)?);
         let (not_before, not_after) = (validity.time()?, validity.time()?);
         let subject = body.take(SEQUENCE)?;
-        let mut key = Reader(body.take(SEQUENCE)?);
+        let (key_info, key) = body.take_whole(SEQUENCE)?;
+        let mut key = Reader(key);
         let (key_algorithm, key) = (key.take(SEQUENCE)?, whole_bytes(key.take(BIT_STRING)?)?);
+        let is_authority = match version {
+            None => subject == issuer,
+            Some(_) => is_marked_as_authority(body),
+        };
         Some(Certificate {
+            der,
             signed,
             signature_algorithm,
             signature,
@@ -67,10 +82,17 @@ impl<'a> Certificate<'a> {
             subject,
             not_before,
             not_after,
+            key_info,
             key_algorithm,
             key,
-            has_alternative_names: has_alternative_names(body),
+            is_authority,
         })
+    }
+
+    /// True if its names are in the extension for them, so that the subject names no host. Looks at the bytes, not at the
+    /// structure, so that no unusual encoding hides the extension.
+    pub(super) fn has_alternative_names(&self) -> bool {
+        contains(self.der, ALTERNATIVE_NAMES)
     }
 }
 
@@ -88,18 +110,35 @@ pub(super) fn common_name(name: &[u8]) -> Option<String> {
     found
 }
 
-fn has_alternative_names(mut rest: Reader<'_>) -> bool {
+/// True if an authority's certificate may limit the names in the certificates that it issues. Looks at the bytes, as
+/// [`Certificate::has_alternative_names`] does.
+pub(super) fn may_constrain_names(der: &[u8]) -> bool {
+    contains(der, NAME_CONSTRAINTS)
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// RFC 5280, section 4.2.1.9: the extension's content is a sequence that begins with TRUE.
+fn is_marked_as_authority(mut rest: Reader<'_>) -> bool {
+    const TRUE: &[u8] = &[0xff];
+    let mut found = None;
     while let Some((tag, value)) = rest.any() {
-        if tag == EXTENSIONS {
-            let mut extensions = Reader(Reader(value).take(SEQUENCE).unwrap_or_default());
-            while let Some(extension) = extensions.take(SEQUENCE) {
-                if Reader(extension).take(OBJECT_IDENTIFIER) == Some(SUBJECT_ALTERNATIVE_NAME) {
-                    return true;
-                }
+        if tag != EXTENSIONS {
+            continue;
+        }
+        let mut extensions = Reader(Reader(value).take(SEQUENCE).unwrap_or_default());
+        while let Some(extension) = extensions.take(SEQUENCE) {
+            let mut extension = Reader(extension);
+            if extension.take(OBJECT_IDENTIFIER) == Some(BASIC_CONSTRAINTS) {
+                let _is_critical = extension.take(BOOLEAN);
+                let content = extension.take(OCTET_STRING).and_then(|octets| Reader(octets).take(SEQUENCE));
+                found = content.and_then(|content| Reader(content).take(BOOLEAN));
             }
         }
     }
-    false
+    found == Some(TRUE)
 }
 
 /// The content of a bit string that ends with a whole byte.
@@ -259,7 +298,7 @@ mod tests {
         let key = rcgen::generate_simple_self_signed(vec!["db1".to_owned()]).unwrap();
         let der = key.cert.der().to_vec();
         let whole = Certificate::parse(&der).unwrap();
-        assert!(whole.has_alternative_names && !whole.is_first_version);
+        assert!(whole.has_alternative_names() && !whole.is_first_version && !whole.is_authority);
         for length in 0..der.len() {
             assert!(Certificate::parse(&der[..length]).is_none(), "{length}");
         }

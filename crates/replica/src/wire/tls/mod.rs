@@ -1,7 +1,7 @@
 //! TLS: from the options of an endpoint to a secured stream, and errors that say what to do.
 //!
 //! - `stream`: the bytes;
-//! - `verifier`, `certificate`: whom to believe;
+//! - `verifier`, `certificate`: which server to trust;
 //! - here: what to ask for, the handshake, and what its failure means.
 //!
 //! Files are read for each connection, so that a certificate that was replaced counts from the next one on.
@@ -22,7 +22,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, SignatureScheme};
+use rustls::{AlertDescription, CertificateError, ClientConfig, SignatureScheme};
 use sha2::{Digest, Sha256};
 
 use self::certificate::{Certificate, Date};
@@ -33,6 +33,13 @@ use crate::endpoint::{Address, Endpoint, TlsMode, TlsOptions};
 
 /// More certificates than any file of authorities has; a bound on what a directory named by mistake costs.
 const AUTHORITIES_MAX: usize = 10_000;
+
+/// An organisation has a few authorities of its own, old ones and those of other sites included. The bundles of public ones have
+/// about 150, those of cloud providers more.
+const PRIVATE_AUTHORITIES_MAX: usize = 16;
+
+/// Where Debian keeps the public authorities, one in each file; the links in /etc/ssl/certs lead here.
+const PUBLIC_AUTHORITIES: &str = "/usr/share/ca-certificates";
 
 /// What is to be done about TLS on one connection.
 #[derive(Debug)]
@@ -52,6 +59,9 @@ pub(super) struct Plan {
 pub enum Proof {
     /// Nothing.
     None,
+    /// An authority has issued its certificate, one of those that issue certificates to everyone. That proves nothing
+    /// without the host's name.
+    PublicAuthority,
     /// An authority has issued its certificate.
     Authority,
     /// An authority has issued its certificate, to this host.
@@ -94,14 +104,10 @@ impl Plan {
             Err(_) => ServerName::try_from("localhost").map_err(|error| error.to_string())?,
         };
         let shown = Arc::new(OnceLock::new());
-        let config = config(options, proof, role, shown.clone())?;
+        let (config, is_public) = config(options, proof, role, shown.clone())?;
+        let proof = if proof == Proof::Authority && is_public { Proof::PublicAuthority } else { proof };
         let has_own_certificate = options.certificate.is_some();
         Ok(Some(Plan { mode, proof, config: Arc::new(config), name, host, shown, has_own_certificate }))
-    }
-
-    /// Whether the password itself may be given to the server before it has proved anything.
-    pub(super) fn trusts_with_password(&self) -> bool {
-        self.proof != Proof::Password
     }
 
     /// What the certificate was held against.
@@ -212,17 +218,21 @@ pub(super) fn version(stream: &TlsStream) -> String {
     stream.version()
 }
 
+/// The second value is true if the authorities are public ones.
 fn config(
     options: &TlsOptions,
     proof: Proof,
     role: &str,
     shown: Arc<OnceLock<String>>,
-) -> Result<ClientConfig, String> {
+) -> Result<(ClientConfig, bool), String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trust = match (&options.authorities, proof) {
-        (Some(path), Proof::Authority | Proof::Identity) => authorities(path, proof == Proof::Identity)
-            .map_err(|why| format!("--{role}-tls-ca {}: {why}", path.display()))?,
-        _ => Trust::Anyone,
+    let (trust, is_public) = match (&options.authorities, proof) {
+        (Some(path), Proof::Authority | Proof::Identity) => {
+            let certificates = authorities(path).map_err(|why| format!("--{role}-tls-ca {}: {why}", path.display()))?;
+            let is_public = are_public(path, &certificates);
+            (Trust::Certificates { certificates, with_name: proof == Proof::Identity }, is_public)
+        }
+        _ => (Trust::Anyone, false),
     };
     let verifier = Verifier { trust, algorithms: provider.signature_verification_algorithms, shown };
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -236,10 +246,17 @@ fn config(
     };
     // Each connection reads the files anew.
     config.resumption = Resumption::disabled();
-    Ok(config)
+    Ok((config, is_public))
 }
 
-fn authorities(path: &Path, with_name: bool) -> Result<Trust, String> {
+/// True if the file holds authorities that issue certificates to everyone.
+fn are_public(path: &Path, certificates: &[CertificateDer<'static>]) -> bool {
+    let is_authority = |der: &CertificateDer<'_>| Certificate::parse(der).is_some_and(|read| read.is_authority);
+    let is_of_system = path.canonicalize().is_ok_and(|path| path.starts_with(PUBLIC_AUTHORITIES));
+    is_of_system || certificates.iter().filter(|der| is_authority(der)).count() > PRIVATE_AUTHORITIES_MAX
+}
+
+fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut certificates = Vec::new();
     for file in files_of(path).map_err(|error| error.to_string())? {
         let found = CertificateDer::pem_file_iter(&file).map_err(|error| pem_problem(&error))?;
@@ -253,10 +270,7 @@ fn authorities(path: &Path, with_name: bool) -> Result<Trust, String> {
     if certificates.is_empty() {
         return Err("there is no certificate in it (PEM, -----BEGIN CERTIFICATE-----)".to_owned());
     }
-    let mut roots = RootCertStore::empty();
-    // One that webpki does not take may still be the server's own.
-    let (_taken, _left) = roots.add_parsable_certificates(certificates.iter().cloned());
-    Ok(Trust::Authorities { roots, certificates, with_name })
+    Ok(certificates)
 }
 
 /// The file itself, or those in a directory.

@@ -400,14 +400,22 @@ fn what_comes_before_tls_is_not_taken_for_what_comes_through_it() {
 /// A server that shows a certificate of its own and sends these packets after the client's answer; what the client sent
 /// through TLS comes back.
 fn impostor(packets: &'static [&'static [u8]]) -> (u16, std::thread::JoinHandle<Vec<u8>>) {
-    use std::io::{Read, Write};
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    impostor_with(&made.cert, &made.signing_key, packets)
+}
+
+fn impostor_with(
+    certificate: &rcgen::Certificate,
+    key: &KeyPair,
+    packets: &'static [&'static [u8]],
+) -> (u16, std::thread::JoinHandle<Vec<u8>>) {
+    use std::io::{Read, Write};
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -435,15 +443,16 @@ fn impostor(packets: &'static [&'static [u8]]) -> (u16, std::thread::JoinHandle<
     (port, serving)
 }
 
+const FORGED: &[u8] = b"\0\0\0\x02\0\0\0\x41\x010123456789ABCDEF0123456789ABCDEF0123456789ABCDEF0123456789ABCDEF";
+const SILENT: &[u8] = b"\0\0\0\x02\0\0\0";
+const CLEAR: &[u8] = b"\xfemysql_clear_password\0";
+const OLD: &[u8] = b"\xfe";
+const SHA: &[u8] = b"\xfesha256_password\0abcdefghijklmnopqrst\0";
+const CACHING: &[u8] = b"\xfecaching_sha2_password\0abcdefghijklmnopqrst\0";
+const FULL: &[u8] = b"\x01\x04";
+
 #[test]
 fn someone_in_between_is_noticed_and_does_not_get_the_password() {
-    const FORGED: &[u8] = b"\0\0\0\x02\0\0\0\x41\x010123456789ABCDEF0123456789ABCDEF0123456789ABCDEF0123456789ABCDEF";
-    const SILENT: &[u8] = b"\0\0\0\x02\0\0\0";
-    const CLEAR: &[u8] = b"\xfemysql_clear_password\0";
-    const OLD: &[u8] = b"\xfe";
-    const SHA: &[u8] = b"\xfesha256_password\0abcdefghijklmnopqrst\0";
-    const CACHING: &[u8] = b"\xfecaching_sha2_password\0abcdefghijklmnopqrst\0";
-    const FULL: &[u8] = b"\x01\x04";
     let cases: [(&[&[u8]], &str); 6] = [
         (&[FORGED], "is not signed with the account's password"),
         (&[SILENT], "cannot prove by the account's password"),
@@ -462,10 +471,75 @@ fn someone_in_between_is_noticed_and_does_not_get_the_password() {
         assert!(!received.is_empty());
         assert!(!received.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes()), "{says}");
     }
-    // Whoever only asks for encryption gives the password to whoever answers, as the vendors' clients do; but not in a form
-    // that is meant for others.
-    let (port, serving) = impostor(&[CLEAR]);
-    let endpoint = Endpoint::tcp("spate", "127.0.0.1", port).with_password(Secret::new(PASSWORD));
-    assert_refused(Connection::connect(&endpoint, &ConnectOptions::new("source")), &["in the clear"]);
-    drop(serving.join().unwrap());
+}
+
+/// The requests for the password itself.
+const REQUESTS: [&[&[u8]]; 3] = [&[CLEAR], &[SHA], &[CACHING, FULL]];
+
+fn has_password(received: &[u8]) -> bool {
+    received.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes())
+}
+
+#[test]
+fn an_unproven_server_gets_the_password_only_if_that_is_allowed_by_name() {
+    let connect = |port, tls: TlsOptions, is_allowed| {
+        let endpoint = Endpoint::tcp("spate", "127.0.0.1", port).with_password(Secret::new(PASSWORD)).with_tls(tls);
+        Connection::connect(&endpoint.with_clear_password_allowed(is_allowed), &ConnectOptions::new("source"))
+    };
+    for request in REQUESTS {
+        for mode in [TlsMode::Preferred, TlsMode::Required] {
+            let (port, serving) = impostor(request);
+            let outcome = connect(port, options(mode, None), false);
+            assert_refused(outcome, &["has not proved who it is", "--source-tls-ca", "--source-allow-clear-password"]);
+            assert!(!has_password(&serving.join().unwrap()), "{request:?} {mode}");
+        }
+        // The impostor says no more, so the login fails; but it has the password, as was allowed.
+        let (port, serving) = impostor(request);
+        assert!(connect(port, options(TlsMode::Required, None), true).is_err());
+        assert!(has_password(&serving.join().unwrap()), "{request:?}");
+        // A server that has to prove its identity does not get it even then.
+        let (port, serving) = impostor(request);
+        assert_refused(connect(port, options(TlsMode::VerifyCa, None), true), &["has not proved who it is"]);
+        assert!(!has_password(&serving.join().unwrap()), "{request:?}");
+    }
+}
+
+/// A bundle like the system's, with an authority in it from which the impostor has a certificate.
+#[test]
+fn a_certificate_of_a_public_authority_proves_nothing_without_the_host() {
+    let authority = Authority::new();
+    let bundle = |count: usize| {
+        let others: String = (1..count).map(|_| fs::read_to_string(Authority::new().file()).unwrap()).collect();
+        let file = authority.directory.path().join("bundle.pem");
+        fs::write(&file, others + &fs::read_to_string(authority.file()).unwrap()).unwrap();
+        file
+    };
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = named("impostor");
+    parameters.subject_alt_names =
+        CertificateParams::new(vec!["impostor.example".to_owned()]).unwrap().subject_alt_names;
+    let certificate = parameters.signed_by(&key, &authority.issuer).unwrap();
+    let received = |bundle: &Path, mode, says: &[&str]| {
+        let (port, serving) = impostor_with(&certificate, &key, &[CACHING, FULL]);
+        let endpoint = Endpoint::tcp("spate", "127.0.0.1", port)
+            .with_password(Secret::new(PASSWORD))
+            .with_tls(options(mode, Some(bundle)));
+        assert_refused_or_lost(Connection::connect(&endpoint, &ConnectOptions::new("source")), says);
+        serving.join().unwrap()
+    };
+    let large = bundle(super::PRIVATE_AUTHORITIES_MAX + 1);
+    let says = ["public authorities", "--source-tls-mode verify-identity", "--source-allow-clear-password"];
+    assert!(!has_password(&received(&large, TlsMode::VerifyCa, &says)));
+    assert!(!has_password(&received(&large, TlsMode::VerifyIdentity, &["not for '127.0.0.1'"])));
+    // A few authorities are one's own, and what they have certified gets the password.
+    let small = bundle(super::PRIVATE_AUTHORITIES_MAX);
+    assert!(has_password(&received(&small, TlsMode::VerifyCa, &[])));
+}
+
+#[track_caller]
+fn assert_refused_or_lost(outcome: Result<Connection, Error>, parts: &[&str]) {
+    let text = outcome.map(drop).unwrap_err().to_string();
+    for part in parts {
+        assert!(text.contains(part), "'{part}' is missing in: {text}");
+    }
 }

@@ -1,28 +1,32 @@
-//! Whom to believe: the check of a server's certificate, in the strictness that was asked for.
+//! Which server to trust: the check of its certificate, in the strictness that was asked for.
 //!
-//! Chains are webpki's business. Added here is what it refuses and the servers' world is full of: certificates of X.509
-//! version 1 directly under an authority, a server's own certificate named as the authority, and a host's name in the
-//! subject where the extension for names is missing (as both vendors' clients accept it).
+//! Chains, names in the extension for them, and the handshake's signature are checked by rustls' own functions, so nothing here
+//! is laxer than they are. Two things are added that rustls refuses and that servers of both vendors have: certificates of X.509
+//! version 1 directly below an authority, and a host's name in the subject where the extension for names is missing. And three
+//! that rustls leaves to its caller: an authority that has expired is none; a certificate without the mark of an authority is
+//! trusted for itself alone; a name in the subject counts only where no authority limits names, because the limits do not
+//! apply to the subject.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::{
+    WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, RootCertStore, SignatureScheme};
 
-use super::certificate::{Certificate, common_name};
+use super::certificate::{Certificate, common_name, may_constrain_names};
 
-/// Whom to believe.
+/// Which servers to trust.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// Anyone who has the key to the certificate that they show.
+    /// Each that has the key to the certificate that it shows.
     Anyone,
-    /// Those whom these authorities have certified.
-    Authorities {
-        roots: RootCertStore,
+    /// Those that one of these certificates belongs to, or has certified as an authority.
+    Certificates {
         certificates: Vec<CertificateDer<'static>>,
         /// And only if the certificate names the host.
         with_name: bool,
@@ -48,18 +52,18 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
         self.shown.get_or_init(|| describe(&read));
-        if let Trust::Authorities { roots, certificates, with_name } = &self.trust {
-            if certificates.iter().any(|certificate| certificate == server) {
-                check_dates(&read, now)?;
-            } else if read.is_first_version {
-                self.check_first_version(&read, certificates, now)?;
-            } else {
-                let parsed = ParsedCertificate::try_from(server)?;
-                let all = self.algorithms.all;
-                verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, all)?;
+        if let Trust::Certificates { certificates, with_name } = &self.trust {
+            let is_known = certificates.iter().any(|certificate| certificate == server);
+            match is_known {
+                true => check_dates(&read, now)?,
+                false => self.check_issuer(server, &read, intermediates, certificates, now)?,
             }
             if *with_name {
-                check_name(server, &read, name)?;
+                let mut above = certificates.iter().chain(intermediates);
+                // One of version 1 was issued by an authority that limits nothing.
+                let is_below = !is_known && !read.is_first_version;
+                let is_limited = is_below && above.any(|certificate| may_constrain_names(certificate));
+                check_name(server, &read, name, is_limited)?;
             }
         }
         Ok(ServerCertVerified::assertion())
@@ -71,7 +75,11 @@ impl ServerCertVerifier for Verifier {
         server: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_handshake(message, server, signature)
+        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
+        match read.is_first_version {
+            true => self.check_first_version_signature(message, &read, signature),
+            false => verify_tls12_signature(message, server, signature, &self.algorithms),
+        }
     }
 
     fn verify_tls13_signature(
@@ -80,13 +88,14 @@ impl ServerCertVerifier for Verifier {
         server: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        /// RFC 8446, section 4.4.3: these are for certificates only.
-        const NOT_FOR_HANDSHAKES: [SignatureScheme; 3] =
-            [SignatureScheme::RSA_PKCS1_SHA256, SignatureScheme::RSA_PKCS1_SHA384, SignatureScheme::RSA_PKCS1_SHA512];
-        if NOT_FOR_HANDSHAKES.contains(&signature.scheme) {
-            return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
+        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
+        match read.is_first_version {
+            true => {
+                let key = SubjectPublicKeyInfoDer::from(read.key_info);
+                verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+            }
+            false => verify_tls13_signature(message, server, signature, &self.algorithms),
         }
-        self.check_handshake(message, server, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -95,14 +104,49 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Whether the server has the key to its certificate. Not webpki's, which does not read certificates of version 1.
-    fn check_handshake(
+    /// Whether one of the authorities has issued the certificate.
+    fn check_issuer(
+        &self,
+        server: &CertificateDer<'_>,
+        read: &Certificate<'_>,
+        intermediates: &[CertificateDer<'_>],
+        certificates: &[CertificateDer<'static>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let known = certificates.iter().filter_map(|der| Some((der, Certificate::parse(der)?)));
+        let (valid, invalid): (Vec<_>, Vec<_>) =
+            known.filter(|(_, read)| read.is_authority).partition(|(_, read)| check_dates(read, now).is_ok());
+        let checked = match read.is_first_version {
+            true => {
+                let authorities = valid.iter().filter(|(der, _)| !may_constrain_names(der)).map(|(_, read)| read);
+                self.check_first_version(read, authorities, now)
+            }
+            false => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(valid.into_iter().map(|(der, _)| der.clone()));
+                let (parsed, all) = (ParsedCertificate::try_from(server)?, self.algorithms.all);
+                verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, all)
+            }
+        };
+        let unknown_issuer = Error::from(CertificateError::UnknownIssuer);
+        if checked.as_ref().is_err_and(|error| *error == unknown_issuer) {
+            // An authority that is out of its time explains more.
+            let shown = intermediates.iter().filter_map(|der| Certificate::parse(der));
+            let issuers: Vec<&[u8]> = shown.map(|read| read.issuer).chain([read.issuer]).collect();
+            if let Some((_, authority)) = invalid.iter().find(|(_, authority)| issuers.contains(&authority.subject)) {
+                return check_dates(authority, now);
+            }
+        }
+        checked
+    }
+
+    /// The handshake's signature of TLS 1.2 with a certificate of version 1, which webpki does not read.
+    fn check_first_version_signature(
         &self,
         message: &[u8],
-        server: &CertificateDer<'_>,
+        server: &Certificate<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
         let (_, algorithms) = self
             .algorithms
             .mapping
@@ -111,8 +155,8 @@ impl Verifier {
             .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
         let is_signed = algorithms
             .iter()
-            .filter(|algorithm| algorithm.public_key_alg_id().as_ref() == read.key_algorithm)
-            .any(|algorithm| algorithm.verify_signature(read.key, message, signature.signature()).is_ok());
+            .filter(|algorithm| algorithm.public_key_alg_id().as_ref() == server.key_algorithm)
+            .any(|algorithm| algorithm.verify_signature(server.key, message, signature.signature()).is_ok());
         match is_signed {
             true => Ok(HandshakeSignatureValid::assertion()),
             false => Err(CertificateError::BadSignature.into()),
@@ -121,17 +165,14 @@ impl Verifier {
 
     /// A certificate of version 1 cannot say what its key is for, nor name hosts in the extension; so none may stand between it
     /// and an authority.
-    fn check_first_version(
+    fn check_first_version<'a>(
         &self,
         server: &Certificate<'_>,
-        authorities: &[CertificateDer<'static>],
+        authorities: impl Iterator<Item = &'a Certificate<'a>>,
         now: UnixTime,
     ) -> Result<(), Error> {
         let mut refusal = CertificateError::UnknownIssuer;
-        for authority in authorities.iter().filter_map(|der| Certificate::parse(der)) {
-            if authority.subject != server.issuer {
-                continue;
-            }
+        for authority in authorities.filter(|authority| authority.subject == server.issuer) {
             let is_signed = self.algorithms.all.iter().any(|algorithm| {
                 algorithm.signature_alg_id().as_ref() == server.signature_algorithm
                     && algorithm.public_key_alg_id().as_ref() == authority.key_algorithm
@@ -159,8 +200,14 @@ fn check_dates(certificate: &Certificate<'_>, now: UnixTime) -> Result<(), Error
     Ok(())
 }
 
-fn check_name(server: &CertificateDer<'_>, read: &Certificate<'_>, name: &ServerName<'_>) -> Result<(), Error> {
-    if read.has_alternative_names {
+/// With `is_limited`, an authority above may limit the names, and the subject's does not count.
+fn check_name(
+    server: &CertificateDer<'_>,
+    read: &Certificate<'_>,
+    name: &ServerName<'_>,
+    is_limited: bool,
+) -> Result<(), Error> {
+    if read.has_alternative_names() || is_limited {
         return verify_server_name(&ParsedCertificate::try_from(server)?, name);
     }
     let presented = common_name(read.subject);
@@ -203,7 +250,122 @@ fn describe(certificate: &Certificate<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::names;
+    use std::time::Duration;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer, KeyPair,
+        NameConstraints, SanType, date_time_ymd,
+    };
+
+    use super::*;
+
+    fn named(name: &str) -> CertificateParams {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.not_before = date_time_ymd(2000, 1, 1);
+        parameters.not_after = date_time_ymd(2999, 1, 1);
+        parameters
+    }
+
+    fn authority() -> CertificateParams {
+        let mut parameters = named("authority");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters
+    }
+
+    fn with_name(mut parameters: CertificateParams, name: &str) -> CertificateParams {
+        parameters.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        parameters
+    }
+
+    /// What becomes of a certificate below a chain of certificates, the first of which is trusted.
+    fn verify(
+        chain: &[&CertificateParams],
+        server: &CertificateParams,
+        with_name: bool,
+    ) -> Result<(), CertificateError> {
+        let key = KeyPair::generate().unwrap();
+        let trusted = chain[0].self_signed(&key).unwrap().der().clone();
+        let mut issuer = Issuer::new(chain[0].clone(), key);
+        let mut intermediates = Vec::new();
+        for parameters in &chain[1..] {
+            let key = KeyPair::generate().unwrap();
+            intermediates.push(parameters.signed_by(&key, &issuer).unwrap().der().clone());
+            issuer = Issuer::new((*parameters).clone(), key);
+        }
+        let server = server.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
+        verify_with(vec![trusted], &server, &intermediates, with_name)
+    }
+
+    fn verify_with(
+        certificates: Vec<CertificateDer<'static>>,
+        server: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        with_name: bool,
+    ) -> Result<(), CertificateError> {
+        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        let trust = Trust::Certificates { certificates, with_name };
+        let verifier = Verifier { trust, algorithms, shown: Arc::default() };
+        /// In 2025.
+        const NOW: Duration = Duration::from_secs(1_750_000_000);
+        let host = ServerName::try_from("db1.example.com").unwrap();
+        match verifier.verify_server_cert(server, intermediates, &host, &[], UnixTime::since_unix_epoch(NOW)) {
+            Ok(_) => Ok(()),
+            Err(Error::InvalidCertificate(wrong)) => Err(wrong),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn an_authority_out_of_its_time_is_none() {
+        let server = with_name(named("server"), "db1.example.com");
+        assert_eq!(verify(&[&authority()], &server, true), Ok(()));
+        let mut late = authority();
+        late.not_after = date_time_ymd(2020, 1, 1);
+        let refused = verify(&[&late], &server, false).unwrap_err();
+        assert!(matches!(refused, CertificateError::ExpiredContext { .. }), "{refused:?}");
+        let mut early = authority();
+        early.not_before = date_time_ymd(2998, 1, 1);
+        let refused = verify(&[&early], &server, false).unwrap_err();
+        assert!(matches!(refused, CertificateError::NotValidYetContext { .. }), "{refused:?}");
+    }
+
+    #[test]
+    fn a_name_in_the_subject_does_not_count_below_an_authority_that_limits_names() {
+        let mut limited = authority();
+        limited.name_constraints = Some(NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName("other.example".to_owned())],
+            excluded_subtrees: Vec::new(),
+        });
+        let mut below = limited.clone();
+        below.distinguished_name.push(DnType::CommonName, "below");
+        let old = named("db1.example.com");
+        assert_eq!(verify(&[&authority()], &old, true), Ok(()));
+        for chain in [[&limited].as_slice(), &[&authority(), &below]] {
+            assert!(verify(chain, &old, true).is_err());
+            assert!(verify(chain, &with_name(named("server"), "db1.example.com"), true).is_err());
+            assert_eq!(verify(chain, &with_name(named("server"), "db1.other.example"), false), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_is_no_authority_vouches_for_itself_alone() {
+        let (pinned, key) = (with_name(named("pinned"), "db1.example.com"), KeyPair::generate().unwrap());
+        let certificate = pinned.self_signed(&key).unwrap().der().clone();
+        assert_eq!(verify_with(vec![certificate.clone()], &certificate, &[], true), Ok(()));
+        // The key of the one that is trusted signs another.
+        let other = with_name(named("other"), "db1.example.com");
+        let other = other.signed_by(&KeyPair::generate().unwrap(), &Issuer::new(pinned, key)).unwrap().der().clone();
+        assert_eq!(verify_with(vec![certificate], &other, &[], true), Err(CertificateError::UnknownIssuer));
+    }
+
+    #[test]
+    fn a_certificate_for_clients_is_none_for_servers() {
+        let mut client = with_name(named("client"), "db1.example.com");
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let refused = verify(&[&authority()], &client, false).unwrap_err();
+        assert!(matches!(refused, CertificateError::InvalidPurposeContext { .. }), "{refused:?}");
+    }
 
     #[test]
     fn names_in_subjects() {

@@ -90,6 +90,8 @@ impl Site {
             .arg("--replica")
             .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port))
             .args(options);
+        self.source.allow_password(&mut command, "source");
+        self.replica.allow_password(&mut command, "replica");
         command
     }
 
@@ -97,6 +99,7 @@ impl Site {
     pub fn replica_command(&self, name: &str) -> Command {
         let mut command = program();
         command.arg(name).arg("--replica").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.replica_port));
+        self.replica.allow_password(&mut command, "replica");
         command
     }
 
@@ -105,6 +108,7 @@ impl Site {
         let mut command = program();
         command.args(["archive", "fetch", "--until", "caught-up", "--archive"]).arg(self.archive());
         command.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source_port)).args(options);
+        self.source.allow_password(&mut command, "source");
         let ended = self.run(command);
         assert!(ended.status.success(), "{}", ended.output);
         ended

@@ -166,6 +166,14 @@ impl Server {
         command
     }
 
+    /// Adds what a first login over TCP needs. MySQL's accounts have `caching_sha2_password`, and its certificate proves
+    /// nothing here: tests of logins and certificates have their own options.
+    pub fn allow_password(&self, command: &mut Command, side: &str) {
+        if self.kind.vendor() == Vendor::MySql {
+            command.arg(format!("--{side}-allow-clear-password"));
+        }
+    }
+
     pub fn data_directory(&self) -> PathBuf {
         self.directory.path().join("data")
     }

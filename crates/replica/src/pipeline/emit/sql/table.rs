@@ -3,9 +3,10 @@
 use spate_binlog::column::ColumnType;
 use spate_binlog::table_map::{bit_is_set, names_no_column};
 use spate_binlog::typed::Value;
-use spate_binlog::{ImagePlan, Span, TableMap, charset};
+use spate_binlog::{ImagePlan, Span, TableMap};
 use spate_schedule::definition::{ColumnDefinition, TableDefinition};
 use spate_schedule::{Error, Result};
+use spate_sql::charset;
 
 use super::form::{Form, implicit_default};
 use crate::wire::{Vendor, quote};

@@ -1,0 +1,148 @@
+//! Whether a server may be given the password itself, not only a proof that we know it.
+//!
+//! Several plugins ask for it: `caching_sha2_password` when the server has no hash of it in its cache, `sha256_password` and
+//! `mysql_clear_password` always. Any server can ask, whatever it says that it is. So the answer depends on the connection
+//! alone: the server has proven its identity, or the user has allowed the exchange by name.
+//!
+//! A loopback address is no proof. Any account of the machine can listen there while the server is down, and a tunnel or a
+//! forwarded port begins there.
+
+use super::tls::Proof;
+
+/// How the server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// A Unix socket: its path identifies the server.
+    Socket,
+    /// TLS, with what the server has proven before the password is due.
+    Tls(Proof),
+    /// TCP without TLS.
+    Plain,
+}
+
+/// How the plugin sends the password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As it is over TLS; without TLS encrypted with the server's RSA key.
+    ClearOrEncrypted,
+    /// As it is over any connection.
+    Clear,
+}
+
+/// What the user has allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Consent {
+    /// `--source-allow-clear-password`.
+    pub(super) clear: bool,
+    /// `--source-public-key request`: an RSA key that the server sends may be used.
+    pub(super) any_key: bool,
+    /// `--source-public-key FILE`: the server's RSA key is known.
+    pub(super) known_key: bool,
+}
+
+/// Decides whether the password may be sent.
+///
+/// # Errors
+/// Why not, for people, with the options that help.
+pub(super) fn check(form: Form, channel: Channel, consent: Consent, role: &str) -> Result<(), String> {
+    let prove = format!(
+        "name the authority of its certificate with --{role}-tls-ca (MySQL keeps it as ca.pem in its data directory)"
+    );
+    match channel {
+        Channel::Socket | Channel::Tls(Proof::Authority | Proof::Identity) => Ok(()),
+        Channel::Tls(Proof::Password) => Err(format!(
+            "and has not proved who it is, as --{role}-tls-mode asks: {prove}, or use --{role}-tls-mode required with \
+             --{role}-allow-clear-password to give the password to any server that answers"
+        )),
+        Channel::Tls(Proof::None) => match consent.clear || consent.any_key && form == Form::ClearOrEncrypted {
+            true => Ok(()),
+            false => Err(format!(
+                "and has not proved who it is: {prove}, use a Unix socket, or give the password to any server that answers with \
+                 --{role}-allow-clear-password"
+            )),
+        },
+        Channel::Tls(Proof::PublicAuthority) => {
+            match consent.clear || consent.any_key && form == Form::ClearOrEncrypted {
+                true => Ok(()),
+                false => Err(format!(
+                    "and has not proved who it is, since public authorities issue certificates to everyone: use --{role}-tls-mode \
+                 verify-identity, name only the authority of its certificate with --{role}-tls-ca, or give the password to any \
+                 server that answers with --{role}-allow-clear-password"
+                )),
+            }
+        }
+        Channel::Plain if form == Form::Clear => Err(format!(
+            "and the connection is not encrypted; use a Unix socket, or --{role}-tls-mode verify-ca with --{role}-tls-ca"
+        )),
+        Channel::Plain if consent.any_key || consent.known_key => Ok(()),
+        Channel::Plain => Err(format!(
+            "(it has no hash of it in its cache), and the connection is not encrypted: use TLS (--{role}-tls-mode), a Unix \
+             socket, or the server's RSA key (--{role}-public-key FILE, or --{role}-public-key request to take the key that comes)"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Consent = Consent { clear: false, any_key: false, known_key: false };
+    const CLEAR: Consent = Consent { clear: true, ..NOTHING };
+    const ANY_KEY: Consent = Consent { any_key: true, ..NOTHING };
+    const KNOWN_KEY: Consent = Consent { known_key: true, ..NOTHING };
+
+    fn may(form: Form, channel: Channel, consent: Consent) -> bool {
+        check(form, channel, consent, "source").is_ok()
+    }
+
+    #[test]
+    fn a_proven_server_gets_the_password() {
+        for channel in [Channel::Socket, Channel::Tls(Proof::Authority), Channel::Tls(Proof::Identity)] {
+            for form in [Form::Clear, Form::ClearOrEncrypted] {
+                assert!(may(form, channel, NOTHING), "{form:?} {channel:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unproven_server_gets_the_password_only_by_name() {
+        use Form::{Clear, ClearOrEncrypted};
+        for channel in [Channel::Tls(Proof::None), Channel::Tls(Proof::PublicAuthority)] {
+            for (form, consent, expected) in [
+                (Clear, NOTHING, false),
+                (Clear, CLEAR, true),
+                (Clear, ANY_KEY, false),
+                (Clear, KNOWN_KEY, false),
+                (ClearOrEncrypted, NOTHING, false),
+                (ClearOrEncrypted, CLEAR, true),
+                (ClearOrEncrypted, ANY_KEY, true),
+                // Over TLS the password would go as it is, and the key would protect nothing.
+                (ClearOrEncrypted, KNOWN_KEY, false),
+            ] {
+                assert_eq!(may(form, channel, consent), expected, "{form:?} {channel:?} {consent:?}");
+            }
+        }
+        for (form, consent, expected) in [
+            (Clear, CLEAR, false),
+            (Clear, ANY_KEY, false),
+            (ClearOrEncrypted, CLEAR, false),
+            (ClearOrEncrypted, ANY_KEY, true),
+            (ClearOrEncrypted, KNOWN_KEY, true),
+        ] {
+            assert_eq!(may(form, Channel::Plain, consent), expected, "{form:?} {consent:?}");
+        }
+        // A server that has to prove its identity gets nothing before, whatever else is allowed.
+        for consent in [NOTHING, CLEAR, ANY_KEY, KNOWN_KEY] {
+            assert!(!may(ClearOrEncrypted, Channel::Tls(Proof::Password), consent), "{consent:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_options_that_help() {
+        for channel in [Channel::Tls(Proof::None), Channel::Tls(Proof::PublicAuthority), Channel::Tls(Proof::Password)]
+        {
+            let why = check(Form::ClearOrEncrypted, channel, NOTHING, "replica").unwrap_err();
+            assert!(why.contains("--replica-tls-ca") && why.contains("--replica-allow-clear-password"), "{why}");
+        }
+    }
+}
