@@ -117,9 +117,7 @@ impl<'a> QueryEvent<'a> {
 
     /// How the statement's text is to be read by these servers.
     fn reading(&self, servers: Servers) -> Reading {
-        let status = StatusVariables::parse(self.status).unwrap_or_default();
-        let client = status.charset.map(|(client, _, _)| u32::from(client));
-        Reading::new(status.sql_mode, client, servers)
+        StatusVariables::parse(self.status).unwrap_or_default().reading(servers)
     }
 }
 
@@ -178,6 +176,11 @@ impl StatusVariables {
             variables.parse_one(code, &mut cursor)?;
         }
         Ok(variables)
+    }
+
+    /// How these servers read the text of a statement with this session.
+    pub fn reading(&self, servers: Servers) -> Reading {
+        Reading::new(self.sql_mode, self.charset.map(|(client, _, _)| u32::from(client)), servers)
     }
 
     fn parse_one(&mut self, code: u8, cursor: &mut Cursor<'_>) -> Result<()> {

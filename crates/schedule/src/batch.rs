@@ -15,7 +15,7 @@ use spate_sql::{Servers, SqlText};
 
 use crate::definition::{TableDefinition, TableName};
 use crate::error::Surprise;
-use crate::item::{self, Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
+use crate::item::{Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
@@ -314,7 +314,7 @@ impl BatchBuilder {
         if query.begins_group() {
             return Ok(());
         }
-        let reading = item::reading(&StatusVariables::parse(query.status)?, self.servers);
+        let reading = StatusVariables::parse(query.status)?.reading(self.servers);
         let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.

@@ -138,7 +138,7 @@ impl Statement {
         servers: Servers,
     ) -> Result<Statement> {
         let status = StatusVariables::parse(query.status)?;
-        let reading = reading(&status, servers);
+        let reading = status.reading(servers);
         let text = SqlText { sql: query.statement, reading: &reading };
         let refused = |why: String| Error::Refused { what: statement::excerpt(query.statement), why };
         let unclear = |doubt| refused(spate_sql::edit::Refusal::Doubtful(doubt).to_string());
@@ -211,11 +211,6 @@ impl Statement {
         let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
         Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context, servers)? })
     }
-}
-
-/// How the text of a statement with this session is read.
-pub(crate) fn reading(status: &StatusVariables, servers: Servers) -> Reading {
-    Reading::new(status.sql_mode, status.charset.map(|(client, _, _)| u32::from(client)), servers)
 }
 
 impl Item {

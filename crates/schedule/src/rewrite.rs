@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use spate_binlog::query::StatusVariables;
-use spate_sql::edit::{self, Edit, Refusal, quoted_name};
+use spate_sql::edit::{self, Edit, Refusal, certain, quoted_name};
 use spate_sql::{Lexer, SqlText, Token, TokenKind};
 
 use crate::statement::{kind, opened};
@@ -65,10 +65,6 @@ struct Head<'a> {
     verb_end: usize,
     /// Directly behind the verb stands EVENT, and so no definer.
     is_anonymous: bool,
-}
-
-fn certain(words: &Lexer<'_>) -> Result<(), Refusal> {
-    words.doubt().map_or(Ok(()), |doubt| Err(Refusal::Doubtful(doubt)))
 }
 
 /// CREATE EVENT or ALTER EVENT. `words` follow EVENT.

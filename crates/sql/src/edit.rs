@@ -96,7 +96,11 @@ fn must_be(token: Option<Token<'_>>, expected: &Token<'_>) -> Result<(), Refusal
     if is_it { Ok(()) } else { Err(Refusal::Different) }
 }
 
-fn certain(lexer: &Lexer<'_>) -> Result<(), Refusal> {
+/// Succeeds if the lexer is sure of all that it has read.
+///
+/// # Errors
+/// [`Refusal::Doubtful`].
+pub fn certain(lexer: &Lexer<'_>) -> Result<(), Refusal> {
     lexer.doubt().map_or(Ok(()), |doubt| Err(Refusal::Doubtful(doubt)))
 }
 
