@@ -4,14 +4,10 @@ use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
-use crate::verify::hold::APPLIER_LOCK;
 use crate::wire::{Connection, quote};
 
 /// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
 pub const APPLIER: u32 = 0;
-
-/// How long to wait for the lock: after a crash the server may still be ending the old session, and its last commit.
-const LOCK_WAIT_SECONDS: u32 = 10;
 
 /// The table of checkpoints: one row for each applier.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
@@ -84,32 +80,25 @@ impl Checkpoint {
         is_by_file.then(|| (self.source_file.clone(), self.source_position))
     }
 
-    /// The statement that moves the row to this checkpoint.
-    pub fn update_sql(&self) -> String {
+    /// The statement that moves the row from one checkpoint to this. It fails with [`CODE_MOVED`] if the row is not at `from`, and
+    /// writes the row anew if somebody has removed it.
+    pub fn update_sql(&self, from: &Checkpoint) -> String {
+        let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
+        let file = quote::text(&self.source_file);
+        let (from_seqno, from_position, from_file) = (from.seqno, from.source_position, quote::text(&from.source_file));
+        // The first assignment decides, since those behind it see what it has set. Not a WHERE: finding nothing is no error.
         format!(
-            "UPDATE spate.checkpoint SET gtid_position='{}',source_file={},source_position={},seqno={},source_seconds={} \
-             WHERE applier={APPLIER}",
-            self.gtid_position,
-            quote::text(&self.source_file),
-            self.source_position,
-            self.seqno,
-            self.source_seconds,
+            "INSERT INTO spate.checkpoint (applier,gtid_position,source_file,source_position,seqno,source_seconds) \
+             VALUES ({APPLIER},'{gtid_position}',{file},{source_position},{seqno},{source_seconds}) ON DUPLICATE KEY UPDATE \
+             seqno=IF(seqno={from_seqno} AND source_position={from_position} AND source_file={from_file},{seqno},\
+             (SELECT 1 UNION SELECT 2)),gtid_position='{gtid_position}',source_file={file},\
+             source_position={source_position},source_seconds={source_seconds}"
         )
     }
 }
 
-/// Takes the lock that keeps two Spates from applying to one replica; it ends with the connection.
-///
-/// # Errors
-/// [`Error::Locked`] if another session holds it.
-pub fn lock(connection: &mut Connection) -> Result<()> {
-    let answer = connection.query(&format!("SELECT GET_LOCK('{APPLIER_LOCK}', {LOCK_WAIT_SECONDS})"))?;
-    if answer.single_text().as_deref() == Some("1") {
-        return Ok(());
-    }
-    let holder = connection.query(&format!("SELECT IS_USED_LOCK('{APPLIER_LOCK}')"))?.single_text();
-    Err(Error::Locked { replica: connection.peer().to_string(), holder: holder.unwrap_or_else(|| "unknown".into()) })
-}
+/// The server's error if the checkpoint is not where it was left: a subquery of two rows, which no mode makes a warning of.
+pub(crate) const CODE_MOVED: u16 = 1242;
 
 /// Reads the checkpoint; `None` if nothing was ever applied here.
 ///

@@ -212,6 +212,16 @@ pub enum Error {
         /// Which replica.
         replica: String,
     },
+    /// Somebody else has moved the checkpoint.
+    #[error(
+        "the checkpoint on the {replica} (spate.checkpoint) is not where this Spate has left it: another Spate applies to this \
+         replica, or somebody has changed the row. Nothing of the batch was applied. Make sure that there is only one \
+         Spate, then start again: it goes on where the checkpoint is"
+    )]
+    CheckpointMoved {
+        /// Which replica.
+        replica: String,
+    },
     /// The replica's server lost a table when it was killed in the midst of a statement.
     #[error(
         "an earlier run was interrupted while executing {statement}, and the replica's server has come back without the table \

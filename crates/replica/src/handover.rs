@@ -4,7 +4,7 @@
 use serde::Serialize;
 use spate_binlog::GtidPosition;
 
-use crate::applier_lock;
+use crate::applier_lock::ApplierLock;
 use crate::checkpoint;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -35,8 +35,8 @@ pub fn hand_over(replica: &Endpoint) -> Result<Handover> {
     let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
     let unsuitable = |why: &str| Error::Unsuitable { peer: format!("replica ({replica})"), why: why.to_owned() };
     let vendor = connection.server_version().vendor;
-    applier_lock::take(&mut connection)?;
     own_schema::create(&mut connection)?;
+    let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     let Some(checkpoint) = checkpoint::read(&mut connection)? else {
         return Err(unsuitable("it has no checkpoint: Spate never applied anything to it"));
     };

@@ -412,8 +412,8 @@ pub(crate) fn read(connection: &mut Connection) -> Result<Option<Note>> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn accept(connection: &mut Connection, intent: &Intent) -> Result<Checkpoint> {
-    let mut sql = format!("BEGIN;{};{}", forget_sql(), intent.checkpoint.update_sql());
+pub(crate) fn accept(connection: &mut Connection, from: &Checkpoint, intent: &Intent) -> Result<Checkpoint> {
+    let mut sql = format!("BEGIN;{};{}", forget_sql(), intent.checkpoint.update_sql(from));
     if intent.kind == IntentKind::XaEnd {
         sql = format!("{sql};{}", unmark_sql(&String::from_utf8_lossy(&intent.statement)));
     }

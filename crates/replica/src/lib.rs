@@ -31,6 +31,7 @@ mod hold;
 pub mod intake;
 mod journal;
 pub mod limits;
+mod lock_names;
 mod narrowing;
 mod own_schema;
 mod pipeline;

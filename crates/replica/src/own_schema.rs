@@ -3,15 +3,16 @@
 use crate::error::{Error, Result};
 use crate::verify::hold;
 use crate::wire::Connection;
-use crate::{checkpoint, journal, records, temporary};
+use crate::{checkpoint, journal, lock_names, records, temporary};
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
 /// Each table's name, and what creates it if it is missing.
-const TABLES: [(&str, &str); 8] = [
+const TABLES: [(&str, &str); 9] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
+    ("lock_name", lock_names::CREATE_TABLE),
     ("intent", journal::CREATE_TABLE),
     ("prepared", journal::CREATE_PREPARED_TABLE),
     ("hold", hold::CREATE_TABLE),

@@ -21,6 +21,7 @@ use super::prepare::batch_status;
 use super::repair::Repairer;
 use super::sessions::Sessions;
 use crate::applier_lock::PING_EVERY;
+use crate::checkpoint::CODE_MOVED;
 use crate::error::{Error, Result};
 use crate::privileges::AccountGuard;
 use crate::progress::Progress;
@@ -69,6 +70,8 @@ pub(crate) struct Applier<'a> {
     /// Mends refused row changes. A change must then have its answer before the next is sent.
     repairer: Option<Repairer<'a>>,
     accounts: AccountGuard<'a>,
+    /// A statement of the source was executed in the open batch: it may have released our locks.
+    has_foreign_sql: bool,
     /// A statement of the open batch that may lock us out.
     watched: Option<Change>,
 }
@@ -118,6 +121,7 @@ impl<'a> Applier<'a> {
             has_intent: false,
             repairer,
             accounts,
+            has_foreign_sql: false,
             watched: None,
         }
     }
@@ -223,6 +227,7 @@ impl<'a> Applier<'a> {
         while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
             self.receive()?;
         }
+        self.has_foreign_sql |= execution.is_single;
         let connection = self.sessions.current();
         match execution.is_single {
             true => connection.send_single(&execution.sql)?,
@@ -235,6 +240,7 @@ impl<'a> Applier<'a> {
 
     fn load(&mut self, execution: Execution, load: &LoadFile) -> Result<()> {
         self.receive_all()?;
+        self.has_foreign_sql = true;
         let file = self.files.open(load.file_id)?;
         let connection = self.sessions.current();
         let mut answer = connection.load_local(&execution.sql, file);
@@ -303,6 +309,9 @@ impl<'a> Applier<'a> {
 
     fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
         self.receive_all()?;
+        if std::mem::take(&mut self.has_foreign_sql) {
+            self.sessions.keep_lock()?;
+        }
         let fulfils = std::mem::take(&mut self.has_intent);
         if fulfils {
             stopping_point("before-fulfilment");
@@ -312,7 +321,12 @@ impl<'a> Applier<'a> {
         self.sessions.main().send_statements(sql, statements)?;
         stopping_point("after-commit-sent");
         let answer = self.sessions.main().receive_result();
-        answer.map(drop).map_err(|error| refused(error, None))?;
+        match answer {
+            Err(error) if error.code() == Some(CODE_MOVED) => {
+                return Err(Error::CheckpointMoved { replica: self.sessions.main().peer().to_string() });
+            }
+            answer => answer.map(drop).map_err(|error| refused(error, None))?,
+        }
         if fulfils {
             stopping_point("after-fulfilment");
         } else {

@@ -16,6 +16,7 @@ use super::emit::RowEmitter;
 use super::outlet::Outlet;
 use super::sessions::Preparing;
 use super::{Part, PartEnd};
+use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
 use crate::dialect::{Collations, StatementSql, load_sql, statement_sql};
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) has_temporary_copies: bool,
     /// How XA transactions may be prepared.
     pub(crate) preparing: Preparing,
+    /// Where the replica is before the first batch.
+    pub(crate) from: Checkpoint,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -61,6 +64,8 @@ struct Pending<'a> {
     outlet: Outlet<'a>,
     row_changes: u64,
     net_row_changes: u64,
+    /// Where the replica is once everything before the open batch is committed.
+    from: Checkpoint,
     /// From the first part on.
     emitter: Option<Emitter<'a>>,
     /// A part was prepared, and the batch goes on.
@@ -96,6 +101,7 @@ impl<'a> Preparer<'a> {
             outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
             row_changes: 0,
             net_row_changes: 0,
+            from: self.from.clone(),
             emitter: None,
             is_open: false,
             intent: None,
@@ -222,7 +228,8 @@ impl<'a> Preparer<'a> {
             sql.extend_from_slice(records::skip_sql(skipped).as_bytes());
             sql.push(b';');
         }
-        sql.extend_from_slice(end.checkpoint.update_sql().as_bytes());
+        sql.extend_from_slice(end.checkpoint.update_sql(&pending.from).as_bytes());
+        pending.from.clone_from(&end.checkpoint);
         if pending.intent.take().is_some() {
             statements += 1;
             sql.push(b';');

@@ -20,7 +20,7 @@ use super::open::Open;
 use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, Preparing, SILENCE_MAX, SessionMaker, Sessions};
-use crate::applier_lock;
+use crate::applier_lock::ApplierLock;
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::{Dialect, DialectChoice};
@@ -96,6 +96,7 @@ pub(crate) struct SessionReport {
 /// The connection that applies, logged in, set up and holding the lock.
 pub(crate) struct Prepared {
     pub(crate) connection: Connection,
+    pub(crate) lock: ApplierLock,
     pub(crate) checkpoint: Option<Checkpoint>,
     /// What an earlier session has noted, until it is settled.
     pub(crate) note: Option<Note>,
@@ -120,13 +121,13 @@ pub(crate) fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> R
     if needs_silence {
         maker.check_silence(&mut connection)?;
     }
-    applier_lock::take(&mut connection)?;
     own_schema::create(&mut connection)?;
+    let lock = ApplierLock::take(&mut connection)?;
     let checkpoint = checkpoint::read(&mut connection)?;
     let note = journal::read(&mut connection)?;
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
+    Ok(Prepared { connection, lock, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -157,7 +158,7 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, checkpoint, choice, .. } = prepared;
+    let Prepared { mut connection, lock, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
@@ -192,6 +193,7 @@ fn run_stages(
     let hold = HoldState::default();
     let over = AtomicBool::new(false);
     let is_applied = AtomicBool::new(false);
+    let from = checkpoint.clone();
     let gatherer = Gatherer {
         builder,
         catalog,
@@ -216,6 +218,7 @@ fn run_stages(
     };
     let (one_by_one, repair_choice) = (plan.one_by_one, choice.clone());
     let preparer = Preparer {
+        from,
         emitters: Box::new(move |dialect| emitter(dialect, vendor, one_by_one, maker)),
         choice,
         input: parts_out,
@@ -230,7 +233,7 @@ fn run_stages(
         preparing,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
-    let sessions = Sessions::new(maker, connection, &ends);
+    let sessions = Sessions::new(maker, connection, lock, &ends);
     let files = Files::in_directory(archive.dir().to_path_buf());
     let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope, repair_choice));
     let accounts = AccountGuard::new(maker);

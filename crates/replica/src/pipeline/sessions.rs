@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use spate_binlog::Xid;
 
-use crate::applier_lock::Beside;
+use crate::applier_lock::{ApplierLock, Beside};
 use crate::choice::WantedDialect;
 use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
@@ -150,6 +150,7 @@ pub(crate) struct Sessions<'a> {
     ends: &'a Ends,
     maker: SessionMaker<'a>,
     main: Connection,
+    lock: ApplierLock,
     /// Opened when it is first needed.
     journal: Option<Connection>,
     branch: Option<Connection>,
@@ -157,15 +158,23 @@ pub(crate) struct Sessions<'a> {
 
 impl<'a> Sessions<'a> {
     /// Sessions beside `main`, which holds the lock.
-    pub(crate) fn new(maker: SessionMaker<'a>, main: Connection, ends: &'a Ends) -> Sessions<'a> {
-        Sessions { ends, maker, main, journal: None, branch: None }
+    pub(crate) fn new(maker: SessionMaker<'a>, main: Connection, lock: ApplierLock, ends: &'a Ends) -> Sessions<'a> {
+        Sessions { ends, maker, main, lock, journal: None, branch: None }
     }
 
     fn open(&self, beside: Beside) -> Result<Connection> {
         let mut connection = self.maker.open()?;
         self.ends.add(&connection)?;
-        beside.take(&mut connection)?;
+        self.lock.take_beside(beside, &mut connection)?;
         Ok(connection)
+    }
+
+    /// Takes again what a statement of the source may have released in the session that applies.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process applies now; any error of the connection.
+    pub(crate) fn keep_lock(&mut self) -> Result<()> {
+        self.lock.keep(&mut self.main)
     }
 
     /// The session that applies.
@@ -210,6 +219,9 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn mark_branch(&mut self, xid: &Xid) -> Result<()> {
+        if let Some(branch) = &mut self.branch {
+            self.lock.keep_beside(Beside::Branch, branch)?;
+        }
         let branch = self.current();
         if !journal::has_changed_rows(branch)? {
             branch.execute(format!("XA END {xid};XA ROLLBACK {xid};XA START {xid}").as_bytes())?;

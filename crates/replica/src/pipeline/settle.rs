@@ -68,7 +68,7 @@ pub(crate) fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &
     match finding {
         Finding::Done => {
             status.note("applier", &format!("{} was executed before the interruption", intent.described()));
-            let checkpoint = journal::accept(connection, &intent)?;
+            let checkpoint = journal::accept(connection, &from, &intent)?;
             status.applied(&checkpoint, None);
             prepared.checkpoint = Some(checkpoint);
         }

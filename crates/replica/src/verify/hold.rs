@@ -20,19 +20,14 @@
 //! What the applier does: it creates the table once ([`CREATE_TABLE`]), and between two batches, at most
 //! about a second apart, whether it has something to apply or not, it asks [`HOLD_QUERY`], reads the answer with
 //! [`HoldRequest::parse`], obeys [`HoldRequest::limit`], and acknowledges with [`HoldRequest::acknowledgement`] when it is
-//! told to stop and has no batch in flight. It must hold the lock [`APPLIER_LOCK`] for as long as it applies: that is how
+//! told to stop and has no batch in flight. It must hold its lock (`lock_names.rs`) for as long as it applies: that is how
 //! verify knows whether anybody is there to ask.
 
 use spate_binlog::{Gtid, GtidPosition};
 
 use super::error::{Error, Result};
+use crate::lock_names::LockNames;
 use crate::wire::{Connection, ResultSet, quote};
-
-/// The named lock on the replica that an applier holds for as long as it applies (`GET_LOCK`).
-pub const APPLIER_LOCK: &str = "spate.applier";
-
-/// The named lock of a verify, so that there is one at a time.
-const VERIFY_LOCK: &str = "spate.verify";
 
 /// A request whose holder has not renewed it for this long counts for nothing.
 pub const EXPIRY_SECONDS: u64 = 30;
@@ -122,24 +117,28 @@ pub(super) fn parse_position(text: &str) -> Result<GtidPosition> {
 /// connection still carries, and otherwise by its age.
 pub(super) struct Hold<'a> {
     replica: &'a mut Connection,
+    /// The name of the comparison's lock, quoted.
+    lock: String,
     is_held: bool,
 }
 
 impl<'a> Hold<'a> {
     /// True if an applier is at work on the replica.
     pub(super) fn is_applier_present(replica: &mut Connection) -> Result<bool> {
-        let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", quote::text(APPLIER_LOCK)))?;
+        let Some(names) = LockNames::read(replica)? else { return Ok(false) };
+        let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", names.applier()))?;
         Ok(holder.single_text().is_some())
     }
 
     /// Asks the applier to stop now. The session should not log, as the request is no part of the source's history; if it
     /// may not refrain, the request lands in the replica's own binlog, which is untidy and no more.
     pub(super) fn stop_now(replica: &'a mut Connection) -> Result<Hold<'a>> {
-        let lock = replica.query(&format!("SELECT GET_LOCK({}, 0)", quote::text(VERIFY_LOCK)))?;
-        if lock.single_text().as_deref() != Some("1") {
+        let lock = LockNames::make(replica)?.verify();
+        let is_taken = replica.query(&format!("SELECT GET_LOCK({lock}, 0)"))?;
+        if is_taken.single_text().as_deref() != Some("1") {
             return Err(Error::Busy);
         }
-        let mut hold = Hold { replica, is_held: false };
+        let mut hold = Hold { replica, lock, is_held: false };
         hold.replica.execute(
             b"REPLACE INTO spate.hold (id, token, until_position, heartbeat) VALUES (1, UUID_SHORT(), NULL, UTC_TIMESTAMP(6))",
         )?;
@@ -177,7 +176,7 @@ impl<'a> Hold<'a> {
     /// Lets the applier go on.
     pub(super) fn release(mut self) -> Result<()> {
         self.is_held = false;
-        let sql = format!("DELETE FROM spate.hold WHERE id = 1; DO RELEASE_LOCK({})", quote::text(VERIFY_LOCK));
+        let sql = format!("DELETE FROM spate.hold WHERE id = 1; DO RELEASE_LOCK({})", self.lock);
         self.replica.execute(sql.as_bytes())?;
         Ok(())
     }

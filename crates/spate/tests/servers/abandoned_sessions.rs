@@ -25,7 +25,7 @@ fn the_end_of_an_xa_transaction_is_not_executed_twice() {
     let mut backup = Session::open(&site.replica);
     backup.sql("BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT");
     let mut abandoned = Session::open(&site.replica);
-    abandoned.sql("SELECT GET_LOCK('spate.applier.journal', 0)");
+    abandoned.sql("SELECT GET_LOCK(CONCAT(name, '.journal'), 0) FROM spate.lock_name");
     abandoned.send("XA COMMIT 'x'");
     wait_until("the abandoned session to be at it", || {
         site.replica

@@ -25,6 +25,7 @@ mod kills;
 mod large;
 mod large_rows;
 mod lexing;
+mod locks;
 mod logging;
 mod logins;
 mod many_tables;

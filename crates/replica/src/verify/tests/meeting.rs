@@ -10,7 +10,8 @@ use spate_binlog::{Gtid, GtidPosition};
 
 use super::*;
 use crate::endpoint::Secret;
-use crate::verify::hold::{APPLIER_LOCK, HOLD_QUERY, HoldLimit, HoldRequest};
+use crate::lock_names::LockNames;
+use crate::verify::hold::{HOLD_QUERY, HoldLimit, HoldRequest};
 
 #[test]
 fn positions_that_do_not_meet() {
@@ -81,7 +82,8 @@ fn write(mut source: Connection, done: &AtomicBool, sender: &Sender<(Gtid, u64)>
 
 /// An applier that obeys, one transaction at a time.
 fn apply(mut replica: Connection, transactions: &Receiver<(Gtid, u64)>, stops: &AtomicU64) {
-    replica.query(&format!("SELECT GET_LOCK('{APPLIER_LOCK}', 0)")).unwrap();
+    let lock = LockNames::make(&mut replica).unwrap().applier();
+    replica.query(&format!("SELECT GET_LOCK({lock}, 0)")).unwrap();
     let mut position = GtidPosition::default();
     for (gtid, id) in transactions {
         loop {
@@ -118,7 +120,8 @@ fn a_live_source_and_a_live_replica_meet() {
         let is_done = &done;
         let writer = scope.spawn(move || write(writing, is_done, &sender));
         let deadline = Instant::now() + Duration::from_secs(20);
-        let present = format!("SELECT IS_USED_LOCK('{APPLIER_LOCK}') IS NOT NULL AND (SELECT COUNT(*) FROM s.t) > 20");
+        let lock = LockNames::make(&mut pair.at_replica).unwrap().applier();
+        let present = format!("SELECT IS_USED_LOCK({lock}) IS NOT NULL AND (SELECT COUNT(*) FROM s.t) > 20");
         while pair.at_replica.query(&present).unwrap().single_text().as_deref() != Some("1") {
             assert!(Instant::now() < deadline);
             thread::yield_now();
@@ -138,7 +141,8 @@ fn a_live_source_and_a_live_replica_meet() {
         let report = run(&pair.options(), &|_| {}).unwrap();
         assert!(matches!(&report.tables[0].verdict, Verdict::RowsDiffer(rows) if rows.keys[0].key == "id=7"));
         let mut held = pair.replica.connect();
-        held.query("SELECT GET_LOCK('spate.verify', 0)").unwrap();
+        let lock = LockNames::make(&mut held).unwrap().verify();
+        held.query(&format!("SELECT GET_LOCK({lock}, 0)")).unwrap();
         assert!(matches!(run(&pair.options(), &|_| {}), Err(Error::Busy)));
         drop(stop);
         writer.join().unwrap();
@@ -154,7 +158,8 @@ fn requests_expire_and_appliers_that_do_not_answer_are_named() {
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)");
     pair.align();
     let mut deaf = pair.replica.connect();
-    deaf.query(&format!("SELECT GET_LOCK('{APPLIER_LOCK}', 0)")).unwrap();
+    let lock = LockNames::make(&mut deaf).unwrap().applier();
+    deaf.query(&format!("SELECT GET_LOCK({lock}, 0)")).unwrap();
     let options = VerifyOptions { catch_up_timeout: Duration::from_millis(100), ..pair.options() };
     assert!(matches!(run(&options, &|_| {}), Err(Error::HoldIgnored { .. })));
 

@@ -27,6 +27,7 @@ impl Pair {
             )
             .unwrap();
         at_replica.execute(CREATE_TABLE.as_bytes()).unwrap();
+        at_replica.execute(crate::lock_names::CREATE_TABLE.as_bytes()).unwrap();
         Pair { source, replica, at_source, at_replica }
     }
 

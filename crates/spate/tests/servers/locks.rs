@@ -1,0 +1,104 @@
+//! The locks that keep two Spates from applying to one replica, when statements of the source take and release locks themselves.
+
+use crate::support::session::Session;
+use crate::support::{Kind, Site, wait_until};
+
+const OPTIONS: [&str; 4] = ["--start", "earliest", "--memory", "64MiB"];
+
+fn holder(site: &Site, lock: &str) -> String {
+    site.replica.sql(&format!("SELECT IS_USED_LOCK(CONCAT(name, '.{lock}')) FROM spate.lock_name"))
+}
+
+/// Statements whose functions are executed on a replica too: in statement format.
+fn site(kind: Kind) -> Site {
+    let site = Site::of(kind);
+    site.source.sql("SET GLOBAL binlog_format=STATEMENT");
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, a BIGINT)");
+    site.catch_up(&OPTIONS);
+    site
+}
+
+/// Statements that release all locks leave Spate its own.
+fn locks_survive_their_release(kind: Kind) {
+    let site = site(kind);
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_until("the applier to be there", || holder(&site, "applier") != "NULL");
+    let first = holder(&site, "applier");
+    site.source.sql(
+        "INSERT INTO d.t (a) VALUES (GET_LOCK('x', 0)); INSERT INTO d.t (a) SELECT RELEASE_ALL_LOCKS(); \
+         INSERT INTO d.t (a) VALUES (5)",
+    );
+    site.wait_applied();
+    assert_eq!(holder(&site, "applier"), first, "its lock is gone");
+    let second = site.run(site.replicate(&["--until", "caught-up"]));
+    second.assert_failed_saying(&["another"]);
+    assert!(running.terminate().status.success());
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "3");
+}
+
+#[test]
+fn locks_survive_their_release_on_mariadb() {
+    locks_survive_their_release(Kind::Mariadb);
+}
+
+#[test]
+fn locks_survive_their_release_on_mysql() {
+    locks_survive_their_release(Kind::Mysql);
+}
+
+/// The same inside an XA transaction, which has a session of its own.
+#[test]
+fn a_branch_keeps_its_lock() {
+    let site = site(Kind::Mariadb);
+    site.source.sql(
+        "XA START 'x'; INSERT INTO d.t (a) SELECT RELEASE_ALL_LOCKS(); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; \
+         INSERT INTO d.t (a) VALUES (1)",
+    );
+    site.catch_up(&[]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
+}
+
+/// Locks whose names anybody can guess do not stop what Spate does beside the session that applies.
+#[test]
+fn a_statement_cannot_take_the_locks_first() {
+    let site = site(Kind::Mariadb);
+    for lock in ["spate.applier", "spate.journal", "spate.branch", "spate.applier.journal", "spate.applier.branch"] {
+        site.source.sql(&format!("INSERT INTO d.t (a) VALUES (GET_LOCK('{lock}', 1000))"));
+    }
+    // A definition is noted by another session.
+    site.source
+        .sql("CREATE TABLE d.u (id INT); XA START 'x'; INSERT INTO d.t (a) VALUES (9); XA END 'x'; XA PREPARE 'x'");
+    site.catch_up(&[]);
+    assert_eq!(site.replica.sql("XA RECOVER").lines().count(), 1);
+    site.source.sql("XA ROLLBACK 'x'");
+    site.catch_up(&[]);
+}
+
+/// Another has applied meanwhile, without any lock: the batch is rolled back.
+#[test]
+fn a_checkpoint_that_somebody_else_moved_ends_the_run() {
+    let site = site(Kind::Mariadb);
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_until("the applier to be there", || holder(&site, "applier") != "NULL");
+    let mut other = Session::open(&site.replica);
+    other.sql("UPDATE spate.checkpoint SET seqno = seqno + 1");
+    site.source.sql("INSERT INTO d.t (a) VALUES (5)");
+    let ended = running.wait();
+    ended.assert_failed_saying(&["spate.checkpoint", "is not where this Spate has left it"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "0", "what another has done was done again");
+}
+
+/// A checkpoint that somebody has removed is written anew with the next batch.
+#[test]
+fn a_checkpoint_that_somebody_removed_is_written_anew() {
+    let site = site(Kind::Mariadb);
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_until("the applier to be there", || holder(&site, "applier") != "NULL");
+    site.replica.sql("DELETE FROM spate.checkpoint");
+    site.source.sql("INSERT INTO d.t (a) VALUES (5)");
+    site.wait_applied();
+    assert!(running.terminate().status.success());
+    site.source.sql("INSERT INTO d.t (a) VALUES (6)");
+    site.catch_up(&[]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
+}
