@@ -23,6 +23,7 @@ pub mod excerpt;
 pub mod fold;
 pub mod item;
 pub mod multiset;
+pub mod needs;
 mod opened;
 pub mod outdated;
 pub mod plan;

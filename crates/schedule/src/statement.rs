@@ -338,7 +338,7 @@ fn account(words: &mut Lexer<'_>) -> Option<()> {
     Some(())
 }
 
-fn skip_existence(words: &mut Lexer<'_>) {
+pub(crate) fn skip_existence(words: &mut Lexer<'_>) {
     if words.accept("IF") {
         words.accept("NOT");
         words.accept("EXISTS");
@@ -360,7 +360,7 @@ fn names(words: &mut Lexer<'_>, database: &str, count: usize) -> Vec<TableName> 
 }
 
 /// `table` or `schema.table`.
-fn name(words: &mut Lexer<'_>, database: &str) -> Option<TableName> {
+pub(crate) fn name(words: &mut Lexer<'_>, database: &str) -> Option<TableName> {
     // MySQL's own way to name a table of the default database.
     words.accept_mark(b'.');
     let first = words.name()?;

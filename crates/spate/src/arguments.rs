@@ -219,6 +219,9 @@ pub(crate) struct CheckArguments {
     /// As `replicate` will be started: what these servers wrote is left out
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ignore_server_ids: Vec<u32>,
+    /// Instead of looking, print the privileges on the replica that what the archive holds needs, as GRANT statements
+    #[arg(long, requires = "archive")]
+    pub(crate) grants: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
-use spate_replica::check::{self, CheckOptions, Level, Report};
+use spate_replica::check::{self, CheckOptions, Grants, Level, Report};
 
 use crate::arguments::{CheckArguments, Conflict};
 use crate::{Failure, print};
@@ -19,6 +19,14 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<ExitCode, Failure> {
         repairs: arguments.on_conflict == Conflict::Repair,
         is_ring: !arguments.ignore_server_ids.is_empty(),
     };
+    if arguments.grants {
+        let grants = check::grants(&options)?;
+        match arguments.json {
+            true => print(&serde_json::to_string_pretty(&grants)?)?,
+            false => print(&script(&grants))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = check::run(&options)?;
     match arguments.json {
         true => print(&serde_json::to_string_pretty(&report)?)?,
@@ -47,4 +55,28 @@ fn text(report: &Report) -> String {
         count(Level::Skipped)
     );
     format!("{table}\n{conclusion}")
+}
+
+/// What a client of the replica can execute.
+fn script(grants: &Grants) -> String {
+    let (first, last) = &grants.files;
+    let mut lines = vec![
+        format!("-- on the {}, for {}", one_line(&grants.replica), one_line(&grants.account)),
+        format!("-- as needed by {first} to {last} in the archive: rows, and {} statements", grants.statements),
+        "-- (What comes later may need more: Spate stops there, and names the privilege.)".to_owned(),
+    ];
+    for grant in &grants.grants {
+        lines.push(format!("-- {}", grant.why));
+        lines.push(format!("{};", grant.statement));
+    }
+    if !grants.untold.is_empty() {
+        lines.push("-- Nobody can tell what these statements need:".to_owned());
+        lines.extend(grants.untold.iter().map(|statement| format!("--   {}", one_line(statement))));
+    }
+    lines.join("\n")
+}
+
+/// A comment ends with its line.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -46,6 +46,8 @@ and, to apply DDL, the privileges that the statements need, with the GRANT OPTIO
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
   spate check --source repl@db1 --replica spate@db2 --archive /var/lib/spate
+  # The GRANT statements that this source's definitions need on the replica: look at them, then execute them there
+  spate check --source repl@db1 --replica spate@db2 --archive /var/lib/spate --grants
   spate check --defaults-file /etc/spate.cnf --json | jq '.findings[] | select(.level == \"error\")'
 
 The exit status is 0 if nothing keeps Spate from working, 1 if something does. `spate replicate` looks at the same at its start, but for

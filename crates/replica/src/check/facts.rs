@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::wire::{Connection, Protection, ServerVersion, Vendor};
 
 /// The variables that the checks look at; a server answers with those that it has.
-const VARIABLES: [&str; 30] = [
+const VARIABLES: [&str; 31] = [
     "binlog_checksum",
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
@@ -34,6 +34,7 @@ const VARIABLES: [&str; 30] = [
     "max_allowed_packet",
     "max_binlog_size",
     "old_mode",
+    "partial_revokes",
     "read_only",
     "server_id",
     "server_uuid",

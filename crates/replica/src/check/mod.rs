@@ -5,10 +5,11 @@
 //!
 //! - `facts`: what a server says of itself, asked once;
 //! - `server`: each of them alone; `pair`: the two together;
-//! - `rights`: the accounts; `history`: whether the source still has what is needed;
+//! - `rights`: the accounts; `grants`: what the statements in the archive need; `history`: whether the source still has what is needed;
 //! - `tables`: what their definitions mean; `surroundings`: clocks, time zones, disk.
 
 mod facts;
+mod grants;
 mod history;
 mod pair;
 mod rights;
@@ -27,6 +28,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::wire::{ConnectOptions, Connection};
 use facts::Facts;
+pub use grants::{Grant, Grants, grants};
 
 /// How long a server may take for one answer. The slowest question reads all definitions of tables.
 const PATIENCE: Duration = Duration::from_secs(120);

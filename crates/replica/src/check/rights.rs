@@ -125,7 +125,9 @@ fn definitions(rights: &Rights, facts: &Facts) -> Option<Finding> {
     }
     let lacking = lacking.join(", ");
     let message = format!("{} will stop at definitions that need what it lacks: {lacking}", facts.account);
-    let advice =
-        format!("GRANT {lacking} ON *.* TO {} WITH GRANT OPTION, if the source changes definitions", facts.account);
+    let advice = format!(
+        "GRANT {lacking} ON *.* TO {} WITH GRANT OPTION, if the source changes definitions; or what `spate check --grants` prints",
+        facts.account
+    );
     Some(Finding::warning(CHECK, Place::Replica, message).advise(advice))
 }

@@ -1,5 +1,7 @@
 //! On MySQL too, the privileges that the README lists are enough, and each of them is needed.
 
+use spate_replica::wire::{ConnectOptions, Connection};
+
 use crate::support::program::program;
 use crate::support::server::PASSWORD;
 use crate::support::{Ended, Kind, Site};
@@ -143,4 +145,49 @@ fn temporary_tables_proxies_and_rows_as_statements_need_one_more_each() {
     let ended = replicate_with(&site, "gtid:", &["--dialect", "sql"]);
     assert!(ended.status.success(), "{}", ended.output);
     site.assert_identical();
+}
+
+#[test]
+fn the_grants_that_check_prints_are_enough() {
+    let site = Site::between((Kind::Mysql, &[]), (Kind::Mysql, &["--read-only=ON", "--partial-revokes=ON"]));
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    site.source.sql(
+        "INSERT INTO d.t VALUES (1); CREATE DATABASE `e_1`; USE `e_1`; CREATE TABLE t (id INT PRIMARY KEY, v INT); \
+         ALTER TABLE t ADD COLUMN w INT, ADD INDEX (v); CREATE INDEX i ON t (w); \
+         CREATE TABLE c (id INT PRIMARY KEY, t INT, FOREIGN KEY (t) REFERENCES t (id)); CREATE VIEW s AS SELECT id FROM t; \
+         CREATE OR REPLACE VIEW s AS SELECT v FROM t; CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.v = 1; \
+         INSERT INTO t (id) VALUES (1); CREATE PROCEDURE pr() SELECT 1; \
+         CREATE FUNCTION fn() RETURNS INT DETERMINISTIC RETURN 5; SET binlog_format=STATEMENT; INSERT INTO t (id) VALUES (fn()); \
+         CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (7); INSERT INTO t (id) SELECT a FROM x; DROP TEMPORARY TABLE x; SET binlog_format=ROW; \
+         CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO DELETE FROM t; ALTER EVENT ev COMMENT 'x'; DROP EVENT ev; TRUNCATE TABLE c; \
+         RENAME TABLE c TO r; DROP TABLE r; CREATE DATABASE f; ALTER DATABASE f CHARACTER SET latin1; DROP DATABASE f; \
+         CREATE USER somebody IDENTIFIED BY 'x'; GRANT SELECT, INSERT (v) ON `e_1`.t TO somebody; \
+         GRANT EXECUTE ON FUNCTION `e_1`.fn TO somebody; CREATE ROLE r; GRANT r TO somebody; \
+         REVOKE SELECT ON `e_1`.t FROM somebody; DROP USER somebody; DROP ROLE r; FLUSH PRIVILEGES; \
+         XA START 'x'; INSERT INTO t (id) VALUES (100); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; DROP FUNCTION fn",
+    );
+    limit(&site, &SOURCE, &[]);
+    site.fetch(&["--start", "gtid:"]);
+    let mut command = program();
+    command.args(["check", "--grants", "--archive"]).arg(site.archive());
+    command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
+    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
+    site.source.allow_password(&mut command, "source");
+    site.replica.allow_password(&mut command, "replica");
+    let script = site.run(command).output;
+    assert!(script.contains("GRANT CONNECTION_ADMIN") && script.contains("SYSTEM_USER"), "{script}");
+    assert!(script.contains("ON `e_1`.*"), "with partial revokes, names are no patterns: {script}");
+    assert!(script.contains("REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM 'limited'@'127.0.0.1'"), "{script}");
+    assert!(!script.contains("Nobody can tell") && !script.contains("SUPER") && !script.contains("FILE"), "{script}");
+    site.replica.sql(&format!("SET sql_log_bin=0; {script}"));
+    let ended = replicate(&site, "gtid:");
+    assert!(ended.status.success(), "{script}\n{}", ended.output);
+    site.assert_identical();
+    let endpoint = format!("limited@{}", site.replica.socket().display());
+    site.replica.sql("CREATE USER limited@localhost IDENTIFIED WITH caching_sha2_password BY ''");
+    site.replica.sql(&format!("SET sql_log_bin=0; {}", script.replace("'127.0.0.1'", "'localhost'")));
+    let mut limited = Connection::connect(&endpoint.parse().unwrap(), &ConnectOptions::new("replica")).unwrap();
+    let refused = limited.execute(b"UPDATE mysql.user SET Host = '%' WHERE User = 'limited'").unwrap_err();
+    assert!(refused.to_string().contains("denied"), "{refused}");
+    limited.execute(b"UPDATE d.t SET id = 2").unwrap();
 }

@@ -241,3 +241,76 @@ fn a_replicated_statement_that_locks_the_applier_out_is_named() {
         assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.n"), "2", "{statement}");
     }
 }
+
+/// What `spate check --grants` prints for the archive.
+fn printed(site: &Site) -> String {
+    site.fetch(&["--start", "gtid:"]);
+    let mut command = program();
+    command.args(["check", "--grants", "--archive"]).arg(site.archive());
+    command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
+    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
+    let ended = site.run(command);
+    assert!(ended.status.success(), "{}", ended.output);
+    ended.output
+}
+
+#[test]
+fn rows_alone_get_the_grants_of_rows() {
+    let site = Site::plain();
+    site.both(TABLES);
+    site.source.sql(ROWS);
+    limit(&site, &SOURCE, &[]);
+    let grants: Vec<String> =
+        printed(&site).lines().filter(|line| !line.starts_with("--")).map(str::to_owned).collect();
+    let to = "TO 'limited'@'127.0.0.1';";
+    assert_eq!(
+        grants,
+        [
+            format!("GRANT ALL PRIVILEGES ON spate.* {to}"),
+            format!("GRANT SELECT, INSERT, UPDATE, DELETE ON *.* {to}"),
+            format!("GRANT BINLOG REPLAY ON *.* {to}")
+        ]
+    );
+}
+
+#[test]
+fn the_grants_that_check_prints_are_enough() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE `e_1`; USE `e_1`; CREATE TABLE t (id INT PRIMARY KEY, v INT); ALTER TABLE t ADD COLUMN w INT, ADD INDEX (v); \
+         CREATE INDEX i ON t (w); CREATE TABLE c (id INT PRIMARY KEY, t INT, FOREIGN KEY (t) REFERENCES t (id)); \
+         CREATE VIEW s AS SELECT id FROM t; CREATE OR REPLACE VIEW s AS SELECT v FROM t; DROP VIEW s; \
+         CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.v = 1; INSERT INTO t (id) VALUES (1); \
+         CREATE PROCEDURE pr() SELECT 1; CREATE FUNCTION fn() RETURNS INT DETERMINISTIC RETURN 5; \
+         SET binlog_format=STATEMENT; INSERT INTO t (id) VALUES (fn()); CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; \
+         INSERT INTO x VALUES (7); INSERT INTO t (id) SELECT a FROM x; SET binlog_format=ROW; \
+         CREATE EVENT ev ON SCHEDULE EVERY 1 DAY DO DELETE FROM t; ALTER EVENT ev COMMENT 'x'; DROP EVENT ev; TRUNCATE TABLE c; \
+         RENAME TABLE c TO r; DROP TABLE r; CREATE DATABASE f; ALTER DATABASE f CHARACTER SET latin1; DROP DATABASE f; \
+         CREATE SEQUENCE sq; CREATE OR REPLACE TABLE q AS SELECT * FROM t; ALTER TABLE q RENAME `e_1`.qq; \
+         CREATE USER somebody IDENTIFIED BY 'x'; GRANT SELECT, INSERT (v) ON `e_1`.t TO somebody; \
+         GRANT EXECUTE ON FUNCTION `e_1`.fn TO somebody; GRANT USAGE ON *.* TO somebody; CREATE ROLE r; GRANT r TO somebody; \
+         REVOKE SELECT ON `e_1`.t FROM somebody; GRANT PROXY ON somebody TO root@localhost; DROP USER somebody; DROP ROLE r; \
+         FLUSH PRIVILEGES; XA START 'x'; INSERT INTO t (id) VALUES (100); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; DROP FUNCTION fn",
+    );
+    limit(&site, &SOURCE, &[]);
+    let script = printed(&site);
+    assert!(
+        script.contains("CREATE TEMPORARY TABLES, CREATE VIEW, DROP, EVENT, EXECUTE, INDEX, REFERENCES"),
+        "{script}"
+    );
+    assert!(script.contains("ON `e\\_1`.*") && script.contains("SET USER"), "{script}");
+    assert!(!script.contains("Nobody can tell") && !script.contains("SUPER") && !script.contains("FILE"), "{script}");
+    site.replica.sql(&format!("SET sql_log_bin=0; {script}"));
+    succeeds(&site, &[]);
+}
+
+#[test]
+fn an_empty_archive_needs_nothing_yet() {
+    let site = Site::plain();
+    limit(&site, &SOURCE, &[]);
+    let mut command = program();
+    command.args(["check", "--grants", "--archive"]).arg(site.archive());
+    command.arg("--source").arg(format!("limited@127.0.0.1:{}", site.source.port));
+    command.arg("--replica").arg(format!("limited@127.0.0.1:{}", site.replica.port));
+    site.run(command).assert_failed_saying(&["archive"]);
+}
