@@ -75,6 +75,12 @@ const AFTER_STATEMENT: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT
 /// The same, for what sessions can set since MariaDB 10.11.
 const AFTER_STATEMENT_10_11: &str = ", explicit_defaults_for_timestamp=DEFAULT, system_versioning_insert_history=0";
 
+/// The same, for what sessions can set since MariaDB 11.2.
+const AFTER_STATEMENT_11_2: &str = ", character_set_collations=DEFAULT";
+
+/// The number of `en_US`, in which names of days and months are where a source does not say.
+const LC_TIME_NAMES_EN_US: u16 = 0;
+
 /// Bits of the status variable `flags2`, as the servers number them.
 mod flags2 {
     pub(super) const AUTO_IS_NULL: u32 = 1 << 14;
@@ -167,6 +173,22 @@ impl Collations {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 
+    /// Sessions can choose the default collation of each character set.
+    fn has_collations_of_charsets(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MariaDb && version.is_at_least(11, 2))
+    }
+
+    /// What `character_set_collations` is set to, from pairs of ids of two bytes: any collation of the character set, and its default.
+    fn of_charsets(&self, pairs: &[u8]) -> String {
+        let id = |bytes: &[u8]| u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+        let pair = |pair: &[u8]| {
+            let collation = id(&pair[2..]);
+            let name = self.names.get(&collation).map_or_else(|| collation.to_string(), |(_, name)| name.clone());
+            format!("{}={name}", self.charset(id(pair)))
+        };
+        pairs.chunks_exact(4).map(pair).collect::<Vec<_>>().join(",")
+    }
+
     /// The character set of a collation, as SET takes it.
     fn charset(&self, collation: u32) -> String {
         self.names.get(&collation).map_or_else(|| collation.to_string(), |(charset, _)| charset.clone())
@@ -208,6 +230,9 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> Statemen
             format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
         }
         _ if collations.is_mysql() => AFTER_STATEMENT_MYSQL.to_owned(),
+        Some(version) if version.is_at_least(11, 2) => {
+            format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}{AFTER_STATEMENT_11_2}")
+        }
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
@@ -363,17 +388,21 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));
     }
-    if let Some((increment, offset)) = status.auto_increment {
-        settings.push(format!("auto_increment_increment={increment}, auto_increment_offset={offset}"));
-    }
+    // What a source leaves out is not the replica's own setting, but what the servers' appliers take it for.
+    let (increment, offset) = status.auto_increment.unwrap_or((1, 1));
+    settings.push(format!("auto_increment_increment={increment}, auto_increment_offset={offset}"));
     if let Some(zone) = &status.time_zone {
         settings.push(format!("time_zone={}", quote::text(&String::from_utf8_lossy(zone))));
     }
-    if let Some(number) = status.lc_time_names {
-        settings.push(format!("lc_time_names={number}"));
-    }
-    if let Some(collation) = status.charset_database {
-        settings.push(format!("collation_database={collation}"));
+    settings.push(format!("lc_time_names={}", status.lc_time_names.unwrap_or(LC_TIME_NAMES_EN_US)));
+    settings.push(match status.charset_database {
+        Some(collation) => format!("collation_database={collation}"),
+        // That of the default database.
+        None => "collation_database=DEFAULT".to_owned(),
+    });
+    if collations.has_collations_of_charsets() {
+        let pairs = status.charset_collations.as_deref().unwrap_or_default();
+        settings.push(format!("character_set_collations={}", quote::text(&collations.of_charsets(pairs))));
     }
     if let Some((client, connection, server)) = status.charset {
         // The server takes the number of a collation, but for a character set only that of its default collation.

@@ -226,7 +226,10 @@ fn column(item: &[Token<'_>], reading: &Reading) -> Option<Column> {
         _ => return None,
     };
     let value = match values {
-        [number] if number.is_number() => Some(number.text.to_vec()),
+        [number] if number.is_number() => {
+            let zeros = number.text.iter().take_while(|digit| **digit == b'0').count();
+            Some(number.text[zeros.min(number.text.len() - 1)..].to_vec())
+        }
         [first, ..] if values.iter().all(|token| token.kind == TokenKind::Text) => {
             let _is_text = first;
             Some(values.iter().flat_map(|text| unescaped(text.text, reading)).collect())

@@ -41,6 +41,7 @@ mod refusals;
 mod retention;
 mod rings;
 mod secrets;
+mod session_defaults;
 mod shapes;
 mod skipping;
 mod sql_dialect;
