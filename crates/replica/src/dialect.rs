@@ -223,9 +223,14 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> Statemen
     for context in &statement.context {
         before.extend(context_sql(context, collations, &connection));
     }
+    // A definition commits by itself. Without autocommit, MariaDB would wait for locks of its own in some (EXCHANGE PARTITION).
+    let commits = statement.class == StatementClass::Definition;
+    if commits {
+        before.push(b"SET SESSION autocommit=1".to_vec());
+    }
     // Last, because they change how what comes after is understood.
     before.push(status_sql(statement, collations).into_bytes());
-    let after = match &collations.version {
+    let mut after = match &collations.version {
         _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
             format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
         }
@@ -236,6 +241,9 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> Statemen
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
+    if commits {
+        after.push_str(", autocommit=0");
+    }
     StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() }
 }
 

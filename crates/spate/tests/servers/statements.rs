@@ -1,6 +1,6 @@
 //! What the binlog holds as SQL: definitions, accounts, and changes in statement format.
 
-use crate::support::Site;
+use crate::support::{Kind, Site};
 
 #[test]
 fn definitions_between_row_changes() {
@@ -89,4 +89,21 @@ fn texts_that_their_character_set_does_not_have() {
     );
     assert_eq!(site.source.sql("SELECT c FROM d.t WHERE id = 1 AND h LIKE '%F09F9880%'"), "utf8mb3_general_ci");
     site.catch_up_from_earliest();
+}
+
+/// Within a transaction, the server reads the table in one and locks it in another of the same session.
+#[test]
+fn partitions_are_exchanged() {
+    for kind in [Kind::Mariadb, Kind::Mariadb118, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (10), \
+             PARTITION b VALUES LESS THAN (20)); CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO p VALUES (1), (11); INSERT INTO t VALUES (2), (3); \
+             ALTER TABLE p EXCHANGE PARTITION a WITH TABLE t; INSERT INTO p VALUES (4); UPDATE t SET id = 5",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        site.assert_identical();
+        let look = "SELECT * FROM d.p; SELECT * FROM d.t";
+        assert_eq!(site.source.sql(look), site.replica.sql(look));
+    }
 }
