@@ -251,6 +251,10 @@ impl RowWalk {
     /// The row change at the start of `rest`. It is never empty.
     fn next<'a>(&self, rest: &'a [u8]) -> Result<WalkedRow<'a>> {
         let Some(first) = &self.first else {
+            if self.is_row_of_defaults && !rest.is_empty() {
+                let why = format!("{} bytes of rows without a column", rest.len());
+                return Err(spate_binlog::Error::Malformed { what: "row image", why }.into());
+            }
             return Ok(WalkedRow { all: rest, first: rest, second: &[], partial: &[] });
         };
         let before = first.measure(rest, &mut [])?;
