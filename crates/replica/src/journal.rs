@@ -208,15 +208,23 @@ impl Intent {
         statement::touched(self.text(), &self.database)
     }
 
+    /// True if it is not certain what it names, so that nobody can look whether it took effect.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.objects().is_err()
+    }
+
+    /// True if nothing of the statement stays when a server refuses it, or nothing that would do harm when it is executed again.
+    pub(crate) fn is_whole_or_nothing(&self) -> bool {
+        statement::is_whole_or_nothing(self.text())
+    }
+
     /// Looks whether the intention took effect.
     ///
     /// # Errors
     /// Any error of the connection; [`Error::TableLost`].
     pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
-        // Nobody knows what was to be looked at.
-        let is_unclear = || self.objects().is_err();
         match self.kind {
-            IntentKind::Definition | IntentKind::CreateSelect if is_unclear() => Ok(Finding::Unknown),
+            IntentKind::Definition | IntentKind::CreateSelect if self.is_unclear() => Ok(Finding::Unknown),
             IntentKind::Definition => {
                 // What is gone does not keep it from dropping the rest, nor from replacing it.
                 let is_repeatable = statement::drops_tables(self.text()) || statement::replaces(self.text());

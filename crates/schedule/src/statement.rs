@@ -188,6 +188,33 @@ pub fn replaces(text: SqlText<'_>) -> bool {
     words.accept_all(&["CREATE", "OR", "REPLACE"]) && words.doubt().is_none()
 }
 
+/// True for a statement of which nothing stays when a server refuses it, or nothing that would do harm when it is executed again. What
+/// follows the words that tell this need not be certain.
+///
+/// Servers do several things one after the other for: DROP DATABASE; several accounts, or tables to rename (they are separated by commas);
+/// a table with its rows, and its partitions and files.
+pub fn is_whole_or_nothing(text: SqlText<'_>) -> bool {
+    const ACCOUNTS: [&str; 4] = ["GRANT", "REVOKE", "SET", "RENAME"];
+    let mut words = opened(text);
+    let Some(verb) = words.next() else { return false };
+    let names_one = !text.sql.contains(&b',');
+    let has_parts = || ["SELECT", "PARTITION", "TABLESPACE"].iter().any(|letters| text.has_letters(letters));
+    let is_whole = match () {
+        () if drops_tables(text) || replaces(text) => true,
+        () if verb.is_one_of(&ACCOUNTS) => names_one,
+        // Others change nothing that could be seen: see `touched`.
+        () if !verb.is_one_of(&["CREATE", "ALTER", "DROP"]) => true,
+        () => match kind(&mut words) {
+            Some("TABLE" | "SEQUENCE") => !has_parts(),
+            Some("DATABASE" | "SCHEMA") => !verb.is("DROP"),
+            Some("USER" | "ROLE") => names_one,
+            Some(_) => true,
+            None => false,
+        },
+    };
+    is_whole && words.doubt().is_none()
+}
+
 /// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
 /// harm. `database` is the default database.
 ///
@@ -490,6 +517,41 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(touched(text(sql.as_bytes()), "d").unwrap(), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_does_whole_or_not_at_all() {
+        for sql in [
+            "CREATE TABLE t (a INT, b INT)",
+            "ALTER TABLE t ADD a INT, DROP b",
+            "CREATE OR REPLACE TABLE t AS SELECT 1",
+            "DROP TABLE a, b",
+            "CREATE INDEX i ON t (a, b)",
+            "CREATE VIEW v AS SELECT a, b FROM t",
+            "CREATE PROCEDURE p() BEGIN SELECT 1, 2; END",
+            "ALTER DATABASE d COLLATE utf8mb4_bin",
+            "RENAME TABLE a TO b",
+            "DROP USER a",
+            "GRANT SELECT ON *.* TO a",
+            "TRUNCATE TABLE t",
+            "CREATE TABLE t (`never closed INT)",
+        ] {
+            assert!(is_whole_or_nothing(text(sql.as_bytes())), "{sql}");
+        }
+        for sql in [
+            "CREATE TABLE t AS SELECT 1",
+            "ALTER TABLE t DROP PARTITION p",
+            "ALTER TABLE t DISCARD TABLESPACE",
+            "DROP DATABASE d",
+            "RENAME TABLE a TO b, c TO d",
+            "CREATE USER a, b",
+            "GRANT a TO b, c",
+            "/* never closed",
+            "CREATE /* never closed",
+            "",
+        ] {
+            assert!(!is_whole_or_nothing(text(sql.as_bytes())), "{sql}");
         }
     }
 

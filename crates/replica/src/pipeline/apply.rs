@@ -23,6 +23,7 @@ use super::sessions::Sessions;
 use crate::applier_lock::PING_EVERY;
 use crate::checkpoint::CODE_MOVED;
 use crate::error::{Error, Result};
+use crate::journal::{self, Intent, IntentKind};
 use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
@@ -67,6 +68,8 @@ pub(crate) struct Applier<'a> {
     in_flight: VecDeque<Sent>,
     /// What the open batch does was noted before.
     has_intent: bool,
+    /// The definition that was noted, until the replica has executed it.
+    unexecuted: Option<Box<Intent>>,
     /// Mends refused row changes. A change must then have its answer before the next is sent.
     repairer: Option<Repairer<'a>>,
     accounts: AccountGuard<'a>,
@@ -83,6 +86,7 @@ struct Sent {
     change: Option<Change>,
     expected: Expected,
     checks: Vec<RowCheck>,
+    is_careful: bool,
 }
 
 impl From<Execution> for Sent {
@@ -92,6 +96,7 @@ impl From<Execution> for Sent {
             change: execution.change,
             expected: execution.expected,
             checks: execution.checks,
+            is_careful: execution.is_careful,
         }
     }
 }
@@ -119,6 +124,7 @@ impl<'a> Applier<'a> {
             began: None,
             in_flight: VecDeque::new(),
             has_intent: false,
+            unexecuted: None,
             repairer,
             accounts,
             has_foreign_sql: false,
@@ -145,6 +151,7 @@ impl<'a> Applier<'a> {
                     stopping_point("before-intent");
                     intent.note(self.sessions.journal()?)?;
                     self.has_intent = true;
+                    self.unexecuted = (intent.kind == IntentKind::Definition).then_some(intent);
                     stopping_point("after-intent");
                 }
                 Command::Settle(answer) => {
@@ -268,9 +275,14 @@ impl<'a> Applier<'a> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let Sent { change, expected, checks, .. } = self.in_flight.pop_front().unwrap_or_default();
+        let Sent { change, expected, checks, is_careful, .. } = self.in_flight.pop_front().unwrap_or_default();
+        let answer = self.sessions.current().receive_result();
+        match &answer {
+            Ok(_) if is_careful => self.unexecuted = None,
+            Err(error) if is_final_refusal(error) => self.forget_refused(is_careful),
+            _ => {}
+        }
         let connection = self.sessions.current();
-        let answer = connection.receive_result();
         let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));
         let Err(error) = held_against(connection, answer, expected) else { return Ok(()) };
         match (&mut self.repairer, change) {
@@ -281,6 +293,18 @@ impl<'a> Applier<'a> {
             }
             (_, change) => Err(refused(error, change)),
         }
+    }
+
+    /// Removes the note of a definition that the replica has refused, if it is not certain what it names, and nothing of it can have stayed.
+    /// (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes before it.
+    fn forget_refused(&mut self, was_sent: bool) {
+        let Some(intent) = self.unexecuted.take() else { return };
+        if !intent.is_unclear() || was_sent && !intent.is_whole_or_nothing() {
+            return;
+        }
+        // If it cannot be removed, the next session looks at it.
+        let _removed =
+            self.sessions.journal().and_then(|journal| Ok(journal.execute(journal::forget_sql().as_bytes())?));
     }
 
     fn sweep(&mut self, sweep: Sweep, answer: &Sender<Surplus>) -> Result<()> {
@@ -348,6 +372,13 @@ impl<'a> Applier<'a> {
         }
         Ok(())
     }
+}
+
+/// True if a server has said that it did not execute a statement, and nobody has interrupted it.
+fn is_final_refusal(error: &wire::Error) -> bool {
+    /// Other sessions held a lock.
+    const LOCK_CODES: [u16; 2] = [1205, 1213];
+    error.code().is_some_and(|code| !wire::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
 }
 
 /// Holds an answer against what was expected.

@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use crate::support::{Kind, Site};
+use spate_replica::wire::{ConnectOptions, Connection};
+
+use crate::support::{Kind, Server, Site};
 
 const OPTIONS: [&str; 2] = ["--start", "earliest"];
 /// Nothing to be looked for is a fingerprint of this.
@@ -113,4 +115,61 @@ fn a_forged_note_skips_nothing() {
     }
     site.replica.sql("DELETE FROM spate.intent; UPDATE spate.checkpoint SET source_file = '../x'");
     site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["the checkpoint on the replica"]);
+}
+
+/// A session whose texts have bytes that the lexer does not know the meaning of.
+fn doubtful_session(server: &Server) -> Connection {
+    let endpoint = format!("root@{}", server.socket().display()).parse().unwrap();
+    let mut session = Connection::connect(&endpoint, &ConnectOptions::new("source")).unwrap();
+    session.execute(b"SET NAMES gbk; USE d").unwrap();
+    session
+}
+
+/// What the source executes of `sql` and the replica refuses is left out with `--skip`, with no other question.
+#[test]
+fn a_refused_definition_of_a_doubtful_text_leaves_no_note() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.u (id INT PRIMARY KEY); \
+             CREATE TABLE d.v (id INT PRIMARY KEY)",
+        );
+        site.catch_up(&OPTIONS);
+        // Each is refused there, for another reason each time; the last because the schema that it is executed in is gone.
+        let other =
+            "CREATE TABLE d.w (a INT); CREATE TABLE d.x (a INT); CREATE PROCEDURE d.p() SELECT 1; DROP TABLE d.t";
+        site.replica.sql(&format!("SET sql_log_bin=0; {other}"));
+        for sql in [
+            b"ALTER TABLE t ADD \xd6\xd0 INT".as_slice(),
+            b"CREATE TABLE w (\xd6\xd0 INT)",
+            b"CREATE INDEX \xd6\xd0 ON t (id)",
+            b"CREATE PROCEDURE p() SELECT 1 AS \xd6\xd0",
+            b"CREATE OR REPLACE VIEW x AS SELECT 1 AS \xd6\xd0",
+        ] {
+            doubtful_session(&site.source).execute_single(sql).unwrap();
+            let ended = site.run(site.replicate(&["--until", "caught-up"]));
+            ended.assert_failed_saying(&["Nothing of this transaction was applied"]);
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0", "{}", ended.output);
+            let gtid = ended.output.split_once("spate: transaction ").and_then(|(_, rest)| rest.split_once(" at "));
+            let skip = format!("gtid:{}", gtid.unwrap_or_else(|| panic!("no GTID: {}", ended.output)).0);
+            site.catch_up(&["--skip", &skip]);
+        }
+        site.replica.sql("SET sql_log_bin=0; DROP DATABASE d");
+        doubtful_session(&site.source).execute_single(b"ALTER TABLE u ADD \xd6\xd0 INT").unwrap();
+        site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["1049"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+    }
+}
+
+/// A server may have done a part of it, and no one can tell which objects to look at.
+#[test]
+fn a_refused_definition_of_a_doubtful_text_that_may_be_done_by_halves_keeps_its_note() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.u (id INT PRIMARY KEY)");
+    site.catch_up(&OPTIONS);
+    site.replica.sql("DROP TABLE d.u");
+    doubtful_session(&site.source).execute_single(b"RENAME TABLE t TO \xd6\xd0, u TO \xd6\xd1").unwrap();
+    site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["--interrupted-statement done"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "1");
+    site.catch_up(&["--interrupted-statement", "done"]);
 }
