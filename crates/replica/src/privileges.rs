@@ -14,12 +14,6 @@ const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 /// What shows every table with its columns, keys and foreign keys, and what changes as statements need.
 const ALL_TABLES: [&str; 4] = OWN_TABLES;
 
-/// Words at the beginning of statements about accounts.
-const ACCOUNT_WORDS: [&str; 6] = ["GRANT", "REVOKE", "USER", "ROLE", "PASSWORD", "PRIVILEGES"];
-
-/// How many words at the beginning of a statement are looked at: enough for CREATE OR REPLACE USER behind a comment.
-const WORDS_MAX: usize = 12;
-
 /// One line of SHOW GRANTS: privileges on one scope.
 #[derive(Debug, PartialEq, Eq)]
 struct Grant {
@@ -183,13 +177,6 @@ fn parse(line: &str) -> Option<Grant> {
     Some(Grant { privileges, scope: scope.replace(['`', '\\'], "") })
 }
 
-/// True if a statement may be about accounts; sometimes true for others.
-pub(crate) fn concerns_accounts(sql: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(&sql[..sql.len().min(1000)]).to_ascii_uppercase();
-    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
-    words.take(WORDS_MAX).any(|word| ACCOUNT_WORDS.contains(&word))
-}
-
 /// Notices when a replicated statement locks the applier out.
 #[derive(Debug)]
 pub(crate) struct AccountGuard<'a> {
@@ -249,15 +236,5 @@ mod tests {
         assert!(!may(&grants, "DELETE", &["*.*"]) && !may(&grants, "SUPER", &["*.*"]));
         assert!(may(&grants, "BINLOG_ADMIN", &["*.*"]) && may(&grants, "SET_ANY_DEFINER", &["*.*"]));
         assert!(may(&grants, "TRIGGER", &["a_b.t"]) && !may(&grants, "TRIGGER", &["a_b.*"]));
-    }
-
-    #[test]
-    fn statements_about_accounts() {
-        for sql in
-            ["GRANT ALL ON *.* TO a", "/* x */ create or replace user a", "set password for a = 'x'", "drop role r"]
-        {
-            assert!(concerns_accounts(sql.as_bytes()), "{sql}");
-        }
-        assert!(!concerns_accounts(b"CREATE TABLE t (a INT)"));
     }
 }

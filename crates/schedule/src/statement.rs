@@ -215,6 +215,18 @@ pub fn is_whole_or_nothing(text: SqlText<'_>) -> bool {
     is_whole && words.doubt().is_none()
 }
 
+/// True if a statement that commits by itself may be about accounts, roles and what they may do, or it is not certain that it is not.
+pub fn may_concern_accounts(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
+    let flushes_privileges = words.accept("FLUSH") && words.any(|word| word.is("PRIVILEGES"));
+    let is_of_accounts = |object: &Object| match object {
+        Object::Accounts => true,
+        Object::Table(table) => table.schema.eq_ignore_ascii_case("mysql"),
+        _ => false,
+    };
+    flushes_privileges || touched(text, "").map_or(true, |objects| objects.iter().any(is_of_accounts))
+}
+
 /// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
 /// harm. `database` is the default database.
 ///
@@ -552,6 +564,29 @@ mod tests {
             "",
         ] {
             assert!(!is_whole_or_nothing(text(sql.as_bytes())), "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_may_concern_accounts() {
+        let far = format!("/* {} */ GRANT ALL ON *.* TO a", "x".repeat(5000));
+        for sql in [
+            far.as_str(),
+            "GRANT ALL ON *.* TO a",
+            "/* x */ create or replace user a",
+            "set password for a = 'x'",
+            "SET STATEMENT max_statement_time=1 FOR SET STATEMENT lock_wait_timeout=1 FOR drop role r",
+            "FLUSH LOCAL PRIVILEGES",
+            "ALTER TABLE mysql.user ADD x INT",
+            "RENAME USER a TO b",
+            "CREATE TABLE t (a INT COMMENT 'never closed)",
+        ] {
+            assert!(may_concern_accounts(text(sql.as_bytes())), "{sql}");
+        }
+        for sql in
+            ["CREATE TABLE t (role INT, user INT)", "CREATE TABLE `grant` (a INT)", "FLUSH TABLES", "DROP VIEW user"]
+        {
+            assert!(!may_concern_accounts(text(sql.as_bytes())), "{sql}");
         }
     }
 

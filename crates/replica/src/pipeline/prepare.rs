@@ -6,7 +6,7 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
-use spate_schedule::statement::Object;
+use spate_schedule::statement::{Object, StatementClass, may_concern_accounts};
 use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{Alone, Item, Statement, TablePlan};
 use spate_sql::edit::Refusal;
@@ -21,7 +21,6 @@ use crate::choice::{self, Dialect, DialectChoice};
 use crate::dialect::{Collations, StatementSql, load_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
-use crate::privileges;
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
@@ -333,7 +332,7 @@ impl<'a> Preparer<'a> {
         outlet.flush(None)?;
         let change = self.one_by_one.then(|| change(statement, part));
         pending.net_row_changes += 1;
-        if privileges::concerns_accounts(&statement.sql) {
+        if statement.class == StatementClass::Definition && may_concern_accounts(statement.text()) {
             outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
