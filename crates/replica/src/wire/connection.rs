@@ -1,9 +1,9 @@
 //! [`Connection`]: statements, one at a time or many in flight, and the raw packets of a binlog dump.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::{Error, Peer, Result};
 use super::link::Link;
@@ -30,6 +30,8 @@ pub struct ConnectOptions {
     pub role: String,
     /// For the connection and for each step of the login.
     pub connect_timeout: Duration,
+    /// For all of it, from the connection on: a server that sends one byte after the other never ends a step by silence.
+    pub login_timeout: Duration,
     /// How long to wait for the server's next bytes before [`Error::Timeout`]; `None` is for ever.
     pub read_timeout: Option<Duration>,
     /// How long to wait for the server to take our bytes before the connection counts as lost; `None` is for ever.
@@ -45,12 +47,17 @@ pub struct ConnectOptions {
 /// bytes for each column.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
+/// Default of [`ConnectOptions::login_timeout`]: three silent steps. A server that is busy lets the client wait for the greeting, or for
+/// the answer to the password, and not for each byte.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
+
 impl ConnectOptions {
-    /// Ten seconds to connect, no other limit.
+    /// Ten seconds to connect, thirty for the whole login, no other limit.
     pub fn new(role: impl Into<String>) -> ConnectOptions {
         ConnectOptions {
             role: role.into(),
             connect_timeout: Duration::from_secs(10),
+            login_timeout: LOGIN_TIME_MAX,
             read_timeout: None,
             write_timeout: None,
             local_files: false,
@@ -87,6 +94,10 @@ struct InFlight {
     is_option: bool,
 }
 
+fn late_login(timeout: Duration) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("the login had not ended after {} s", timeout.as_secs_f64()))
+}
+
 impl Connection {
     /// Connects and logs in.
     ///
@@ -113,11 +124,18 @@ impl Connection {
             local_files: options.local_files,
         };
         let connect = |error| Error::Connect { peer: peer.clone(), error };
-        let stream = Stream::connect(&address, options.connect_timeout).map_err(connect)?;
+        let deadline = Instant::now() + options.login_timeout;
+        let mut stream = Stream::connect(&address, options.connect_timeout, deadline).map_err(connect)?;
         stream.set_read_timeout(Some(options.connect_timeout)).map_err(connect)?;
         stream.set_write_timeout(options.write_timeout).map_err(connect)?;
-        let mut link = Link::new(peer, stream);
-        let greeting = log_in(&mut link, &credentials)?;
+        let mut link = Link::new(peer.clone(), stream);
+        let greeting = log_in(&mut link, &credentials).map_err(|error| match error {
+            Error::Timeout { .. } | Error::Lost { .. } if Instant::now() >= deadline => {
+                connect(late_login(options.login_timeout))
+            }
+            other => other,
+        })?;
+        link.stream.lift_deadline().map_err(|error| link.lost(error))?;
         let mut connection = Connection {
             link,
             greeting,

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
@@ -31,8 +31,9 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    pub(super) fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
-        Ok(Stream::Plain(Socket::connect(address, timeout)?))
+    /// Connects within `timeout`. Reading and writing fail from `deadline` on, until [`Stream::lift_deadline`].
+    pub(super) fn connect(address: &Address, timeout: Duration, deadline: Instant) -> io::Result<Stream> {
+        Ok(Stream::Plain(Socket::connect(address, timeout, deadline)?))
     }
 
     fn socket(&self) -> &Socket {
@@ -42,29 +43,35 @@ impl Stream {
         }
     }
 
-    /// `None` waits for ever.
-    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self.socket() {
-            Socket::Tcp(stream) => stream.set_read_timeout(timeout),
-            Socket::Unix(stream) => stream.set_read_timeout(timeout),
+    fn socket_mut(&mut self) -> &mut Socket {
+        match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => stream.socket_mut(),
         }
     }
 
     /// `None` waits for ever.
-    pub(super) fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self.socket() {
-            Socket::Tcp(stream) => stream.set_write_timeout(timeout),
-            Socket::Unix(stream) => stream.set_write_timeout(timeout),
-        }
+    pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket_mut().set_read_timeout(timeout)
+    }
+
+    /// `None` waits for ever.
+    pub(super) fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket_mut().set_write_timeout(timeout)
+    }
+
+    /// From now on only single reads and writes have limits.
+    pub(super) fn lift_deadline(&mut self) -> io::Result<()> {
+        self.socket_mut().lift_deadline()
     }
 
     /// True if nobody but this machine can listen in.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.socket(), Socket::Unix(_))
+        matches!(self.socket().kind, SocketKind::Unix(_))
     }
 
     pub(super) fn shutdown_handle(&self) -> io::Result<ShutdownHandle> {
-        self.socket().try_clone().map(ShutdownHandle)
+        self.socket().kind.try_clone().map(ShutdownHandle)
     }
 }
 
@@ -96,23 +103,105 @@ impl Write for Stream {
 
 /// The socket itself, whatever is spoken over it.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(super) struct Socket {
+    kind: SocketKind,
+    /// When all reading and writing has to be over, however many bytes come until then; `None` is never.
+    deadline: Option<Instant>,
+    /// How long one read may wait; `None` is for ever.
+    read_timeout: Option<Duration>,
+    /// How long one write may wait; `None` is for ever.
+    write_timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum SocketKind {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
-    fn connect(address: &Address, timeout: Duration) -> io::Result<Socket> {
+    fn connect(address: &Address, timeout: Duration, deadline: Instant) -> io::Result<Socket> {
+        let kind = SocketKind::connect(address, timeout, deadline)?;
+        Ok(Socket { kind, deadline: Some(deadline), read_timeout: None, write_timeout: None })
+    }
+
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.read_timeout = timeout;
+        self.kind.set_read_timeout(timeout)
+    }
+
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.write_timeout = timeout;
+        self.kind.set_write_timeout(timeout)
+    }
+
+    fn lift_deadline(&mut self) -> io::Result<()> {
+        self.deadline = None;
+        self.kind.set_read_timeout(self.read_timeout)?;
+        self.kind.set_write_timeout(self.write_timeout)
+    }
+
+    /// The same socket once more, for the TLS layer to take over or for another thread to shut it down.
+    pub(super) fn try_clone(&self) -> io::Result<Socket> {
+        Ok(Socket { kind: self.kind.try_clone()?, ..*self })
+    }
+}
+
+/// How long the next read or write may wait.
+fn wait_max(timeout: Option<Duration>, deadline: Instant) -> io::Result<Duration> {
+    let left = time_left(deadline)?;
+    Ok(timeout.map_or(left, |timeout| timeout.min(left)))
+}
+
+fn time_left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(deadline) = self.deadline {
+            self.kind.set_read_timeout(Some(wait_max(self.read_timeout, deadline)?))?;
+        }
+        match &mut self.kind {
+            SocketKind::Tcp(stream) => stream.read(buffer),
+            SocketKind::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(deadline) = self.deadline {
+            self.kind.set_write_timeout(Some(wait_max(self.write_timeout, deadline)?))?;
+        }
+        match &mut self.kind {
+            SocketKind::Tcp(stream) => stream.write_vectored(slices),
+            SocketKind::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl SocketKind {
+    fn connect(address: &Address, timeout: Duration, deadline: Instant) -> io::Result<SocketKind> {
         match address {
-            Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path)?)),
+            Address::Unix(path) => Ok(SocketKind::Unix(UnixStream::connect(path)?)),
             Address::Tcp { host, port } => {
                 let mut error = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
+                    match TcpStream::connect_timeout(&address, timeout.min(time_left(deadline)?)) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
                             notice_death(&stream)?;
-                            return Ok(Socket::Tcp(stream));
+                            return Ok(SocketKind::Tcp(stream));
                         }
                         Err(failed) => error = failed,
                     }
@@ -122,41 +211,25 @@ impl Socket {
         }
     }
 
-    /// The same socket once more, for the TLS layer to take over or for another thread to shut it down.
-    pub(super) fn try_clone(&self) -> io::Result<Socket> {
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp),
-            Socket::Unix(stream) => stream.try_clone().map(Socket::Unix),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.read(buffer),
-            Socket::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
+            SocketKind::Tcp(stream) => stream.set_read_timeout(timeout),
+            SocketKind::Unix(stream) => stream.set_read_timeout(timeout),
         }
     }
 
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
-            Socket::Tcp(stream) => stream.write_vectored(slices),
-            Socket::Unix(stream) => stream.write_vectored(slices),
+            SocketKind::Tcp(stream) => stream.set_write_timeout(timeout),
+            SocketKind::Unix(stream) => stream.set_write_timeout(timeout),
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn try_clone(&self) -> io::Result<SocketKind> {
+        match self {
+            SocketKind::Tcp(stream) => stream.try_clone().map(SocketKind::Tcp),
+            SocketKind::Unix(stream) => stream.try_clone().map(SocketKind::Unix),
+        }
     }
 }
 
@@ -172,14 +245,14 @@ fn notice_death(stream: &TcpStream) -> io::Result<()> {
 
 /// Ends a connection from another thread: whoever waits on it gets an error at once.
 #[derive(Debug)]
-pub struct ShutdownHandle(Socket);
+pub struct ShutdownHandle(SocketKind);
 
 impl ShutdownHandle {
     /// Shuts the socket down in both directions. A connection that is already gone is no error.
     pub fn shutdown(&self) {
         let _already_gone = match &self.0 {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+            SocketKind::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            SocketKind::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 }

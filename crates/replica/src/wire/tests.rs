@@ -1,7 +1,7 @@
 //! The connection against a real MariaDB, and against a server that sends without end.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::test_server::TestServer;
 use super::{ConnectOptions, Connection, Error, Vendor, quote};
@@ -369,4 +369,62 @@ fn an_answer_without_end_is_refused_where_it_is_kept() {
     let endpoint = sending(begin, move |number| packet(number.wrapping_add(2), &wide));
     let mut connection = Connection::connect(&endpoint, &options).unwrap();
     assert_protocol_error(connection.execute(b"SELECT 1"), "names of an answer's columns");
+}
+
+/// A server that sends `first` at once, and of what follows a byte now and then, until the client closes the connection.
+fn trickling(first: Vec<u8>, then: Vec<u8>) -> Endpoint {
+    use std::io::Write;
+    const BYTE_EVERY: Duration = Duration::from_millis(20);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut sent = stream.write_all(&first);
+        for byte in then {
+            if sent.is_err() {
+                return;
+            }
+            std::thread::sleep(BYTE_EVERY);
+            sent = stream.write_all(&[byte]);
+        }
+    });
+    Endpoint::tcp("spate", "127.0.0.1", port)
+}
+
+#[test]
+fn a_login_that_never_falls_silent_ends_at_its_deadline() {
+    let options = ConnectOptions { login_timeout: Duration::from_millis(400), ..options() };
+    let large = packet(0, &[b'x'; 60_000]);
+    let greeting = {
+        let length = login().len() - packet(2, b"\0\0\0\x02\0\0\0").len();
+        login()[..length].to_vec()
+    };
+    let of_tls = {
+        let mut greeting = greeting.clone();
+        // The capability CLIENT_SSL, in the second of the low bytes.
+        let at = greeting.windows(2).position(|bytes| bytes == b"\xff\xf7").unwrap();
+        greeting[at + 1] |= 0x08;
+        greeting
+    };
+    let record = [b"\x16\x03\x03\x40\x00".as_slice(), &[2; 0x4000]].concat();
+    for (dialogue, endpoint) in [
+        ("the greeting", trickling(vec![], large)),
+        ("the answer to the password", trickling(greeting, packet(2, &[1; 60_000]))),
+        ("the handshake of TLS", trickling(of_tls, record)),
+    ] {
+        let began = Instant::now();
+        let error = Connection::connect(&endpoint, &options).unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains("the login had not ended"), "{dialogue}: {error}");
+        let took = began.elapsed();
+        assert!((Duration::from_millis(400)..Duration::from_secs(5)).contains(&took), "{dialogue}: {took:?}");
+    }
+}
+
+/// The deadline is the login's alone.
+#[test]
+fn a_session_outlives_the_deadline_of_its_login() {
+    let server = TestServer::start(&[]);
+    let options = ConnectOptions { login_timeout: Duration::from_secs(2), ..options() };
+    let mut connection = Connection::connect(&server.root(), &options).unwrap();
+    assert_eq!(connection.query("SELECT SLEEP(3)").unwrap().single_text().unwrap(), "0");
 }

@@ -45,6 +45,10 @@ impl TlsStream {
         &self.socket
     }
 
+    pub(in super::super) fn socket_mut(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
     /// The certificate that the server has shown.
     pub(super) fn server_certificate(&self) -> &[u8] {
         self.session.peer_certificates().and_then(|chain| chain.first()).map_or(&[], |certificate| certificate.as_ref())
