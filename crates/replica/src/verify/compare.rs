@@ -24,6 +24,13 @@ const RANGES_READY_PER_PAIR: usize = 4;
 /// A range of wide rows is cut short at about this size, so that its rows' hashes cost no noticeable memory or time.
 const RANGE_BYTES_TARGET: u64 = 16 * 1024 * 1024;
 const RANGE_ROWS_MIN: u64 = 500;
+/// Rows of one side in a differing range whose hashes may be held. A range with more, such as one behind whose end the replica alone has
+/// rows, is halved.
+const HELD_ROWS_MAX: u64 = 100_000;
+/// The same in bytes, of keys and hashes of both sides; for each pair of connections.
+const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What holding a row costs beside the bytes of its key and its hash.
+const HELD_ROW_OVERHEAD_BYTES: usize = 100;
 /// Server errors that mean "the table is not what it was when the snapshot was taken".
 const TABLE_ALTERED_CODES: [u16; 4] = [1412, 1146, 1054, 1932];
 
@@ -180,29 +187,22 @@ impl Comparison<'_> {
     }
 
     fn compare_range(&self, source: &mut Connection, replica: &mut Connection, task: Task<'_>) -> Result<()> {
-        let failed = |error| table_error(task.name, error);
-        let sql = range_hash_sql(task.name, task.table, &task.range) + LET_GO;
-        source.send_query(sql.as_bytes()).map_err(failed)?;
-        replica.send_query(sql.as_bytes()).map_err(failed)?;
-        let source_hash = source.receive_rows().map_err(failed)?;
-        let replica_hash = replica.receive_rows().map_err(failed)?;
-        let source_rows = counted(&source_hash, "source", task.name)?;
-        let replica_rows = counted(&replica_hash, "replica", task.name)?;
+        let Counts { source_rows, replica_rows, are_alike } = hash(source, replica, &task, &task.range)?;
         self.rows_compared.fetch_add(source_rows, Atomic::Relaxed);
-        let differences = match source_hash.rows == replica_hash.rows {
-            true => None,
-            false if task.table.key.is_some() => Some(differing_rows(source, replica, &task)?),
-            false => Some(Vec::new()),
-        };
+        let mut differences = Differences { keys_max: self.options.differing_keys_max, ..Differences::default() };
+        if !are_alike && task.table.key.is_some() {
+            differences.find(source, replica, &task, &task.range, source_rows, replica_rows)?;
+        }
 
         let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.entry(task.name.clone()).or_default();
         found.source_rows += source_rows;
         found.replica_rows += replica_rows;
-        if let Some(differences) = differences {
-            found.rows_differ += differences.len() as u64;
+        if !are_alike {
+            found.rows_differ += differences.rows;
             let room = self.options.differing_keys_max.saturating_sub(found.keys_kept);
             let keys: Vec<DifferingKey> = differences
+                .keys
                 .into_iter()
                 .take(room)
                 .map(|(key, difference)| DifferingKey { key: show_key(task.table, &key), difference })
@@ -233,19 +233,98 @@ fn counted(answer: &ResultSet, role: &'static str, name: &TableName) -> Result<u
     }
 }
 
+/// How many rows of a range each side has, and whether they are the same.
+struct Counts {
+    source_rows: u64,
+    replica_rows: u64,
+    are_alike: bool,
+}
+
+/// Hashes a range on both sides at once.
+fn hash(source: &mut Connection, replica: &mut Connection, task: &Task<'_>, range: &Range) -> Result<Counts> {
+    let failed = |error| table_error(task.name, error);
+    let sql = range_hash_sql(task.name, task.table, range) + LET_GO;
+    source.send_query(sql.as_bytes()).map_err(failed)?;
+    replica.send_query(sql.as_bytes()).map_err(failed)?;
+    let source_hash = source.receive_rows().map_err(failed)?;
+    let replica_hash = replica.receive_rows().map_err(failed)?;
+    Ok(Counts {
+        source_rows: counted(&source_hash, "source", task.name)?,
+        replica_rows: counted(&replica_hash, "replica", task.name)?,
+        are_alike: source_hash.rows == replica_hash.rows,
+    })
+}
+
+/// The rows behind a differing range, in key order.
+#[derive(Default)]
+struct Differences {
+    rows: u64,
+    /// The first of them.
+    keys: Vec<(KeyValues, RowDifference)>,
+    keys_max: usize,
+}
+
+impl Differences {
+    /// Finds the rows of a range that differs, in halves if it has too many to be held.
+    fn find(
+        &mut self,
+        source: &mut Connection,
+        replica: &mut Connection,
+        task: &Task<'_>,
+        range: &Range,
+        source_rows: u64,
+        replica_rows: u64,
+    ) -> Result<()> {
+        let rows = source_rows.max(replica_rows);
+        if rows <= HELD_ROWS_MAX
+            && let Some(found) = differing_rows(source, replica, task, range)?
+        {
+            self.rows += found.len() as u64;
+            let room = self.keys_max.saturating_sub(self.keys.len());
+            self.keys.extend(found.into_iter().take(room));
+            return Ok(());
+        }
+        let fuller = if source_rows > replica_rows { &mut *source } else { &mut *replica };
+        let Some(middle) = middle(fuller, task, range, rows)? else {
+            // Versions of one row: nothing tells them apart.
+            self.rows += source_rows.abs_diff(replica_rows).max(1);
+            return Ok(());
+        };
+        let lower = Range { after: range.after.clone(), up_to: Some(middle.clone()) };
+        let upper = Range { after: Some(middle), up_to: range.up_to.clone() };
+        for half in [lower, upper] {
+            let Counts { source_rows, replica_rows, are_alike } = hash(source, replica, task, &half)?;
+            if !are_alike {
+                self.find(source, replica, task, &half, source_rows, replica_rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key in the middle of a range that has so many rows in this session's snapshot; `None` if the range cannot be cut there.
+fn middle(connection: &mut Connection, task: &Task<'_>, range: &Range, rows: u64) -> Result<Option<KeyValues>> {
+    let Some(sql) = boundary_sql(task.name, task.table, range.after.as_ref(), rows / 2) else { return Ok(None) };
+    let found = connection.query(&(sql + LET_GO)).map_err(|error| table_error(task.name, error))?;
+    let middle = found.rows.into_iter().next().map(|row| row.into_iter().map(Option::unwrap_or_default).collect());
+    Ok(middle.filter(|key| rows > 1 && Some(key) != range.up_to.as_ref()))
+}
+
 /// Finds the rows behind a differing range, in key order. Holds the source's keys of the range; rows that are only on the
-/// replica are not held before they are known to differ.
+/// replica are not held before they are known to differ. `None` if they are too large to be held.
 fn differing_rows(
     source: &mut Connection,
     replica: &mut Connection,
     task: &Task<'_>,
-) -> Result<Vec<(KeyValues, RowDifference)>> {
-    let sql = row_hashes_sql(task.name, task.table, &task.range) + LET_GO;
+    range: &Range,
+) -> Result<Option<Vec<(KeyValues, RowDifference)>>> {
+    let sql = row_hashes_sql(task.name, task.table, range) + LET_GO;
+    let mut held_bytes = 0;
     // A system-versioned table has several rows with one key.
     let mut on_source: HashMap<KeyValues, Vec<Vec<u8>>> = HashMap::new();
-    each_row_hash(source, &sql, task, |key, hash| on_source.entry(key).or_default().push(hash))?;
+    each_row_hash(source, &sql, task, &mut held_bytes, |key, hash| on_source.entry(key).or_default().push(hash))?;
     let mut differences = Vec::new();
-    each_row_hash(replica, &sql, task, |key, hash| {
+    each_row_hash(replica, &sql, task, &mut held_bytes, |key, hash| {
         let Some(hashes) = on_source.get_mut(&key) else {
             differences.push((key, RowDifference::MissingOnSource));
             return;
@@ -259,21 +338,30 @@ fn differing_rows(
             on_source.remove(&key);
         }
     })?;
+    if held_bytes > HELD_BYTES_MAX {
+        return Ok(None);
+    }
     for (key, hashes) in on_source {
         differences.extend(hashes.iter().map(|_| (key.clone(), RowDifference::MissingOnReplica)));
     }
     differences.sort_by(|(left, _), (right, _)| compare_keys(left, right));
-    Ok(differences)
+    Ok(Some(differences))
 }
 
+/// Shows each row's key and hash, until those shown are too large to be held.
 fn each_row_hash(
     connection: &mut Connection,
     sql: &str,
     task: &Task<'_>,
+    held_bytes: &mut usize,
     mut see: impl FnMut(KeyValues, Vec<u8>),
 ) -> Result<()> {
     let outcome = connection.for_each_row(sql, |row| {
         let mut values: KeyValues = row.iter().map(|value| value.unwrap_or_default().to_vec()).collect();
+        *held_bytes += HELD_ROW_OVERHEAD_BYTES + values.iter().map(Vec::len).sum::<usize>();
+        if *held_bytes > HELD_BYTES_MAX {
+            return ControlFlow::Break(());
+        }
         if let Some(hash) = values.pop() {
             see(values, hash);
         }

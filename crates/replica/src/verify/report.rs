@@ -82,7 +82,8 @@ pub enum Verdict {
 pub struct RowDifferences {
     /// The key ranges whose hashes differ, in key order.
     pub ranges: Vec<KeyRange>,
-    /// The rows that differ; 0 for a table without a usable key, where rows cannot be told apart.
+    /// The rows that differ; 0 for a table without a usable key, where rows cannot be told apart. At least so many if one row has more
+    /// versions than can be held.
     pub rows: u64,
     /// The first of them.
     pub keys: Vec<DifferingKey>,

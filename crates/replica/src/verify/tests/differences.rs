@@ -232,6 +232,33 @@ fn two_hundred_thousand_rows_in_many_ranges() {
     assert_eq!((differences.rows, differences.keys.len(), differences.ranges.len()), (200_002, 2, 1));
 }
 
+/// Behind the source's last row, the replica has more than can be held, by number and by size; and the source alone has some.
+#[test]
+fn ranges_of_more_rows_than_can_be_held_are_halved() {
+    let mut pair = Pair::start();
+    pair.on_both(
+        "CREATE SCHEMA s; CREATE TABLE s.many (id INT PRIMARY KEY, v INT); CREATE TABLE s.wide (id VARCHAR(700) PRIMARY KEY, v INT) \
+         CHARACTER SET latin1; INSERT INTO s.many SELECT seq, 1 FROM mysql.seq_1_to_10; \
+         INSERT INTO s.wide SELECT CONCAT(LPAD(seq, 9, '0'), REPEAT('x', 690)), 1 FROM mysql.seq_1_to_10",
+    );
+    pair.on_replica(
+        "DELETE FROM s.many WHERE id = 4; INSERT INTO s.many SELECT seq, 1 FROM mysql.seq_1001_to_251000; \
+         INSERT INTO s.wide SELECT CONCAT(LPAD(seq, 9, '0'), REPEAT('x', 690)), 1 FROM mysql.seq_1001_to_61000",
+    );
+    pair.align();
+    let options = VerifyOptions { differing_keys_max: 3, ..pair.options() };
+    let report = run(&options, &|_| {}).unwrap();
+    let differences = |table: usize| match &report.tables[table].verdict {
+        Verdict::RowsDiffer(differences) => differences,
+        other => panic!("{other:?}"),
+    };
+    let keys: Vec<&str> = differences(0).keys.iter().map(|key| key.key.as_str()).collect();
+    assert_eq!((differences(0).rows, keys), (250_001, vec!["id=4", "id=1001", "id=1002"]));
+    assert_eq!(differences(0).keys[0].difference, RowDifference::MissingOnReplica);
+    assert_eq!((differences(1).rows, differences(1).keys.len(), differences(1).ranges.len()), (60_000, 3, 1));
+    assert!(differences(1).keys[0].key.starts_with("id='000001001x"));
+}
+
 #[test]
 fn hostile_names() {
     let mut pair = Pair::start();
