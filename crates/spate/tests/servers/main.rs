@@ -24,6 +24,7 @@ mod keyless;
 mod kills;
 mod large;
 mod large_rows;
+mod letter_case;
 mod lexing;
 mod locks;
 mod logging;

@@ -410,3 +410,23 @@ fn statements_with_their_context() {
     );
     assert_replicated(&site);
 }
+
+/// The comment that only MySQL executes stands between the name and the query.
+#[test]
+fn create_table_as_select_with_a_version_comment() {
+    let site = site();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.s (a INT PRIMARY KEY); INSERT INTO d.s VALUES (1), (2)");
+    for (name, text) in [
+        ("t", "/*!80000 COMMENT 'x' */ AS SELECT a FROM s"),
+        ("u", "(PRIMARY KEY (a)) /*!80000 COMMENT 'START TRANSACTION' */ SELECT a, 'START TRANSACTION' AS b FROM s"),
+        ("v", "(b INT) /*!99999 COMMENT 'no' */ /*!50000 COMMENT='yes' */ AS SELECT a FROM s -- START TRANSACTION\n"),
+    ] {
+        site.source.sql(&format!("USE d; CREATE TABLE {name} {text}; INSERT INTO {name} (a) VALUES (5)"));
+    }
+    assert_replicated(&site);
+    for name in ["t", "u", "v"] {
+        let shown = format!("SHOW CREATE TABLE d.{name}");
+        assert_eq!(site.source.sql(&shown), site.replica.sql(&shown));
+        assert_eq!(site.replica.sql(&format!("SELECT COUNT(*) FROM d.{name}")), "3");
+    }
+}

@@ -107,3 +107,74 @@ fn partitions_are_exchanged() {
         assert_eq!(site.source.sql(look), site.replica.sql(look));
     }
 }
+/// Numbers without a sign, and texts of a collation of their own, are on the replica what they were on the source.
+#[test]
+fn user_variables_keep_sign_character_set_and_collation() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source
+            .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, a DECIMAL(30), b VARCHAR(200), c INT)");
+        site.source.sql(
+            "USE d; SET SESSION binlog_format=STATEMENT; \
+             SET @a = CAST(18446744073709551615 AS UNSIGNED), @b = _utf8mb4'x' COLLATE utf8mb4_bin, \
+                @c = _latin1'x' COLLATE latin1_german2_ci, @d = CAST(5 AS UNSIGNED), @e = -5, @f = 1.5, @g = x'00ff'; \
+             INSERT INTO t VALUES (1, @a, CONCAT_WS(',', COLLATION(@b), CHARSET(@b), @b), @b = 'X'); \
+             INSERT INTO t VALUES (2, @a DIV 2, CONCAT_WS(',', COLLATION(@c), CHARSET(@c), @c), @c = 'X'); \
+             INSERT INTO t VALUES (3, @d, CONCAT_WS(',', COLLATION(@d), COLLATION(@e), COLLATION(@f), COLLATION(@g)), @e); \
+             SET NAMES latin1 COLLATE latin1_bin; INSERT INTO t VALUES (4, @a, COLLATION(@a), @b > @c); \
+             SET @h = 'x', @i = 7; INSERT INTO t VALUES (5, @i, CONCAT(COLLATION(@h), COLLATION(@i)), @h = 'X')",
+        );
+        assert_eq!(
+            site.source.sql("SELECT a, b, c FROM d.t WHERE id = 1"),
+            "18446744073709551615\tutf8mb4_bin,utf8mb4,x\t0"
+        );
+        site.catch_up_from_earliest();
+    }
+}
+
+/// It alters the default database of its session, whatever others come before and after.
+#[test]
+fn alter_database_without_a_name_alters_the_default_database() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d CHARACTER SET utf8mb4; CREATE DATABASE e CHARACTER SET utf8mb4");
+        site.source.sql("USE e; CREATE TABLE t (a VARCHAR(9)); USE d; ALTER DATABASE CHARACTER SET latin1; CREATE TABLE t (a VARCHAR(9))");
+        site.source.sql(
+            "CREATE TABLE e.u (a VARCHAR(9)); USE e; ALTER SCHEMA COLLATE utf8mb4_bin; CREATE TABLE v (a VARCHAR(9))",
+        );
+        // One at a time, and all at once.
+        for options in [["--batch-transactions", "1"], ["--batch-transactions", "1000"]] {
+            site.catch_up(&[&["--start", "earliest"], options.as_slice()].concat());
+            for shown in ["DATABASE d", "DATABASE e", "TABLE d.t", "TABLE e.t", "TABLE e.u", "TABLE e.v"] {
+                let shown = format!("SHOW CREATE {shown}");
+                assert_eq!(site.source.sql(&shown), site.replica.sql(&shown), "{kind:?}");
+            }
+            site.replica.sql("DROP DATABASE d; DROP DATABASE e; DROP DATABASE spate");
+        }
+    }
+}
+
+#[test]
+fn events_stay_disabled_behind_set_statement() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d");
+    for sql in [
+        "CREATE EVENT a ON SCHEDULE EVERY 1 DAY DO DO 1",
+        "SET STATEMENT max_statement_time=10 FOR ALTER EVENT a ON SCHEDULE EVERY 2 DAY ENABLE",
+        "SET STATEMENT lock_wait_timeout=9 FOR SET STATEMENT max_statement_time=10 FOR CREATE EVENT b ON SCHEDULE EVERY 1 DAY DO DO 2",
+        "SET STATEMENT max_statement_time=10, lock_wait_timeout=9 FOR CREATE EVENT c ON SCHEDULE EVERY 1 DAY ENABLE DO DO 3",
+        "SET STATEMENT max_statement_time=(SELECT 10) FOR CREATE OR REPLACE EVENT c ON SCHEDULE EVERY 3 DAY COMMENT 'FOR' DO DO 4",
+        "SET STATEMENT lock_wait_timeout=9 FOR SET STATEMENT max_statement_time=10 FOR ALTER EVENT b RENAME TO e",
+        "CREATE EVENT f ON SCHEDULE EVERY 1 DAY DISABLE DO DO 5",
+        "SET STATEMENT max_statement_time=10 FOR ALTER EVENT f COMMENT 'still'",
+    ] {
+        site.source.sql(&format!("USE d; {sql}"));
+    }
+    site.catch_up(&["--start", "earliest"]);
+    let events = "SELECT EVENT_NAME, DEFINER, INTERVAL_VALUE, EVENT_DEFINITION, EVENT_COMMENT FROM information_schema.EVENTS ORDER BY 1";
+    assert_eq!(site.source.sql(events), site.replica.sql(events));
+    let states = "SELECT GROUP_CONCAT(EVENT_NAME, ' ', STATUS ORDER BY 1) FROM information_schema.EVENTS";
+    assert_eq!(site.source.sql(states), "a ENABLED,c ENABLED,e ENABLED,f DISABLED");
+    let replica = site.replica.sql(states);
+    assert!(!replica.contains("ENABLED") && replica.matches("DISABLED").count() == 4, "{replica}");
+}

@@ -226,3 +226,41 @@ fn a_forged_copy_executes_nothing() {
         assert_eq!(site.replica.sql("SELECT COUNT(*), MAX(id) FROM d.t"), "6\t10");
     }
 }
+
+/// What comes from a session without temporary tables, and what Spate writes by itself, goes to the table that a temporary one of
+/// another session has the name of.
+#[test]
+fn a_session_meets_no_temporary_table_of_another() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        for dialect in ["replay", "sql"] {
+            let site = Site::of(kind);
+            site.source.sql(
+                "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); \
+                 CREATE TABLE d.x (a INT PRIMARY KEY, b INT); CREATE TABLE d.y (a INT)",
+            );
+            let mut first = session(&site);
+            first.sql(
+                "CREATE TEMPORARY TABLE x (a INT, b INT) ENGINE=InnoDB; CREATE TEMPORARY TABLE y (a INT) ENGINE=InnoDB; \
+                 INSERT INTO x VALUES (1, 0); INSERT INTO y VALUES (1); INSERT INTO t SELECT a, 1 FROM x",
+            );
+            site.source.sql(
+                "USE d; INSERT INTO x VALUES (7, 7), (8, 8); INSERT INTO y VALUES (7), (7), (8); \
+                 UPDATE x SET b = 9 WHERE a = 7; DELETE FROM x WHERE a = 8; DELETE FROM y WHERE a = 8",
+            );
+            first.sql(
+                "INSERT INTO t SELECT a + 1, 2 FROM x; UPDATE y SET a = a + 1; INSERT INTO t SELECT a + 5, 3 FROM y",
+            );
+            let mut second = session(&site);
+            second.sql("INSERT INTO t SELECT a + 10, 4 FROM x; INSERT INTO t SELECT a + 20, 5 FROM y LIMIT 1");
+            second.sql("CREATE TEMPORARY TABLE x (a INT, b INT) ENGINE=InnoDB; INSERT INTO x VALUES (50, 0)");
+            first.sql("INSERT INTO t SELECT a + 100, 6 FROM x");
+            second.sql("INSERT INTO t SELECT a + 100, 7 FROM x; DROP TEMPORARY TABLE x; UPDATE x SET b = 10");
+            for options in [["--batch-transactions", "1"], ["--batch-transactions", "1000"]] {
+                site.catch_up(&[&["--start", "earliest", "--dialect", dialect], options.as_slice()].concat());
+                site.assert_identical();
+                assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "7", "{kind:?} {dialect}");
+                site.replica.sql("DROP DATABASE d; DROP DATABASE spate");
+            }
+        }
+    }
+}
