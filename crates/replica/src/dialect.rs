@@ -30,6 +30,14 @@ const MYSQL_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE 
     sql_select_limit=DEFAULT, max_execution_time=0, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600, \
     sql_require_primary_key=0";
 
+/// Sets up a session of MySQL for temporary tables that were created so, or for anything else. Not within a transaction.
+pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
+    match is_implicit {
+        true => b"SET SESSION explicit_defaults_for_timestamp=0",
+        false => b"SET SESSION explicit_defaults_for_timestamp=DEFAULT",
+    }
+}
+
 /// The same, for what sessions can set since MySQL 8.0.30.
 const MYSQL_SESSION_8_0_30: &str =
     ", sql_generate_invisible_primary_key=0, show_gipk_in_create_table_and_information_schema=1";

@@ -59,6 +59,8 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// Some row changes are of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
+    /// MySQL: its temporary tables are to be created without explicit_defaults_for_timestamp. All parts of a batch say the same.
+    pub has_implicit_defaults: bool,
     /// The temporary tables of the source's sessions at its end.
     pub temporary: TemporaryTables,
 }
@@ -269,6 +271,7 @@ impl BatchBuilder {
         self.taken_temporary.clone_from(&self.temporary.open);
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
+        batch.has_implicit_defaults = self.transaction.has_implicit_defaults;
         let used_by = std::mem::take(&mut self.temporary.used_by);
         batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by };
         batch
@@ -345,6 +348,7 @@ impl BatchBuilder {
         }
         let mut statement = Statement::new(header, query, context, self.servers)?;
         answer_for_default_schema(&mut statement)?;
+        self.stand_with_defaults(&statement)?;
         self.statement(header, statement);
         Ok(())
     }
@@ -361,15 +365,15 @@ impl BatchBuilder {
         }
         match statement.class {
             StatementClass::Definition if self.transaction.is_group() => {
-                self.transaction.alone.get_or_insert(Alone::CreateSelect);
+                self.transaction.stand_alone(Alone::CreateSelect);
             }
             StatementClass::Definition => self.transaction.alone = Some(Alone::Definition),
             StatementClass::Savepoint if self.transaction.is_irrevocable() => {
-                self.transaction.alone.get_or_insert(Alone::Irrevocable);
+                self.transaction.stand_alone(Alone::Irrevocable);
             }
             // What uses a temporary table is not repeated in vain: after a crash the table is gone.
             StatementClass::Change if self.transaction.is_irrevocable() && !uses_temporary_table => {
-                self.transaction.alone.get_or_insert(Alone::Irrevocable);
+                self.transaction.stand_alone(Alone::Irrevocable);
             }
             _ => {}
         }

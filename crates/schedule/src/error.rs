@@ -44,6 +44,8 @@ pub enum Surprise {
     Undone,
     /// An XA transaction that was committed without being prepared.
     OnePhase,
+    /// It creates temporary tables without explicit_defaults_for_timestamp.
+    ImplicitDefaults,
 }
 
 impl fmt::Display for Surprise {
@@ -51,6 +53,7 @@ impl fmt::Display for Surprise {
         formatter.write_str(match self {
             Surprise::Undone => "the source rolled the transaction back, or could not have done so",
             Surprise::OnePhase => "the source committed the XA transaction without preparing it",
+            Surprise::ImplicitDefaults => "it creates temporary tables without explicit_defaults_for_timestamp",
         })
     }
 }

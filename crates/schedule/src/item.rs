@@ -48,6 +48,8 @@ pub enum Alone {
     Irrevocable,
     /// It can be rolled back, and was; but values that it took from sequences stay taken.
     RolledBack,
+    /// MySQL has created its temporary tables without explicit_defaults_for_timestamp, which a session cannot set within a transaction.
+    ImplicitDefaults,
 }
 
 /// A statement that is executed as SQL, with everything that decides what it does.

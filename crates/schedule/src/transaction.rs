@@ -33,6 +33,8 @@ pub(crate) struct OpenTransaction {
     /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
     pub(crate) first_item: Option<usize>,
     pub(crate) alone: Option<Alone>,
+    /// MySQL: it creates temporary tables without explicit_defaults_for_timestamp.
+    pub(crate) has_implicit_defaults: bool,
     /// The definitions that its statements put out of date.
     pub(crate) outdated: Outdated,
     /// It is only one half of a statement's life: nothing of it is executed.
@@ -46,6 +48,13 @@ pub(crate) struct OpenTransaction {
 }
 
 impl OpenTransaction {
+    /// Makes it a batch of its own. The first reason stays, unless any other can be told with it.
+    pub(crate) fn stand_alone(&mut self, why: Alone) {
+        if matches!(self.alone, None | Some(Alone::ImplicitDefaults)) {
+            self.alone = Some(why);
+        }
+    }
+
     /// True if it is a plain transaction of engines that can roll back: nothing but its changes matters.
     pub(crate) fn is_usual(&self) -> bool {
         const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;

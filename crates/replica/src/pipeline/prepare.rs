@@ -18,14 +18,14 @@ use super::sessions::Preparing;
 use super::{Part, PartEnd};
 use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
-use crate::dialect::{Collations, StatementSql, load_sql, statement_sql};
+use crate::dialect::{Collations, StatementSql, implicit_defaults_sql, load_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
 use crate::translate;
-use crate::wire::{self, quote};
+use crate::wire::{self, Vendor, quote};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
@@ -78,6 +78,8 @@ struct Pending<'a> {
     /// The source's temporary tables, and who has used them in the batch.
     temporary: TemporaryTables,
     has_temporary_copies: bool,
+    /// The applier's session was told to have no explicit_defaults_for_timestamp.
+    has_implicit_defaults: bool,
 }
 
 impl Pending<'_> {
@@ -108,6 +110,7 @@ impl<'a> Preparer<'a> {
             origin: None,
             temporary: TemporaryTables::default(),
             has_temporary_copies: self.has_temporary_copies,
+            has_implicit_defaults: false,
         };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
@@ -137,6 +140,7 @@ impl<'a> Preparer<'a> {
             }
         }
         self.tell_origin(&part, pending)?;
+        self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
         self.intend(&part, pending)?;
         pending.is_open = part.end.is_none();
@@ -193,6 +197,9 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
+                if part.batch.has_implicit_defaults && self.choice.replica == Vendor::MySql {
+                    statements.push(implicit_defaults_sql(true).to_vec());
+                }
                 // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
                 if self.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
@@ -252,6 +259,16 @@ impl<'a> Preparer<'a> {
         }
         pending.origin = Some(part.server_id);
         pending.outlet.plain(&origin_sql(part))
+    }
+
+    /// Sets up the session for temporary tables that MySQL has created without explicit_defaults_for_timestamp, or for others again.
+    fn tell_defaults(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        let is_implicit = part.batch.has_implicit_defaults;
+        if self.choice.replica != Vendor::MySql || pending.is_open || pending.has_implicit_defaults == is_implicit {
+            return Ok(());
+        }
+        pending.has_implicit_defaults = is_implicit;
+        pending.outlet.plain(implicit_defaults_sql(is_implicit))
     }
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
@@ -396,8 +413,8 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
         // Nothing of it stays that would do harm a second time.
         Some(Alone::RolledBack) => None,
-        None if !part.batch.has_irrevocable_rows => None,
-        None => {
+        None | Some(Alone::ImplicitDefaults) if !part.batch.has_irrevocable_rows => None,
+        None | Some(Alone::ImplicitDefaults) => {
             let is_unclear = part.batch.items.iter().any(|item| match item {
                 Item::Rows(segment) => segment.has_irrevocable_rows_without_key(),
                 _ => false,

@@ -4,7 +4,8 @@ use spate_binlog::{EventHeader, EventType, Gtid, GtidEvent, QueryEvent, Xid};
 
 use super::{Batch, BatchBuilder, BatchStatistics, PLANNED_COLUMNS_MAX, PLANS_MAX};
 use crate::error::Surprise;
-use crate::item::{Alone, Item};
+use crate::item::{Alone, Item, Statement};
+use crate::statement::StatementClass;
 use crate::temporary::TemporaryTables;
 use crate::transaction::OpenTransaction;
 use crate::{Error, Result};
@@ -52,6 +53,7 @@ impl BatchBuilder {
             },
             alone: None,
             has_irrevocable_rows: self.batch.has_irrevocable_rows,
+            has_implicit_defaults: false,
             temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.batch, own);
@@ -121,6 +123,7 @@ impl BatchBuilder {
         };
         let expected = std::mem::take(&mut self.transaction.expected);
         let is_irrevocable = expected.contains(&Surprise::Undone);
+        let has_implicit_defaults = expected.contains(&Surprise::ImplicitDefaults);
         let flags = if is_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
         self.begin_transaction(OpenTransaction {
             flags: Some(flags),
@@ -129,6 +132,12 @@ impl BatchBuilder {
             expected,
             ..OpenTransaction::default()
         });
+        if has_implicit_defaults {
+            if self.transaction.first_item.is_none() {
+                self.keep_apart();
+            }
+            self.take_defaults_as_implicit();
+        }
         Ok(())
     }
 
@@ -142,12 +151,40 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// Keeps the transaction that is underway apart from others if this statement of it creates a temporary table without
+    /// explicit_defaults_for_timestamp. (A session cannot change that within a transaction, so it is true of all of its statements. MySQL logs
+    /// it only of statements that make a TIMESTAMP column; for changes of rows, its own replicas too go by their global setting.)
+    pub(super) fn stand_with_defaults(&mut self, statement: &Statement) -> Result<()> {
+        let is_implicit = statement.class == StatementClass::Temporary
+            && statement.status.explicit_defaults_for_timestamp == Some(false);
+        if !is_implicit || !self.transaction.is_mysql || self.transaction.has_implicit_defaults {
+            return Ok(());
+        }
+        let has_begun = self.transaction.has_rows || self.transaction.has_statements;
+        if self.transaction.was_taken || self.transaction.first_item.is_none() && has_begun {
+            return Err(Error::TurnedOut(Surprise::ImplicitDefaults));
+        }
+        if self.transaction.first_item.is_none() {
+            self.keep_apart();
+        }
+        self.take_defaults_as_implicit();
+        Ok(())
+    }
+
+    fn take_defaults_as_implicit(&mut self) {
+        self.transaction.has_implicit_defaults = true;
+        self.transaction.stand_alone(Alone::ImplicitDefaults);
+    }
+
     /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared. Nothing but its end
     /// tells it from others, and a part of it that was taken is on its way to be prepared.
     pub(super) fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
         let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
         if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
             return Err(Error::TurnedOut(Surprise::OnePhase));
+        }
+        if self.transaction.has_implicit_defaults {
+            self.transaction.stand_alone(Alone::ImplicitDefaults);
         }
         Ok(())
     }
@@ -175,7 +212,7 @@ impl BatchBuilder {
         if !self.transaction.may_be_undone() {
             return Err(Error::TurnedOut(Surprise::Undone));
         }
-        self.transaction.alone.get_or_insert(Alone::Irrevocable);
+        self.transaction.stand_alone(Alone::Irrevocable);
         self.cut();
         self.push(Item::Undo);
         Ok(())

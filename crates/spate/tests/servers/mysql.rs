@@ -430,3 +430,37 @@ fn create_table_as_select_with_a_version_comment() {
         assert_eq!(site.replica.sql(&format!("SELECT COUNT(*) FROM d.{name}")), "3");
     }
 }
+
+/// Without explicit_defaults_for_timestamp, TIMESTAMP columns have defaults of their own, and take NULL for the time.
+#[test]
+fn temporary_tables_without_explicit_defaults_for_timestamp() {
+    let site = site();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, ts TIMESTAMP NULL, v INT); \
+         CREATE TABLE d.r (id INT PRIMARY KEY, v INT); INSERT INTO d.r VALUES (1, 1)",
+    );
+    let mut session = Session::open(&site.source);
+    session.sql("USE d; SET SESSION binlog_format=STATEMENT, timestamp=1700000000; INSERT INTO t VALUES (1, NULL, 1)");
+    session
+        .sql("SET explicit_defaults_for_timestamp=OFF; CREATE TEMPORARY TABLE x (a INT, ts TIMESTAMP) ENGINE=InnoDB");
+    session.sql("CREATE TEMPORARY TABLE xx (a INT, ts TIMESTAMP, us TIMESTAMP NULL) ENGINE=InnoDB");
+    // Rows of other sessions come in between.
+    site.source.sql("UPDATE d.r SET v = v + 1");
+    session.sql("SET explicit_defaults_for_timestamp=ON; CREATE TEMPORARY TABLE y (a INT, ts TIMESTAMP) ENGINE=InnoDB");
+    session.sql("INSERT INTO x (a) VALUES (2); INSERT INTO xx (a) VALUES (3); INSERT INTO y (a) VALUES (4)");
+    session.sql("INSERT INTO t SELECT a, ts, 2 FROM x; INSERT INTO t SELECT a, ts, us IS NULL FROM xx");
+    session.sql("INSERT INTO t SELECT a, ts, 4 FROM y; CREATE TABLE z (ts TIMESTAMP); INSERT INTO z VALUES (NULL)");
+    site.source.sql("UPDATE d.r SET v = v + 1");
+    session.sql("SET explicit_defaults_for_timestamp=OFF; CREATE TABLE zz (ts TIMESTAMP); CREATE TEMPORARY TABLE w (ts TIMESTAMP)");
+    session.sql("INSERT INTO w VALUES (DEFAULT); INSERT INTO t SELECT 5, ts, 5 FROM w; DROP TEMPORARY TABLE w");
+    assert_eq!(site.source.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t WHERE ts IS NULL"), "1,4");
+    assert_replicated(&site);
+    for name in ["z", "zz"] {
+        let shown = format!("SHOW CREATE TABLE d.{name}");
+        assert_eq!(site.source.sql(&shown), site.replica.sql(&shown));
+    }
+    // What was kept of them is as implicit as they were.
+    session.sql("INSERT INTO x (a) VALUES (6); INSERT INTO t SELECT a, ts, 6 FROM x WHERE a = 6");
+    site.catch_up(&[]);
+    site.assert_identical();
+}
