@@ -67,6 +67,19 @@ pub fn of_collation(number: u32) -> Option<&'static str> {
     })
 }
 
+/// The most bytes of a character, by which a server counts the length of a column; without a character set, bytes are counted. `None` for
+/// names that are not known.
+pub fn character_bytes_max(charset: &str) -> Option<u32> {
+    Some(match charset {
+        "" | "binary" | "latin1" | "latin2" | "latin5" | "latin7" | "ascii" | "cp1250" | "cp1251" | "cp1256"
+        | "cp1257" | "cp850" | "cp852" | "cp866" | "koi8r" | "koi8u" | "greek" | "hebrew" => 1,
+        "ucs2" | "big5" | "sjis" | "cp932" | "gbk" | "gb2312" | "euckr" => 2,
+        "utf8" | "utf8mb3" | "ujis" | "eucjpms" => 3,
+        "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
+        _ => return None,
+    })
+}
+
 /// True if each text of one character set has the same bytes in the other.
 pub fn is_part_of(charset: &str, other: &str) -> bool {
     let plain = |name| if name == "utf8" { "utf8mb3" } else { name };
@@ -99,6 +112,12 @@ mod tests {
         ] {
             assert_eq!(of_collation(number), charset, "{number}");
         }
+    }
+
+    #[test]
+    fn bytes_of_a_character() {
+        let all = ["", "latin1", "sjis", "utf8", "utf8mb4", "cp1251", "one to come"].map(character_bytes_max);
+        assert_eq!(all, [Some(1), Some(1), Some(2), Some(3), Some(4), Some(1), None]);
     }
 
     #[test]
