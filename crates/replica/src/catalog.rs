@@ -78,6 +78,13 @@ struct Index {
     is_hash: bool,
 }
 
+impl Index {
+    /// True if the servers may take it for the primary key where there is none.
+    fn is_row_key(&self) -> bool {
+        self.is_unique && self.is_btree && !self.has_null && !self.is_prefix && self.columns.iter().all(Option::is_some)
+    }
+}
+
 impl Catalog {
     /// A catalog over `connection`.
     pub fn new(connection: Connection) -> Catalog {
@@ -300,6 +307,10 @@ impl Catalog {
             let is_other = |&(position, index): &(usize, &Index)| index.is_unique && Some(position) != row_key_index;
             indexes.iter().enumerate().filter(is_other).map(|(_, index)| index)
         };
+        let equivalent_keys = others()
+            .filter(|index| index.is_row_key())
+            .map(|index| index.columns.iter().copied().flatten().collect())
+            .collect();
         let mut unique_columns: Vec<usize> =
             others().flat_map(|index| index.columns.iter().copied().flatten()).collect();
         unique_columns.sort_unstable();
@@ -312,6 +323,7 @@ impl Catalog {
             row_key,
             row_key_name: row_key_index.map(|index| indexes[index].name.clone()).unwrap_or_default(),
             trigger: None,
+            equivalent_keys,
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
@@ -470,12 +482,5 @@ fn unlisted(has_versions: bool, hashes: usize) -> impl Iterator<Item = ColumnDef
 /// The primary key, or the first unique key on whole columns that are all NOT NULL.
 fn row_key_index(indexes: &[Index]) -> Option<usize> {
     let primary = indexes.iter().position(|index| index.name == "PRIMARY");
-    let is_equivalent = |index: &Index| {
-        index.is_unique
-            && index.is_btree
-            && !index.has_null
-            && !index.is_prefix
-            && index.columns.iter().all(Option::is_some)
-    };
-    primary.or_else(|| indexes.iter().position(is_equivalent))
+    primary.or_else(|| indexes.iter().position(Index::is_row_key))
 }

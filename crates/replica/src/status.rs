@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use spate_archive::{Archive, LogEnd};
+use spate_schedule::difference::Contradiction;
 
 use crate::checkpoint::Checkpoint;
 use crate::exclusions::Skipped;
@@ -20,6 +21,9 @@ const ERRORS_MAX: usize = 20;
 
 /// Warnings about tables without a key that are kept among the errors; of the others only the log tells.
 const KEYLESS_WARNINGS_MAX: usize = 5;
+
+/// The same of tables that are not what they are on the source.
+const DIFFERENCE_WARNINGS_MAX: usize = 5;
 
 /// Skipped transactions kept for the status page: the latest; `spate.skipped` on the replica has all.
 pub(crate) const SKIPPED_MAX: usize = 20;
@@ -192,6 +196,8 @@ struct State {
     samples: Vec<Sample>,
     /// Tables of which it was said that they have no key.
     keyless_tables: HashSet<String>,
+    /// Tables of which it was said that they are others on the source.
+    differing_tables: HashSet<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -383,6 +389,36 @@ impl Status {
              looks through the table. Give it a primary key"
         );
         match told <= KEYLESS_WARNINGS_MAX {
+            true => self.error("applier", message),
+            false => self.note("applier", &message),
+        }
+    }
+
+    /// Tells that a definition is out of date, or the replica's table another than the source's: which of both, a second look shows.
+    pub(crate) fn table_redefined(&self, contradiction: &Contradiction, gtid: &str) {
+        let message = format!(
+            "table {}: its definition as Spate has read it does not fit what the binlog says at {gtid} ({}): reading the replica's definitions \
+             once more",
+            contradiction.definition.name, contradiction
+        );
+        self.note("applier", &message);
+    }
+
+    /// Tells, once, of a table that is not what it is on the source.
+    pub(crate) fn table_differs(&self, contradiction: &Contradiction) {
+        let name = &contradiction.definition.name;
+        let told = {
+            let mut state = self.lock();
+            if !state.differing_tables.insert(name.to_string()) {
+                return;
+            }
+            state.differing_tables.len()
+        };
+        let message = format!(
+            "table {name} on the replica is not what it is on the source ({}): rows are applied to it as it is",
+            contradiction
+        );
+        match contradiction.is_silent() && told <= DIFFERENCE_WARNINGS_MAX {
             true => self.error("applier", message),
             false => self.note("applier", &message),
         }

@@ -106,11 +106,16 @@ fn run(seed: u64, files: &[Vec<Event>], tally: &mut Tally) {
 
 /// `None` if the builder refuses the event.
 fn take(builder: &mut BatchBuilder, header: &EventHeader, body: &[u8], random: &mut Random) -> Option<()> {
-    for _ in 0..2 {
+    let mut is_ahead = random.below(2) == 0;
+    for _ in 0..3 {
         match builder.event(header, body).ok()? {
             Answer::Taken => return Some(()),
             Answer::NeedsForeignKeys => {}
-            Answer::NeedsDefinition(_) => builder.learn(definition(&TableMap::parse(body).unwrap(), random)),
+            Answer::NeedsDefinition(_) => {
+                let definition = definition(&TableMap::parse(body).unwrap(), random);
+                let was_ahead = std::mem::replace(&mut is_ahead, false);
+                if was_ahead { builder.learn_ahead(definition) } else { builder.learn(definition) }
+            }
         }
     }
     panic!("a definition was learned, and is asked for again");

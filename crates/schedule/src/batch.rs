@@ -14,8 +14,10 @@ use spate_binlog::{GtidEvent, QueryEvent, RowsKind, Xid, compressed, table_map};
 use spate_sql::{Servers, SqlText};
 
 use crate::definition::{TableDefinition, TableName};
+use crate::difference::Contradiction;
 use crate::error::Surprise;
 use crate::item::{Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
+use crate::known::KnownTables;
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
@@ -80,7 +82,9 @@ pub enum Answer {
 /// Builds batches from events. It decides nothing about when a batch ends: that is the caller's, who knows the time.
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
-    definitions: HashMap<TableName, Arc<TableDefinition>>,
+    known: KnownTables,
+    /// Why the last transaction that did so turned out to be [`Surprise::Redefined`].
+    contradiction: Option<Contradiction>,
     plans: HashMap<u64, Option<Arc<TablePlan>>>,
     /// Columns in `plans`.
     planned_columns: usize,
@@ -139,9 +143,25 @@ impl BatchBuilder {
         self.servers = servers;
     }
 
-    /// Takes what the replica says of a table.
+    /// Takes what the replica says of a table, if it was asked for the event that comes: what differs from the source's table map is
+    /// a fact then.
     pub fn learn(&mut self, definition: TableDefinition) {
-        self.definitions.insert(definition.name.clone(), Arc::new(definition));
+        self.known.learn(definition);
+    }
+
+    /// Takes what the replica has said of a table before. If it differs from the source's table map, it is asked for again.
+    pub fn learn_ahead(&mut self, definition: TableDefinition) {
+        self.known.learn_ahead(definition);
+    }
+
+    /// Tables that are not what they are on the source, as far as was found since this was last called.
+    pub fn take_differing(&mut self) -> Vec<Contradiction> {
+        self.known.take_facts()
+    }
+
+    /// Why the last transaction that did so turned out to be [`Surprise::Redefined`].
+    pub fn contradiction(&self) -> Option<&Contradiction> {
+        self.contradiction.as_ref()
     }
 
     /// Takes the table map for which [`Answer::NeedsDefinition`] was the answer, although the replica has no such table: rows that
@@ -159,7 +179,7 @@ impl BatchBuilder {
     /// Forgets all definitions, since DDL may have changed them.
     pub fn forget_definitions(&mut self) {
         self.opened.doubt();
-        self.definitions.clear();
+        self.known.clear();
         self.forget_plans();
     }
 
@@ -169,7 +189,7 @@ impl BatchBuilder {
             Outdated::Nothing => {}
             Outdated::All => self.forget_definitions(),
             some => {
-                self.definitions.retain(|_, definition| !some.includes(definition));
+                self.known.forget(some);
                 self.plans.retain(|_, plan| plan.as_ref().is_none_or(|plan| !some.includes(&plan.definition)));
                 self.planned_columns = self.plans.values().flatten().map(|plan| plan.map.columns.len()).sum();
             }

@@ -69,6 +69,8 @@ pub struct TableDefinition {
     pub row_key: Vec<usize>,
     /// The name of that key; empty if there is none.
     pub row_key_name: String,
+    /// The columns of every other unique key that would do as well: whole columns that are all NOT NULL.
+    pub equivalent_keys: Vec<Vec<usize>>,
     /// Columns of every other unique key.
     pub unique_columns: Vec<usize>,
     /// A unique key stands on something that row images may not show, such as an expression: any update may change it.

@@ -46,6 +46,9 @@ pub enum Surprise {
     OnePhase,
     /// It creates temporary tables without explicit_defaults_for_timestamp.
     ImplicitDefaults,
+    /// The source says of a table what contradicts the definition by which rows were gathered: all before it is to be applied, and
+    /// definitions are to be read once more.
+    Redefined,
 }
 
 impl fmt::Display for Surprise {
@@ -54,6 +57,7 @@ impl fmt::Display for Surprise {
             Surprise::Undone => "the source rolled the transaction back, or could not have done so",
             Surprise::OnePhase => "the source committed the XA transaction without preparing it",
             Surprise::ImplicitDefaults => "it creates temporary tables without explicit_defaults_for_timestamp",
+            Surprise::Redefined => "the source's table is not what the replica's definition says",
         })
     }
 }

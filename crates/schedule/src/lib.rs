@@ -17,11 +17,13 @@
 pub mod arena;
 pub mod batch;
 pub mod definition;
+pub mod difference;
 pub mod emit;
 mod error;
 pub mod excerpt;
 pub mod fold;
 pub mod item;
+mod known;
 pub mod multiset;
 pub mod needs;
 mod opened;

@@ -19,7 +19,7 @@ pub(crate) struct OpenTransaction {
     pub(crate) extra_flags: u8,
     /// MySQL: the event after the GTID's will say what kind of transaction it is.
     pub(crate) is_announced: bool,
-    /// MySQL: what it is known to turn out to be.
+    /// What it is known to turn out to be; of MariaDB's only [`Surprise::Redefined`] stands here.
     pub(crate) expected: BTreeSet<Surprise>,
     /// MySQL does not say beforehand whether a transaction can roll back.
     pub(crate) is_mysql: bool,

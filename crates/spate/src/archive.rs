@@ -16,7 +16,7 @@ use spate_replica::intake::IntakeOptions;
 use spate_replica::status::Status;
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
-use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
+use spate_schedule::{Answer, Batch, BatchBuilder, Item, Surprise, TableDefinition, TableName};
 
 use crate::arguments::{FetchArguments, FoldStatsArguments};
 use crate::{Failure, print, progress_line, say, signals};
@@ -173,6 +173,7 @@ impl Pass {
                 Ok(Answer::NeedsDefinition(name)) => builder.learn(self.definition(body, name)?),
                 // There is no replica to ask.
                 Ok(Answer::NeedsForeignKeys) => {}
+                Err(spate_schedule::Error::TurnedOut(Surprise::Redefined)) => builder.forget_definitions(),
                 Err(error) => return Err(place(&error).into()),
             }
         }

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType};
+use spate_schedule::outdated::Outdated;
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 use spate_sql::Servers;
 
@@ -216,8 +217,9 @@ impl Gatherer<'_> {
         let excluded = self.exclusions.of(gtid, event.header.server_id);
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
+        let reads_anew = excluded.is_none() && self.reads_definitions_anew(event.seqno);
         let is_held = !self.hold.try_begin(gtid, event.seqno);
-        if is_held || ends_before {
+        if is_held || ends_before || reads_anew {
             self.hand_over_whole()?;
         }
         if is_held && !self.hold.wait_begin(gtid, event.seqno, self.stop) {
@@ -230,11 +232,40 @@ impl Gatherer<'_> {
             self.read_for(event);
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
+        if reads_anew {
+            self.open.stale_until = Some(event.seqno.saturating_sub(1));
+            self.forget(&Outdated::All);
+        }
         self.open.begin_transaction(event, excluded);
         if gtid.is_none() && excluded.is_none() {
             self.builder.begin_anonymous();
         }
         Ok(None)
+    }
+
+    /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
+    /// may be why. (What is mended is one batch: there, what was read first counts.)
+    fn reads_definitions_anew(&self, seqno: u64) -> bool {
+        !self.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
+    }
+
+    /// Forgets what is out of date, in the builder and in the catalog.
+    fn forget(&mut self, outdated: &Outdated) {
+        let outdated = self.catalog.forget(outdated);
+        self.builder.forget(&outdated);
+    }
+
+    fn say_contradiction(&self, surprise: Surprise) {
+        let contradiction = self.builder.contradiction().filter(|_| surprise == Surprise::Redefined);
+        if let Some(contradiction) = contradiction {
+            self.status.table_redefined(contradiction, &self.open.place.gtid);
+        }
+    }
+
+    fn say_differing(&mut self) {
+        for table in self.builder.take_differing() {
+            self.status.table_differs(&table);
+        }
     }
 
     /// After a restart, the place behind a transaction without a GTID could not be told from the checkpoint's GTID position.
@@ -282,6 +313,7 @@ impl Gatherer<'_> {
         loop {
             let answer = self.builder.event(header, body);
             if let Err(spate_schedule::Error::TurnedOut(surprise)) = answer {
+                self.say_contradiction(surprise);
                 return Err(Error::TurnedOut { seqno: event.seqno, surprise });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
@@ -290,7 +322,12 @@ impl Gatherer<'_> {
                 error => Error::Transaction { place: at(), error },
             };
             match answer.map_err(refused)? {
-                Answer::Taken => return Ok(()),
+                Answer::Taken => {
+                    if header.event_type == EventType::TABLE_MAP {
+                        self.say_differing();
+                    }
+                    return Ok(());
+                }
                 Answer::NeedsForeignKeys => {
                     self.wait_for_definitions()?;
                     if self.catalog.foreign_keys_have_changed()? {
@@ -299,7 +336,7 @@ impl Gatherer<'_> {
                 }
                 Answer::NeedsDefinition(name) => {
                     if let Some(definition) = self.catalog.at_hand(&name) {
-                        self.builder.learn(definition);
+                        self.builder.learn_ahead(definition);
                         continue;
                     }
                     self.wait_for_definitions()?;
@@ -393,8 +430,8 @@ impl Gatherer<'_> {
         }
         if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
             self.open.stale_until = Some(self.open.checkpoint.seqno);
-            let outdated = self.catalog.forget(self.builder.outdated());
-            self.builder.forget(&outdated);
+            let outdated = self.builder.outdated().clone();
+            self.forget(&outdated);
         }
         Ok(reached.then_some(GatherEnd::Reached))
     }

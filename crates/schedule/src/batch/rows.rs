@@ -7,8 +7,10 @@ use spate_binlog::{EventHeader, GtidEvent, RowsEvent, RowsKind, TableMap, table_
 
 use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX, OWN_SCHEMA};
 use crate::definition::{FoldPolicy, TableName};
+use crate::error::Surprise;
 use crate::fold::Verdict;
 use crate::item::{Alone, Item};
+use crate::known::Fit;
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk};
 use crate::{Error, Result, sequence};
@@ -43,8 +45,16 @@ impl BatchBuilder {
             self.plan(table_id, TablePlan::just_created(map, name));
             return Ok(Answer::Taken);
         }
-        let Some(definition) = self.definitions.get(&name) else { return Ok(Answer::NeedsDefinition(name)) };
-        let plan = TablePlan::new(map, Arc::clone(definition))?;
+        let is_read_anew = self.transaction.expected.contains(&Surprise::Redefined);
+        let definition = match self.known.fit(&name, &map, is_read_anew) {
+            Fit::Fits(definition) => definition,
+            Fit::Unknown => return Ok(Answer::NeedsDefinition(name)),
+            Fit::Contradicts(contradiction) => {
+                self.contradiction = Some(contradiction);
+                return Err(Error::TurnedOut(Surprise::Redefined));
+            }
+        };
+        let plan = TablePlan::new(map, definition)?;
         self.plan(table_id, plan);
         Ok(Answer::Taken)
     }

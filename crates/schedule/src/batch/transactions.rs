@@ -75,9 +75,9 @@ impl BatchBuilder {
 
     /// The transaction that was just begun is known to turn out to be this. On MariaDB, one that ends with ROLLBACK is a batch of
     /// its own, and is rolled back on the replica too, which leaves what cannot be rolled back there either, such as the values that
-    /// it took from sequences.
+    /// it took from sequences. Before one of [`Surprise::Redefined`], the caller has everything applied and forgets all definitions.
     pub fn expect(&mut self, surprise: Surprise) {
-        if self.transaction.is_mysql {
+        if self.transaction.is_mysql || surprise == Surprise::Redefined {
             self.transaction.expected.insert(surprise);
             return;
         }

@@ -51,6 +51,7 @@ mod statements;
 #[cfg(feature = "failpoints")]
 mod stopping_points;
 mod support;
+mod table_maps;
 mod temporary_tables;
 mod transactions;
 mod vendors;
