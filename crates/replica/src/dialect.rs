@@ -19,15 +19,15 @@ use crate::wire::{Connection, ServerVersion, Vendor, quote};
 /// writes, so its gap locks are in nobody's way. The rest undoes what the server's global settings could do to a replayed change.
 const MARIADB_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
-    sql_safe_updates=0, sql_big_selects=1, sql_select_limit=DEFAULT, max_statement_time=0, \
+    SET SESSION autocommit=1, completion_type=0, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
+    sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, max_statement_time=0, \
     system_versioning_alter_history=KEEP, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
 
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
 const MYSQL_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, sql_safe_updates=0, sql_big_selects=1, \
-    sql_select_limit=DEFAULT, max_execution_time=0, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600, \
+    SET SESSION autocommit=1, completion_type=0, sql_mode='', foreign_key_checks=1, unique_checks=1, sql_safe_updates=0, sql_big_selects=1, \
+    sql_select_limit=18446744073709551615, max_execution_time=0, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600, \
     sql_require_primary_key=0";
 
 /// Sets up a session of MySQL for temporary tables that were created so, or for anything else. Not within a transaction.

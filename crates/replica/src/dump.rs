@@ -9,6 +9,7 @@ use spate_archive::LogEnd;
 use spate_binlog::ChecksumAlgorithm;
 use spate_binlog::gtid::mysql::encode_gtid_set;
 
+use crate::asking;
 use crate::error::{Error, Result};
 use crate::intake::{IntakeOptions, SILENCE_MAX};
 use crate::source::{SourceFacts, check_source};
@@ -52,7 +53,7 @@ pub(crate) struct Dump {
 /// [`Error::Unsuitable`] if it cannot be the source; any error of the connection.
 pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, status: &Status) -> Result<Dump> {
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
-    let mut connection = Connection::connect(&intake.source, &options)?;
+    let mut connection = asking::connect(&intake.source, &options)?;
     let facts = check_source(&mut connection)?;
     status.source_packet(facts.packet_bytes);
     let clock = connection.query("SELECT UNIX_TIMESTAMP(SYSDATE(6))")?.single_text();

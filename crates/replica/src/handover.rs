@@ -5,6 +5,7 @@ use serde::Serialize;
 use spate_binlog::GtidPosition;
 
 use crate::applier_lock::ApplierLock;
+use crate::asking;
 use crate::checkpoint;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -32,7 +33,7 @@ pub struct Handover {
 /// [`Error::Locked`] while a Spate applies; [`Error::Unsuitable`] if there is nothing to hand over, or something half done; a missing
 /// privilege names the GRANT.
 pub fn hand_over(replica: &Endpoint) -> Result<Handover> {
-    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
     let unsuitable = |why: &str| Error::Unsuitable { peer: format!("replica ({replica})"), why: why.to_owned() };
     let vendor = connection.server_version().vendor;
     own_schema::create(&mut connection)?;

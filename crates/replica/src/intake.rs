@@ -12,6 +12,7 @@ use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
+use crate::asking;
 use crate::backoff::Backoff;
 use crate::dump::{self, Dump};
 use crate::endpoint::Endpoint;
@@ -270,7 +271,7 @@ impl Intake<'_> {
         };
         let message = server_error.message.clone();
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
-        let mut asked = Connection::connect(&self.options.source, &options).map_err(Error::from);
+        let mut asked = asking::connect(&self.options.source, &options).map_err(Error::from);
         if let (Ok(connection), true) = (&mut asked, message.contains(TORN_END)) {
             match self.passes_torn_end(connection, file) {
                 Ok(true) => {

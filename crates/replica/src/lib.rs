@@ -13,6 +13,7 @@
 //! - [`verify`]: comparison of source and replica.
 
 mod applier_lock;
+mod asking;
 mod backoff;
 pub mod catalog;
 pub mod check;

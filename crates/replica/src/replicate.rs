@@ -13,6 +13,7 @@ use spate_archive::{
 use spate_binlog::GtidPosition;
 use spate_schedule::Surprise;
 
+use crate::asking;
 use crate::backoff::Backoff;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
@@ -249,7 +250,7 @@ pub(crate) fn connect_patiently(source: &Endpoint, status: &Status, stop: &Atomi
     let mut backoff = Backoff::default();
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
     loop {
-        match Connection::connect(source, &options) {
+        match asking::connect(source, &options) {
             Ok(connection) => return Ok(connection),
             Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
                 status.error("intake", format!("{error}; trying again until it answers"));

@@ -15,6 +15,7 @@ use spate_sql::{Servers, SqlText};
 
 use super::facts::Facts;
 use super::{CheckOptions, connect_options};
+use crate::asking;
 use crate::choice::{Dialect, vendor_of};
 use crate::error::{Error, Result};
 use crate::privileges::Rights;
@@ -73,7 +74,7 @@ struct Found {
 /// # Errors
 /// There is no archive, or it holds nothing; any error of reading it, or of the replica's connection.
 pub fn grants(options: &CheckOptions) -> Result<Grants> {
-    let mut replica = Connection::connect(&options.replica, &connect_options("replica"))?;
+    let mut replica = asking::connect(&options.replica, &connect_options("replica"))?;
     let facts = Facts::read(&mut replica, &options.replica)?;
     let directory = options.archive_dir.as_deref().unwrap_or_else(|| std::path::Path::new("."));
     let archive = Archive::open(Arc::new(RealFileSystem), directory, DirectoryOptions::default())?;

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::asking;
 use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -229,7 +230,7 @@ pub fn run(options: &CheckOptions) -> Result<Report> {
 pub(crate) fn run_at_start(replica: &mut Connection, options: &CheckOptions) -> Result<Report> {
     let mut report = Report::default();
     let impatient = ConnectOptions { connect_timeout: IMPATIENCE, ..connect_options("source") };
-    let Ok(mut source) = Connection::connect(&options.source, &impatient) else {
+    let Ok(mut source) = asking::connect(&options.source, &impatient) else {
         // The intake waits for it, and says so.
         return Ok(report);
     };
@@ -244,7 +245,7 @@ fn connect_options(role: &str) -> ConnectOptions {
 }
 
 fn connect(endpoint: &Endpoint, role: &str, place: Place, report: &mut Report) -> Option<Connection> {
-    match Connection::connect(endpoint, &connect_options(role)) {
+    match asking::connect(endpoint, &connect_options(role)) {
         Ok(connection) => Some(connection),
         Err(error) => {
             report.add([Finding::error("connection", place, error.to_string())]);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use spate_binlog::Xid;
 
 use crate::applier_lock::{ApplierLock, Beside};
+use crate::asking;
 use crate::choice::WantedDialect;
 use crate::dialect::session_settings;
 use crate::endpoint::Endpoint;
@@ -61,7 +62,7 @@ impl SessionMaker<'_> {
     /// Any error of the connection.
     pub(crate) fn connect(&self) -> Result<Connection> {
         let options = ConnectOptions { local_files: true, ..ConnectOptions::new("replica") };
-        Ok(Connection::connect(self.replica, &options)?)
+        Ok(asking::connect(self.replica, &options)?)
     }
 
     /// Connects, for questions that every replica answers at once.

@@ -14,6 +14,7 @@ use spate_binlog::GtidPosition;
 
 use super::error::{Error, Result};
 use super::hold::parse_position;
+use crate::asking;
 use crate::endpoint::Endpoint;
 use crate::wire::{ConnectOptions, Connection, Vendor, quote};
 
@@ -32,13 +33,10 @@ const CODE_LOCK_WAIT: u16 = 1205;
 /// A binlog file and an offset in it.
 type Coordinates = (String, u64);
 
-/// What every session of a comparison sets, so that values have one textual form. A long sort or a wait for a slow reader must
-/// not end it; a wait behind somebody's DDL should.
-const SESSION: &str = "SET NAMES utf8mb4; SET SESSION sql_mode = '', time_zone = '+00:00', lock_wait_timeout = 60, \
-    wait_timeout = 28800, net_write_timeout = 3600, sql_big_selects = 1, sql_select_limit = DEFAULT, autocommit = 1; \
+/// What every session of a comparison sets beside [`asking`], so that values have one textual form. A wait behind somebody's DDL should
+/// end it.
+const SESSION: &str = "SET NAMES utf8mb4; SET SESSION time_zone = '+00:00', lock_wait_timeout = 60; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
-const SESSION_MARIADB: &str = "SET SESSION max_statement_time = 0";
-const SESSION_MYSQL: &str = "SET SESSION max_execution_time = 0";
 
 /// The same as in [`SESSION`].
 const LOCK_WAIT_SECONDS: u32 = 60;
@@ -70,12 +68,8 @@ pub(super) struct SourcePosition {
 
 /// Opens a session for comparing.
 pub(super) fn open_session(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
-    let mut connection = Connection::connect(endpoint, options)?;
+    let mut connection = asking::connect(endpoint, options)?;
     connection.execute(SESSION.as_bytes())?;
-    match connection.server_version().vendor {
-        Vendor::MariaDb => connection.execute(SESSION_MARIADB.as_bytes())?,
-        Vendor::MySql => connection.execute(SESSION_MYSQL.as_bytes())?,
-    };
     match connection.execute(NO_BINLOG) {
         Err(error) if error.server_error().is_none() => Err(error.into()),
         _ => Ok(connection),

@@ -54,4 +54,5 @@ mod support;
 mod table_maps;
 mod temporary_tables;
 mod transactions;
+mod unusual_globals;
 mod vendors;
