@@ -344,11 +344,13 @@ fn survive(source: Kind, replica: Kind, taken_min: usize) {
     }
     prepare(&site);
     let mut taken = Vec::new();
-    for format in ["ROW", "MIXED", "STATEMENT"] {
+    // Between the vendors, changes as statements are refused.
+    let formats: &[&str] = if is_one_vendor { &["ROW", "MIXED", "STATEMENT"] } else { &["ROW"] };
+    for format in formats {
         site.source.sql(&format!("SET GLOBAL binlog_format={format}"));
         taken.extend(execute(&site, format, &texts));
     }
-    assert!(taken.len() >= taken_min, "the source took only {} of {} texts", taken.len(), 3 * texts.len());
+    assert!(taken.len() >= taken_min, "the source took only {} of {} texts", taken.len(), formats.len() * texts.len());
     let refused = follow(&site, &taken);
     let (at_source, at_replica) = (contents(&site.source, is_one_vendor), contents(&site.replica, is_one_vendor));
     for Taken { schema, text, .. } in &taken {
@@ -397,13 +399,13 @@ fn a_newer_mariadb_survives_hostile_texts() {
 #[test]
 #[ignore = "takes minutes"]
 fn mysql_survives_hostile_texts_of_mariadb() {
-    survive(Kind::Mariadb, Kind::Mysql, 250);
+    survive(Kind::Mariadb, Kind::Mysql, 83);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn mariadb_survives_hostile_texts_of_mysql() {
-    survive(Kind::Mysql, Kind::Mariadb, 200);
+    survive(Kind::Mysql, Kind::Mariadb, 66);
 }
 
 #[test]
