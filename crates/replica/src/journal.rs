@@ -14,15 +14,18 @@
 //! could have one executed. What is looked at and dropped is what the archive's transaction at the note's place says
 //! (`pipeline/settle.rs`).
 
+mod objects;
+
 use spate_binlog::Xid;
-use spate_schedule::TableName;
 use spate_schedule::statement::{self, Created, Object};
 use spate_sql::{Doubt, Reading, SqlText};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::checkpoint::{APPLIER, Checkpoint};
 use crate::error::{Error, Result};
-use crate::wire::{Connection, Vendor, quote};
+use crate::wire::{Connection, quote};
+
+pub(crate) use objects::without_counter;
+use objects::{fingerprint, is_readable, quoted};
 
 /// The table of notes: at most one for each applier.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
@@ -446,134 +449,4 @@ pub(crate) fn prepared_xids(connection: &mut Connection) -> Result<Vec<Xid>> {
         Some(Xid { format_id: format_id as u32, global: global.to_vec(), branch: branch.to_vec() })
     };
     Ok(rows.rows.iter().filter_map(xid).collect())
-}
-
-/// What objects are like, as a digest: their definitions, and for tables the engine's numbers, which change when a table is
-/// rebuilt, emptied, renamed or exchanged.
-///
-/// # Errors
-/// Any error of the connection.
-pub(crate) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Result<String> {
-    let is_mysql = connection.server_version().vendor == Vendor::MySql;
-    let mut text = String::new();
-    for object in objects {
-        match object {
-            Object::Table(table) => {
-                text += &shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
-                text += &engine_numbers(connection, table)?;
-            }
-            Object::Trigger(trigger) => {
-                text += &shown(connection, &format!("SHOW CREATE TRIGGER {}", quoted(trigger)))?;
-            }
-            Object::Schema(schema) => {
-                text += &shown(connection, &format!("SHOW CREATE DATABASE {}", quote::identifier(schema)))?;
-            }
-            Object::Accounts if is_mysql => {
-                const TABLES: &str = "CHECKSUM TABLE mysql.user, mysql.db, mysql.tables_priv, mysql.columns_priv, \
-                     mysql.procs_priv, mysql.proxies_priv, mysql.global_grants, mysql.role_edges, mysql.default_roles";
-                text += &shown(connection, TABLES)?;
-            }
-            Object::Routines if is_mysql => {
-                const ROUTINES: &str = "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, CREATED, LAST_ALTERED, \
-                     ROUTINE_DEFINITION, DTD_IDENTIFIER, SQL_DATA_ACCESS, SECURITY_TYPE, ROUTINE_COMMENT, DEFINER \
-                     FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys' ORDER BY 1, 2, 3";
-                text += &shown(connection, ROUTINES)?;
-                text += &shown(connection, "CHECKSUM TABLE mysql.procs_priv")?;
-            }
-            Object::Events if is_mysql => {
-                const EVENTS: &str = "SELECT EVENT_SCHEMA, EVENT_NAME, CREATED, LAST_ALTERED, EVENT_DEFINITION, STATUS, \
-                     EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, STARTS, ENDS, ON_COMPLETION, EVENT_COMMENT, DEFINER \
-                     FROM information_schema.EVENTS ORDER BY 1, 2";
-                text += &shown(connection, EVENTS)?;
-            }
-            Object::Accounts => {
-                const TABLES: &str = "CHECKSUM TABLE mysql.global_priv, mysql.db, mysql.tables_priv, mysql.columns_priv, \
-                     mysql.procs_priv, mysql.roles_mapping, mysql.proxies_priv";
-                text += &shown(connection, TABLES)?;
-            }
-            Object::Routines => text += &shown(connection, "CHECKSUM TABLE mysql.proc, mysql.procs_priv")?,
-            Object::Events => text += &shown(connection, "CHECKSUM TABLE mysql.event")?,
-        }
-        text.push('\0');
-    }
-    Ok(format!("{:032x}", xxh3_128(text.as_bytes())))
-}
-
-/// The answer to a question as text; a refusal (what was asked for is not there) is an answer too.
-fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
-    let mut text = String::new();
-    match connection.query(sql) {
-        Ok(answer) => {
-            for value in answer.rows.iter().flatten() {
-                let value = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-                text += &without_counter(&value);
-                text.push('\n');
-            }
-        }
-        Err(error) => match error.server_error() {
-            Some(refusal) if !error.is_transient() => text = format!("error {}", refusal.code),
-            _ => return Err(error.into()),
-        },
-    }
-    Ok(text)
-}
-
-/// Counters move with the rows, which is nothing that a definition did.
-pub(crate) fn without_counter(definition: &str) -> String {
-    const COUNTER: &str = " AUTO_INCREMENT=";
-    let Some(start) = definition.find(COUNTER) else { return definition.to_owned() };
-    let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
-    format!("{}{rest}", &definition[..start])
-}
-
-/// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS).
-fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
-    let condition = match connection.server_version().vendor {
-        Vendor::MariaDb => {
-            let part = |name: &str| format!("CONVERT(CONVERT({} USING filename) USING binary)", quote::text(name));
-            let file = format!("CONCAT({}, '/', {})", part(&table.schema), part(&table.table));
-            let sql = format!("BINARY NAME = {file} OR BINARY NAME LIKE CONCAT(REPLACE({file}, '_', '\\_'), '#P#%')");
-            format!("information_schema.INNODB_SYS_TABLES WHERE {sql}")
-        }
-        Vendor::MySql => {
-            let file = format!("{}/{}", file_pattern(&table.schema), file_pattern(&table.table));
-            let patterns = [file.clone(), format!("{file}#p#%")].map(|pattern| quote::text(&pattern));
-            format!("information_schema.INNODB_TABLES WHERE NAME LIKE {} OR NAME LIKE {}", patterns[0], patterns[1])
-        }
-    };
-    shown(connection, &format!("SELECT NAME, TABLE_ID FROM {condition} ORDER BY NAME"))
-}
-
-/// What the name of a table's file looks like. MySQL does not say how it writes letters that a file's name should not hold, so they
-/// stand for anything: the numbers of other tables do no harm, since nothing else changes them meanwhile.
-fn file_pattern(name: &str) -> String {
-    let mut pattern = String::new();
-    for character in name.chars() {
-        match character {
-            '_' => pattern.push_str("\\_"),
-            plain if plain.is_ascii_alphanumeric() => pattern.push(plain),
-            _ => pattern.push('%'),
-        }
-    }
-    pattern
-}
-
-fn is_readable(connection: &mut Connection, table: &TableName) -> Result<bool> {
-    Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?.starts_with("error "))
-}
-
-fn quoted(table: &TableName) -> String {
-    format!("{}.{}", quote::identifier(&table.schema), quote::identifier(&table.table))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_counter_is_no_part_of_a_definition() {
-        let definition = "CREATE TABLE `t` (…) ENGINE=InnoDB AUTO_INCREMENT=42 DEFAULT CHARSET=latin1";
-        assert_eq!(without_counter(definition), "CREATE TABLE `t` (…) ENGINE=InnoDB DEFAULT CHARSET=latin1");
-        assert_eq!(without_counter("CREATE TABLE `t` (…)"), "CREATE TABLE `t` (…)");
-    }
 }
