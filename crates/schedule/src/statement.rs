@@ -1,7 +1,7 @@
 //! What a statement is, told by its words: whether it commits by itself, and which objects it may change.
 
 use spate_sql::edit::{self, Edit};
-use spate_sql::{Doubt, Lexer, SqlText};
+use spate_sql::{Doubt, Lexer, Reading, SqlText};
 
 use crate::definition::TableName;
 pub use crate::excerpt::excerpt;
@@ -47,11 +47,26 @@ pub enum Object {
 /// It is not certain which words these are.
 pub fn classify(text: SqlText<'_>) -> Result<StatementClass, Doubt> {
     let mut words = opened(text);
-    let class = class(&mut words);
+    let told = class(&mut words);
     match words.doubt() {
-        None => Ok(class),
+        None => Ok(told),
+        Some(doubt) if doubt.why == SETS_ITS_READING => class_in_all_modes(text).ok_or(doubt),
         Some(doubt) => Err(doubt),
     }
+}
+
+/// The class of a statement of which it is not known in which mode its source has read it, if it is the same in all.
+fn class_in_all_modes(text: SqlText<'_>) -> Option<StatementClass> {
+    let mut classes = (0..8).map(|modes| {
+        let is_on = |bit: u8| modes & bit != 0;
+        let reading =
+            Reading { ansi_quotes: is_on(1), plain_backslashes: is_on(2), brackets: is_on(4), ..*text.reading };
+        let mut words = opened_as_read(SqlText { reading: &reading, ..text });
+        let told = class(&mut words);
+        words.doubt().is_none().then_some(told)
+    });
+    let first = classes.next()??;
+    classes.all(|other| other == Some(first)).then_some(first)
 }
 
 fn class(words: &mut Lexer<'_>) -> StatementClass {
@@ -282,18 +297,33 @@ fn objects(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     }
 }
 
+/// Why a statement that begins with `SET STATEMENT` is doubted.
+const SETS_ITS_READING: &str = "it sets how it is to be read";
+
 /// The words of a statement after opening parentheses and `SET STATEMENT … FOR`.
 pub(crate) fn opened(text: SqlText<'_>) -> Lexer<'_> {
-    let mut words = text.tokens();
+    let (mut words, sets_its_reading) = after_settings(text);
+    // It is logged with the new settings, but the source has read it with those before.
+    if sets_its_reading && depends_on_settings(text.sql) {
+        words.doubt_here(SETS_ITS_READING);
+    }
+    words
+}
+
+/// The same, if the source has read the text as `text.reading` says, whatever it sets.
+fn opened_as_read(text: SqlText<'_>) -> Lexer<'_> {
+    after_settings(text).0
+}
+
+/// The words behind the settings, and whether those are such that texts are read by them.
+fn after_settings(text: SqlText<'_>) -> (Lexer<'_>, bool) {
+    let (mut words, mut sets_reading) = (text.tokens(), false);
     while words.accept_mark(b'(') {}
     // MariaDB takes one behind the other.
     while words.accept_all(&["SET", "STATEMENT"]) {
         let mut depth = 0_usize;
         while let Some(word) = words.next().filter(|word| depth > 0 || !word.is("FOR")) {
-            // It is logged with the new settings, but the source has read it with those before.
-            if word.is_one_of(&["SQL_MODE", "CHARACTER_SET_CLIENT"]) && depends_on_settings(text.sql) {
-                words.doubt_here("it sets how it is to be read");
-            }
+            sets_reading |= word.is_one_of(&["SQL_MODE", "CHARACTER_SET_CLIENT"]);
             depth = match () {
                 () if word.is_mark(b'(') => depth + 1,
                 () if word.is_mark(b')') => depth.saturating_sub(1),
@@ -301,7 +331,7 @@ pub(crate) fn opened(text: SqlText<'_>) -> Lexer<'_> {
             };
         }
     }
-    words
+    (words, sets_reading)
 }
 
 /// True if some `sql_mode` or character set makes other tokens of a text.
@@ -451,8 +481,6 @@ fn altered(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
 
 #[cfg(test)]
 mod tests {
-    use spate_sql::Reading;
-
     use super::*;
 
     const READING: Reading = Reading {
@@ -492,6 +520,17 @@ mod tests {
         assert_eq!(classified(b"xa end X'78',X'',1"), StatementClass::XaEnd);
         assert_eq!(classified(b"xa commit 'x'"), StatementClass::Xa);
         assert!(classify(text(b"/* never closed")).is_err());
+        // The source has read these in another mode than they are logged with, which does not matter to their class.
+        let quoted =
+            br#"SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR CREATE TABLE t (a ENUM("x\'", 'y') DEFAULT "x")"#;
+        assert_eq!(classified(quoted), StatementClass::Definition);
+        assert_eq!(
+            classified(br#"SET STATEMENT sql_mode=ANSI_QUOTES FOR INSERT INTO t VALUES ("\")"#),
+            StatementClass::Change
+        );
+        assert!(touched(text(quoted), "d").is_err(), "what it names is as unclear as before");
+        let hidden = br#"SET STATEMENT sql_mode="\" FOR DELETE FROM t; " FOR CREATE TABLE t (a INT)"#;
+        assert!(classify(text(hidden)).is_err());
     }
 
     fn table(schema: &str, table: &str) -> Object {
