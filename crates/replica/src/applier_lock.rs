@@ -1,24 +1,23 @@
-//! The named lock of the one session that applies, and what becomes of it when a connection dies on one side only.
+//! The named lock of the one Spate that applies, and what becomes of its sessions when a connection dies on one side only.
 //!
-//! The lock belongs to a session of the replica's server. If the network swallows the connection, the server may not notice
-//! for hours: the session stays, and with it the lock. Two things end it:
+//! A session of its own holds the lock, the *guard*: it asks questions and never executes a text of the source, which could release
+//! any lock. The lock belongs to that session of the replica's server. If the network swallows the connection, the server may not
+//! notice for hours: the session stays, and with it the lock. Two things end it:
 //! - *this* process comes back on a new connection: it recognises the session as its own, by a second lock whose name no
 //!   other process has, and ends it;
 //! - *another* process, on another machine, wants to take over: a session that says nothing for [`IDLE_SECONDS_MAX`] is ended
-//!   by the server itself, and one that is alive says something every [`PING_EVERY`].
+//!   by the server itself, and one that is alive says something more often.
 //!
-//! Some things are executed in sessions beside that one: notes, and parts of XA transactions. Each holds a lock of its own, and
-//! whoever has taken the applier's lock first ends those that an earlier applier left: they may still be at something that
-//! the note they left says is yet to be done.
+//! Everything is executed in other sessions: the one that applies, one for notes, and parts of XA transactions. The server finishes what they
+//! are at even if their client is gone. So whoever has taken the lock first waits until those that an earlier applier left have ended, and
+//! ends those that do nothing. They are known by their ids, which the guard has written down before they execute anything, and by a lock
+//! that each holds.
 //!
-//! Statements of the source run in the session that applies, and may release its locks. So before it commits what they did, it takes
-//! again what is missing ([`ApplierLock::keep`]), and a batch commits only if the checkpoint is still where it began.
-//!
-//! Either way the server has rolled back or committed what the session was at before it gives the lock away, so whoever holds
-//! the lock reads a checkpoint that nobody else will move.
+//! So whoever holds the lock reads a checkpoint that nobody else will move, and sees what became of whatever a note is of. And a batch commits
+//! only if the checkpoint is still where it began.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::lock_names::{self, LockNames};
@@ -27,7 +26,7 @@ use crate::wire::{Connection, quote};
 /// The server ends an applier's session that is silent for this long.
 const IDLE_SECONDS_MAX: u64 = 60;
 
-/// How often an applier without work says something: four times before its silence would end it.
+/// How often a session without work says something: four times before its silence would end it.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(IDLE_SECONDS_MAX / 4);
 
 /// How long to wait for a lock: after a crash the server may still be ending the old session, and its last commit.
@@ -39,9 +38,20 @@ pub(crate) struct ApplierLock {
     names: LockNames,
 }
 
-/// A session beside the one that applies.
+/// How long to wait for the end of sessions that an earlier applier left.
+const END_TIME_MAX: Duration = Duration::from_secs(WAIT_SECONDS as u64);
+const END_LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The table of the sessions that execute.
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session (\
+     what VARCHAR(20) CHARACTER SET ascii NOT NULL PRIMARY KEY, connection_id BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB \
+     COMMENT='what the next Spate ends before it begins'";
+
+/// A session that executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum Role {
+    /// Applies.
+    Main,
     /// For notes, and for what ends an XA transaction.
     Journal,
     /// Inside an XA transaction.
@@ -49,67 +59,105 @@ pub(crate) enum Beside {
 }
 
 impl ApplierLock {
-    /// Takes the lock for this session, ending a session of this same process that still has it. Spate's own tables must be there.
+    /// Takes the lock for this session, the guard, ending one of this same process that still has it, and every session that an
+    /// earlier applier left. Spate's own tables must be there.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process holds it; any error of the connection.
-    pub(crate) fn take(connection: &mut Connection) -> Result<ApplierLock> {
-        let lock = ApplierLock { names: LockNames::make(connection)? };
+    /// [`Error::Locked`] if another process holds it, or one of its sessions does not end; any error of the connection.
+    pub(crate) fn take(guard: &mut Connection) -> Result<ApplierLock> {
+        let lock = ApplierLock { names: LockNames::make(guard)? };
         let (own, applier) = (own_name(), lock.names.applier());
-        let holder = connection
+        let holder = guard
             .query(&format!("SELECT IF(IS_USED_LOCK({applier}) = IS_USED_LOCK({own}), IS_USED_LOCK({own}), NULL)"))?;
         if let Some(abandoned) = holder.single_text() {
-            end_session(connection, &abandoned);
+            end_session(guard, &abandoned);
         }
-        take(connection, &applier, WAIT_SECONDS)?;
-        lock.end_beside(Beside::Journal, connection)?;
-        lock.end_beside(Beside::Branch, connection)?;
-        take(connection, &own, WAIT_SECONDS)?;
-        connection.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
+        take(guard, &applier, WAIT_SECONDS)?;
+        await_known_sessions(guard)?;
+        for role in [Role::Main, Role::Journal, Role::Branch] {
+            lock.end_left(role, guard)?;
+        }
+        take(guard, &own, WAIT_SECONDS)?;
+        guard.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
         Ok(lock)
     }
 
-    /// Takes again, for the session that applies, what a statement of the source has released.
+    /// Makes it known, by way of `other`, that this session will execute, and takes its lock.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has taken it meanwhile; any error of the connection.
-    pub(crate) fn keep(&self, connection: &mut Connection) -> Result<()> {
-        keep(connection, &self.names.applier())?;
-        keep(connection, &own_name())
+    /// [`Error::Locked`] if another session holds it; any error of the connections.
+    pub(crate) fn begin(&self, role: Role, session: &mut Connection, other: &mut Connection) -> Result<()> {
+        let (what, id) = (role.name(), session.connection_id());
+        other
+            .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ('{what}', {id})").as_bytes())?;
+        session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
+        self.take_for(role, session)
     }
 
-    /// Takes the lock of a session beside the one that applies for this one; it ends with the session.
+    /// Takes the lock of a session that executes for this one; it ends with the session.
     ///
     /// # Errors
     /// [`Error::Locked`] if another session holds it; any error of the connection.
-    pub(crate) fn take_beside(&self, beside: Beside, connection: &mut Connection) -> Result<()> {
-        take(connection, &self.name(beside), WAIT_SECONDS)
+    pub(crate) fn take_for(&self, role: Role, connection: &mut Connection) -> Result<()> {
+        take(connection, &self.name(role), WAIT_SECONDS)
     }
 
-    /// As [`ApplierLock::keep`], for a session beside the one that applies.
+    /// Takes again what a statement of the source has released.
     ///
     /// # Errors
-    /// As there.
-    pub(crate) fn keep_beside(&self, beside: Beside, connection: &mut Connection) -> Result<()> {
-        keep(connection, &self.name(beside))
+    /// [`Error::Locked`] if another session has taken it meanwhile; any error of the connection.
+    pub(crate) fn keep(&self, role: Role, connection: &mut Connection) -> Result<()> {
+        keep(connection, &self.name(role))
     }
 
-    /// Ends the session that an earlier applier left.
-    fn end_beside(&self, beside: Beside, connection: &mut Connection) -> Result<()> {
-        let name = self.name(beside);
-        if let Some(holder) = connection.query(&format!("SELECT IS_USED_LOCK({name})"))?.single_text() {
-            end_session(connection, &holder);
+    /// Ends the session that an earlier applier left, if it still has its lock.
+    fn end_left(&self, role: Role, guard: &mut Connection) -> Result<()> {
+        let name = self.name(role);
+        if let Some(holder) = guard.query(&format!("SELECT IS_USED_LOCK({name})"))?.single_text() {
+            end_session(guard, &holder);
         }
-        take(connection, &name, WAIT_SECONDS)?;
-        connection.query(&format!("SELECT RELEASE_LOCK({name})"))?;
+        take(guard, &name, WAIT_SECONDS)?;
+        guard.query(&format!("SELECT RELEASE_LOCK({name})"))?;
         Ok(())
     }
 
-    fn name(&self, beside: Beside) -> String {
-        match beside {
-            Beside::Journal => self.names.journal(),
-            Beside::Branch => self.names.branch(),
+    fn name(&self, role: Role) -> String {
+        match role {
+            Role::Main => self.names.main(),
+            Role::Journal => self.names.journal(),
+            Role::Branch => self.names.branch(),
         }
+    }
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::Main => "main",
+            Role::Journal => "journal",
+            Role::Branch => "branch",
+        }
+    }
+}
+
+/// Waits until no session is left that an earlier applier has made known. One that is at nothing is ended; what another is at may be such
+/// that half of it stays. (The server gives ids anew after a restart: only this user's sessions count.)
+fn await_known_sessions(guard: &mut Connection) -> Result<()> {
+    const LEFT: &str = "SELECT ID, COMMAND FROM information_schema.PROCESSLIST \
+         WHERE ID IN (SELECT connection_id FROM spate.session) AND USER = SUBSTRING_INDEX(USER(), '@', 1)";
+    let deadline = Instant::now() + END_TIME_MAX;
+    loop {
+        let left = guard.query(LEFT)?;
+        let Some(id) = left.text_at(0, 0) else { return Ok(()) };
+        if Instant::now() > deadline {
+            return Err(Error::Locked { replica: guard.peer().to_string(), holder: id });
+        }
+        for row in 0..left.rows.len() {
+            if left.text_at(row, 1).as_deref() == Some("Sleep") {
+                end_session(guard, &left.text_at(row, 0).unwrap_or_default());
+            }
+        }
+        std::thread::sleep(END_LOOK_EVERY);
     }
 }
 

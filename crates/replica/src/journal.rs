@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::wire::{Connection, quote};
 
 pub(crate) use objects::without_counter;
-use objects::{fingerprint, is_readable, quoted};
+use objects::{fingerprint, fingerprint_of_absence, is_readable, quoted};
 
 /// The table of notes: at most one for each applier.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
@@ -229,8 +229,11 @@ impl Intent {
         match self.kind {
             IntentKind::Definition | IntentKind::CreateSelect if self.is_unclear() => Ok(Finding::Unknown),
             IntentKind::Definition => {
+                if self.replaces() && self.may_query() {
+                    return self.look_at_replaced(connection);
+                }
                 // What is gone does not keep it from dropping the rest, nor from replacing it.
-                let is_repeatable = statement::drops_tables(self.text()) || statement::replaces(self.text());
+                let is_repeatable = statement::drops_tables(self.text()) || self.replaces();
                 if !is_repeatable {
                     self.find_tables(connection)?;
                 }
@@ -240,12 +243,17 @@ impl Intent {
                 Ok(if has_changed { Finding::Done } else { Finding::NotDone })
             }
             IntentKind::CreateSelect => {
-                if self.fingerprint_now(connection)? != self.fingerprint {
+                let was_absent = self.fingerprint == fingerprint_of_absence(connection)?;
+                if (was_absent || self.replaces()) && self.fingerprint_now(connection)? != self.fingerprint {
                     self.drop_created(connection)?;
                 }
                 Ok(Finding::NotDone)
             }
-            IntentKind::XaPrepare => Ok(if self.is_prepared(connection)? { Finding::Done } else { Finding::NotDone }),
+            // Another of this name, which is not ours, is refused when it is begun again.
+            IntentKind::XaPrepare => Ok(match self.is_prepared(connection)? && self.is_marked(connection)? {
+                true => Finding::Done,
+                false => Finding::NotDone,
+            }),
             IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
             IntentKind::IrrevocableRows => Ok(Finding::Mendable),
             IntentKind::Irrevocable => {
@@ -297,11 +305,39 @@ impl Intent {
         Ok(())
     }
 
-    /// Removes the table of an interrupted CREATE TABLE … SELECT. One that was there before is replaced by the statement itself.
+    /// Removes the table of an interrupted CREATE TABLE … SELECT, or the sequence of which a part is there. Only if it was not there
+    /// before, or the statement replaces it.
     fn drop_created(&self, connection: &mut Connection) -> Result<()> {
         let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().next() else { return Ok(()) };
         connection.execute(format!("DROP TABLE IF EXISTS {}", quoted(&table)).as_bytes())?;
         Ok(())
+    }
+
+    /// What became of a table that was to be replaced by what a query gives. Whatever else the query did may have stayed if it was interrupted.
+    fn look_at_replaced(&self, connection: &mut Connection) -> Result<Finding> {
+        if self.fingerprint_now(connection)? == self.fingerprint {
+            return Ok(Finding::NotDone);
+        }
+        let is_there = match self.objects().unwrap_or_default().into_iter().next() {
+            Some(Object::Table(table)) => is_readable(connection, &table)?,
+            _ => true,
+        };
+        Ok(if is_there { Finding::Done } else { Finding::Unknown })
+    }
+
+    fn replaces(&self) -> bool {
+        statement::replaces(self.text())
+    }
+
+    fn may_query(&self) -> bool {
+        self.text().has_letters("SELECT")
+    }
+
+    /// True if an XA transaction of ours has this XID: its mark ([`prepare_sql`]) is there, and not committed.
+    fn is_marked(&self, connection: &mut Connection) -> Result<bool> {
+        connection.execute(b"SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")?;
+        let xid = quote::text(&String::from_utf8_lossy(&self.statement));
+        Ok(!connection.query(&format!("SELECT 1 FROM spate.prepared WHERE xid = {xid}"))?.rows.is_empty())
     }
 
     fn is_prepared(&self, connection: &mut Connection) -> Result<bool> {

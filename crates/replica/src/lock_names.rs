@@ -57,9 +57,14 @@ impl LockNames {
         answer.single_text().map(|stem| LockNames { stem })
     }
 
-    /// Of the session that applies.
+    /// Of the Spate that applies: its guard holds it.
     pub(crate) fn applier(&self) -> String {
         self.quoted("applier")
+    }
+
+    /// Of the session that applies.
+    pub(crate) fn main(&self) -> String {
+        self.quoted("main")
     }
 
     /// Of the session beside it, for notes.

@@ -3,16 +3,17 @@
 use crate::error::{Error, Result};
 use crate::verify::hold;
 use crate::wire::Connection;
-use crate::{checkpoint, journal, lock_names, records, temporary};
+use crate::{applier_lock, checkpoint, journal, lock_names, records, temporary};
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
 /// Each table's name, and what creates it if it is missing.
-const TABLES: [(&str, &str); 9] = [
+const TABLES: [(&str, &str); 10] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
     ("lock_name", lock_names::CREATE_TABLE),
+    ("session", applier_lock::CREATE_TABLE),
     ("intent", journal::CREATE_TABLE),
     ("prepared", journal::CREATE_PREPARED_TABLE),
     ("hold", hold::CREATE_TABLE),

@@ -58,6 +58,15 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Re
     Ok(format!("{:032x}", xxh3_128(text.as_bytes())))
 }
 
+/// What [`fingerprint`] says of one table that is not there.
+///
+/// # Errors
+/// As there.
+pub(super) fn fingerprint_of_absence(connection: &mut Connection) -> Result<String> {
+    let nowhere = TableName { schema: "spate".to_owned(), table: "no such table".to_owned() };
+    fingerprint(connection, &[Object::Table(nowhere)])
+}
+
 /// The answer to a question as text; a refusal (what was asked for is not there) is an answer too.
 fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
     let mut text = String::new();

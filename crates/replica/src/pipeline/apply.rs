@@ -151,7 +151,8 @@ impl<'a> Applier<'a> {
                     stopping_point("before-intent");
                     intent.note(self.sessions.journal()?)?;
                     self.has_intent = true;
-                    self.unexecuted = (intent.kind == IntentKind::Definition).then_some(intent);
+                    let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
+                    self.unexecuted = is_definition.then_some(intent);
                     stopping_point("after-intent");
                 }
                 Command::Settle(answer) => {
@@ -295,11 +296,12 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Removes the note of a definition that the replica has refused, if it is not certain what it names, and nothing of it can have stayed.
-    /// (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes before it.
+    /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: what changes later is nothing that
+    /// it did. (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes
+    /// before it.
     fn forget_refused(&mut self, was_sent: bool) {
         let Some(intent) = self.unexecuted.take() else { return };
-        if !intent.is_unclear() || was_sent && !intent.is_whole_or_nothing() {
+        if was_sent && !intent.is_whole_or_nothing() {
             return;
         }
         // If it cannot be removed, the next session looks at it.

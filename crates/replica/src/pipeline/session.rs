@@ -20,7 +20,7 @@ use super::open::Open;
 use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, Preparing, SILENCE_MAX, SessionMaker, Sessions};
-use crate::applier_lock::ApplierLock;
+use crate::applier_lock::{ApplierLock, Role};
 use crate::catalog::Catalog;
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::{Dialect, DialectChoice};
@@ -93,9 +93,11 @@ pub(crate) struct SessionReport {
     pub(crate) in_doubt: u64,
 }
 
-/// The connection that applies, logged in, set up and holding the lock.
+/// The connection that applies, logged in and set up, and the guard, which holds the lock.
 pub(crate) struct Prepared {
     pub(crate) connection: Connection,
+    /// Executes nothing of the source. To be dropped after `connection`.
+    pub(crate) guard: Connection,
     pub(crate) lock: ApplierLock,
     pub(crate) checkpoint: Option<Checkpoint>,
     /// What an earlier session has noted, until it is settled.
@@ -114,20 +116,23 @@ pub(crate) struct Prepared {
 /// # Errors
 /// [`Error::Locked`], a missing privilege, or any error of the connection.
 pub(crate) fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<Prepared> {
-    let mut connection = maker.connect_impatiently()?;
-    crate::source::check_version(&connection)?;
-    let choice = privileges::check(&mut connection, maker.dialect)?;
-    maker.set_up(&mut connection)?;
+    let mut guard = maker.connect_impatiently()?;
+    crate::source::check_version(&guard)?;
+    let choice = privileges::check(&mut guard, maker.dialect)?;
+    maker.set_up(&mut guard)?;
     if needs_silence {
-        maker.check_silence(&mut connection)?;
+        maker.check_silence(&mut guard)?;
     }
-    own_schema::create(&mut connection)?;
-    let lock = ApplierLock::take(&mut connection)?;
+    own_schema::create(&mut guard)?;
+    let lock = ApplierLock::take(&mut guard)?;
+    let mut connection = maker.connect_impatiently()?;
+    maker.set_up(&mut connection)?;
+    lock.begin(Role::Main, &mut connection, &mut guard)?;
     let checkpoint = checkpoint::read(&mut connection)?;
     let note = journal::read(&mut connection)?;
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, lock, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
+    Ok(Prepared { connection, guard, lock, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -158,7 +163,7 @@ fn run_stages(
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<GatherEnd> {
-    let Prepared { mut connection, lock, checkpoint, choice, .. } = prepared;
+    let Prepared { mut connection, guard: mut watching, lock, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
@@ -170,7 +175,6 @@ fn run_stages(
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
-    let mut watching = maker.connect_impatiently()?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use spate_binlog::Xid;
 
-use crate::applier_lock::{ApplierLock, Beside};
+use crate::applier_lock::{ApplierLock, Role};
 use crate::asking;
 use crate::choice::WantedDialect;
 use crate::dialect::session_settings;
@@ -163,19 +163,18 @@ impl<'a> Sessions<'a> {
         Sessions { ends, maker, main, lock, journal: None, branch: None }
     }
 
-    fn open(&self, beside: Beside) -> Result<Connection> {
-        let mut connection = self.maker.open()?;
+    fn open(&self) -> Result<Connection> {
+        let connection = self.maker.open()?;
         self.ends.add(&connection)?;
-        self.lock.take_beside(beside, &mut connection)?;
         Ok(connection)
     }
 
     /// Takes again what a statement of the source may have released in the session that applies.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process applies now; any error of the connection.
+    /// [`Error::Locked`] if another session has taken it; any error of the connection.
     pub(crate) fn keep_lock(&mut self) -> Result<()> {
-        self.lock.keep(&mut self.main)
+        self.lock.keep(Role::Main, &mut self.main)
     }
 
     /// The session that applies.
@@ -195,7 +194,11 @@ impl<'a> Sessions<'a> {
     pub(crate) fn journal(&mut self) -> Result<&mut Connection> {
         let journal = match self.journal.take() {
             Some(journal) => journal,
-            None => self.open(Beside::Journal)?,
+            None => {
+                let mut journal = self.open()?;
+                self.lock.take_for(Role::Journal, &mut journal)?;
+                journal
+            }
         };
         Ok(self.journal.insert(journal))
     }
@@ -205,7 +208,9 @@ impl<'a> Sessions<'a> {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn open_branch(&mut self, statements: &[Vec<u8>]) -> Result<()> {
-        let mut branch = self.open(Beside::Branch)?;
+        let mut branch = self.open()?;
+        let lock = self.lock.clone();
+        lock.begin(Role::Branch, &mut branch, self.journal()?)?;
         for sql in statements {
             branch.execute(sql)?;
         }
@@ -221,7 +226,7 @@ impl<'a> Sessions<'a> {
     /// Any error of the connection.
     pub(crate) fn mark_branch(&mut self, xid: &Xid) -> Result<()> {
         if let Some(branch) = &mut self.branch {
-            self.lock.keep_beside(Beside::Branch, branch)?;
+            self.lock.keep(Role::Branch, branch)?;
         }
         let branch = self.current();
         if !journal::has_changed_rows(branch)? {

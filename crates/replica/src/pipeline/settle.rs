@@ -45,10 +45,10 @@ pub(crate) struct Settling<'a> {
 /// [`Error::Note`] if the note fits no transaction; [`Error::Interrupted`]; any error of the connection or the archive.
 pub(crate) fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &dyn Fn() -> bool) -> Result<bool> {
     let Some(note) = prepared.note.take() else { return Ok(true) };
-    let (connection, status) = (&mut prepared.connection, settling.status);
+    let (connection, guard, status) = (&mut prepared.connection, &mut prepared.guard, settling.status);
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let from = prepared.checkpoint.clone().unwrap_or_default();
-    let intent = match find(settling, &note, &from, connection, is_over) {
+    let intent = match find(settling, &note, &from, (connection, guard), is_over) {
         Ok(Some(intent)) => intent,
         Ok(None) => return Ok(false),
         // A person has looked, and what is there is to be applied as it comes.
@@ -92,7 +92,7 @@ fn find(
     settling: Settling<'_>,
     note: &Note,
     from: &Checkpoint,
-    connection: &mut Connection,
+    (connection, guard): (&mut Connection, &mut Connection),
     is_over: &dyn Fn() -> bool,
 ) -> Result<Option<Intent>> {
     let replica = connection.peer().to_string();
@@ -110,7 +110,7 @@ fn find(
                 None => {}
             },
             None => {
-                if !wait(&reader, settling, connection, is_over)? {
+                if !wait(&reader, settling, [&mut *connection, &mut *guard], is_over)? {
                     return Ok(None);
                 }
             }
@@ -122,13 +122,15 @@ fn find(
 fn wait(
     reader: &ArchiveReader,
     settling: Settling<'_>,
-    connection: &mut Connection,
+    sessions: [&mut Connection; 2],
     is_over: &dyn Fn() -> bool,
 ) -> Result<bool> {
     let waiting = "waiting: the archive does not hold yet what an earlier run was in the midst of (spate.intent)";
     settling.status.applier(waiting);
     reader.wait(STOP_CHECK);
-    connection.execute(b"DO 0")?;
+    for session in sessions {
+        session.execute(b"DO 0")?;
+    }
     Ok(!is_over())
 }
 

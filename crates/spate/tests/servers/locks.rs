@@ -102,3 +102,47 @@ fn a_checkpoint_that_somebody_removed_is_written_anew() {
     site.catch_up(&[]);
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
 }
+
+/// The server evaluates the settings of a definition before it executes it: so long, it has released Spate's locks.
+const SWAP: &str =
+    "SET STATEMENT max_statement_time=100+RELEASE_ALL_LOCKS()+SLEEP(5) FOR RENAME TABLE a TO c, b TO a, c TO b";
+
+fn swapped_site() -> Site {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; USE d; CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO a VALUES (1); INSERT INTO b VALUES (2)");
+    site.catch_up(&OPTIONS);
+    site.source.sql(&format!("USE d; {SWAP}; INSERT INTO d.a VALUES (3)"));
+    site
+}
+
+fn wait_for_sleep(site: &Site) {
+    wait_until("the definition to be executed", || {
+        site.replica.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SET STATEMENT%'") == "1"
+    });
+}
+
+/// It outlives the Spate that sent it, without any lock that says so.
+#[test]
+fn a_definition_that_released_the_locks_is_not_executed_twice() {
+    let site = swapped_site();
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_for_sleep(&site);
+    assert!(running.kill());
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+}
+
+/// It lets no second Spate in.
+#[test]
+fn a_definition_that_released_the_locks_keeps_others_out() {
+    let site = swapped_site();
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_for_sleep(&site);
+    let mut second = site.command("replicate", &["--start", "earliest", "--until", "caught-up"]);
+    second.arg("--archive").arg(site.archive().with_extension("second"));
+    let refused = site.run(second);
+    assert!(!refused.status.success(), "{}", refused.output);
+    site.wait_applied();
+    assert!(running.terminate().status.success());
+    site.assert_identical();
+}

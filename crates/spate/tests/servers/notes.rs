@@ -5,7 +5,7 @@ use std::fs;
 
 use spate_replica::wire::{ConnectOptions, Connection};
 
-use crate::support::{Kind, Server, Site};
+use crate::support::{Kind, Server, Site, wait_until};
 
 const OPTIONS: [&str; 2] = ["--start", "earliest"];
 /// Nothing to be looked for is a fingerprint of this.
@@ -172,4 +172,82 @@ fn a_refused_definition_of_a_doubtful_text_that_may_be_done_by_halves_keeps_its_
     site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["--interrupted-statement done"]);
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "1");
     site.catch_up(&["--interrupted-statement", "done"]);
+}
+
+/// An XA transaction of this name that somebody else has prepared on the replica is nothing that Spate did.
+#[test]
+fn a_neighbours_xa_transaction_is_not_taken_for_the_sources() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE DATABASE n; CREATE TABLE n.t (id INT PRIMARY KEY)");
+        site.catch_up(&OPTIONS);
+        site.replica.sql("XA START 'x'; INSERT INTO n.t VALUES (1); XA END 'x'; XA PREPARE 'x'");
+        site.source.sql("XA START 'x'; INSERT INTO d.t VALUES (60); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; INSERT INTO d.t VALUES (70)");
+        for _ in 0..2 {
+            let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+            ended.assert_failed_saying(&["1440"]);
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM n.t"), "0\n0");
+        }
+        site.replica.sql("XA ROLLBACK 'x'");
+        site.catch_up(&OPTIONS);
+        assert_eq!(site.source.sql("SELECT * FROM d.t"), site.replica.sql("SELECT * FROM d.t"));
+    }
+}
+
+/// What changes after a server has refused a statement is nothing that the statement did.
+#[test]
+fn a_refused_statement_leaves_no_note() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE USER other@localhost");
+        site.catch_up(&OPTIONS);
+        site.replica.sql("CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1), (2)");
+        site.source.sql("CREATE TABLE d.t AS SELECT 77 AS id");
+        let gtid = site.source.position();
+        let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["1050"]);
+        site.replica.sql("ALTER TABLE d.t ADD COLUMN v INT");
+        let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&["1050"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2", "the replica's own table is gone");
+
+        let last = gtid.rsplit_once(['-', ':']).unwrap();
+        let number = last.1.rsplit('-').next().unwrap();
+        let skipped = format!("gtid:{}{}{number}", last.0, if kind == Kind::Mysql { ":" } else { "-" });
+        let skipped = skipped.replace(":1:", ":");
+        site.source.sql("SET sql_log_bin=0; CREATE USER lost@localhost; SET sql_log_bin=1; DROP USER lost@localhost");
+        let options = [OPTIONS.as_slice(), &["--until", "caught-up", "--skip", &skipped]].concat();
+        site.run(site.replicate(&options)).assert_failed_saying(&["1396"]);
+        site.replica.sql(
+            "SET PASSWORD FOR other@localhost = 'another'"
+                .replace("'another'", if kind == Kind::Mysql { "'another'" } else { "PASSWORD('another')" })
+                .as_str(),
+        );
+        site.run(site.replicate(&options)).assert_failed_saying(&["1396"]);
+    }
+}
+
+/// A query does what it does besides but once.
+#[test]
+fn a_replacement_that_queries_is_not_executed_twice() {
+    let site = Site::new(&["--binlog-format=STATEMENT"], &["--log-bin-trust-function-creators=1"]);
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE n (x INT) ENGINE=InnoDB; INSERT INTO n VALUES (0); CREATE TABLE y (a INT)",
+    );
+    let endpoint = format!("root@{}", site.source.socket().display()).parse().unwrap();
+    let mut session = Connection::connect(&endpoint, &ConnectOptions::new("source")).unwrap();
+    let body = "BEGIN UPDATE d.n SET x = x + 1; RETURN 1; END";
+    let function = format!("CREATE FUNCTION d.f() RETURNS INT DETERMINISTIC MODIFIES SQL DATA {body}");
+    session.execute_single(function.as_bytes()).unwrap();
+    site.catch_up(&OPTIONS);
+    site.source.sql("USE d; CREATE OR REPLACE TABLE y AS SELECT f() AS a, SLEEP(3) AS b");
+    let running = site.spawn(site.replicate(&OPTIONS));
+    wait_until("the statement to be executed", || {
+        site.replica
+            .sql("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'CREATE OR REPLACE TABLE y%'")
+            == "1"
+    });
+    assert!(running.kill());
+    site.catch_up(&OPTIONS);
+    assert_eq!(site.replica.sql("SELECT x FROM d.n; SELECT a FROM d.y"), "1\n1");
 }
