@@ -40,8 +40,12 @@ pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<
     if !changes_object && !is_about_accounts {
         return certain(&words).map(|()| None);
     }
+    let behind_verb = words.clone();
     let kind = if changes_object { kind(&mut words) } else { None };
     certain(&words)?;
+    if changes_object && kind.is_none() && may_be_unknown_event(behind_verb) {
+        return Err(Refusal::Untold("it may be about an event, in a grammar that is not known here"));
+    }
     let mut edits = match kind {
         Some("EVENT") if !verb.is("DROP") => event(text, &head, words.clone(), status)?,
         _ => vec![],
@@ -56,6 +60,13 @@ pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<
     }
     edits.sort_by_key(|edit| edit.range.start);
     edit::apply(text.sql, &edits, text.reading).map(Some)
+}
+
+/// True if one of the first words behind the verb is EVENT, where it is not the name of something else.
+fn may_be_unknown_event(words: Lexer<'_>) -> bool {
+    const WORDS_MAX: usize = 24;
+    const OTHER_KINDS: [&str; 7] = ["TABLESPACE", "UNDO", "LOGFILE", "RESOURCE", "LIBRARY", "INSTANCE", "CATALOG"];
+    words.take(WORDS_MAX).take_while(|word| !word.is_one_of(&OTHER_KINDS)).any(|word| word.is("EVENT"))
 }
 
 /// How a statement begins.
@@ -82,7 +93,7 @@ fn event(
         let definer = [b" DEFINER=".as_slice(), &invoker(text, status)?].concat();
         edits.push(Edit { range: head.verb_end..head.verb_end, text: definer });
     }
-    match state(&mut words).ok_or(Refusal::Different)? {
+    match state(&mut words, creates).ok_or(Refusal::Different)? {
         State::Said(range) => edits.push(Edit { range, text: STATE.into() }),
         State::Unsaid(place) if creates => edits.push(Edit { range: place..place, text: format!(" {STATE}").into() }),
         State::Unsaid(_) => {}
@@ -98,8 +109,8 @@ enum State {
 }
 
 /// Reads `[IF [NOT] EXISTS] name [ON SCHEDULE …] [ON COMPLETION [NOT] PRESERVE] [RENAME TO name] [state] [COMMENT 'x'] [DO …]`;
-/// `None` if it is something else.
-fn state(words: &mut Lexer<'_>) -> Option<State> {
+/// `None` if it is something else. `needs_body`: without a DO it is something else, too.
+fn state(words: &mut Lexer<'_>, needs_body: bool) -> Option<State> {
     if words.accept("IF") {
         words.accept("NOT");
         words.accept("EXISTS").then_some(())?;
@@ -129,6 +140,7 @@ fn state(words: &mut Lexer<'_>) -> Option<State> {
     }
     // The body is the event's own affair, and may be anything.
     if !words.accept("DO") {
+        (!needs_body).then_some(())?;
         words.accept_mark(b';');
         words.peek().is_none().then_some(())?;
     }
@@ -145,27 +157,34 @@ fn qualified_name(words: &mut Lexer<'_>) -> Option<()> {
 }
 
 /// `AT …` or `EVERY … [STARTS …] [ENDS …]`, with any expressions, up to what follows the schedule. A word of what may follow is taken
-/// for that only where an expression can end: behind an operator it would be the name of something.
+/// for that only where an expression can end: behind an operator it would be the name of something. A word that would decide
+/// whether the event runs is never taken for a name: `None`.
 fn schedule(words: &mut Lexer<'_>) -> Option<()> {
     const FOLLOWING: [&str; 6] = ["ON", "RENAME", "ENABLE", "DISABLE", "COMMENT", "DO"];
-    const OPERATORS: [&str; 24] = [
+    const DECIDING: [&str; 3] = ["ENABLE", "DISABLE", "DO"];
+    const OPERATORS: [&str; 31] = [
         "AT", "EVERY", "STARTS", "ENDS", "AND", "OR", "XOR", "NOT", "DIV", "MOD", "IS", "LIKE", "REGEXP", "RLIKE",
-        "BETWEEN", "IN", "INTERVAL", "BINARY", "COLLATE", "CASE", "WHEN", "THEN", "ELSE", "ESCAPE",
+        "BETWEEN", "IN", "INTERVAL", "BINARY", "COLLATE", "CASE", "WHEN", "THEN", "ELSE", "ESCAPE", "FOR", "OF", "ANY",
+        "ALL", "SOME", "EXISTS", "FROM",
     ];
     words.peek().filter(|word| word.is_one_of(&["AT", "EVERY"]))?;
     let (mut depth, mut can_end) = (0_usize, false);
     loop {
-        let Some(word) = words.peek() else { return Some(()) };
+        let Some(word) = words.peek() else { return (depth == 0).then_some(()) };
         if depth == 0 && can_end && (word.is_one_of(&FOLLOWING) || word.is_mark(b';')) {
             return Some(());
         }
+        if depth == 0 && word.is_one_of(&DECIDING) {
+            return None;
+        }
         words.next();
         can_end = match word.kind {
-            TokenKind::Mark(b'(') => {
+            // Braces: `{ts '…'}` of ODBC.
+            TokenKind::Mark(b'(' | b'{') => {
                 depth += 1;
                 false
             }
-            TokenKind::Mark(b')') => {
+            TokenKind::Mark(b')' | b'}') => {
                 depth = depth.checked_sub(1)?;
                 true
             }
@@ -254,9 +273,10 @@ mod tests {
             ("CREATE TABLE t (id INT, event VARCHAR(20) COMMENT 'what happened')", "as it is"),
             ("CREATE TABLE t (event INT, enable INT COMMENT 'ENABLE')", "as it is"),
             (
-                "CREATE EVENT e ON SCHEDULE AT enable() + INTERVAL comment DAY DO SELECT 1",
-                "CREATE EVENT e ON SCHEDULE AT enable() + INTERVAL comment DAY DISABLE ON SLAVE DO SELECT 1",
+                "CREATE EVENT e ON SCHEDULE AT NOW() + INTERVAL comment DAY DO SELECT 1",
+                "CREATE EVENT e ON SCHEDULE AT NOW() + INTERVAL comment DAY DISABLE ON SLAVE DO SELECT 1",
             ),
+            ("CREATE EVENT e ON SCHEDULE AT enable() + INTERVAL 1 DAY DO SELECT 1", "refused"),
             (
                 "CREATE EVENT e ON SCHEDULE EVERY (SELECT 1 FROM t JOIN u ON do) DAY ON COMPLETION NOT PRESERVE DISABLE DO SELECT 1",
                 "CREATE EVENT e ON SCHEDULE EVERY (SELECT 1 FROM t JOIN u ON do) DAY ON COMPLETION NOT PRESERVE DISABLE ON SLAVE DO SELECT 1",
@@ -282,6 +302,71 @@ mod tests {
         ] {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }
+    }
+
+    #[test]
+    fn schedules_end_behind_any_expression() {
+        for expression in [
+            "{ts '2020-01-01 00:00:00'}",
+            "{ d '2020-01-01' }",
+            "{fn now()}",
+            "ADDTIME({ts '2020-01-01 00:00:00'}, 1)",
+            "TIMESTAMP'2020-01-01 00:00:00'",
+            "'2020-01-01'",
+            "_utf8mb4'2020' '-01-01'",
+            "N'2020-01-01'",
+            "20200101",
+            "20200101.5",
+            ".5",
+            "0x32303230",
+            "x'32'",
+            "b'1'",
+            "1e10",
+            "@enable",
+            "@`do`",
+            "@'disable'",
+            "@@timestamp",
+            "@@session.timestamp",
+            "NULL",
+            "CASE 1 WHEN 1 THEN NOW() END",
+            "NOW() + INTERVAL 1 DAY",
+            "NOW() + INTERVAL '1:1' DAY_HOUR",
+            "CURRENT_TIMESTAMP",
+            "(SELECT enable FROM t WHERE do = disable)",
+            "(SELECT `do` FROM t) + `f`()",
+            "d.enable()",
+            "`d`.`do`()",
+            "'2020-01-01' COLLATE utf8mb4_bin",
+            "NOW() COLLATE enable_ci",
+        ] {
+            for clause in ["EVERY 1 SECOND STARTS", "EVERY 1 SECOND STARTS NOW() ENDS", "AT"] {
+                for (before, state, after) in [
+                    ("CREATE EVENT e ON SCHEDULE", "", " DO INSERT INTO l SELECT 'e2' FROM a JOIN b"),
+                    ("CREATE EVENT e ON SCHEDULE", " ENABLE", " COMMENT 'x' DO SELECT 1"),
+                    ("CREATE EVENT e ON SCHEDULE", " DISABLE", " DO SELECT 1"),
+                    ("ALTER DEFINER=a@b EVENT e ON SCHEDULE", " ENABLE", ""),
+                    ("ALTER DEFINER=a@b EVENT e ON SCHEDULE", " ON COMPLETION NOT PRESERVE ENABLE", " DO SELECT 1"),
+                ] {
+                    let place = state.replace(" ENABLE", "").replace(" DISABLE", "") + " DISABLE ON SLAVE";
+                    let sql = format!("{before} {clause} {expression}{state}{after}");
+                    assert_eq!(rewritten(&sql), format!("{before} {clause} {expression}{place}{after}"), "{sql}");
+                }
+            }
+        }
+        for sql in [
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND STARTS NOW() ! DO INSERT INTO l SELECT 1 FROM a JOIN b",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND STARTS NEXT VALUE FOR do DO SELECT 1",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND STARTS (NOW() DO SELECT 1",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND STARTS {ts '2020-01-01' DO SELECT 1",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND",
+            "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND;",
+            "ALTER EVENT e ON SCHEDULE EVERY 1 SECOND STARTS NOW() ? ENABLE",
+            "CREATE UNKNOWN EVENT e ON SCHEDULE EVERY 1 SECOND DO SELECT 1",
+            "ALTER DEFINER=a@b UNKNOWN WORDS EVENT e ENABLE",
+        ] {
+            assert_eq!(rewritten(sql), "refused", "{sql}");
+        }
+        assert_eq!(rewritten("CREATE TABLESPACE event ADD DATAFILE 'event.ibd'"), "as it is");
     }
 
     #[test]
