@@ -93,11 +93,11 @@ fn event(
         let definer = [b" DEFINER=".as_slice(), &invoker(text, status)?].concat();
         edits.push(Edit { range: head.verb_end..head.verb_end, text: definer });
     }
-    match state(&mut words, creates).ok_or(Refusal::Different)? {
-        State::Said(range) => edits.push(Edit { range, text: STATE.into() }),
-        State::Unsaid(place) if creates => edits.push(Edit { range: place..place, text: format!(" {STATE}").into() }),
-        State::Unsaid(_) => {}
-    }
+    // Always, as servers do: an ALTER that says nothing of the state may change it all the same, by a schedule that is in the past.
+    edits.push(match state(&mut words, creates).ok_or(Refusal::Different)? {
+        State::Said(range) => Edit { range, text: STATE.into() },
+        State::Unsaid(place) => Edit { range: place..place, text: format!(" {STATE}").into() },
+    });
     certain(&words)?;
     Ok(edits)
 }
@@ -267,8 +267,22 @@ mod tests {
                 "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO SELECT 1",
                 "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO SELECT 1",
             ),
-            ("ALTER DEFINER=a@b EVENT e RENAME TO f DO BEGIN UPDATE t SET enable = 1; END", "as it is"),
-            ("ALTER EVENT e RENAME TO f", "ALTER DEFINER=`o'brien`@`10.%` EVENT e RENAME TO f"),
+            (
+                "ALTER DEFINER=a@b EVENT e RENAME TO f DO BEGIN UPDATE t SET enable = 1; END",
+                "ALTER DEFINER=a@b EVENT e RENAME TO f DISABLE ON SLAVE DO BEGIN UPDATE t SET enable = 1; END",
+            ),
+            ("ALTER EVENT e RENAME TO f", "ALTER DEFINER=`o'brien`@`10.%` EVENT e RENAME TO f DISABLE ON SLAVE"),
+            ("ALTER DEFINER=a@b EVENT d.e RENAME TO d.f;", "ALTER DEFINER=a@b EVENT d.e RENAME TO d.f DISABLE ON SLAVE;"),
+            ("ALTER DEFINER=a@b EVENT e COMMENT 'x'", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE COMMENT 'x'"),
+            ("ALTER DEFINER=a@b EVENT e DO DO 1", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO DO 1"),
+            (
+                "ALTER DEFINER=a@b EVENT e4 ON SCHEDULE AT '2020-01-01' ON COMPLETION PRESERVE",
+                "ALTER DEFINER=a@b EVENT e4 ON SCHEDULE AT '2020-01-01' ON COMPLETION PRESERVE DISABLE ON SLAVE",
+            ),
+            (
+                "ALTER DEFINER=a@b EVENT e ON COMPLETION NOT PRESERVE RENAME TO f COMMENT 'x' DO DO 1 -- y",
+                "ALTER DEFINER=a@b EVENT e ON COMPLETION NOT PRESERVE RENAME TO f DISABLE ON SLAVE COMMENT 'x' DO DO 1 -- y",
+            ),
             ("CREATE TABLE event (enable INT)", "as it is"),
             ("CREATE TABLE t (id INT, event VARCHAR(20) COMMENT 'what happened')", "as it is"),
             ("CREATE TABLE t (event INT, enable INT COMMENT 'ENABLE')", "as it is"),

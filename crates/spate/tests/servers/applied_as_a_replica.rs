@@ -1,7 +1,7 @@
 //! What a server's own applier makes of statements beyond executing them: events that only the source runs, and accounts that are
 //! not the applier's.
 
-use crate::support::{Site, wait_until};
+use crate::support::{Kind, Site, wait_until};
 
 #[test]
 fn events_are_the_sources_to_run() {
@@ -28,6 +28,29 @@ fn events_are_the_sources_to_run() {
     let states =
         "SELECT GROUP_CONCAT(event_name, ' ', status ORDER BY 1 SEPARATOR ', ') FROM information_schema.events";
     assert_eq!(site.replica.sql(states), "off SLAVESIDE_DISABLED, often SLAVESIDE_DISABLED, once SLAVESIDE_DISABLED");
+}
+
+/// Schedules that end in unusual ways, and alterations that say nothing of the event's state.
+#[test]
+fn events_of_any_schedule_are_switched_off() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE l (c VARCHAR(10)); CREATE TABLE a (i INT); CREATE TABLE b (i INT); \
+             CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE DO DO 1; \
+             ALTER EVENT e ON SCHEDULE EVERY 1 SECOND STARTS {ts '2020-01-01 00:00:00'} ENABLE; \
+             CREATE EVENT e2 ON SCHEDULE EVERY 1 SECOND STARTS {ts '2020-01-01 00:00:00'} DO INSERT INTO l(c) SELECT 'e2' FROM a JOIN b; \
+             CREATE EVENT e3 ON SCHEDULE EVERY 1 DAY STARTS CASE 1 WHEN 1 THEN NOW() END ENDS NOW() + INTERVAL '9:1' DAY_HOUR DO DO 1; \
+             CREATE EVENT e4 ON SCHEDULE EVERY 1 DAY DO DO 1; \
+             ALTER EVENT e4 ON SCHEDULE AT '2020-01-01' ON COMPLETION PRESERVE; \
+             CREATE EVENT e5 ON SCHEDULE EVERY 1 DAY DO DO 1; ALTER EVENT e5 RENAME TO e6; ALTER EVENT e6 COMMENT 'x'; \
+             CREATE EVENT e7 ON SCHEDULE EVERY 1 DAY DISABLE DO DO 1; ALTER EVENT e7 DO DO 2; ALTER EVENT e7 ON COMPLETION PRESERVE",
+        );
+        site.catch_up_from_earliest();
+        let states = "SELECT GROUP_CONCAT(event_name ORDER BY 1) FROM information_schema.events \
+            WHERE status IN ('SLAVESIDE_DISABLED', 'REPLICA_SIDE_DISABLED')";
+        assert_eq!(site.replica.sql(states), "e,e2,e3,e4,e6,e7", "{kind:?}");
+    }
 }
 
 #[test]
