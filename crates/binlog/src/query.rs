@@ -99,20 +99,28 @@ impl<'a> QueryEvent<'a> {
         }
     }
 
-    /// Where `START TRANSACTION` stands among the options of CREATE TABLE.
+    /// Where `START TRANSACTION` stands as the first option of CREATE TABLE: the server writes it directly behind the list of columns.
+    /// Elsewhere it names something: a table and its alias in what fills the table.
     fn start_transaction(&self, reading: &Reading) -> Option<Range<usize>> {
+        const FILLING: [&str; 8] = ["AS", "SELECT", "TABLE", "VALUES", "WITH", "LIKE", "IGNORE", "REPLACE"];
         let mut words = Lexer::new(self.statement, reading);
+        words.accept_all(&["CREATE", "TABLE"]).then_some(())?;
         let mut depth = 0_usize;
-        while let Some(word) = words.next() {
+        loop {
+            let word = words.next()?;
             if word.is_mark(b'(') {
                 depth += 1;
             } else if word.is_mark(b')') {
-                depth = depth.saturating_sub(1);
-            } else if depth == 0 && word.is("START") && words.accept("TRANSACTION") {
-                return Some(word.start..words.end());
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    break;
+                }
+            } else if depth == 0 && word.is_one_of(&FILLING) {
+                return None;
             }
         }
-        None
+        let start = words.peek()?.start;
+        words.accept_all(&["START", "TRANSACTION"]).then(|| start..words.end())
     }
 
     /// How the statement's text is to be read by these servers.
@@ -293,6 +301,18 @@ mod tests {
             "CREATE TABLE t (a int) COMMENT=' START TRANSACTION'",
             r"CREATE TABLE t (a int) COMMENT 'it\'s START TRANSACTION'",
             "CREATE TABLE t (a int, start int, transaction int)",
+            "CREATE TABLE t SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) ENGINE=InnoDB AS SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) IGNORE SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) REPLACE SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) TABLE start transaction",
+            "CREATE TABLE t (b int) WITH c AS (SELECT 1) SELECT a FROM start transaction",
+            "CREATE TABLE t (b int) PARTITION BY HASH (b) SELECT a FROM start transaction",
+            "CREATE TABLE t LIKE start transaction",
+            "CREATE TABLE t (SELECT a FROM x) UNION SELECT a FROM start transaction",
+            "CREATE TABLE t START TRANSACTION",
+            "CREATE TABLE t (b int) ENGINE=InnoDB START TRANSACTION",
         ] {
             assert!(!query(other).is_create_select(), "{other}");
         }

@@ -272,7 +272,10 @@ mod tests {
                 "ALTER DEFINER=a@b EVENT e RENAME TO f DISABLE ON SLAVE DO BEGIN UPDATE t SET enable = 1; END",
             ),
             ("ALTER EVENT e RENAME TO f", "ALTER DEFINER=`o'brien`@`10.%` EVENT e RENAME TO f DISABLE ON SLAVE"),
-            ("ALTER DEFINER=a@b EVENT d.e RENAME TO d.f;", "ALTER DEFINER=a@b EVENT d.e RENAME TO d.f DISABLE ON SLAVE;"),
+            (
+                "ALTER DEFINER=a@b EVENT d.e RENAME TO d.f;",
+                "ALTER DEFINER=a@b EVENT d.e RENAME TO d.f DISABLE ON SLAVE;",
+            ),
             ("ALTER DEFINER=a@b EVENT e COMMENT 'x'", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE COMMENT 'x'"),
             ("ALTER DEFINER=a@b EVENT e DO DO 1", "ALTER DEFINER=a@b EVENT e DISABLE ON SLAVE DO DO 1"),
             (

@@ -285,6 +285,22 @@ fn definitions_accounts_and_tables_that_cannot_roll_back() {
     }
 }
 
+/// Where `START TRANSACTION` names a table and its alias, no rows follow.
+#[test]
+fn tables_named_start_are_no_transactions() {
+    let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE start (a INT PRIMARY KEY); INSERT INTO start VALUES (1), (2); \
+         CREATE TABLE t SELECT a FROM start transaction; CREATE TABLE u (b INT) SELECT a FROM start transaction; \
+         CREATE TABLE v (b INT) AS TABLE start; CREATE TABLE w LIKE start; INSERT INTO w VALUES (1); \
+         SET binlog_format = ROW; CREATE TABLE x (b INT DEFAULT 1) COMMENT 'y' PARTITION BY HASH (a) PARTITIONS 2 SELECT a FROM start transaction; \
+         CREATE TABLE y (b INT DEFAULT 1) ENGINE = InnoDB \
+         COMMENT 'y' ROW_FORMAT=DYNAMIC STATS_PERSISTENT=1 SELECT a FROM start transaction; INSERT INTO w VALUES (2)",
+    );
+    site.catch_up(&OPTIONS);
+    site.assert_identical();
+}
+
 /// MySQL's BINLOG refuses their rows unless it knows the source's version.
 #[test]
 fn tables_with_both_an_invisible_primary_key_and_a_functional_index() {
