@@ -10,6 +10,7 @@ use spate_schedule::statement::StatementClass;
 use spate_sql::edit::{self, Edit, Refusal};
 use spate_sql::{Token, TokenKind};
 
+use crate::applier_lock::PING_EVERY;
 use crate::error::Result;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
 
@@ -17,18 +18,28 @@ use crate::wire::{Connection, ServerVersion, Vendor, quote};
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
 /// writes, so its gap locks are in nobody's way. The rest undoes what the server's global settings could do to a replayed change.
-const MARIADB_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
+const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, completion_type=0, sql_mode='', foreign_key_checks=1, unique_checks=1, check_constraint_checks=1, \
-    sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, max_statement_time=0, \
-    system_versioning_alter_history=KEEP, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
+    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, wait_timeout=28800";
+
+/// The same, for what only MariaDB has.
+const SESSION_MARIADB: &str = ", check_constraint_checks=1, system_versioning_alter_history=KEEP";
 
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
-const MYSQL_SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
-    SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, completion_type=0, sql_mode='', foreign_key_checks=1, unique_checks=1, sql_safe_updates=0, sql_big_selects=1, \
-    sql_select_limit=18446744073709551615, max_execution_time=0, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600, \
-    sql_require_primary_key=0";
+const SESSION_MYSQL: &str = ", sql_require_primary_key=0";
+
+/// What Spate's own SQL needs of a session: nothing refuses or cuts what it executes, and answers are UTF-8. Functions of the source
+/// may set these in a statement, so they are set again after each.
+const OWN_SQL: &str = ", completion_type=0, sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, \
+    sql_quote_show_create=1, character_set_results=utf8mb4, net_read_timeout=3600, net_write_timeout=3600";
+const OWN_SQL_MARIADB: &str = ", max_statement_time=0";
+const OWN_SQL_MYSQL: &str = ", max_execution_time=0";
+
+/// How long a session may be silent that does not hold the applier's lock.
+const IDLE_SECONDS_BESIDE: u64 = 28800;
+
+/// How long the session may be silent that holds it: see [`crate::applier_lock`].
+const IDLE_SECONDS_MAIN: u64 = 4 * PING_EVERY.as_secs();
 
 /// Sets up a session of MySQL for temporary tables that were created so, or for anything else. Not within a transaction.
 pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
@@ -39,17 +50,28 @@ pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
 }
 
 /// The same, for what sessions can set since MySQL 8.0.30.
-const MYSQL_SESSION_8_0_30: &str =
+const SESSION_MYSQL_8_0_30: &str =
     ", sql_generate_invisible_primary_key=0, show_gipk_in_create_table_and_information_schema=1";
 
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
     let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
     match version.vendor {
-        Vendor::MariaDb => MARIADB_SESSION.to_owned(),
-        Vendor::MySql if has_invisible_keys => format!("{MYSQL_SESSION}{MYSQL_SESSION_8_0_30}"),
-        Vendor::MySql => MYSQL_SESSION.to_owned(),
+        Vendor::MariaDb => [SESSION, SESSION_MARIADB, OWN_SQL, OWN_SQL_MARIADB].concat(),
+        Vendor::MySql if has_invisible_keys => {
+            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, OWN_SQL, OWN_SQL_MYSQL].concat()
+        }
+        Vendor::MySql => [SESSION, SESSION_MYSQL, OWN_SQL, OWN_SQL_MYSQL].concat(),
     }
+}
+
+/// Which of the applier's sessions executes a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Executing {
+    /// The one that holds the applier's lock, whose silence ends it soon.
+    Main,
+    /// The one inside an XA transaction.
+    Branch,
 }
 
 /// On MySQL, a session that was told of a source's format waits to be told the GTID of what it will do. What Spate commits has
@@ -216,7 +238,7 @@ pub struct StatementSql {
 }
 
 /// The statements to execute for `statement`.
-pub fn statement_sql(statement: &Statement, collations: &Collations) -> StatementSql {
+pub fn statement_sql(statement: &Statement, collations: &Collations, executing: Executing) -> StatementSql {
     let mut before = Vec::new();
     if !statement.database.is_empty() {
         before.push(format!("USE {}", quote::identifier(&statement.database)).into_bytes());
@@ -249,10 +271,28 @@ pub fn statement_sql(statement: &Statement, collations: &Collations) -> Statemen
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
+    after.push_str(&own_sql(collations, executing));
     if commits {
         after.push_str(", autocommit=0");
     }
     StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() }
+}
+
+/// The settings with which Spate's own SQL is executed, each after a comma.
+fn own_sql(collations: &Collations, executing: Executing) -> String {
+    let idle_seconds = match executing {
+        Executing::Main => IDLE_SECONDS_MAIN,
+        Executing::Branch => IDLE_SECONDS_BESIDE,
+    };
+    let (of_vendor, transactions) = match &collations.version {
+        _ if collations.is_mysql() => (OWN_SQL_MYSQL, "transaction"),
+        Some(version) if version.is_at_least(11, 1) => (OWN_SQL_MARIADB, "transaction"),
+        _ => (OWN_SQL_MARIADB, "tx"),
+    };
+    format!(
+        "{OWN_SQL}{of_vendor}, wait_timeout={idle_seconds}, {transactions}_isolation='REPEATABLE-READ', \
+         {transactions}_read_only=0"
+    )
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.

@@ -21,7 +21,7 @@ use form::BEGINNING;
 use crate::checkpoint::APPLIER;
 use crate::error::Result as ReplicaResult;
 use crate::journal::without_counter;
-use crate::wire::{self, Connection, Vendor, quote};
+use crate::wire::{self, Connection, ResultSet, ServerError, Vendor, quote};
 
 /// The table of copied temporary tables.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
@@ -60,6 +60,9 @@ fn afterwards_sql(connection: &Connection) -> &'static [u8] {
         Vendor::MySql => b"SET SESSION pseudo_thread_id=0, time_zone=DEFAULT, sql_mode=''",
     }
 }
+
+/// ER_INVALID_CHARACTER_STRING.
+const CODE_INVALID_CHARACTERS: u16 = 1300;
 
 /// Rows that are read at a time to be inserted again.
 const ROWS_AT_A_TIME: usize = 200;
@@ -177,7 +180,7 @@ fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()>
 fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Option<String>> {
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(None) };
-    let definition = definition.text_at(0, 1).unwrap_or_default();
+    let definition = whole_text(connection, &definition, 0, 1)?;
     // A server that does not tell upper from lower case shows the name in its own way.
     let Some(quoted) = definition.strip_prefix(BEGINNING) else { return Ok(None) };
     let reading = Reading::plain();
@@ -192,14 +195,29 @@ fn columns_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Resu
     let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for row in 0..columns.rows.len() {
-        let text = |column| columns.text(row, column).unwrap_or_default();
-        if !text("Extra").contains("GENERATED") {
-            let column = quote::identifier(&text("Field"));
-            values.push(format!("IFNULL({},'NULL')", literal(&text("Type"), &column)));
+        // Field and Type.
+        let (column, kind) = (whole_text(connection, &columns, row, 0)?, whole_text(connection, &columns, row, 1)?);
+        if !columns.text(row, "Extra").unwrap_or_default().contains("GENERATED") {
+            let column = quote::identifier(&column);
+            values.push(format!("IFNULL({},'NULL')", literal(&kind, &column)));
             names.push(column);
         }
     }
     Ok((names, values))
+}
+
+/// A text of an answer, empty for NULL. Bytes that are not UTF-8 are refused: with others in their place, the table would be another.
+fn whole_text(connection: &Connection, answer: &ResultSet, row: usize, column: usize) -> wire::Result<String> {
+    let bytes = answer.rows.get(row).and_then(|row| row.get(column)?.clone()).unwrap_or_default();
+    String::from_utf8(bytes).map_err(|error| wire::Error::Server {
+        peer: connection.peer().clone(),
+        error: ServerError {
+            code: CODE_INVALID_CHARACTERS,
+            sql_state: String::new(),
+            message: format!("its definition is not UTF-8: {:?}", String::from_utf8_lossy(error.as_bytes())),
+            statement: 0,
+        },
+    })
 }
 
 /// An expression that is an SQL literal of the column's value, or NULL.

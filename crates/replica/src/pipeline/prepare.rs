@@ -18,7 +18,7 @@ use super::sessions::Preparing;
 use super::{Part, PartEnd};
 use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
-use crate::dialect::{Collations, StatementSql, implicit_defaults_sql, load_sql, statement_sql};
+use crate::dialect::{Collations, Executing, StatementSql, implicit_defaults_sql, load_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::records;
@@ -377,7 +377,11 @@ impl<'a> Preparer<'a> {
                 &foreign
             }
         };
-        let StatementSql { before, sql, after } = statement_sql(statement, &self.collations);
+        let executing = match &part.batch.alone {
+            Some(Alone::XaPrepare(_)) => Executing::Branch,
+            _ => Executing::Main,
+        };
+        let StatementSql { before, sql, after } = statement_sql(statement, &self.collations, executing);
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));
         }

@@ -264,3 +264,50 @@ fn a_session_meets_no_temporary_table_of_another() {
         }
     }
 }
+
+/// What a function of the source sets in a statement is set again before Spate's own SQL is executed.
+#[test]
+fn settings_of_functions_spoil_neither_copies_nor_checkpoints() {
+    let of_both = [
+        "character_set_results=latin1",
+        "character_set_results=utf16",
+        "sql_select_limit=0",
+        "sql_select_limit=1",
+        "sql_safe_updates=1",
+        "sql_big_selects=0, max_join_size=1",
+        "completion_type=2",
+        "sql_quote_show_create=0",
+        "wait_timeout=1",
+    ];
+    let own = |kind| match kind {
+        Kind::Mysql => ["max_execution_time=1", "transaction_read_only=1"],
+        _ => ["max_statement_time=0.000001", "tx_read_only=1"],
+    };
+    for kind in [Kind::Mariadb, Kind::Mysql, Kind::Mariadb118] {
+        let site = Site::of(kind);
+        site.both("SET GLOBAL log_bin_trust_function_creators=1");
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT, n VARCHAR(9))");
+        let mut session = session(&site);
+        session.sql(
+            "CREATE TEMPORARY TABLE x (a INT, n ENUM('u','ü') CHARACTER SET latin1) ENGINE=InnoDB; \
+             INSERT INTO x VALUES (1, 'ü'), (2, 'u')",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        for (number, setting) in of_both.into_iter().chain(own(kind)).enumerate() {
+            let body = format!("BEGIN SET SESSION {setting}; RETURN 1; END");
+            site.source.sql(&format!("DELIMITER //\nCREATE FUNCTION d.f{number}() RETURNS INT {body} //\nDELIMITER ;"));
+            let before = "SET @charset=@@character_set_results, @limit=@@sql_select_limit";
+            let after = "SET character_set_results=@charset, sql_select_limit=@limit, sql_safe_updates=0, sql_big_selects=1, \
+                completion_type=0, sql_quote_show_create=1, wait_timeout=28800";
+            session.sql(before);
+            session.sql(&format!("INSERT INTO t SELECT {number} * 10 + a, f{number}(), n FROM x WHERE a = 1; {after}"));
+            session.sql(match kind {
+                Kind::Mysql => "SET max_execution_time=0, transaction_read_only=0",
+                _ => "SET max_statement_time=0, tx_read_only=0",
+            });
+            session.sql(&format!("INSERT INTO t SELECT {number} * 10 + a + 2, a, n FROM x"));
+            site.catch_up(&[]);
+            site.assert_identical();
+        }
+    }
+}
