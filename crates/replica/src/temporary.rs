@@ -233,6 +233,8 @@ fn literal(column_type: &str, column: &str) -> String {
         "date" | "time" | "datetime" | "timestamp" | "uuid" | "inet4" | "inet6" => {
             format!("CONCAT('''',{column},'''')")
         }
+        // MySQL makes a document of characters only, not of bytes.
+        "json" => format!("CONCAT('CAST(CONVERT(x''',HEX({column}),''' USING utf8mb4) AS JSON)')"),
         _ => format!("CONCAT('x''',HEX({column}),'''')"),
     }
 }
