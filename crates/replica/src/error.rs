@@ -80,6 +80,12 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// A batch uses a temporary table that could not be made again; which transaction of it, is still to be found out.
+    #[error("{why}")]
+    TemporaryTableLost {
+        /// Which table of which session.
+        why: String,
+    },
     /// A transaction cannot be applied, but those before it can, and were not yet.
     #[error("{error}")]
     Behind {

@@ -64,6 +64,15 @@ fn afterwards_sql(connection: &Connection) -> &'static [u8] {
 /// ER_INVALID_CHARACTER_STRING.
 const CODE_INVALID_CHARACTERS: u16 = 1300;
 
+/// Where a session keeps which tables could not be made again in it.
+const LOST: &str = "@spate_lost_temporary_tables";
+
+/// Asks for them: see [`lost`].
+pub(crate) const ASK_LOST: &str = "SELECT @spate_lost_temporary_tables";
+
+/// Why a table without a definition cannot be made again.
+const NOT_KEPT: &str = "it could not be kept";
+
 /// Rows that are read at a time to be inserted again.
 const ROWS_AT_A_TIME: usize = 200;
 
@@ -76,6 +85,7 @@ const INSERT_BYTES: usize = 256 << 10;
 /// # Errors
 /// Any error of the connection.
 pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: impl Fn(&str)) -> ReplicaResult<()> {
+    let lost = lost(connection.query(ASK_LOST)?.single_text().unwrap_or_default().as_bytes());
     for gone in kept(connection)?.difference(&tables.open) {
         connection.execute(forget_sql(gone).as_bytes())?;
     }
@@ -83,10 +93,13 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
     for table in tables.open.iter().filter(|table| tables.used_by.contains(&table.thread_id)) {
         match copy(connection, table) {
             Err(error) if is_refusal(&error) => {
-                connection.execute(forget_sql(table).as_bytes())?;
+                connection.execute(mark_lost_sql(table).as_bytes())?;
                 tell(&format!("the source's temporary table {} would not outlive this session: {error}", table.name));
             }
-            copied => copied?,
+            Ok(false) if lost.contains(table) => {
+                connection.execute(mark_lost_sql(table).as_bytes())?;
+            }
+            copied => drop(copied?),
         }
     }
     connection.execute(afterwards_sql(connection))?;
@@ -101,20 +114,46 @@ pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: 
 /// Any error of the connection.
 pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResult<()> {
     connection.execute(session_sql(connection))?;
+    let mut lost = String::new();
     for table in &kept(connection)? {
         let why = match make(connection, table) {
             Err(error) if is_refusal(&error) => error.to_string(),
             made => match made? {
                 Ok(()) => continue,
+                Err(why) if why == NOT_KEPT => why,
                 Err(why) => format!("{why} (only Spate may write to the schema spate)"),
             },
         };
         connection.execute(drop_sql(table).as_bytes())?;
+        lost += &format!("{}\n{}\n{}\n", table.thread_id, encoded(&table.name.schema), encoded(&table.name.table));
         tell(&format!("the source's temporary table {:?} cannot be made again: {why}", table.name.to_string()));
     }
     connection.execute(afterwards_sql(connection))?;
+    connection.execute(format!("SET {LOST}={}", quote::text(&lost)).as_bytes())?;
     connection.execute(b"COMMIT")?;
     Ok(())
+}
+
+/// Which tables [`restore`] could not make again: from the answer to [`ASK_LOST`].
+pub(crate) fn lost(answer: &[u8]) -> BTreeSet<TemporaryTable> {
+    let text = String::from_utf8_lossy(answer);
+    let parts: Vec<&str> = text.lines().collect();
+    let table = |parts: &[&str]| {
+        let name = TableName { schema: decoded(parts[1])?, table: decoded(parts[2])? };
+        Some(TemporaryTable { thread_id: parts[0].parse().ok()?, name })
+    };
+    parts.chunks_exact(3).filter_map(table).collect()
+}
+
+/// A name without line ends.
+fn encoded(name: &str) -> String {
+    name.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+    String::from_utf8(bytes?).ok()
 }
 
 /// A refusal is no reason to stop: the table may never be used again, and what uses it says that it is not there.
@@ -153,17 +192,29 @@ fn forget_sql(table: &TemporaryTable) -> String {
     format!("DELETE FROM spate.temporary_row WHERE {condition};DELETE FROM spate.temporary_table WHERE {condition}")
 }
 
-fn drop_sql(table: &TemporaryTable) -> String {
-    format!("DROP TEMPORARY TABLE IF EXISTS {}", quote::qualified(&table.name.schema, &table.name.table))
+/// Keeps that the table exists on the source, and cannot be made again.
+fn mark_lost_sql(table: &TemporaryTable) -> String {
+    format!("{};INSERT INTO spate.temporary_table VALUES ({},'','')", forget_sql(table), key(table))
 }
 
-fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()> {
+/// The key of both tables, as values.
+fn key(table: &TemporaryTable) -> String {
+    let (schema, name) = (quote::text(&table.name.schema), quote::text(&table.name.table));
+    format!("{APPLIER},{},{schema},{name}", table.thread_id)
+}
+
+fn drop_sql(table: &TemporaryTable) -> String {
+    let name = quote::qualified(&table.name.schema, &table.name.table);
+    format!("SET SESSION pseudo_thread_id={};DROP TEMPORARY TABLE IF EXISTS {name}", table.thread_id)
+}
+
+/// False if there is no such table.
+fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<bool> {
     connection.execute(format!("{};SET SESSION pseudo_thread_id={}", forget_sql(table), table.thread_id).as_bytes())?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
-    let Some(definition) = definition_of(connection, table)? else { return Ok(()) };
+    let Some(definition) = definition_of(connection, table)? else { return Ok(false) };
     let (names, values) = columns_of(connection, table)?;
-    let key =
-        format!("{APPLIER},{},{},{}", table.thread_id, quote::text(&table.name.schema), quote::text(&table.name.table));
+    let key = key(table);
     let sql = format!(
         "INSERT INTO spate.temporary_table VALUES ({key},{},{});\
          INSERT INTO spate.temporary_row (applier,thread_id,schema_name,table_name,column_values) \
@@ -173,7 +224,7 @@ fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<()>
         values.join(",")
     );
     connection.execute(sql.as_bytes())?;
-    Ok(())
+    Ok(true)
 }
 
 /// What creates the table as it is now; `None` if there is no such temporary table.
@@ -252,6 +303,9 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Res
     let condition = condition(table);
     let kept = connection.query(&format!("SELECT definition FROM spate.temporary_table WHERE {condition}"))?;
     let definition = kept.text_at(0, 0).unwrap_or_default();
+    if definition.is_empty() {
+        return Ok(Err(NOT_KEPT.to_owned()));
+    }
     let checked = form::check_name(&table.name).and_then(|()| form::check_definition(&definition, &table.name));
     if checked.is_err() {
         return Ok(checked);

@@ -293,7 +293,8 @@ impl BatchBuilder {
         batch.alone.clone_from(&self.transaction.alone);
         batch.has_implicit_defaults = self.transaction.has_implicit_defaults;
         let used_by = std::mem::take(&mut self.temporary.used_by);
-        batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by };
+        let needed_by = std::mem::take(&mut self.temporary.needed_by);
+        batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by, needed_by };
         batch
     }
 
@@ -325,7 +326,7 @@ impl BatchBuilder {
         self.context.clear();
         self.ordered_partial = 0;
         self.transaction = OpenTransaction::default();
-        self.temporary = TemporaryTables { open: self.taken_temporary.clone(), used_by: BTreeSet::new() };
+        self.temporary = TemporaryTables { open: self.taken_temporary.clone(), ..TemporaryTables::default() };
     }
 
     fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use spate_sql::Vendor;
+
 use crate::definition::TableName;
 use crate::item::Statement;
 use crate::statement::{self, Object, StatementClass};
@@ -23,6 +25,8 @@ pub struct TemporaryTables {
     pub open: BTreeSet<TemporaryTable>,
     /// The sessions that have used theirs since the batch before.
     pub used_by: BTreeSet<u32>,
+    /// Those of them that have done more than to drop some.
+    pub needed_by: BTreeSet<u32>,
 }
 
 impl TemporaryTables {
@@ -31,6 +35,9 @@ impl TemporaryTables {
         let thread_id = statement.thread_id;
         if uses_one || statement.class == StatementClass::Temporary {
             self.used_by.insert(thread_id);
+            if !statement::drops_tables(statement.text()) {
+                self.needed_by.insert(thread_id);
+            }
         }
         match statement.class {
             StatementClass::Temporary => {
@@ -44,6 +51,12 @@ impl TemporaryTables {
                     } else {
                         self.open.remove(&table)
                     };
+                }
+            }
+            // MariaDB does not say that RENAME TABLE uses one: what has the name of one is it. MySQL renames no temporary table so.
+            StatementClass::Definition if statement::renames_tables(statement.text()) => {
+                if statement.reading.servers.source.is_none_or(|source| source.vendor == Vendor::MariaDb) {
+                    self.note_renamed(statement);
                 }
             }
             StatementClass::Definition if uses_one => self.note_renamed(statement),
@@ -67,16 +80,30 @@ impl TemporaryTables {
         self.open.iter().filter(|table| table.thread_id == thread_id).cloned().collect()
     }
 
-    /// ALTER TABLE and RENAME TABLE may give a temporary table another name: the last of those that they name.
+    /// ALTER TABLE may give a temporary table another name, the last of those that it names; RENAME TABLE gives several, in order.
     fn note_renamed(&mut self, statement: &Statement) {
         let touched = statement::touched(statement.text(), &statement.database).unwrap_or_default();
-        let mut tables = touched.into_iter().filter_map(|object| match object {
+        let tables = touched.into_iter().filter_map(|object| match object {
             Object::Table(name) => Some(TemporaryTable { thread_id: statement.thread_id, name }),
             _ => None,
         });
-        let (Some(from), Some(to)) = (tables.next(), tables.next_back()) else { return };
-        if self.open.remove(&from) {
-            self.open.insert(to);
+        let tables: Vec<TemporaryTable> = tables.collect();
+        if !statement::renames_tables(statement.text()) {
+            if let [from, .., to] = tables.as_slice() {
+                self.rename(from, to);
+            }
+            return;
+        }
+        for pair in tables.chunks_exact(2) {
+            self.rename(&pair[0], &pair[1]);
+        }
+    }
+
+    fn rename(&mut self, from: &TemporaryTable, to: &TemporaryTable) {
+        if self.open.remove(from) {
+            self.open.insert(to.clone());
+            self.used_by.insert(to.thread_id);
+            self.needed_by.insert(to.thread_id);
         }
     }
 }
@@ -148,5 +175,11 @@ mod tests {
             (7, "ALTER TABLE tmp3 ADD c INT"),
         ]);
         assert_eq!(open(&tables), ["7 d.tmp3"]);
+        let tables = noted(&[
+            (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
+            (7, "CREATE TEMPORARY TABLE tmp2 (a INT)"),
+            (7, "RENAME TABLE base TO other, tmp TO tmp3, tmp2 TO tmp, tmp3 TO e.tmp2, other TO base"),
+        ]);
+        assert_eq!(open(&tables), ["7 d.tmp", "7 e.tmp2"]);
     }
 }

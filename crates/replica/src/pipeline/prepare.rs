@@ -1,13 +1,15 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute. Rows are written by an emitter,
 //! one for each dialect; everything else is the same in all of them.
 
+use std::collections::BTreeSet;
+
 use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::emit::Swept;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
-use spate_schedule::statement::{Object, StatementClass, may_concern_accounts};
-use spate_schedule::temporary::TemporaryTables;
+use spate_schedule::statement::{Object, StatementClass, may_concern_accounts, replaces, temporary_tables};
+use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_schedule::{Alone, Item, Statement, TablePlan};
 use spate_sql::edit::Refusal;
 
@@ -24,6 +26,7 @@ use crate::journal::{self, Intent, IntentKind};
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
+use crate::temporary;
 use crate::translate;
 use crate::wire::{self, Vendor, quote};
 
@@ -78,6 +81,8 @@ struct Pending<'a> {
     /// The source's temporary tables, and who has used them in the batch.
     temporary: TemporaryTables,
     has_temporary_copies: bool,
+    /// Temporary tables of the source that this session could not make again.
+    lost: BTreeSet<TemporaryTable>,
     /// The applier's session was told to have no explicit_defaults_for_timestamp.
     has_implicit_defaults: bool,
 }
@@ -110,6 +115,7 @@ impl<'a> Preparer<'a> {
             origin: None,
             temporary: TemporaryTables::default(),
             has_temporary_copies: self.has_temporary_copies,
+            lost: BTreeSet::new(),
             has_implicit_defaults: false,
         };
         loop {
@@ -137,6 +143,10 @@ impl<'a> Preparer<'a> {
             if pending.has_temporary_copies {
                 pending.outlet.flush(None)?;
                 pending.outlet.send(Command::RestoreTemporary)?;
+                let answer = pending.outlet.ask(temporary::ASK_LOST.into(), None)?.unwrap_or_default();
+                pending.lost = answer.first().and_then(Option::as_deref).map(temporary::lost).unwrap_or_default();
+                // A question begins a transaction.
+                pending.outlet.plain(b"ROLLBACK")?;
             }
         }
         self.tell_origin(&part, pending)?;
@@ -343,7 +353,37 @@ impl<'a> Preparer<'a> {
         Ok(())
     }
 
+    /// Refuses what a session of the source does with its temporary tables if one of them could not be made again: it would go to a
+    /// table of the same name, or find none.
+    fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if pending.lost.is_empty() {
+            return Ok(());
+        }
+        if statement.class == StatementClass::Temporary {
+            let (creates, names) = temporary_tables(statement.text(), &statement.database).unwrap_or_default();
+            if !creates || replaces(statement.text()) {
+                pending.lost.retain(|table| table.thread_id != statement.thread_id || !names.contains(&table.name));
+            }
+            if !creates {
+                return Ok(());
+            }
+        }
+        let is_of_session = |table: &&TemporaryTable| table.thread_id == statement.thread_id;
+        let needs_one = part.batch.temporary.needed_by.contains(&statement.thread_id);
+        let Some(table) = pending.lost.iter().find(is_of_session).filter(|_| needs_one) else { return Ok(()) };
+        let why = format!(
+            "it uses temporary tables of the source's session {}, whose temporary table {} could not be kept: execute it on the \
+             replica by hand, and leave the transaction out (--skip)",
+            table.thread_id, table.name
+        );
+        match self.one_by_one {
+            true => Err(refused(statement, part, why)),
+            false => Err(Error::TemporaryTableLost { why }),
+        }
+    }
+
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        self.refuse_lost(statement, part, pending)?;
         pending.end_rows()?;
         let outlet = &mut pending.outlet;
         outlet.flush(None)?;
@@ -454,7 +494,7 @@ fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     pending.end_rows()?;
     pending.outlet.flush(None)?;
     pending.has_temporary_copies = !open.is_empty();
-    pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by }))
+    pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by, ..TemporaryTables::default() }))
 }
 
 /// Tells a session where the changes come from that it will log.

@@ -57,8 +57,7 @@ impl BatchBuilder {
             temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.batch, own);
-        let (open, used_by) = (self.taken_temporary.clone(), self.temporary.used_by.clone());
-        earlier.temporary = TemporaryTables { open, used_by };
+        earlier.temporary = TemporaryTables { open: self.taken_temporary.clone(), ..self.temporary.clone() };
         earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
         earlier
     }

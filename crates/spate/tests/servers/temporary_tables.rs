@@ -311,3 +311,74 @@ fn settings_of_functions_spoil_neither_copies_nor_checkpoints() {
         }
     }
 }
+
+#[test]
+fn several_are_renamed_by_one_statement() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.base (a INT)");
+    let mut session = session(&site);
+    session.sql("CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (10); CREATE TEMPORARY TABLE y (a INT)");
+    session.sql("INSERT INTO y VALUES (20); RENAME TABLE base TO other, x TO z, y TO x, other TO base");
+    site.catch_up(&["--start", "earliest"]);
+    session.sql("INSERT INTO t SELECT a FROM x; INSERT INTO t SELECT a FROM z");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT SUM(id) FROM d.t"), "30");
+}
+
+/// MySQL renames the table that the temporary one hides.
+#[test]
+fn renaming_a_hidden_table_leaves_the_temporary_one_on_mysql() {
+    let site = Site::of(Kind::Mysql);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT)");
+    let mut session = session(&site);
+    session.sql("CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (10); RENAME TABLE x TO y");
+    site.catch_up(&["--start", "earliest"]);
+    session.sql("INSERT INTO t SELECT a FROM x; DROP TEMPORARY TABLE x");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT SUM(id) FROM d.t"), "10");
+}
+
+/// What uses a table whose copy cannot be made again must not go to the table that it hides.
+#[test]
+fn statements_with_a_lost_table_are_refused_by_name() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT); INSERT INTO d.x VALUES (1)",
+    );
+    let (mut one, mut two) = (session(&site), session(&site));
+    one.sql("CREATE TEMPORARY TABLE x (a INT NOT NULL) ENGINE=CSV; INSERT INTO x VALUES (10)");
+    two.sql("CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB; INSERT INTO x VALUES (20)");
+    site.catch_up(&["--start", "earliest"]);
+    one.sql("INSERT INTO t VALUES (30); DROP TEMPORARY TABLE x; INSERT INTO t SELECT a FROM x");
+    two.sql("INSERT INTO t SELECT a FROM x");
+    site.catch_up(&[]).assert_says(&["d.x", "cannot be made again"]);
+    site.assert_identical();
+    one.sql("CREATE TEMPORARY TABLE x (a INT NOT NULL) ENGINE=CSV; INSERT INTO x VALUES (10)");
+    site.catch_up(&[]);
+    // Copies of what the session has beside it do not hide that it is lost.
+    one.sql("INSERT INTO t VALUES (31); INSERT INTO t SELECT a FROM x; INSERT INTO t VALUES (32)");
+    for _ in 0..2 {
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["INSERT INTO t SELECT a FROM x", "temporary table d.x could not be kept"]);
+    }
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t"), "1,20,30,31");
+}
+
+/// MySQL makes no document of a literal of bytes.
+#[test]
+fn documents_outlive_the_program_on_mysql() {
+    let site = Site::of(Kind::Mysql);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)");
+    let mut session = session(&site);
+    session.sql("CREATE TEMPORARY TABLE x (a INT, j JSON) ENGINE=InnoDB");
+    session.sql(
+        r#"INSERT INTO x VALUES (1, '{"a": "ä''", "b": [1.5, null, true]}'), (2, NULL), (3, 'null'), (4, '"\\\\"')"#,
+    );
+    site.catch_up(&["--start", "earliest"]);
+    session.sql("INSERT INTO t SELECT a, j FROM x");
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*), COUNT(j) FROM d.t"), "4\t3");
+}
