@@ -53,11 +53,17 @@ pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
 const SESSION_MYSQL_8_0_30: &str =
     ", sql_generate_invisible_primary_key=0, show_gipk_in_create_table_and_information_schema=1";
 
+/// The same, for what sessions can set since MySQL 8.4: the source has let a foreign key refer to a key that is not unique.
+const SESSION_MYSQL_8_4: &str = ", restrict_fk_on_non_standard_key=0";
+
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
     let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
     match version.vendor {
         Vendor::MariaDb => [SESSION, SESSION_MARIADB, OWN_SQL, OWN_SQL_MARIADB].concat(),
+        Vendor::MySql if version.is_at_least(8, 4) => {
+            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, OWN_SQL, OWN_SQL_MYSQL].concat()
+        }
         Vendor::MySql if has_invisible_keys => {
             [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, OWN_SQL, OWN_SQL_MYSQL].concat()
         }
@@ -453,6 +459,8 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
     settings.push(format!("lc_time_names={}", status.lc_time_names.unwrap_or(LC_TIME_NAMES_EN_US)));
     settings.push(match status.charset_database {
         Some(collation) => format!("collation_database={collation}"),
+        // The session may have another schema than the source's, which had none.
+        None if statement.database.is_empty() => "collation_database=@@global.collation_server".to_owned(),
         // That of the default database.
         None => "collation_database=DEFAULT".to_owned(),
     });

@@ -427,6 +427,18 @@ fn statements_with_their_context() {
     assert_replicated(&site);
 }
 
+/// A source may let foreign keys refer to keys that are not unique; its replicas do, too.
+#[test]
+fn foreign_keys_to_keys_that_are_not_unique() {
+    let site = site();
+    site.source.sql(
+        "SET SESSION restrict_fk_on_non_standard_key=0; CREATE DATABASE d; USE d; \
+         CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY (v)); CREATE TABLE c (id INT PRIMARY KEY, v INT, FOREIGN KEY (v) REFERENCES p (v)); \
+         INSERT INTO p VALUES (1, 7), (2, 7); INSERT INTO c VALUES (1, 7)",
+    );
+    assert_replicated(&site);
+}
+
 /// The comment that only MySQL executes stands between the name and the query.
 #[test]
 fn create_table_as_select_with_a_version_comment() {
