@@ -53,13 +53,7 @@ impl TemporaryTables {
                     };
                 }
             }
-            // MariaDB does not say that RENAME TABLE uses one: what has the name of one is it. MySQL renames no temporary table so.
-            StatementClass::Definition if statement::renames_tables(statement.text()) => {
-                if statement.reading.servers.source.is_none_or(|source| source.vendor == Vendor::MariaDb) {
-                    self.note_renamed(statement);
-                }
-            }
-            StatementClass::Definition if uses_one => self.note_renamed(statement),
+            StatementClass::Definition if may_rename(statement, uses_one) => self.note_renamed(statement),
             _ => {}
         }
     }
@@ -105,6 +99,16 @@ impl TemporaryTables {
             self.used_by.insert(to.thread_id);
             self.needed_by.insert(to.thread_id);
         }
+    }
+}
+
+/// True if a definition may give a temporary table another name. MariaDB does not say that RENAME TABLE uses one: what has the name of
+/// one is it. MySQL renames no temporary table so.
+fn may_rename(statement: &Statement, uses_one: bool) -> bool {
+    let source = statement.reading.servers.source;
+    match statement::renames_tables(statement.text()) {
+        true => source.is_none_or(|source| source.vendor == Vendor::MariaDb),
+        false => uses_one,
     }
 }
 
