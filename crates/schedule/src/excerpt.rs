@@ -24,15 +24,40 @@ pub fn excerpt(sql: &[u8]) -> String {
 /// The servers' errors that repeat a part of the statement.
 const SYNTAX_ERRORS: [u16; 2] = [1064, 1149];
 
-/// A server's message without what may be a literal of the statement. (`near '…' at line 1`, in the server's language, begins where the
-/// parser stopped, which may be at a password.)
+/// Duplicate entry '…' for key '…'.
+const DUPLICATE_ENTRY: u16 = 1062;
+
+/// The servers' errors whose quotes hold names only: of schemas, tables, columns, keys, objects, variables, engines, accounts and binlog
+/// files. Those of all others may hold values, or worse: 1432 repeats the password of a connection string.
+const ERRORS_OF_NAMES: [u16; 72] = [
+    1007, 1008, 1036, 1044, 1045, 1048, 1049, 1050, 1051, 1052, 1054, 1060, 1061, 1067, 1071, 1072, 1091, 1109, 1113,
+    1115, 1118, 1130, 1132, 1141, 1142, 1143, 1146, 1147, 1151, 1171, 1191, 1193, 1195, 1214, 1227, 1235, 1236, 1238,
+    1264, 1265, 1273, 1286, 1290, 1304, 1305, 1347, 1356, 1359, 1360, 1364, 1370, 1396, 1406, 1410, 1419, 1446, 1449,
+    1471, 1477, 1537, 1539, 1553, 1698, 1785, 1792, 1820, 1822, 1826, 3118, 3619, 4031, 4151,
+];
+
+/// A server's message without what may be a literal of the statement or a value of a row. (`near '…' at line 1`, in the server's language,
+/// begins where the parser stopped, which may be at a password.)
 pub fn without_literals(code: u16, message: &str) -> String {
+    let cut = |text: &str| match shown_length(text.as_bytes()) {
+        all if all == text.len() => text.to_owned(),
+        shown => format!("{}…", &text[..shown]),
+    };
     let near = message.find('\'').filter(|_| SYNTAX_ERRORS.contains(&code)).map(|quote| message.split_at(quote + 1));
     let shown = match near {
-        None => message.to_owned(),
         Some((before, near)) => format!("{before}{}…", &near[..shown_length(near.as_bytes())]),
+        None if code == DUPLICATE_ENTRY => cut(message) + &duplicate_key(message).unwrap_or_default(),
+        None if ERRORS_OF_NAMES.contains(&code) => message.to_owned(),
+        None => cut(message),
     };
     shown.chars().map(printable).collect()
+}
+
+/// What an English message says of the key behind the key's value, which may hold anything.
+fn duplicate_key(message: &str) -> Option<String> {
+    const FOR_KEY: &str = "' for key '";
+    let key = message.strip_suffix('\'')?.rsplit_once(FOR_KEY)?.1;
+    key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)).then(|| format!(" for key '{key}'"))
 }
 
 /// A line feed would begin another line of a log, and other control characters are orders to a terminal.
@@ -169,6 +194,40 @@ mod tests {
                 assert!(!shown.contains("hunter2") && shown.contains(" '") && shown.ends_with('…'), "{shown}");
             }
         }
+        for (code, message, expected) in [
+            (
+                1432,
+                "The data source connection string 'mysql://u:hunter2@h/d' is not in the correct format",
+                "The data source connection string …",
+            ),
+            (1366, "Incorrect integer value: 'hunter2' for column `d`.`t`.`c` at row 1", "Incorrect integer value: …"),
+            (1292, "Truncated incorrect DOUBLE value: 'hunter2'", "Truncated incorrect DOUBLE value: …"),
+            (1062, "Duplicate entry 'hunter2' for key 't.PRIMARY'", "Duplicate entry … for key 't.PRIMARY'"),
+            (1062, "Duplicate entry 'a' for key 'hunter2' for key 'k'", "Duplicate entry … for key 'k'"),
+            (1062, "Duplicate entry 'hunter2", "Duplicate entry …"),
+            (1062, "Doppelter Eintrag 'hunter2' f\u{fc}r Schl\u{fc}ssel 'k'", "Doppelter Eintrag …"),
+            (1644, "a trigger says \"hunter2\"", "a trigger says …"),
+            (1146, "Table 'd.t' doesn't exist", "Table 'd.t' doesn't exist"),
+            (1054, "Unknown column 'x' in 'field list'", "Unknown column 'x' in 'field list'"),
+            (
+                1205,
+                "Lock wait timeout exceeded; try restarting transaction",
+                "Lock wait timeout exceeded; try restarting transaction",
+            ),
+            (
+                1452,
+                "Cannot add or update a child row: a foreign key constraint fails (`d`.`c`, CONSTRAINT `f`)",
+                "Cannot add or update a child row: a foreign key constraint fails (`d`.`c`, CONSTRAINT `f`)",
+            ),
+            (
+                1045,
+                "Access denied for user 'a'@'b' (using password: YES)",
+                "Access denied for user 'a'@'b' (using password: YES)",
+            ),
+        ] {
+            assert_eq!(without_literals(code, message), expected);
+        }
+        assert!(ERRORS_OF_NAMES.is_sorted());
         let message = "use near 'FROBNICATE TABLE t' at line 1";
         assert_eq!(without_literals(1064, message), "use near 'FROBNICATE TABLE t…");
         assert_eq!(without_literals(1051, "Unknown table\n'd.t'\x1b"), "Unknown table 'd.t' ");
