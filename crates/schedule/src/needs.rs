@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use spate_sql::{Lexer, SqlText};
+use spate_sql::{Lexer, SqlText, TokenKind};
 
 use crate::statement::{self, Object, StatementClass, kind, name, opened, skip_existence};
 
@@ -55,7 +55,7 @@ pub fn needs(text: SqlText<'_>, database: &str) -> Result<BTreeSet<Need>, Untold
     if text.doubt().is_some() {
         return Err(Untold);
     }
-    Ok(match class {
+    let mut needs = match class {
         StatementClass::Savepoint | StatementClass::XaEnd => BTreeSet::new(),
         StatementClass::Xa => BTreeSet::from([Need::Xa]),
         StatementClass::Change => functions(text, database),
@@ -64,7 +64,14 @@ pub fn needs(text: SqlText<'_>, database: &str) -> Result<BTreeSet<Need>, Untold
             in_schemas(tables.into_iter().map(|table| table.schema), &["CREATE TEMPORARY TABLES"])
         }
         StatementClass::Definition => definition(text, database)?,
-    })
+    };
+    // Without a default database, a name may be of any schema; that never means all of them.
+    needs.retain(|need| !matches!(need, Need::Functions(schema) if schema.is_empty()));
+    let is_of_no_schema = |need: &Need| match need {
+        Need::Schema { schema, .. } | Need::Give { schema: Some(schema), .. } => schema.is_empty(),
+        _ => false,
+    };
+    if needs.iter().any(is_of_no_schema) { Err(Untold) } else { Ok(needs) }
 }
 
 fn in_schemas(schemas: impl IntoIterator<Item = String>, privileges: &[&'static str]) -> BTreeSet<Need> {
@@ -227,19 +234,33 @@ fn table(text: SqlText<'_>, database: &str, verb: &str, replaces: bool) -> Resul
             _ => &["DROP"],
         },
     );
-    if has(&["DIRECTORY"]) {
-        needs.insert(Need::Server("FILE"));
-    }
+    // Of parents without a schema.
+    let objects = statement::touched(text, database).map_err(|_| Untold)?;
+    let own = objects.iter().find_map(|object| match object {
+        Object::Table(table) => Some(&*table.schema),
+        _ => None,
+    });
     let mut words = text.tokens();
     while let Some(word) = words.next() {
+        if word.is_one_of(&["DATA", "INDEX"]) && names_directory(words.clone()) {
+            needs.insert(Need::Server("FILE"));
+        }
         if word.is("REFERENCES") {
             needs.extend(
-                name(&mut words, database)
+                name(&mut words, own.unwrap_or(database))
                     .map(|parent| Need::Schema { schema: parent.schema, privilege: "REFERENCES" }),
             );
         }
     }
     Ok(needs)
+}
+
+/// True if `DIRECTORY [=] '…'` follows, as a table's option or a partition's.
+fn names_directory(mut words: Lexer<'_>) -> bool {
+    words.accept("DIRECTORY") && {
+        words.accept_mark(b'=');
+        words.next().is_some_and(|word| word.kind == TokenKind::Text)
+    }
 }
 
 /// The schemas of what a statement names.
@@ -354,6 +375,18 @@ mod tests {
     }
 
     #[test]
+    fn names_without_a_schema_never_mean_everything() {
+        let reading = spate_sql::Reading::new(None, Some(45), spate_sql::Servers::default());
+        let of = |sql: &str| needs(SqlText { sql: sql.as_bytes(), reading: &reading }, "");
+        for sql in ["CREATE TABLE t (id INT)", "GRANT SELECT ON t TO a", "GRANT SELECT ON * TO a"] {
+            assert_eq!(of(sql), Err(Untold), "{sql}");
+        }
+        let parent = Need::Schema { schema: "d".to_owned(), privilege: "REFERENCES" };
+        assert!(of("CREATE TABLE d.t (p INT REFERENCES par(id))").unwrap().contains(&parent));
+        assert_eq!(of("DO f()"), Ok(BTreeSet::new()));
+    }
+
+    #[test]
     fn what_statements_need() {
         for (sql, expected) in [
             ("CREATE TABLE t (id INT)", vec!["CREATE ON d"]),
@@ -391,6 +424,13 @@ mod tests {
             ("CREATE TEMPORARY TABLE e.t (a INT)", vec!["CREATE TEMPORARY TABLES ON e"]),
             ("XA COMMIT 'x'", vec!["Xa"]),
             ("CREATE TABLE t (a INT) DATA DIRECTORY '/x'", vec!["CREATE ON d", "Server(\"FILE\")"]),
+            ("CREATE TABLE t (a INT) INDEX DIRECTORY = '/x'", vec!["CREATE ON d", "Server(\"FILE\")"]),
+            (
+                "CREATE TABLE t (a INT) PARTITION BY HASH (a) (PARTITION p DATA DIRECTORY '/x')",
+                vec!["CREATE ON d", "Server(\"FILE\")"],
+            ),
+            ("CREATE TABLE t (data INT, directory INT, INDEX directory (directory))", vec!["CREATE ON d"]),
+            ("CREATE TABLE e.t (p INT, FOREIGN KEY (p) REFERENCES par (id))", vec!["CREATE ON e", "REFERENCES ON e"]),
             ("MYSTERY", vec!["untold"]),
             ("CREATE TABLE t (a INT COMMENT 'never closed)", vec!["untold"]),
         ] {

@@ -69,6 +69,11 @@ fn script(grants: &Grants) -> String {
         lines.push(format!("-- {}", grant.why));
         lines.push(format!("{};", grant.statement));
     }
+    if grants.schemas_left_out > 0 {
+        let count = grants.schemas_left_out;
+        lines
+            .push(format!("-- INCOMPLETE: {count} more schemas need privileges of their own, which are left out here"));
+    }
     if !grants.untold.is_empty() {
         lines.push("-- Nobody can tell what these statements need:".to_owned());
         lines.extend(grants.untold.iter().map(|statement| format!("--   {}", one_line(statement))));

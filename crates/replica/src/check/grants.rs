@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::privileges::Rights;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
 
-/// Schemas that get privileges of their own; if there are more, the privileges are for all.
+/// Schemas that get privileges; what is more is left out, and counted.
 const SCHEMAS_MAX: usize = 100;
 
 /// Statements of which nobody can say what they need: so many are shown.
@@ -54,6 +54,8 @@ pub struct Grants {
     pub grants: Vec<Grant>,
     /// Statements of which nobody can say what they need, up to a limit.
     pub untold: Vec<String>,
+    /// Schemas whose privileges are left out, since there are too many.
+    pub schemas_left_out: usize,
 }
 
 /// What an archive's transactions need.
@@ -86,7 +88,8 @@ pub fn grants(options: &CheckOptions) -> Result<Grants> {
                 .to_owned(),
         });
     };
-    let mut list = List { account: facts.account.clone(), grants: vec![] };
+    let mut list =
+        List { account: facts.account.clone(), grants: vec![], untold: found.untold.clone(), schemas_left_out: 0 };
     list.rows(&found, &facts, &mut replica, options)?;
     list.statements(&found, &facts, &mut replica)?;
     Ok(Grants {
@@ -95,7 +98,8 @@ pub fn grants(options: &CheckOptions) -> Result<Grants> {
         files: (first.to_string(), last.to_string()),
         statements: found.statements,
         grants: list.grants,
-        untold: found.untold,
+        untold: list.untold,
+        schemas_left_out: list.schemas_left_out,
     })
 }
 
@@ -170,6 +174,8 @@ impl Found {
 struct List {
     account: String,
     grants: Vec<Grant>,
+    untold: Vec<String>,
+    schemas_left_out: usize,
 }
 
 impl List {
@@ -253,32 +259,41 @@ impl List {
                 (true, true) => "SET_ANY_DEFINER",
                 (true, false) => "SET_USER_ID",
             });
-            if facts.is_mysql() && is_any_protected(replica, &definers) {
-                server.insert("SYSTEM_USER");
+            for definer in definers.iter().filter(|_| facts.is_mysql()) {
+                match is_protected(replica, definer) {
+                    Some(true) => drop(server.insert("SYSTEM_USER")),
+                    Some(false) => {}
+                    None if facts.version.is_at_least(8, 2) => drop(server.insert("ALLOW_NONEXISTENT_DEFINER")),
+                    None => {}
+                }
             }
         }
         if !server.is_empty() {
             let privileges = server.into_iter().collect::<Vec<_>>().join(", ");
             self.add(&format!("{privileges} ON *.*"), "definitions, accounts, and other statements");
         }
-        if schemas.len() > SCHEMAS_MAX {
-            let all: BTreeSet<&str> = schemas.into_values().flatten().collect();
-            schemas = BTreeMap::from([("", all)]);
+        let is_given_everywhere = given.contains_key(&None);
+        for schema in schemas.keys().chain(given.keys().flatten()).filter(|schema| schema.contains('\\')) {
+            self.untold
+                .push(format!("what the schema {} needs: its name holds a backslash", quote::identifier(schema)));
         }
-        for (schema, privileges) in schemas {
+        schemas.retain(|schema, _| !schema.contains('\\'));
+        given.retain(|schema, _| !schema.is_some_and(|schema| schema.contains('\\')));
+        self.schemas_left_out = schemas.len().saturating_sub(SCHEMAS_MAX) + given.len().saturating_sub(SCHEMAS_MAX);
+        for (schema, privileges) in schemas.into_iter().take(SCHEMAS_MAX) {
             let privileges = privileges.into_iter().collect::<Vec<_>>().join(", ");
-            self.add(&format!("{privileges} ON {}", on(schema, facts)), "definitions");
+            self.add(&format!("{privileges} ON {}", on(Some(schema), facts)), "definitions");
         }
-        for (schema, privileges) in &given {
+        for (schema, privileges) in given.iter().take(SCHEMAS_MAX) {
             let privileges = match privileges.iter().copied().collect::<Vec<_>>().join(", ") {
                 none if none.is_empty() => "USAGE".to_owned(),
                 some => some,
             };
-            let scope = on(schema.unwrap_or_default(), facts);
+            let scope = on(*schema, facts);
             self.add_with_option(&format!("{privileges} ON {scope}"), "what the source's statements give or take");
         }
         let may_be_kept_from_system_tables =
-            facts.is_mysql() && !found.has_system_rows && !given.contains_key(&None) && facts.version.is_at_least(8, 0);
+            facts.is_mysql() && !found.has_system_rows && !is_given_everywhere && facts.version.is_at_least(8, 0);
         if may_be_kept_from_system_tables {
             let on = if facts.is_on("partial_revokes") { "" } else { " (takes SET PERSIST partial_revokes=ON)" };
             let statement = format!("REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM {}", self.account);
@@ -289,11 +304,9 @@ impl List {
     }
 }
 
-/// `schema.*` as GRANT reads it; all of them if it has no name.
-fn on(schema: &str, facts: &Facts) -> String {
-    if schema.is_empty() {
-        return "*.*".to_owned();
-    }
+/// `schema.*` as GRANT reads it; `None`: everything.
+fn on(schema: Option<&str>, facts: &Facts) -> String {
+    let Some(schema) = schema else { return "*.*".to_owned() };
     // Elsewhere, _ and % in a schema's name stand for others.
     let is_plain = facts.is_mysql() && facts.is_on("partial_revokes");
     let name = if is_plain { schema.to_owned() } else { schema.replace('_', "\\_").replace('%', "\\%") };
@@ -306,14 +319,15 @@ fn has_functions(replica: &mut Connection, schema: &str) -> Result<bool> {
     Ok(!replica.query(&sql)?.rows.is_empty())
 }
 
-/// True if one of these accounts is such that only its like may name it, or if nobody can say.
-fn is_any_protected(replica: &mut Connection, definers: &BTreeSet<&(String, String)>) -> bool {
-    definers.iter().any(|(user, host)| {
-        let grantee = quote::text(&format!("'{user}'@'{host}'"));
-        let sql = format!(
-            "SELECT MAX(PRIVILEGE_TYPE = 'SYSTEM_USER') FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee}"
-        );
-        // Accounts that are not there, or not shown, may be.
-        replica.query(&sql).map_or(true, |answer| answer.single_text().as_deref() != Some("0"))
-    })
+/// True if the account is such that only its like may name it; `None` if it is not there.
+fn is_protected(replica: &mut Connection, (user, host): &(String, String)) -> Option<bool> {
+    let grantee = quote::text(&format!("'{user}'@'{host}'"));
+    let sql = format!(
+        "SELECT MAX(PRIVILEGE_TYPE = 'SYSTEM_USER') FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee}"
+    );
+    match replica.query(&sql).ok()?.single_text().as_deref() {
+        Some("1") => Some(true),
+        Some("0") => Some(false),
+        _ => None,
+    }
 }
