@@ -83,10 +83,10 @@ fn in_schemas(schemas: impl IntoIterator<Item = String>, privileges: &[&'static 
 /// Whatever stands before an opening parenthesis may be a function of the schema, or of the one that is named.
 fn functions(text: SqlText<'_>, database: &str) -> BTreeSet<Need> {
     let mut needs = BTreeSet::new();
-    let mut words = text.tokens();
+    let words = text.tokens();
     let mut schema: Option<String> = None;
     let mut before: Option<String> = None;
-    while let Some(word) = words.next() {
+    for word in words {
         if word.is_mark(b'(') && before.is_some() {
             needs.insert(Need::Functions(schema.take().unwrap_or_else(|| database.to_owned())));
         }
@@ -126,7 +126,7 @@ fn definition(text: SqlText<'_>, database: &str) -> Result<BTreeSet<Need>, Untol
     let replaces = verb.is("CREATE") && words.clone().accept_all(&["OR", "REPLACE"]);
     let definer = definer(words.clone());
     if verb.is("RENAME") || verb.is_one_of(&["CREATE", "ALTER", "DROP"]) {
-        let mut needs = object(text, database, words, &verb_of(&verb), replaces, definer)?;
+        let mut needs = object(text, database, words, verb_of(&verb), replaces, definer)?;
         // To see by the engine's numbers whether it was executed before an interruption.
         needs.insert(Need::Server("PROCESS"));
         return Ok(needs);
