@@ -80,7 +80,7 @@ impl Checkpoint {
         is_by_file.then(|| (self.source_file.clone(), self.source_position))
     }
 
-    /// The statement that moves the row from one checkpoint to this. It fails with [`CODE_MOVED`] if the row is not at `from`, and
+    /// The statement that moves the row from one checkpoint to this. It fails with the error 1242 if the row is not at `from`, and
     /// writes the row anew if somebody has removed it.
     pub fn update_sql(&self, from: &Checkpoint) -> String {
         let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
