@@ -259,10 +259,13 @@ impl List {
                 (true, true) => "SET_ANY_DEFINER",
                 (true, false) => "SET_USER_ID",
             });
+            let sees_accounts = Rights::read(replica)?.has("SELECT");
             for definer in definers.iter().filter(|_| facts.is_mysql()) {
                 match is_protected(replica, definer) {
                     Some(true) => drop(server.insert("SYSTEM_USER")),
                     Some(false) => {}
+                    // Who may not look at accounts may meet any.
+                    None if !sees_accounts => drop(server.insert("SYSTEM_USER")),
                     None if facts.version.is_at_least(8, 2) => drop(server.insert("ALLOW_NONEXISTENT_DEFINER")),
                     None => {}
                 }
