@@ -9,11 +9,11 @@
 //!   by the server itself, and one that is alive says something more often.
 //!
 //! Everything is executed in other sessions: the one that applies, one for notes, and parts of XA transactions. The server finishes what they
-//! are at even if their client is gone. So whoever has taken the lock first waits until those that an earlier applier left have ended, and
+//! are at even if their client is gone. So the Spate that has taken the lock first waits until those that an earlier applier left have ended, and
 //! ends those that do nothing. They are known by their ids, which the guard has written down before they execute anything, and by a lock
 //! that each holds.
 //!
-//! So whoever holds the lock reads a checkpoint that nobody else will move, and sees what became of whatever a note is of. And a batch commits
+//! So the holder of the lock reads a checkpoint that nobody else will move, and sees what became of whatever a note is of. And a batch commits
 //! only if the checkpoint is still where it began.
 
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ use crate::lock_names::{self, LockNames};
 use crate::wire::{Connection, quote};
 
 /// The server ends an applier's session that is silent for this long.
-const IDLE_SECONDS_MAX: u64 = 60;
+pub(crate) const IDLE_SECONDS_MAX: u64 = 60;
 
 /// How often a session without work says something: four times before its silence would end it.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(IDLE_SECONDS_MAX / 4);
@@ -90,7 +90,10 @@ impl ApplierLock {
         let (what, id) = (role.name(), session.connection_id());
         other
             .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ('{what}', {id})").as_bytes())?;
-        session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
+        // Nobody says anything in a branch while its transaction is read.
+        if role == Role::Main {
+            session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
+        }
         self.take_for(role, session)
     }
 
@@ -141,7 +144,7 @@ impl Role {
 }
 
 /// Waits until no session is left that an earlier applier has made known. One that is at nothing is ended; what another is at may be such
-/// that half of it stays. (The server gives ids anew after a restart: only this user's sessions count.)
+/// that half of it stays. (The server gives the same ids after a restart: only this user's sessions count.)
 fn await_known_sessions(guard: &mut Connection) -> Result<()> {
     const LEFT: &str = "SELECT ID, COMMAND FROM information_schema.PROCESSLIST \
          WHERE ID IN (SELECT connection_id FROM spate.session) AND USER = SUBSTRING_INDEX(USER(), '@', 1)";

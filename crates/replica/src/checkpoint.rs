@@ -81,7 +81,7 @@ impl Checkpoint {
     }
 
     /// The statement that moves the row from one checkpoint to this. It fails with the error 1242 if the row is not at `from`, and
-    /// writes the row anew if somebody has removed it.
+    /// writes the row again if somebody has removed it.
     pub fn update_sql(&self, from: &Checkpoint) -> String {
         let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
         let file = quote::text(&self.source_file);
