@@ -3,13 +3,22 @@
 use crate::endpoint::Endpoint;
 use crate::wire::{ConnectOptions, Connection, Result, Vendor};
 
-/// Answers are whole, neither cut nor refused for their size or time; each question is a transaction of its own and sees what is there
-/// now; names and texts are quoted as Spate quotes them; a session that has nothing to say stays.
-const SETTINGS: &str = "SET SESSION autocommit=1, completion_type=0, sql_mode='', sql_select_limit=18446744073709551615, \
-     sql_big_selects=1, sql_safe_updates=0, sql_quote_show_create=1, wait_timeout=28800, net_read_timeout=3600, net_write_timeout=3600";
-const SETTINGS_MARIADB: &str = ", max_statement_time=0";
+/// What Spate's own SQL needs of a session, each setting after a comma: nothing refuses or cuts what it executes, and answers are UTF-8,
+/// with names quoted as Spate quotes them.
+const OWN_SQL: &str = ", completion_type=0, sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, \
+    sql_quote_show_create=1, character_set_results=utf8mb4, net_read_timeout=3600, net_write_timeout=3600";
+
 /// Numbers of tables as they are, not as they were a day ago; definitions as one would write them.
-const SETTINGS_MYSQL: &str = ", max_execution_time=0, information_schema_stats_expiry=0, show_create_table_verbosity=0";
+const QUESTIONS_MYSQL: &str = ", information_schema_stats_expiry=0, show_create_table_verbosity=0";
+
+/// The settings that Spate's own SQL needs, each after a comma. Functions of the source may set them in a statement.
+pub(crate) fn own_sql(vendor: Vendor) -> String {
+    let unlimited = match vendor {
+        Vendor::MariaDb => ", max_statement_time=0",
+        Vendor::MySql => ", max_execution_time=0",
+    };
+    format!("{OWN_SQL}{unlimited}")
+}
 
 /// Connects, logs in, and undoes what global settings do to questions.
 ///
@@ -17,10 +26,10 @@ const SETTINGS_MYSQL: &str = ", max_execution_time=0, information_schema_stats_e
 /// Any error of the connection.
 pub(crate) fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::connect(endpoint, options)?;
-    let more = match connection.server_version().vendor {
-        Vendor::MariaDb => SETTINGS_MARIADB,
-        Vendor::MySql => SETTINGS_MYSQL,
-    };
-    connection.execute(format!("{SETTINGS}{more}").as_bytes())?;
+    let vendor = connection.server_version().vendor;
+    let questions = if vendor == Vendor::MySql { QUESTIONS_MYSQL } else { "" };
+    // Each question is a transaction of its own, and sees what is there now; a session that has nothing to say stays.
+    let settings = format!("SET SESSION autocommit=1, sql_mode='', wait_timeout=28800{}{questions}", own_sql(vendor));
+    connection.execute(settings.as_bytes())?;
     Ok(connection)
 }

@@ -10,7 +10,8 @@ use spate_schedule::statement::StatementClass;
 use spate_sql::edit::{self, Edit, Refusal};
 use spate_sql::{Token, TokenKind};
 
-use crate::applier_lock::PING_EVERY;
+use crate::applier_lock::IDLE_SECONDS_MAX;
+use crate::asking::own_sql;
 use crate::error::Result;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
 
@@ -28,18 +29,8 @@ const SESSION_MARIADB: &str = ", check_constraint_checks=1, system_versioning_al
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
 const SESSION_MYSQL: &str = ", sql_require_primary_key=0";
 
-/// What Spate's own SQL needs of a session: nothing refuses or cuts what it executes, and answers are UTF-8. Functions of the source
-/// may set these in a statement, so they are set again after each.
-const OWN_SQL: &str = ", completion_type=0, sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, \
-    sql_quote_show_create=1, character_set_results=utf8mb4, net_read_timeout=3600, net_write_timeout=3600";
-const OWN_SQL_MARIADB: &str = ", max_statement_time=0";
-const OWN_SQL_MYSQL: &str = ", max_execution_time=0";
-
-/// How long a session may be silent that does not hold the applier's lock.
+/// How long the session inside an XA transaction may be silent.
 const IDLE_SECONDS_BESIDE: u64 = 28800;
-
-/// How long the session may be silent that holds it: see [`crate::applier_lock`].
-const IDLE_SECONDS_MAIN: u64 = 4 * PING_EVERY.as_secs();
 
 /// Sets up a session of MySQL for temporary tables that were created so, or for anything else. Not within a transaction.
 pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
@@ -58,23 +49,22 @@ const SESSION_MYSQL_8_4: &str = ", restrict_fk_on_non_standard_key=0";
 
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
+    let own = own_sql(version.vendor);
     let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
     match version.vendor {
-        Vendor::MariaDb => [SESSION, SESSION_MARIADB, OWN_SQL, OWN_SQL_MARIADB].concat(),
+        Vendor::MariaDb => [SESSION, SESSION_MARIADB, &own].concat(),
         Vendor::MySql if version.is_at_least(8, 4) => {
-            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, OWN_SQL, OWN_SQL_MYSQL].concat()
+            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, &own].concat()
         }
-        Vendor::MySql if has_invisible_keys => {
-            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, OWN_SQL, OWN_SQL_MYSQL].concat()
-        }
-        Vendor::MySql => [SESSION, SESSION_MYSQL, OWN_SQL, OWN_SQL_MYSQL].concat(),
+        Vendor::MySql if has_invisible_keys => [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, &own].concat(),
+        Vendor::MySql => [SESSION, SESSION_MYSQL, &own].concat(),
     }
 }
 
 /// Which of the applier's sessions executes a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Executing {
-    /// The one that holds the applier's lock, whose silence ends it soon.
+    /// The one that applies, whose silence ends it soon: see `applier_lock.rs`.
     Main,
     /// The one inside an XA transaction.
     Branch,
@@ -277,7 +267,7 @@ pub fn statement_sql(statement: &Statement, collations: &Collations, executing: 
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
-    after.push_str(&own_sql(collations, executing));
+    after.push_str(&own_settings(collations, executing));
     if commits {
         after.push_str(", autocommit=0");
     }
@@ -285,19 +275,20 @@ pub fn statement_sql(statement: &Statement, collations: &Collations, executing: 
 }
 
 /// The settings with which Spate's own SQL is executed, each after a comma.
-fn own_sql(collations: &Collations, executing: Executing) -> String {
+fn own_settings(collations: &Collations, executing: Executing) -> String {
     let idle_seconds = match executing {
-        Executing::Main => IDLE_SECONDS_MAIN,
+        Executing::Main => IDLE_SECONDS_MAX,
         Executing::Branch => IDLE_SECONDS_BESIDE,
     };
-    let (of_vendor, transactions) = match &collations.version {
-        _ if collations.is_mysql() => (OWN_SQL_MYSQL, "transaction"),
-        Some(version) if version.is_at_least(11, 1) => (OWN_SQL_MARIADB, "transaction"),
-        _ => (OWN_SQL_MARIADB, "tx"),
+    let (vendor, transactions) = match &collations.version {
+        _ if collations.is_mysql() => (Vendor::MySql, "transaction"),
+        Some(version) if version.is_at_least(11, 1) => (Vendor::MariaDb, "transaction"),
+        _ => (Vendor::MariaDb, "tx"),
     };
     format!(
-        "{OWN_SQL}{of_vendor}, wait_timeout={idle_seconds}, {transactions}_isolation='REPEATABLE-READ', \
-         {transactions}_read_only=0"
+        "{}, wait_timeout={idle_seconds}, {transactions}_isolation='REPEATABLE-READ', \
+         {transactions}_read_only=0",
+        own_sql(vendor)
     )
 }
 

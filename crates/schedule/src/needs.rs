@@ -123,7 +123,7 @@ fn definition(text: SqlText<'_>, database: &str) -> Result<BTreeSet<Need>, Untol
         let table = name(&mut words, database).ok_or(Untold)?;
         return Ok(in_schemas([table.schema], &["DROP"]));
     }
-    let replaces = verb.is("CREATE") && words.clone().accept_all(&["OR", "REPLACE"]);
+    let replaces = statement::replaces(text);
     let definer = definer(words.clone());
     if verb.is("RENAME") || verb.is_one_of(&["CREATE", "ALTER", "DROP"]) {
         let mut needs = object(text, database, words, verb_of(&verb), replaces, definer)?;

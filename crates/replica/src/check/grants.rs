@@ -16,7 +16,7 @@ use spate_sql::{Servers, SqlText};
 use super::facts::Facts;
 use super::{CheckOptions, connect_options};
 use crate::asking;
-use crate::choice::{Dialect, vendor_of};
+use crate::choice::{Dialect, DialectChoice, vendor_of};
 use crate::error::{Error, Result};
 use crate::privileges::Rights;
 use crate::wire::{Connection, ServerVersion, Vendor, quote};
@@ -90,8 +90,9 @@ pub fn grants(options: &CheckOptions) -> Result<Grants> {
     };
     let mut list =
         List { account: facts.account.clone(), grants: vec![], untold: found.untold.clone(), schemas_left_out: 0 };
-    list.rows(&found, &facts, &mut replica, options)?;
-    list.statements(&found, &facts, &mut replica)?;
+    let rights = Rights::read(&mut replica)?;
+    list.rows(&found, &facts, &rights.choice(options.dialect, replica.peer().to_string()), options)?;
+    list.statements(&found, &facts, &rights, &mut replica)?;
     Ok(Grants {
         replica: replica.peer().to_string(),
         account: list.account,
@@ -190,17 +191,15 @@ impl List {
     }
 
     /// What every run needs.
-    fn rows(&mut self, found: &Found, facts: &Facts, replica: &mut Connection, options: &CheckOptions) -> Result<()> {
+    fn rows(&mut self, found: &Found, facts: &Facts, choice: &DialectChoice, options: &CheckOptions) -> Result<()> {
         self.add("ALL PRIVILEGES ON spate.*", "Spate's own tables: its position, notes, copies of temporary tables");
         self.add(
             "SELECT, INSERT, UPDATE, DELETE ON *.*",
             "to see all tables with their foreign keys, and to change rows",
         );
         let source = found.source.unwrap_or(facts.version.vendor);
-        let rights = Rights::read(replica)?;
-        let mut choice = rights.choice(options.dialect, replica.peer().to_string());
         // As if everything that will be printed were given already.
-        (choice.may_replay, choice.sees_triggers) = (true, true);
+        let choice = DialectChoice { may_replay: true, sees_triggers: true, ..choice.clone() };
         match choice.choose(source)? {
             Dialect::Replay => self.add(&format!("{} ON *.*", choice.replay_privilege()), "to replay row changes"),
             Dialect::Sql => self.add("TRIGGER ON *.*", "rows as SQL statements: to see which tables have triggers"),
@@ -221,7 +220,7 @@ impl List {
     }
 
     /// What the statements need, and what need not be had for them.
-    fn statements(&mut self, found: &Found, facts: &Facts, replica: &mut Connection) -> Result<()> {
+    fn statements(&mut self, found: &Found, facts: &Facts, rights: &Rights, replica: &mut Connection) -> Result<()> {
         let mut schemas: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let (mut server, mut called) = (BTreeSet::new(), BTreeSet::new());
         let (mut definers, mut has_definers) = (BTreeSet::new(), false);
@@ -259,7 +258,7 @@ impl List {
                 (true, true) => "SET_ANY_DEFINER",
                 (true, false) => "SET_USER_ID",
             });
-            let sees_accounts = Rights::read(replica)?.has("SELECT");
+            let sees_accounts = rights.has("SELECT");
             for definer in definers.iter().filter(|_| facts.is_mysql()) {
                 match is_protected(replica, definer) {
                     Some(true) => drop(server.insert("SYSTEM_USER")),

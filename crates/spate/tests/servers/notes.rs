@@ -5,7 +5,7 @@ use std::fs;
 
 use spate_replica::wire::{ConnectOptions, Connection};
 
-use crate::support::{Kind, Server, Site, wait_until};
+use crate::support::{Ended, Kind, Server, Site, wait_until};
 
 const OPTIONS: [&str; 2] = ["--start", "earliest"];
 /// Nothing to be looked for is a fingerprint of this.
@@ -15,6 +15,11 @@ fn stop_after_note(site: &Site) {
     let mut command = site.replicate(&OPTIONS);
     command.env("SPATE_STOP_AT", "after-intent");
     site.run(command).assert_says(&["stopped at after-intent"]);
+}
+
+/// Applies what there is; the run may fail.
+fn run_to_end(site: &Site) -> Ended {
+    site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()))
 }
 
 /// A note of this kind at the source's present position, whose statement names the table.
@@ -184,7 +189,7 @@ fn a_neighbours_xa_transaction_is_not_taken_for_the_sources() {
         site.replica.sql("XA START 'x'; INSERT INTO n.t VALUES (1); XA END 'x'; XA PREPARE 'x'");
         site.source.sql("XA START 'x'; INSERT INTO d.t VALUES (60); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; INSERT INTO d.t VALUES (70)");
         for _ in 0..2 {
-            let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+            let ended = run_to_end(&site);
             ended.assert_failed_saying(&["1440"]);
             assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM n.t"), "0\n0");
         }
@@ -204,10 +209,10 @@ fn a_refused_statement_leaves_no_note() {
         site.replica.sql("CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1), (2)");
         site.source.sql("CREATE TABLE d.t AS SELECT 77 AS id");
         let gtid = site.source.position();
-        let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+        let ended = run_to_end(&site);
         ended.assert_failed_saying(&["1050"]);
         site.replica.sql("ALTER TABLE d.t ADD COLUMN v INT");
-        let ended = site.run(site.replicate(&[OPTIONS.as_slice(), &["--until", "caught-up"]].concat()));
+        let ended = run_to_end(&site);
         ended.assert_failed_saying(&["1050"]);
         assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2", "the replica's own table is gone");
 
