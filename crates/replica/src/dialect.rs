@@ -234,7 +234,14 @@ pub struct StatementSql {
 }
 
 /// The statements to execute for `statement`.
-pub fn statement_sql(statement: &Statement, collations: &Collations, executing: Executing) -> StatementSql {
+///
+/// # Errors
+/// Why a session of the replica cannot be brought into the state of the source's.
+pub fn statement_sql(
+    statement: &Statement,
+    collations: &Collations,
+    executing: Executing,
+) -> std::result::Result<StatementSql, String> {
     let mut before = Vec::new();
     if !statement.database.is_empty() {
         before.push(format!("USE {}", quote::identifier(&statement.database)).into_bytes());
@@ -247,7 +254,7 @@ pub fn statement_sql(statement: &Statement, collations: &Collations, executing: 
     }
     let connection = connection.unwrap_or_else(|| "collation_connection=utf8mb4_general_ci".to_owned());
     for context in &statement.context {
-        before.extend(context_sql(context, collations, &connection));
+        before.extend(context_sql(context, collations, &connection)?);
     }
     // A definition commits by itself. Without autocommit, MariaDB would wait for locks of its own in some (EXCHANGE PARTITION).
     let commits = statement.class == StatementClass::Definition;
@@ -271,7 +278,7 @@ pub fn statement_sql(statement: &Statement, collations: &Collations, executing: 
     if commits {
         after.push_str(", autocommit=0");
     }
-    StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() }
+    Ok(StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() })
 }
 
 /// The settings with which Spate's own SQL is executed, each after a comma.
@@ -336,7 +343,11 @@ pub fn load_sql(statement: &Statement, load: &LoadFile) -> std::result::Result<V
     edit::apply(&statement.sql, &[Edit { range: load.name.clone(), text: text.to_vec() }], &statement.reading)
 }
 
-fn context_sql(context: &StatementContext, collations: &Collations, connection: &str) -> Vec<Vec<u8>> {
+fn context_sql(
+    context: &StatementContext,
+    collations: &Collations,
+    connection: &str,
+) -> std::result::Result<Vec<Vec<u8>>, String> {
     let sql = match context {
         StatementContext::Intvar(IntvarEvent::LastInsertId(id)) => format!("SET LAST_INSERT_ID={id}"),
         StatementContext::Intvar(IntvarEvent::InsertId(id)) => format!("SET INSERT_ID={id}"),
@@ -347,12 +358,13 @@ fn context_sql(context: &StatementContext, collations: &Collations, connection: 
                 && let Some((charset, collation)) = collations.names.get(collation)
                 && !is_well_formed(bytes, charset)
             {
-                return malformed_text_sql(&name, bytes, (charset, collation), connection);
+                return Ok(malformed_text_sql(&name, bytes, (charset, collation), connection));
             }
-            format!("SET @{name}:={}", user_value_sql(value, collations))
+            let value = user_value_sql(value, collations).map_err(|why| format!("the user variable @{name} {why}"))?;
+            format!("SET @{name}:={value}")
         }
     };
-    vec![sql.into_bytes()]
+    Ok(vec![sql.into_bytes()])
 }
 
 /// False if a text does not keep to its character set. (Only a client's own literals can: conversions see to it.)
@@ -385,22 +397,25 @@ fn malformed_text_sql(name: &str, bytes: &[u8], (charset, collation): (&str, &st
     ]
 }
 
-fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> String {
-    match value {
+/// # Errors
+/// Why no literal says it.
+fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> std::result::Result<String, String> {
+    Ok(match value {
         OwnedUserValue::Null => "NULL".to_owned(),
         OwnedUserValue::Signed(value) => value.to_string(),
         // A literal alone has no sign only if it is too large for one that has.
         OwnedUserValue::Unsigned(value) => format!("CAST({value} AS UNSIGNED)"),
         // Seventeen digits make the same double again; the exponent makes it a double and not a decimal.
-        OwnedUserValue::Real(value) => format!("{value:.17e}"),
+        OwnedUserValue::Real(value) if value.is_finite() => format!("{value:.17e}"),
+        OwnedUserValue::Real(value) => return Err(format!("is {value}, which no literal of the replica says")),
         OwnedUserValue::Decimal(text) => text.clone(),
         OwnedUserValue::String(bytes, collation) => match collations.names.get(collation) {
             // Its only collation, and a word that the grammar does not take after COLLATE.
             Some((charset, _)) if charset == "binary" => quote::bytes(bytes),
             Some((charset, name)) => format!("_{charset} {} COLLATE {name}", quote::bytes(bytes)),
-            None => quote::bytes(bytes),
+            None => return Err(format!("has the collation {collation}, which the replica does not know")),
         },
-    }
+    })
 }
 
 fn status_sql(statement: &Statement, collations: &Collations) -> String {
@@ -472,6 +487,15 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_no_literal_says_is_refused() {
+        let collations = Collations::default();
+        for unsayable in [OwnedUserValue::Real(f64::NAN), OwnedUserValue::String(b"x".to_vec(), 4711)] {
+            assert!(user_value_sql(&unsayable, &collations).is_err(), "{unsayable:?}");
+        }
+        assert_eq!(user_value_sql(&OwnedUserValue::Real(0.5), &collations).unwrap(), "5.00000000000000000e-1");
+    }
 
     #[test]
     fn two_halves_are_the_whole() {

@@ -421,7 +421,8 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(_)) => Executing::Branch,
             _ => Executing::Main,
         };
-        let StatementSql { before, sql, after } = statement_sql(statement, &self.collations, executing);
+        let StatementSql { before, sql, after } =
+            statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));
         }

@@ -4,7 +4,7 @@
 //! It is read in one mode only, that of the session which makes tables again: UTF-8, backslashes escape, double quotes are none.
 
 use spate_schedule::TableName;
-use spate_schedule::batch::OWN_SCHEMA;
+use spate_schedule::own_schema::OWN_SCHEMA;
 
 use crate::wire::quote;
 
