@@ -16,19 +16,17 @@ use spate_sql::{Servers, SqlText};
 use crate::definition::{TableDefinition, TableName};
 use crate::difference::Contradiction;
 use crate::error::Surprise;
-use crate::item::{Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
+use crate::item::{self, Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
 use crate::known::KnownTables;
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
+use crate::own_schema::{self, OwnSchema};
 use crate::plan::TablePlan;
 use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{TemporaryTable, TemporaryTables};
 use crate::transaction::OpenTransaction;
 use crate::{Error, Result};
-
-/// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
-pub const OWN_SCHEMA: &str = "spate";
 
 /// Plans that are kept: a source gives a table another id whenever it opens it anew, so their number has no other bound. What is
 /// dropped is made again from the next table map.
@@ -339,7 +337,8 @@ impl BatchBuilder {
             return Ok(());
         }
         let reading = StatusVariables::parse(query.status)?.reading(self.servers);
-        let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
+        let text = SqlText { sql: query.statement, reading: &reading };
+        let class = statement::classify(text)
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
         let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
@@ -358,7 +357,11 @@ impl BatchBuilder {
                 query.without_start_transaction(self.servers).map_err(|why| refused_text(query.statement, why))?;
             query.statement = &stripped;
         }
-        if class == StatementClass::XaEnd || self.transaction.is_silent {
+        let is_own = || -> Result<bool> {
+            let database = item::default_database(header, &query, text)?;
+            Ok(own_schema::concern(text, class, database) == OwnSchema::Only)
+        };
+        if class == StatementClass::XaEnd || self.transaction.is_silent || is_own()? {
             self.context.clear();
             return Ok(());
         }

@@ -9,8 +9,8 @@ use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
 use spate_binlog::{QueryEvent, Xid};
 use spate_sql::{Reading, Servers, SqlText};
 
-use crate::batch::OWN_SCHEMA;
 use crate::definition::TableName;
+use crate::own_schema::{self, OwnSchema};
 use crate::rewrite;
 use crate::segment::Segment;
 use crate::sequence::SequenceSetting;
@@ -146,16 +146,11 @@ impl Statement {
         let unclear = |doubt| refused(spate_sql::edit::Refusal::Doubtful(doubt).to_string());
         let class = statement::classify(text).map_err(unclear)?;
         let rewritten = rewrite::replicated(text, &status).map_err(|why| refused(why.to_string()))?;
-        // CREATE and DROP DATABASE name as default what need not exist; ALTER DATABASE, which may name none, what it alters.
-        let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
-        let database = if is_usable { query.database } else { b"" };
-        let database = std::str::from_utf8(database)
-            .map_err(|_| refused("the name of its default database is not in UTF-8".to_owned()))?;
-        if class == StatementClass::Temporary {
-            let (_, names) = statement::temporary_tables(text, database).map_err(unclear)?;
-            if names.iter().any(|name| name.schema.eq_ignore_ascii_case(OWN_SCHEMA)) {
-                return Err(refused("it would hide a table of Spate's own schema from the applier".to_owned()));
-            }
+        let database = default_database(header, &query, text)?;
+        if own_schema::concern(text, class, database) != OwnSchema::Apart {
+            let why = "it names the schema spate, which on a replica is Spate's own: what is in it is not replicated, and nothing that \
+                       names it beside something else. Do on the replica by hand what it is to do there, and leave the transaction out";
+            return Err(refused(why.to_owned()));
         }
         Ok(Statement {
             timestamp_seconds: header.timestamp_seconds,
@@ -213,6 +208,20 @@ impl Statement {
         let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
         Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context, servers)? })
     }
+}
+
+/// The default database of a statement; empty if there is none.
+///
+/// # Errors
+/// [`Error::Refused`] if it is not known what its name spells.
+pub(crate) fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlText<'_>) -> Result<&'a str> {
+    // CREATE and DROP DATABASE name as default what need not exist; ALTER DATABASE, which may name none, what it alters.
+    let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
+    let database = if is_usable { query.database } else { b"" };
+    std::str::from_utf8(database).map_err(|_| Error::Refused {
+        what: statement::excerpt(query.statement),
+        why: "the name of its default database is not in UTF-8".to_owned(),
+    })
 }
 
 impl Item {

@@ -28,6 +28,7 @@ pub mod multiset;
 pub mod needs;
 mod opened;
 pub mod outdated;
+pub mod own_schema;
 pub mod plan;
 mod rewrite;
 pub mod row_change;

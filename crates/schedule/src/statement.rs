@@ -290,7 +290,7 @@ fn objects(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
             let name = if is_named { words.name() } else { None };
             vec![Object::Schema(name.unwrap_or_else(|| database.to_owned()))]
         }
-        Some("PROCEDURE" | "FUNCTION" | "PACKAGE") => vec![Object::Routines],
+        Some("PROCEDURE" | "FUNCTION" | "PACKAGE" | "LIBRARY") => vec![Object::Routines],
         Some("EVENT") => vec![Object::Events],
         Some("USER" | "ROLE") => vec![Object::Accounts],
         _ => vec![],
@@ -341,7 +341,7 @@ fn depends_on_settings(sql: &[u8]) -> bool {
 
 /// The kind of object that a CREATE, ALTER or DROP is about; what may stand before it is passed over. `None` for anything else.
 pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
-    const KINDS: [&str; 14] = [
+    const KINDS: [&str; 15] = [
         "TABLE",
         "VIEW",
         "SEQUENCE",
@@ -352,12 +352,13 @@ pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
         "PROCEDURE",
         "FUNCTION",
         "PACKAGE",
+        "LIBRARY",
         "EVENT",
         "USER",
         "ROLE",
         "SERVER",
     ];
-    const BEFORE: [&str; 11] = [
+    const BEFORE: [&str; 14] = [
         "OR",
         "REPLACE",
         "TEMPORARY",
@@ -369,6 +370,9 @@ pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
         "IGNORE",
         "AGGREGATE",
         "PUBLIC",
+        "JSON",
+        "RELATIONAL",
+        "DUALITY",
     ];
     loop {
         let word = words.next()?;
@@ -553,6 +557,8 @@ mod tests {
                 vec![table("d", "v")],
             ),
             ("CREATE SEQUENCE s START WITH 5", vec![table("d", "s")]),
+            ("CREATE OR REPLACE JSON RELATIONAL DUALITY VIEW v AS SELECT 1", vec![table("d", "v")]),
+            ("CREATE LIBRARY l LANGUAGE JAVASCRIPT AS 'x'", vec![Object::Routines]),
             (
                 "CREATE DEFINER=`a`@`%` TRIGGER e.r BEFORE INSERT ON t FOR EACH ROW SET @a=1",
                 vec![Object::Trigger(TableName { schema: "e".into(), table: "r".into() })],

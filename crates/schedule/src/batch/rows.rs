@@ -5,12 +5,13 @@ use std::sync::Arc;
 use spate_binlog::rows::FLAG_CASCADES_LOGGED;
 use spate_binlog::{EventHeader, GtidEvent, RowsEvent, RowsKind, TableMap, table_map};
 
-use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX, OWN_SCHEMA};
+use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX};
 use crate::definition::{FoldPolicy, TableName};
 use crate::error::Surprise;
 use crate::fold::Verdict;
 use crate::item::{Alone, Item};
 use crate::known::Fit;
+use crate::own_schema::{self, OWN_SCHEMA};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk};
 use crate::{Error, Result, sequence};
@@ -39,6 +40,10 @@ impl BatchBuilder {
         if map.schema == OWN_SCHEMA {
             self.plans.insert(table_id, None);
             return Ok(Answer::Taken);
+        }
+        if own_schema::is_own(&map.schema) {
+            let why = "to a replica that does not tell upper from lower case, that is Spate's own schema".to_owned();
+            return Err(Error::Refused { what: format!("a change of {}.{}", map.schema, map.table), why });
         }
         let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
         if self.transaction.alone == Some(Alone::CreateSelect) {

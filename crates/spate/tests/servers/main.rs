@@ -36,6 +36,7 @@ mod mysql_privileges;
 mod networks;
 #[cfg(feature = "failpoints")]
 mod notes;
+mod own_schema;
 mod partial_images;
 mod privileges;
 mod refusals;
