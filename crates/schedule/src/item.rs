@@ -171,11 +171,28 @@ impl Statement {
         SqlText { sql: &self.sql, reading: &self.reading }
     }
 
+    /// The statement for a session that cannot have its default database, because no such database is there any more: another session of
+    /// the source has dropped it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it asks which its default database is.
+    pub fn without_database(&self) -> Result<Statement> {
+        let refused = |why: String| Error::Refused { what: statement::excerpt(&self.sql), why };
+        let mut changed = Statement { database: String::new(), ..self.clone() };
+        let unclear = |refusal: spate_sql::edit::Refusal| refused(refusal.to_string());
+        // Servers write these themselves, at the end of a session or of a table that was there.
+        if let Some(sql) = statement::drop_with_schemas(self.text(), &self.database).map_err(unclear)? {
+            changed.sql = sql;
+        } else if statement::without_default_schema(self.text()).map_err(unclear)?.is_some() {
+            let why = format!("it asks for its default database, {}, which is not there any more", self.database);
+            return Err(refused(why));
+        }
+        Ok(changed)
+    }
+
     /// What drops a temporary table of a session of the source.
     pub(crate) fn dropping_temporary(thread_id: u32, name: &TableName) -> Statement {
-        let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
-        let sql = format!("DROP TEMPORARY TABLE IF EXISTS {}.{}", quoted(&name.schema), quoted(&name.table));
-        let sql = sql.into_bytes();
+        let sql = format!("DROP TEMPORARY TABLE IF EXISTS {}", statement::quoted(name)).into_bytes();
         Statement { thread_id, sql, class: StatementClass::Temporary, ..Statement::of_ours("") }
     }
 

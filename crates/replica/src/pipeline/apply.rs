@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::Sender;
 use spate_archive::stopping_point;
 use spate_binlog::RowsKind;
 use spate_binlog::load::LoadDuplicates;

@@ -14,6 +14,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod command;
+mod default_databases;
 pub(crate) mod emit;
 pub(crate) mod files;
 pub(crate) mod gather;

@@ -1,6 +1,8 @@
 //! Statements on their way to the applier: small ones are gathered into one packet, none is larger than the replica takes.
 
-use crossbeam_channel::{Sender, bounded};
+use std::sync::mpsc::SyncSender;
+
+use crossbeam_channel::bounded;
 
 use super::command::{Change, Command, Execution, FoundRow, RowCheck};
 use crate::error::{Error, Result};
@@ -20,7 +22,7 @@ const LARGE_SQL_BYTES: usize = 2 << 20;
 
 /// The way to the applier.
 pub(crate) struct Outlet<'a> {
-    output: Sender<Command>,
+    output: SyncSender<Command>,
     status: &'a Status,
     max_allowed_packet: usize,
     /// Statements that were gathered, each with a semicolon behind it.
@@ -31,7 +33,7 @@ pub(crate) struct Outlet<'a> {
 
 impl<'a> Outlet<'a> {
     /// An outlet with nothing in it. `max_allowed_packet` is the replica's, in bytes.
-    pub(crate) fn new(output: Sender<Command>, status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
+    pub(crate) fn new(output: SyncSender<Command>, status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
         Outlet { output, status, max_allowed_packet, sql: Vec::new(), statements: 0, checks: Vec::new() }
     }
 

@@ -2,6 +2,7 @@
 //! one for each dialect; everything else is the same in all of them.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc::SyncSender;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
@@ -14,6 +15,7 @@ use spate_schedule::{Alone, Item, Statement, TablePlan};
 use spate_sql::edit::Refusal;
 
 use super::command::{Change, Command, Execution, Expected};
+use super::default_databases::{DefaultDatabases, NO_DATABASE};
 use super::emit::RowEmitter;
 use super::outlet::Outlet;
 use super::sessions::Preparing;
@@ -41,7 +43,7 @@ pub(crate) struct Preparer<'a> {
     pub(crate) input: Receiver<Part>,
     pub(crate) hunger: Sender<()>,
     pub(crate) tickets: Receiver<()>,
-    pub(crate) output: Sender<Command>,
+    pub(crate) output: SyncSender<Command>,
     pub(crate) collations: Collations,
     /// Makes what writes rows, once it is known in which dialect.
     pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
@@ -85,6 +87,7 @@ struct Pending<'a> {
     lost: BTreeSet<TemporaryTable>,
     /// The applier's session was told to have no explicit_defaults_for_timestamp.
     has_implicit_defaults: bool,
+    databases: DefaultDatabases,
 }
 
 impl Pending<'_> {
@@ -117,6 +120,7 @@ impl<'a> Preparer<'a> {
             has_temporary_copies: self.has_temporary_copies,
             lost: BTreeSet::new(),
             has_implicit_defaults: false,
+            databases: DefaultDatabases::default(),
         };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
@@ -420,6 +424,16 @@ impl<'a> Preparer<'a> {
         let executing = match &part.batch.alone {
             Some(Alone::XaPrepare(_)) => Executing::Branch,
             _ => Executing::Main,
+        };
+        let without_database;
+        let statement = match pending.databases.has(statement, outlet)? {
+            true => statement,
+            false => {
+                outlet.send(Command::Execute(execution(NO_DATABASE.to_vec())))?;
+                let changed = statement.without_database();
+                without_database = changed.map_err(|error| Error::Transaction { place: part.place.clone(), error })?;
+                &without_database
+            }
         };
         let StatementSql { before, sql, after } =
             statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;

@@ -1,8 +1,8 @@
 //! One run of the pipeline over one set of connections, from the checkpoint to the first failure or the end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -189,7 +189,8 @@ fn run_stages(
     builder.begin_with(temporary_tables);
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);
-    let (commands_in, commands_out) = bounded(COMMANDS_AHEAD_MAX);
+    // One that drops what nobody will receive: with it go the senders of answers that others wait for.
+    let (commands_in, commands_out) = mpsc::sync_channel(COMMANDS_AHEAD_MAX);
     let (tickets_in, tickets_out) = bounded(BATCHES_AHEAD_MAX);
     for _ in 0..BATCHES_AHEAD_MAX {
         let _has_room = tickets_in.try_send(());

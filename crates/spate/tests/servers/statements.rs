@@ -1,6 +1,7 @@
 //! What the binlog holds as SQL: definitions, accounts, and changes in statement format.
 
-use crate::support::{Kind, Site};
+use crate::support::session::Session;
+use crate::support::{Kind, Site, wait_until};
 
 #[test]
 fn definitions_between_row_changes() {
@@ -177,4 +178,68 @@ fn events_stay_disabled_behind_set_statement() {
     assert_eq!(site.source.sql(states), "a ENABLED,c ENABLED,e ENABLED,f DISABLED");
     let replica = site.replica.sql(states);
     assert!(!replica.contains("ENABLED") && replica.matches("DISABLED").count() == 4, "{replica}");
+}
+
+/// A session stays in a database that another has dropped: what it does elsewhere, and the end of its temporary tables, is replicated.
+fn a_default_database_is_dropped(kind: Kind) {
+    let site = Site::of(kind);
+    site.source.sql("SET GLOBAL binlog_format=STATEMENT");
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    for is_live in [false, true] {
+        let name = if is_live { "live" } else { "gone" };
+        let running = is_live.then(|| site.spawn(site.replicate(&["--start", "earliest"])));
+        site.source.sql(&format!("CREATE DATABASE {name}"));
+        let mut session = Session::open(&site.source);
+        session.sql(&format!("USE {name}; CREATE TEMPORARY TABLE x (a INT); CREATE TEMPORARY TABLE d.y (a INT)"));
+        session.sql(&format!("CREATE TABLE {name}.t (a INT); INSERT INTO t VALUES (1)"));
+        site.source.sql(&format!("DROP DATABASE {name}"));
+        session.sql(&format!(
+            "CREATE TABLE d.of_{name} (a INT, b VARCHAR(9)); INSERT INTO d.of_{name} VALUES (1, 'x'); \
+             INSERT INTO d.y VALUES (1); INSERT INTO d.of_{name} SELECT a, 'y' FROM d.y; \
+             DROP TABLE IF EXISTS {name}.t; ALTER TABLE d.of_{name} ADD c INT DEFAULT 5"
+        ));
+        drop(session);
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({})", u8::from(is_live)));
+        match running {
+            None => drop(site.catch_up(&["--start", "earliest"])),
+            Some(running) => {
+                site.wait_applied();
+                assert!(running.terminate().status.success());
+            }
+        }
+        site.assert_identical();
+        let created = format!("SHOW CREATE TABLE d.of_{name}");
+        assert_eq!(site.source.sql(&created), site.replica.sql(&created));
+    }
+}
+
+#[test]
+fn a_default_database_is_dropped_on_mariadb() {
+    a_default_database_is_dropped(Kind::Mariadb);
+}
+
+#[test]
+fn a_default_database_is_dropped_on_mysql() {
+    a_default_database_is_dropped(Kind::Mysql);
+}
+
+/// A question of the stage before, in the queue behind a statement that the replica refuses, is waited for no longer.
+#[test]
+fn a_question_behind_a_refused_statement_ends_with_it() {
+    const WAITING: &str =
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'";
+    let site = Site::plain();
+    site.source.sql("SET GLOBAL binlog_format=STATEMENT");
+    site.source.sql("CREATE DATABASE d; CREATE DATABASE e; CREATE TABLE d.t (id INT); CREATE TABLE e.t (id INT)");
+    site.catch_up(&["--start", "earliest"]);
+    site.replica.sql("INSERT INTO d.t VALUES (7), (7)");
+    let mut holder = Session::open(&site.replica);
+    holder.sql("LOCK TABLES d.t READ");
+    site.source.sql("ALTER TABLE d.t ADD UNIQUE (id); USE e; INSERT INTO t VALUES (1)");
+    let running = site.spawn(site.replicate(&[]));
+    wait_until("the ALTER to wait", || site.replica.sql(WAITING) == "1");
+    // By then the stage before has asked whether there is a database `e`.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    drop(holder);
+    running.wait().assert_failed_saying(&["1062"]);
 }
