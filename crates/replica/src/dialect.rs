@@ -195,7 +195,7 @@ impl Collations {
         Ok(Collations { names, version: Some(connection.server_version().clone()) })
     }
 
-    fn is_mysql(&self) -> bool {
+    pub(crate) fn is_mysql(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 

@@ -440,7 +440,7 @@ impl<'a> Preparer<'a> {
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));
         }
-        let expected = expected(statement);
+        let expected = expected(statement, self.collations.is_mysql());
         if let Expected::Failure(code) = expected
             && wire::ServerError::is_transient_code(code)
         {
@@ -483,8 +483,11 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
     }
 }
 
-fn expected(statement: &Statement) -> Expected {
+fn expected(statement: &Statement, is_mysql: bool) -> Expected {
+    // MySQL drops all tables or none: if one is gone, the others would stay.
+    let drops_whole = is_mysql && statement.class == StatementClass::Definition && statement.sql.contains(&b',');
     match statement.error_code {
+        0 if drops_whole => Expected::Success,
         0 if spate_schedule::statement::drops_tables(statement.text()) => Expected::Gone,
         0 => Expected::Success,
         // Whether a statement had to wait for another's locks is nothing that it does.

@@ -492,3 +492,18 @@ fn temporary_tables_without_explicit_defaults_for_timestamp() {
     site.catch_up(&[]);
     site.assert_identical();
 }
+
+/// MySQL drops several tables together or none of them: where one is missing, the others are not forgotten.
+#[test]
+fn a_drop_of_several_tables_of_which_one_is_missing_is_refused() {
+    let site = Site::of(Kind::Mysql);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.a (id INT PRIMARY KEY); CREATE TABLE d.b (id INT PRIMARY KEY)");
+    site.catch_up(&["--start", "earliest"]);
+    site.replica.sql("DROP TABLE d.b");
+    site.source.sql("DROP TABLE d.a, d.b");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["1051"]);
+    site.replica.sql("CREATE TABLE d.b (id INT PRIMARY KEY)");
+    site.catch_up(&[]);
+    assert_eq!(site.replica.sql("SHOW TABLES FROM d"), "");
+}
