@@ -137,7 +137,7 @@ pub(crate) struct ReplicateArguments {
     #[arg(long, value_name = "OUTCOME", value_enum)]
     pub(crate) interrupted_statement: Option<Outcome>,
     /// Leave these transactions out; the table spate.skipped on the replica will say so. May be repeated
-    #[arg(long, value_name = "gtid:D-S-N[,…]", value_parser = parse_gtids)]
+    #[arg(long, value_name = "gtid:D-S-N|UUID:N[-M][,…]", value_parser = parse_gtids)]
     skip: Vec<GtidList>,
     /// What to do with a row change that does not fit the replica's rows: stop there, or make the row what the source says
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
@@ -407,8 +407,45 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 fn parse_gtids(text: &str) -> Result<GtidList, String> {
     let expected = "expected gtid: and GTIDs, such as gtid:0-1-42";
     let list = text.strip_prefix("gtid:").ok_or(expected)?;
-    let gtids = list.split(',').map(|gtid| gtid.parse().map_err(|error: spate_binlog::Error| error.to_string()));
-    gtids.collect::<Result<_, _>>().map(GtidList)
+    let mut gtids = Vec::new();
+    for part in list.split(',') {
+        match part.split_once(':') {
+            None => gtids.push(parse_gtid(part)?),
+            Some((uuid, rest)) => parse_intervals(uuid, rest, &mut gtids)?,
+        }
+    }
+    Ok(GtidList(gtids))
+}
+
+fn parse_gtid(text: &str) -> Result<Gtid, String> {
+    text.parse().map_err(|error: spate_binlog::Error| error.to_string())
+}
+
+/// What follows a UUID in a set of MySQL's: `5`, `5-9:12`, `tag:5-9:other:1`.
+fn parse_intervals(uuid: &str, rest: &str, gtids: &mut Vec<Gtid>) -> Result<(), String> {
+    /// Each is remembered, and recorded on the replica. Who leaves out more wants another start.
+    const LEFT_OUT_MAX: usize = 100_000;
+    let mut origin = uuid.to_owned();
+    for part in rest.split(':') {
+        if part.starts_with(|first: char| !first.is_ascii_digit()) {
+            origin = format!("{uuid}:{part}");
+            continue;
+        }
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("'{part}' is no interval of numbers"));
+        let (first, last) = (number(first)?, number(last)?);
+        let count = last.checked_sub(first).ok_or_else(|| format!("'{part}' ends before it begins"))?;
+        if count >= (LEFT_OUT_MAX - gtids.len().min(LEFT_OUT_MAX)) as u64 {
+            return Err(format!("more than {LEFT_OUT_MAX} transactions: begin behind them instead"));
+        }
+        for number in first..=last {
+            gtids.push(parse_gtid(&format!("{origin}:{number}"))?);
+        }
+    }
+    match rest.rsplit(':').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit())) {
+        true => Ok(()),
+        false => Err(format!("'{uuid}:{rest}' names no transaction")),
+    }
 }
 
 /// `90s`, `30m`, `12h`, `7d`.
@@ -464,6 +501,14 @@ mod tests {
     #[test]
     fn transactions_and_ages() {
         assert_eq!(parse_gtids("gtid:0-1-2,0-1-3").unwrap().0.len(), 2);
+        const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let list = parse_gtids(&format!("gtid:{UUID}:7,{UUID}:9-11:13:tag:4-5,0-1-2")).unwrap();
+        let numbers: Vec<u64> = list.0.iter().map(Gtid::number).collect();
+        assert_eq!(numbers, [7, 9, 10, 11, 13, 4, 5, 2]);
+        assert_eq!(list.0[5].to_string(), format!("{UUID}:tag:4"));
+        for wrong in ["", "tag", "5-", "-5", "5-4", "0", "1-100001", "5:", "5x", "1-18446744073709551615"] {
+            assert!(parse_gtids(&format!("gtid:{UUID}:{wrong}")).is_err(), "{wrong}");
+        }
         for wrong in ["", "0-1-2", "gtid:", "gtid:0-1", "gtid:0-1-2,"] {
             assert!(parse_gtids(wrong).is_err(), "{wrong}");
         }
