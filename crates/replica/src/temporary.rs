@@ -8,14 +8,18 @@
 //! is executed, `form` checks that it can do nothing but make this temporary table and its rows: everyone who may write to the schema
 //! `spate` could have written it.
 
+mod budget;
 mod form;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use spate_schedule::TableName;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_sql::{Lexer, Reading};
 
+pub(crate) use budget::CopyBudget;
+use budget::{COPY_BYTES_MAX, COPY_BYTES_PER_SECOND};
 use form::BEGINNING;
 
 use crate::checkpoint::APPLIER;
@@ -79,27 +83,44 @@ const ROWS_AT_A_TIME: usize = 200;
 /// Bytes of an INSERT of several rows: enough that statements cost nothing, and well below `max_allowed_packet`.
 const INSERT_BYTES: usize = 256 << 10;
 
-/// Copies the tables that were used, and forgets those that are gone. To be called within the batch's transaction, after its
-/// changes. What cannot be copied is given to `tell`.
+/// Copies the tables that were used, and those that wait to be copied, as far as the budget allows; forgets those that are gone. To be
+/// called within the batch's transaction, after its changes. What cannot be copied is given to `tell`.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn keep(connection: &mut Connection, tables: &TemporaryTables, tell: impl Fn(&str)) -> ReplicaResult<()> {
+pub(crate) fn keep(
+    connection: &mut Connection,
+    tables: &TemporaryTables,
+    budget: &mut CopyBudget,
+    tell: impl Fn(&str),
+) -> ReplicaResult<()> {
     let lost = lost(connection.query(ASK_LOST)?.single_text().unwrap_or_default().as_bytes());
     for gone in kept(connection)?.difference(&tables.open) {
         connection.execute(forget_sql(gone).as_bytes())?;
     }
+    budget.retain(&tables.open);
     connection.execute(session_sql(connection))?;
-    for table in tables.open.iter().filter(|table| tables.used_by.contains(&table.thread_id)) {
-        match copy(connection, table) {
+    let is_outdated = |table: &&TemporaryTable| tables.used_by.contains(&table.thread_id);
+    for table in tables.open.iter().filter(|table| is_outdated(table) || budget.is_waiting(table)).collect::<Vec<_>>() {
+        if budget.waits_on(table, Instant::now()) {
+            continue;
+        }
+        let waited = budget.is_waiting(table);
+        match copy(connection, table, budget) {
             Err(error) if is_refusal(&error) => {
                 connection.execute(mark_lost_sql(table).as_bytes())?;
                 tell(&format!("the source's temporary table {} would not outlive this session: {error}", table.name));
             }
-            Ok(false) if lost.contains(table) => {
+            Ok(Copied::None) if lost.contains(table) => {
                 connection.execute(mark_lost_sql(table).as_bytes())?;
             }
-            copied => drop(copied?),
+            Ok(Copied::TooLarge(_)) if waited => {}
+            Ok(Copied::TooLarge(bytes)) => {
+                connection.execute(mark_lost_sql(table).as_bytes())?;
+                tell(&too_large(table, bytes));
+            }
+            Ok(Copied::Whole | Copied::None) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     connection.execute(afterwards_sql(connection))?;
@@ -208,23 +229,54 @@ fn drop_sql(table: &TemporaryTable) -> String {
     format!("SET SESSION pseudo_thread_id={};DROP TEMPORARY TABLE IF EXISTS {name}", table.thread_id)
 }
 
-/// False if there is no such table.
-fn copy(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<bool> {
-    connection.execute(format!("{};SET SESSION pseudo_thread_id={}", forget_sql(table), table.thread_id).as_bytes())?;
+/// What came of a copy.
+enum Copied {
+    Whole,
+    /// There is no such table.
+    None,
+    /// It would take so many bytes, which is more than the budget has.
+    TooLarge(u64),
+}
+
+fn too_large(table: &TemporaryTable, bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    format!(
+        "the source's temporary table {} would not outlive this session for now: its copy takes {} MiB, and copies may write {} MiB at \
+         once and {} KiB per second",
+        table.name,
+        bytes.div_ceil(MIB),
+        COPY_BYTES_MAX / MIB,
+        COPY_BYTES_PER_SECOND >> 10
+    )
+}
+
+fn copy(connection: &mut Connection, table: &TemporaryTable, budget: &mut CopyBudget) -> wire::Result<Copied> {
+    connection.execute(format!("SET SESSION pseudo_thread_id={}", table.thread_id).as_bytes())?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
-    let Some(definition) = definition_of(connection, table)? else { return Ok(false) };
+    let Some(definition) = definition_of(connection, table)? else {
+        connection.execute(forget_sql(table).as_bytes())?;
+        return Ok(Copied::None);
+    };
     let (names, values) = columns_of(connection, table)?;
+    let names = names.join(",");
+    let row = format!("CONCAT_WS(',',{})", values.join(","));
     let key = key(table);
+    let rows_bytes = connection.query(&format!("SELECT SUM(IFNULL(LENGTH({row}),0) + {}) FROM {name}", key.len()))?;
+    let rows_bytes: u64 = rows_bytes.single_text().and_then(|sum| sum.parse().ok()).unwrap_or_default();
+    let bytes = rows_bytes.saturating_add((definition.len() + names.len() + key.len()) as u64);
+    if !budget.take(table, bytes, Instant::now()) {
+        return Ok(Copied::TooLarge(bytes));
+    }
     let sql = format!(
-        "INSERT INTO spate.temporary_table VALUES ({key},{},{});\
+        "{};INSERT INTO spate.temporary_table VALUES ({key},{},{});\
          INSERT INTO spate.temporary_row (applier,thread_id,schema_name,table_name,column_values) \
-         SELECT {key},CONCAT_WS(',',{}) FROM {name}",
+         SELECT {key},{row} FROM {name}",
+        forget_sql(table),
         quote::text(&definition),
-        quote::text(&names.join(",")),
-        values.join(",")
+        quote::text(&names),
     );
     connection.execute(sql.as_bytes())?;
-    Ok(true)
+    Ok(Copied::Whole)
 }
 
 /// What creates the table as it is now; `None` if there is no such temporary table.

@@ -29,7 +29,7 @@ use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Surplus, Sweep};
-use crate::temporary;
+use crate::temporary::{self, CopyBudget};
 use crate::wire::{self, Connection};
 
 /// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
@@ -78,6 +78,8 @@ pub(crate) struct Applier<'a> {
     has_foreign_sql: bool,
     /// A statement of the open batch that may lock us out.
     watched: Option<Change>,
+    /// What copies of temporary tables may write.
+    copies: CopyBudget,
 }
 
 /// What was sent: what it does, how it should end, and how many rows its statements should find.
@@ -130,6 +132,7 @@ impl<'a> Applier<'a> {
             accounts,
             has_foreign_sql: false,
             watched: None,
+            copies: CopyBudget::new(Instant::now()),
         }
     }
 
@@ -193,7 +196,8 @@ impl<'a> Applier<'a> {
                 Command::KeepTemporary(tables) => {
                     self.receive_all()?;
                     let status = self.status;
-                    temporary::keep(self.sessions.main(), &tables, |message| status.note("applier", message))?;
+                    let tell = |message: &str| status.note("applier", message);
+                    temporary::keep(self.sessions.main(), &tables, &mut self.copies, tell)?;
                     stopping_point("after-temporary-copies");
                 }
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {

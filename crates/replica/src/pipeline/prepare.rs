@@ -501,12 +501,13 @@ fn sequence_sql(setting: &SequenceSetting) -> String {
     format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
 }
 
-/// Has copies made of the temporary tables that the batch has used and leaves behind.
+/// Has copies made of the temporary tables that the batch leaves behind, where they are outdated.
 fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     let used_by = std::mem::take(&mut pending.temporary.used_by);
     let open = pending.temporary.open.clone();
-    let is_outdated = open.is_empty() == pending.has_temporary_copies || !used_by.is_empty() && !open.is_empty();
-    if !is_outdated {
+    // What has waited to be copied needs no use; but in a ring, a batch without changes must not write.
+    let may_be_outdated = pending.has_changes || !used_by.is_empty();
+    if open.is_empty() != pending.has_temporary_copies && (open.is_empty() || !may_be_outdated) {
         return Ok(());
     }
     pending.end_rows()?;

@@ -382,3 +382,42 @@ fn documents_outlive_the_program_on_mysql() {
     site.assert_identical();
     assert_eq!(site.replica.sql("SELECT COUNT(*), COUNT(j) FROM d.t"), "4\t3");
 }
+
+/// A copy is the whole table, and small statements can have it written again and again.
+#[test]
+fn copies_of_large_ones_are_bounded() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::between((kind, &[]), (kind, &["--log-bin=replica", "--binlog-format=ROW"]));
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); CREATE TABLE d.x (a INT, v MEDIUMTEXT); \
+             INSERT INTO d.x VALUES (1, 'of the table that is no temporary one')",
+        );
+        let (mut large, mut small) = (session(&site), session(&site));
+        small.sql("CREATE TEMPORARY TABLE x (a INT, v MEDIUMTEXT) ENGINE=InnoDB; INSERT INTO x VALUES (1, 'small')");
+        large.sql(
+            "CREATE TEMPORARY TABLE x (a INT, v MEDIUMTEXT) ENGINE=InnoDB; INSERT INTO x VALUES (1, 'x'), (2, 'y'), (3, 'z'); \
+             UPDATE x SET v = REPEAT(v, 500000)",
+        );
+        // Each definition ends a batch. A copy takes 3 MB.
+        for round in 0..30 {
+            large.sql(&format!("UPDATE x SET a = a + 1 LIMIT 1; CREATE TABLE r{round} (a INT)"));
+        }
+        large.sql("UPDATE x SET v = REPEAT(v, 8)");
+        site.catch_up(&["--start", "earliest"]);
+        let written = binlog_mib(&site);
+        assert!(written < 60, "{kind:?}: {written} MiB");
+        small.sql("INSERT INTO t SELECT 1, COUNT(*) FROM x WHERE v = 'small'");
+        site.catch_up(&[]);
+        assert_eq!(site.replica.sql("SELECT n FROM d.t"), "1");
+        // It must not go to the other table.
+        large.sql("INSERT INTO t SELECT 2, COUNT(*) FROM x");
+        site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["d.x could not be kept"]);
+    }
+}
+
+/// Of the replica.
+fn binlog_mib(site: &Site) -> u64 {
+    let logs = site.replica.sql("SHOW BINARY LOGS");
+    let bytes = logs.lines().filter_map(|line| line.split('\t').nth(1)?.parse::<u64>().ok());
+    bytes.sum::<u64>() >> 20
+}
