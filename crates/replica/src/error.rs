@@ -86,6 +86,12 @@ pub enum Error {
         /// Which table of which session.
         why: String,
     },
+    /// The replica does not say what its session has done.
+    #[error("the replica does not answer '{variable}'")]
+    NoStatus {
+        /// What it was asked.
+        variable: String,
+    },
     /// A transaction cannot be applied, but those before it can, and were not yet.
     #[error("{error}")]
     Behind {

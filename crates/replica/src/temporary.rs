@@ -95,14 +95,18 @@ pub(crate) fn keep(
     tell: impl Fn(&str),
 ) -> ReplicaResult<()> {
     let lost = lost(connection.query(ASK_LOST)?.single_text().unwrap_or_default().as_bytes());
-    for gone in kept(connection)?.difference(&tables.open) {
+    let kept = kept(connection)?;
+    for gone in kept.difference(&tables.open) {
         connection.execute(forget_sql(gone).as_bytes())?;
+    }
+    for unnamed in tables.open.difference(&kept).filter(|table| table.is_unnamed()) {
+        connection.execute(mark_lost_sql(unnamed).as_bytes())?;
     }
     budget.retain(&tables.open);
     connection.execute(session_sql(connection))?;
     let is_outdated = |table: &&TemporaryTable| tables.used_by.contains(&table.thread_id);
     for table in tables.open.iter().filter(|table| is_outdated(table) || budget.is_waiting(table)).collect::<Vec<_>>() {
-        if budget.waits_on(table, Instant::now()) {
+        if table.is_unnamed() || budget.waits_on(table, Instant::now()) {
             continue;
         }
         let waited = budget.is_waiting(table);
@@ -137,6 +141,11 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Repli
     connection.execute(session_sql(connection))?;
     let mut lost = String::new();
     for table in &kept(connection)? {
+        let entry = format!("{}\n{}\n{}\n", table.thread_id, encoded(&table.name.schema), encoded(&table.name.table));
+        if table.is_unnamed() {
+            lost += &entry;
+            continue;
+        }
         let why = match make(connection, table) {
             Err(error) if is_refusal(&error) => error.to_string(),
             made => match made? {
@@ -146,7 +155,7 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Repli
             },
         };
         connection.execute(drop_sql(table).as_bytes())?;
-        lost += &format!("{}\n{}\n{}\n", table.thread_id, encoded(&table.name.schema), encoded(&table.name.table));
+        lost += &entry;
         tell(&format!("the source's temporary table {:?} cannot be made again: {why}", table.name.to_string()));
     }
     connection.execute(afterwards_sql(connection))?;

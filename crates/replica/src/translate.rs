@@ -645,6 +645,7 @@ mod tests {
                 reading: Reading::plain(),
                 context: vec![],
                 error_code: 0,
+                is_thread_specific: false,
                 class: StatementClass::Definition,
                 load: None,
             };

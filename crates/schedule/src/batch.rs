@@ -6,7 +6,7 @@ mod transactions;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE, FLAG_THREAD_SPECIFIC};
+use spate_binlog::header::{EventHeader, EventType, FLAG_IGNORABLE};
 use spate_binlog::load::{ExecuteLoadQuery, LoadBlock};
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent};
@@ -246,7 +246,7 @@ impl BatchBuilder {
                 if statement.error_code != 0 {
                     return Err(refused_half_load(&statement));
                 }
-                self.statement(header, statement);
+                self.statement(statement);
             }
             EventType::XA_PREPARE => self.xa_prepare(body)?,
             EventType::XID
@@ -309,8 +309,9 @@ impl BatchBuilder {
 
     /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
+        self.cut();
+        self.push(Item::SourceRestarted);
         for table in std::mem::take(&mut self.temporary.open) {
-            self.cut();
             self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
         }
     }
@@ -373,12 +374,12 @@ impl BatchBuilder {
         let mut statement = Statement::new(header, query, context, self.servers)?;
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
-        self.statement(header, statement);
+        self.statement(statement);
         Ok(())
     }
 
-    fn statement(&mut self, header: &EventHeader, statement: Statement) {
-        let uses_temporary_table = header.flags & FLAG_THREAD_SPECIFIC != 0;
+    fn statement(&mut self, statement: Statement) {
+        let uses_temporary_table = statement.is_thread_specific;
         self.transaction.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
         self.keeps_row_order |= statement.class == StatementClass::Change;
         self.cut();

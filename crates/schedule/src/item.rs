@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use spate_binlog::header::{EventHeader, FLAG_SUPPRESS_USE};
+use spate_binlog::header::{EventHeader, FLAG_SUPPRESS_USE, FLAG_THREAD_SPECIFIC};
 use spate_binlog::load::{ExecuteLoadQuery, LoadDuplicates};
 use spate_binlog::query::StatusVariables;
 use spate_binlog::session::{IntvarEvent, RandEvent, UserVarEvent, UserVarValue};
@@ -31,6 +31,8 @@ pub enum Item {
     /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
     /// back, but not without a trace.
     Undo,
+    /// The source was started anew: its sessions are gone, and with them all of their temporary tables.
+    SourceRestarted,
 }
 
 /// Why a transaction is a batch of its own: it cannot be undone, or not together with the checkpoint.
@@ -71,6 +73,8 @@ pub struct Statement {
     pub reading: Reading,
     /// Error that the statement ended with on the source, or 0.
     pub error_code: u16,
+    /// The source says that it uses a temporary table, or something else of its session.
+    pub is_thread_specific: bool,
     /// What kind of statement it is.
     pub class: StatementClass,
     /// The file that it loads.
@@ -159,6 +163,7 @@ impl Statement {
             context,
             sql: rewritten.unwrap_or_else(|| query.statement.to_vec()),
             error_code: query.error_code,
+            is_thread_specific: header.flags & FLAG_THREAD_SPECIFIC != 0,
             class,
             load: None,
             status,
@@ -207,6 +212,7 @@ impl Statement {
             context: vec![],
             sql: vec![],
             error_code: 0,
+            is_thread_specific: false,
             class: StatementClass::Change,
             load: None,
         }
@@ -248,7 +254,7 @@ impl Item {
             Item::Rows(segment) => segment.memory_bytes(),
             Item::Statement(statement) => statement.sql.len(),
             Item::LoadBlock(block) => block.bytes.len(),
-            Item::Sequence(_) | Item::Undo => 0,
+            Item::Sequence(_) | Item::Undo | Item::SourceRestarted => 0,
         }
     }
 }

@@ -18,6 +18,18 @@ pub struct TemporaryTable {
     pub name: TableName,
 }
 
+impl TemporaryTable {
+    /// Stands for tables of a session that no statement names: a function or a trigger has made them.
+    pub fn unnamed_of(thread_id: u32) -> TemporaryTable {
+        TemporaryTable { thread_id, name: TableName { schema: String::new(), table: String::new() } }
+    }
+
+    /// True if it stands for tables that no statement names.
+    pub fn is_unnamed(&self) -> bool {
+        self.name.table.is_empty()
+    }
+}
+
 /// The temporary tables at a place in the binlog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemporaryTables {

@@ -25,6 +25,7 @@ pub(crate) mod repair;
 pub(crate) mod session;
 pub(crate) mod sessions;
 pub(crate) mod settle;
+mod unnamed;
 
 use std::sync::Arc;
 

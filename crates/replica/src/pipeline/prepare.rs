@@ -19,6 +19,7 @@ use super::default_databases::{DefaultDatabases, NO_DATABASE};
 use super::emit::RowEmitter;
 use super::outlet::Outlet;
 use super::sessions::Preparing;
+use super::unnamed::UnnamedTables;
 use super::{Part, PartEnd};
 use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
@@ -85,6 +86,7 @@ struct Pending<'a> {
     has_temporary_copies: bool,
     /// Temporary tables of the source that this session could not make again.
     lost: BTreeSet<TemporaryTable>,
+    unnamed: UnnamedTables,
     /// The applier's session was told to have no explicit_defaults_for_timestamp.
     has_implicit_defaults: bool,
     databases: DefaultDatabases,
@@ -119,6 +121,7 @@ impl<'a> Preparer<'a> {
             temporary: TemporaryTables::default(),
             has_temporary_copies: self.has_temporary_copies,
             lost: BTreeSet::new(),
+            unnamed: UnnamedTables::default(),
             has_implicit_defaults: false,
             databases: DefaultDatabases::default(),
         };
@@ -149,6 +152,7 @@ impl<'a> Preparer<'a> {
                 pending.outlet.send(Command::RestoreTemporary)?;
                 let answer = pending.outlet.ask(temporary::ASK_LOST.into(), None)?.unwrap_or_default();
                 pending.lost = answer.first().and_then(Option::as_deref).map(temporary::lost).unwrap_or_default();
+                pending.unnamed.take_lost(&mut pending.lost);
                 // A question begins a transaction.
                 pending.outlet.plain(b"ROLLBACK")?;
             }
@@ -169,6 +173,7 @@ impl<'a> Preparer<'a> {
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
                 Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
                 Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
+                Item::SourceRestarted => pending.unnamed.source_restarted(),
             }
         }
         match part.end {
@@ -360,6 +365,9 @@ impl<'a> Preparer<'a> {
     /// Refuses what a session of the source does with its temporary tables if one of them could not be made again: it would go to a
     /// table of the same name, or find none.
     fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if let Some(why) = pending.unnamed.refusal(statement) {
+            return Err(self.lost(statement, part, why));
+        }
         if pending.lost.is_empty() {
             return Ok(());
         }
@@ -380,9 +388,13 @@ impl<'a> Preparer<'a> {
              replica by hand, and leave the transaction out (--skip)",
             table.thread_id, table.name
         );
+        Err(self.lost(statement, part, why))
+    }
+
+    fn lost(&self, statement: &Statement, part: &Part, why: String) -> Error {
         match self.one_by_one {
-            true => Err(refused(statement, part, why)),
-            false => Err(Error::TemporaryTableLost { why }),
+            true => refused(statement, part, why),
+            false => Error::TemporaryTableLost { why },
         }
     }
 
@@ -447,6 +459,7 @@ impl<'a> Preparer<'a> {
             let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
             return Err(refused(statement, part, why));
         }
+        let created = UnnamedTables::count_before(statement, self.choice.replica, outlet)?;
         for sql in before {
             outlet.send(Command::Execute(execution(sql)))?;
         }
@@ -459,7 +472,15 @@ impl<'a> Preparer<'a> {
                 Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone())
             }
         })?;
-        outlet.send(Command::Execute(execution(after)))
+        outlet.send(Command::Execute(execution(after)))?;
+        if let Some(before) = created
+            && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
+        {
+            let what = spate_schedule::statement::excerpt(&statement.sql);
+            let why = "a function or a trigger makes temporary tables, which are not kept over a restart";
+            self.status.note("applier", &format!("{what} of the source's session {}: {why}", statement.thread_id));
+        }
+        Ok(())
     }
 }
 
@@ -504,7 +525,8 @@ fn sequence_sql(setting: &SequenceSetting) -> String {
 /// Has copies made of the temporary tables that the batch leaves behind, where they are outdated.
 fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     let used_by = std::mem::take(&mut pending.temporary.used_by);
-    let open = pending.temporary.open.clone();
+    let mut open = pending.temporary.open.clone();
+    open.extend(pending.unnamed.kept());
     // What has waited to be copied needs no use; but in a ring, a batch without changes must not write.
     let may_be_outdated = pending.has_changes || !used_by.is_empty();
     if open.is_empty() != pending.has_temporary_copies && (open.is_empty() || !may_be_outdated) {

@@ -171,7 +171,7 @@ fn run_stages(
     let collations = Collations::read(&mut connection)?;
     let vendor = connection.server_version().vendor;
     let preparing = Preparing::ask(&mut connection)?;
-    let temporary_tables = temporary::kept(&mut connection)?;
+    let mut temporary_tables = temporary::kept(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let asking = maker.connect()?;
@@ -186,6 +186,7 @@ fn run_stages(
         builder.keep_row_order();
     }
     let has_temporary_copies = !temporary_tables.is_empty();
+    temporary_tables.retain(|table| !table.is_unnamed());
     builder.begin_with(temporary_tables);
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);

@@ -421,3 +421,74 @@ fn binlog_mib(site: &Site) -> u64 {
     let bytes = logs.lines().filter_map(|line| line.split('\t').nth(1)?.parse::<u64>().ok());
     bytes.sum::<u64>() >> 20
 }
+
+/// The binlog has only the statement that calls the function, or fires the trigger.
+#[test]
+fn statements_with_a_lost_table_that_a_function_made_are_refused() {
+    let site = Site::plain();
+    site.both("SET GLOBAL log_bin_trust_function_creators=1");
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT); INSERT INTO d.x VALUES (1); \
+         CREATE TABLE d.fires (a INT)",
+    );
+    let makes = "BEGIN CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (10); RETURN 1; END";
+    let trigger = "BEGIN CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (20); END";
+    site.source.sql(&format!(
+        "DELIMITER //\nCREATE FUNCTION d.f() RETURNS INT MODIFIES SQL DATA {makes} //\n\
+         CREATE TRIGGER d.tr BEFORE INSERT ON d.fires FOR EACH ROW {trigger} //\nDELIMITER ;"
+    ));
+    let (mut one, mut two, mut three) = (session(&site), session(&site), session(&site));
+    one.sql("DO f(); INSERT INTO t SELECT a FROM x");
+    two.sql("INSERT INTO fires VALUES (1); INSERT INTO t SELECT a FROM x");
+    three.sql(
+        "INSERT INTO t VALUES (CONNECTION_ID() * 100); CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (30)",
+    );
+    site.catch_up(&["--start", "earliest"]).assert_says(&["makes temporary tables", "SELECT `d`.`f`()"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table WHERE table_name = ''"), "2");
+    // Other sessions, and what uses none of them, go on.
+    three.sql("INSERT INTO t SELECT a FROM x; INSERT INTO t VALUES (CONNECTION_ID() * 100 + 1)");
+    one.sql("INSERT INTO t VALUES (2)");
+    site.catch_up(&[]);
+    site.assert_identical();
+    // A session's end is the end of its tables.
+    drop(two);
+    wait_until("the end of the session", || {
+        site.catch_up(&[]);
+        site.replica.sql("SELECT COUNT(*) FROM spate.temporary_table WHERE table_name = ''") == "1"
+    });
+    one.sql("INSERT INTO t SELECT a + 2 FROM x");
+    for _ in 0..2 {
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["INSERT INTO t SELECT a + 2 FROM x", "functions or triggers have made"]);
+    }
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t WHERE id = 3"), "0");
+}
+
+/// Their names are not known, so the tables end with the applier's session.
+#[test]
+fn tables_that_a_function_made_end_with_the_source() {
+    let mut site = Site::plain();
+    site.both("SET GLOBAL log_bin_trust_function_creators=1");
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT); INSERT INTO d.x VALUES (1)");
+    let makes = "BEGIN CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (10); RETURN 1; END";
+    site.source
+        .sql(&format!("DELIMITER //\nCREATE FUNCTION d.f() RETURNS INT MODIFIES SQL DATA {makes} //\nDELIMITER ;"));
+    // Many sessions, so that one of the same number comes after the restart.
+    let mut sessions: Vec<Session> = (0..8).map(|_| session(&site)).collect();
+    for session in &mut sessions {
+        session.sql("DO f()");
+    }
+    let running = site.spawn(site.replicate(&["--start", "earliest"]));
+    site.wait_applied();
+    // They log no end.
+    site.source.kill();
+    site.source.begin();
+    for number in 0..20 {
+        session(&site).sql(&format!("INSERT INTO t SELECT a + {number} FROM x"));
+    }
+    site.wait_applied();
+    assert!(running.terminate().status.success());
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t; SELECT COUNT(*) FROM spate.temporary_table"), "20\n0");
+    drop(sessions);
+}
