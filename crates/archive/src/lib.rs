@@ -42,6 +42,7 @@
 //! says what a file of the archive may be called, and `exposure` what other accounts of the machine may open.
 
 mod archive;
+mod behind;
 mod blocks;
 mod directory;
 mod error;

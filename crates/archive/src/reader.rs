@@ -6,6 +6,7 @@ use std::time::Duration;
 use spate_binlog::{Boundary, EventHeader, FormatDescription, GtidEvent, GtidPosition};
 
 use crate::archive::Archive;
+use crate::behind::Behind;
 use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::index::{IndexReader, TransactionRecord};
@@ -66,8 +67,8 @@ pub(crate) enum Shown {
         /// The end of the last event of that file that was walked over; 0 before the first.
         walked: u64,
     },
-    /// All transactions that this position does not cover.
-    NotCovered(GtidPosition),
+    /// All transactions that a position does not cover.
+    NotCovered(Behind),
 }
 
 /// A forward reader. It never sees more than [`crate::Tail::received`] says, so it may run beside the writer.
@@ -193,7 +194,7 @@ impl ArchiveReader {
     #[cold]
     fn decide(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
         let begins = matches!(boundary, Boundary::Begin | Boundary::Whole);
-        match &self.shown {
+        match &mut self.shown {
             Shown::Everything => return Ok(true),
             Shown::FromSeqno(seqno) if begins && self.follower.seqno >= *seqno => {}
             Shown::FromSeqno(_) => return Ok(false),
@@ -202,10 +203,11 @@ impl ArchiveReader {
                     return Ok(false);
                 }
             }
-            Shown::NotCovered(position) => {
+            Shown::NotCovered(behind) => {
                 if begins {
                     let gtid = self.follower.tracker.gtid().map(|event| event.gtid);
-                    self.is_hidden = gtid.is_some_and(|gtid| position.covers(gtid));
+                    let seqno = self.follower.seqno;
+                    self.is_hidden = gtid.is_some_and(|gtid| behind.covers_next(gtid, seqno));
                 }
                 let is_hidden = self.is_hidden;
                 if matches!(boundary, Boundary::End | Boundary::Whole) {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use spate_binlog::{Boundary, GtidPosition};
+use spate_binlog::{Boundary, Gtid, GtidPosition};
 
 use crate::archive::Archive;
+use crate::behind::Behind;
 use crate::blocks::ReadOptions;
 use crate::follower::FIRST_EVENT_OFFSET;
+use crate::index::{IndexReader, TransactionRecord};
 use crate::reader::{ArchiveReader, Shown};
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
@@ -55,20 +57,52 @@ impl Archive {
         position: &GtidPosition,
         options: ReadOptions,
     ) -> Result<ArchiveReader> {
-        let shown = Shown::NotCovered(position.clone());
-        let Some(first) = files.first() else { return Ok(self.reader_at(None, shown, options)) };
+        let mut behind = Behind::new(position.clone());
+        let Some(first) = files.first() else { return Ok(self.reader_at(None, Shown::NotCovered(behind), options)) };
         self.check_begins_before(first, position)?;
-        let is_behind = |file: &&Arc<ArchiveFile>| {
-            // A relay log may begin in the middle of a transaction.
-            let begun = file.start.tracker.gtid().filter(|_| file.start.tracker.in_transaction());
-            file.start.position_known
-                && position.covers_all(&file.start.gtid_position)
-                && begun.is_none_or(|event| position.covers(event.gtid))
+        let last_behind = |behind: &Behind| {
+            files.iter().rposition(|file| {
+                // A relay log may begin in the middle of a transaction.
+                let begun = file.start.tracker.gtid().filter(|_| file.start.tracker.in_transaction());
+                file.start.position_known
+                    && behind.covers_all_before(&file.start)
+                    && begun.is_none_or(|event| behind.covers(event.gtid, file.start.seqno))
+            })
         };
-        let file = files.iter().rev().find(is_behind).unwrap_or(first);
-        let mut reader = self.reader_at(Some(file), shown, options);
-        reader.skip_indexed(|record| record.gtid.is_some_and(|gtid| position.covers(gtid)))?;
+        // It mostly stands where the numbers say, and else anywhere.
+        let likely = last_behind(&behind).unwrap_or(0);
+        for file in files[likely..].iter().chain(files[..likely].iter().rev()) {
+            if behind.is_located() {
+                break;
+            }
+            self.locate(file, &mut behind);
+        }
+        let file = last_behind(&behind).map_or(first, |index| &files[index]);
+        let mut reader = self.reader_at(Some(file), Shown::NotCovered(behind.clone()), options);
+        reader.skip_indexed(|record| record.gtid.is_some_and(|gtid| behind.covers(gtid, record.seqno)))?;
         Ok(reader)
+    }
+
+    /// Looks where the transactions of a position stand in a file, as far as its index tells.
+    fn locate(&self, file: &Arc<ArchiveFile>, behind: &mut Behind) {
+        behind.locate_start(&file.start);
+        for record in self.records(file) {
+            if let Some(gtid) = record.gtid {
+                behind.locate(gtid, record.seqno);
+            }
+        }
+    }
+
+    /// The number of a transaction in this archive, as far as its indexes tell; of the latest, if several have the same GTID.
+    pub fn seqno_of(&self, gtid: Gtid) -> Option<u64> {
+        let is_it = |record: &TransactionRecord| record.gtid == Some(gtid);
+        self.files().iter().rev().find_map(|file| self.records(file).filter(is_it).last()).map(|record| record.seqno)
+    }
+
+    fn records(&self, file: &ArchiveFile) -> impl Iterator<Item = TransactionRecord> {
+        let visible = self.visible_length(file);
+        let index = IndexReader::open(self.fs(), &self.path_of(file), file.first_seqno());
+        index.into_iter().flatten().map(|(record, _)| record).take_while(move |record| record.end() <= visible)
     }
 
     /// Fails if the archive may lack transactions that `position` does not cover.

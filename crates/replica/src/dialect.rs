@@ -104,6 +104,9 @@ const AFTER_STATEMENT_10_11: &str = ", explicit_defaults_for_timestamp=DEFAULT, 
 /// The same, for what sessions can set since MariaDB 11.2.
 const AFTER_STATEMENT_11_2: &str = ", character_set_collations=DEFAULT";
 
+/// REPEATABLE-READ by its number: a session whose connection is in UTF-16 or UTF-32 may take names in quotes for something else.
+const REPEATABLE_READ: u8 = 2;
+
 /// The number of `en_US`, in which names of days and months are where a source does not say.
 const LC_TIME_NAMES_EN_US: u16 = 0;
 
@@ -293,7 +296,7 @@ fn own_settings(collations: &Collations, executing: Executing) -> String {
         _ => (Vendor::MariaDb, "tx"),
     };
     format!(
-        "{}, wait_timeout={idle_seconds}, {transactions}_isolation='REPEATABLE-READ', \
+        "{}, wait_timeout={idle_seconds}, {transactions}_isolation={REPEATABLE_READ}, \
          {transactions}_read_only=0",
         own_sql(vendor)
     )

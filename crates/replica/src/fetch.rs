@@ -48,7 +48,7 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
             }
             Some(place.gtid_position)
         }
-        Until::Gtid(position) => Some(position.clone()),
+        Until::Gtid(position) | Until::End(position) => Some(position.clone()),
         Until::Forever => None,
         Until::File { .. } => {
             let why =

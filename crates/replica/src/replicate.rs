@@ -213,7 +213,7 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let mut connection = connect_patiently(&options.intake.source, status, stop)?;
     Ok(match current_place(&mut connection)? {
         SourcePlace { file: Some((file, position)), .. } => Until::File { file, position },
-        SourcePlace { gtid_position, .. } => Until::Gtid(gtid_position),
+        SourcePlace { gtid_position, .. } => Until::End(gtid_position),
     })
 }
 
@@ -348,7 +348,7 @@ fn supervise(
                 let is_all = known_error.as_ref().is_none_or(|(seqno, _)| report.last_applied >= *seqno);
                 match known_error.take_if(|_| is_all) {
                     Some((_, error)) => return Err(stopped(status, error)),
-                    None if until.is_reached_by(&status.applied_checkpoint()) => {
+                    None if until.is_reached_by(&status.applied_checkpoint(), archive) => {
                         status.reached_end();
                         break;
                     }

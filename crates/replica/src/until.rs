@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use spate_binlog::GtidPosition;
+use spate_archive::Archive;
+use spate_binlog::{Gtid, GtidPosition, MariaDbGtid};
 
 use crate::checkpoint::Checkpoint;
 
@@ -32,6 +33,8 @@ pub enum Until {
     Forever,
     /// Once every domain of this position was reached.
     Gtid(GtidPosition),
+    /// Once the transactions of this position were reached, which is the end of a source's binlog: their numbers may not be the highest.
+    End(GtidPosition),
     /// Before the first transaction that begins there or later.
     File {
         /// Name of the binlog file.
@@ -102,10 +105,21 @@ fn parse(text: &str, expected: &'static str) -> Result<Place, PlaceError> {
 
 impl Until {
     /// True if nothing is left to do at `checkpoint`.
-    pub fn is_reached_by(&self, checkpoint: &Checkpoint) -> bool {
+    pub fn is_reached_by(&self, checkpoint: &Checkpoint, archive: &Archive) -> bool {
         match self {
             Until::Forever | Until::CaughtUp => false,
             Until::Gtid(position) => checkpoint.gtid_position.covers_all(position),
+            Until::End(position) => {
+                let stands_before = |gtid| archive.seqno_of(gtid).is_some_and(|seqno| seqno <= checkpoint.seqno);
+                checkpoint.gtid_position.covers_all(position)
+                    && position.domains().all(|last| {
+                        // Numbers of one server rise; those of others may be anything.
+                        let tells = |now: MariaDbGtid| now == last || now.server_id == last.server_id;
+                        let of_domain = |now: &MariaDbGtid| now.domain_id == last.domain_id;
+                        checkpoint.gtid_position.domains().find(of_domain).is_some_and(tells)
+                            || stands_before(Gtid::MariaDb(last))
+                    })
+            }
             Until::File { .. } => self.excludes(&checkpoint.source_file, checkpoint.source_position),
         }
     }

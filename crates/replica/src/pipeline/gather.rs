@@ -88,7 +88,7 @@ impl Gatherer<'_> {
     /// # Errors
     /// A definite error of the archive or of a transaction; [`Error::StageEnded`] if the next stage is gone.
     pub(crate) fn run(mut self, mut reader: ArchiveReader) -> Result<GatherEnd> {
-        if self.until.is_reached_by(&self.open.checkpoint) {
+        if self.until.is_reached_by(&self.open.checkpoint, self.archive) {
             return Ok(GatherEnd::Reached);
         }
         while !self.stop.load(Ordering::Acquire) {
@@ -415,7 +415,7 @@ impl Gatherer<'_> {
         self.transactions_left = self.transactions_left.map(|left| left.saturating_sub(1));
         let is_last =
             self.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last) || self.transactions_left == Some(0);
-        let reached = is_last || self.until.is_reached_by(&self.open.checkpoint);
+        let reached = is_last || self.until.is_reached_by(&self.open.checkpoint, self.archive);
         if !self.open.is_hungry {
             self.open.is_hungry = self.hunger.try_recv().is_ok();
         }

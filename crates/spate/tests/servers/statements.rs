@@ -243,3 +243,16 @@ fn a_question_behind_a_refused_statement_ends_with_it() {
     drop(holder);
     running.wait().assert_failed_saying(&["1062"]);
 }
+
+/// A session whose connection is in UTF-32 takes texts in quotes for something else; what undoes its settings has none.
+#[test]
+fn a_connection_in_utf32_is_undone() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT)");
+    site.source.sql(
+        "USE d; SET NAMES binary; SET collation_connection=utf32_general_ci; ALTER TABLE t ADD b INT; ALTER TABLE t ADD c INT; \
+         RENAME TABLE t TO u; SET binlog_format=STATEMENT; INSERT INTO u (a) VALUES (1)",
+    );
+    site.catch_up_from_earliest();
+    assert_eq!(site.replica.sql("SELECT * FROM spate.intent"), "");
+}

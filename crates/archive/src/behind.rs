@@ -1,0 +1,131 @@
+//! What of an archive lies behind a GTID position.
+//!
+//! MariaDB's position names the last transaction of each domain. Their sequence numbers mostly rise, but nothing makes them: a source
+//! without `gtid_strict_mode` takes what others, or a session, number. So what lies behind is what stands in the archive up to the named
+//! transaction; by their numbers transactions are told only where that one is not in the archive.
+
+use std::collections::BTreeMap;
+
+use spate_binlog::{Gtid, GtidPosition};
+
+use crate::follower::Follower;
+
+/// The transactions that a position covers.
+#[derive(Debug, Clone)]
+pub(crate) struct Behind {
+    position: GtidPosition,
+    /// For domains whose last transaction is in the archive, or stands right before it: the ordinal up to which transactions are covered.
+    ends: BTreeMap<u32, u64>,
+}
+
+impl Behind {
+    pub(crate) fn new(position: GtidPosition) -> Behind {
+        Behind { position, ends: BTreeMap::new() }
+    }
+
+    /// True if it is known of each domain where its last transaction stands.
+    pub(crate) fn is_located(&self) -> bool {
+        self.position.domains().all(|last| self.ends.contains_key(&last.domain_id))
+    }
+
+    /// Takes notice of where a transaction stands.
+    pub(crate) fn locate(&mut self, gtid: Gtid, seqno: u64) {
+        if let Gtid::MariaDb(gtid) = gtid
+            && self.position.domains().any(|last| last == gtid)
+        {
+            self.ends.insert(gtid.domain_id, seqno);
+        }
+    }
+
+    /// Takes notice of the domains that a file begins right behind.
+    pub(crate) fn locate_start(&mut self, start: &Follower) {
+        if !start.position_known {
+            return;
+        }
+        for last in self.position.domains() {
+            if start.gtid_position.domains().any(|before| before == last) {
+                self.ends.entry(last.domain_id).or_insert(start.seqno);
+            }
+        }
+    }
+
+    /// True if the transaction is covered that stands in the archive as number `seqno`.
+    pub(crate) fn covers(&self, gtid: Gtid, seqno: u64) -> bool {
+        match gtid {
+            Gtid::MariaDb(of_domain) => match self.ends.get(&of_domain.domain_id) {
+                Some(&end) => seqno <= end,
+                None => self.position.covers(gtid),
+            },
+            Gtid::MySql(_) => self.position.covers(gtid),
+        }
+    }
+
+    /// The same while reading on: behind the first of its domain that is not covered, none is.
+    pub(crate) fn covers_next(&mut self, gtid: Gtid, seqno: u64) -> bool {
+        self.locate(gtid, seqno);
+        let covers = self.covers(gtid, seqno);
+        if let Gtid::MariaDb(of_domain) = gtid
+            && !covers
+        {
+            self.ends.entry(of_domain.domain_id).or_insert(seqno.saturating_sub(1));
+        }
+        covers
+    }
+
+    /// True if all transactions before a file are covered.
+    pub(crate) fn covers_all_before(&self, start: &Follower) -> bool {
+        let before = &start.gtid_position;
+        if before.domains().next().is_none() {
+            return self.position.covers_all(before);
+        }
+        before.domains().all(|last| match self.ends.get(&last.domain_id) {
+            Some(&end) => start.seqno <= end || self.position.domains().any(|of_position| of_position == last),
+            None => self.position.covers(Gtid::MariaDb(last)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn behind(position: &str) -> Behind {
+        Behind::new(position.parse().unwrap())
+    }
+
+    fn gtid(text: &str) -> Gtid {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_stands_behind_the_last_one_is_not_covered_whatever_its_number() {
+        let mut last = behind("0-9-572");
+        for (seqno, name) in [(10, "0-1-571"), (11, "0-1-577"), (12, "0-9-572"), (13, "0-1-540")] {
+            last.locate(gtid(name), seqno);
+        }
+        assert!(last.is_located());
+        assert!(last.covers(gtid("0-1-577"), 11) && last.covers(gtid("0-9-572"), 12));
+        assert!(!last.covers(gtid("0-1-540"), 13));
+    }
+
+    #[test]
+    fn numbers_tell_where_the_last_one_is_not_there() {
+        let mut last = behind("0-1-5,1-1-7");
+        assert!(last.covers_next(gtid("0-1-4"), 1) && !last.is_located());
+        assert!(!last.covers_next(gtid("0-1-6"), 2));
+        // The domain has gone on: an order of numbers is promised no more.
+        assert!(!last.covers_next(gtid("0-2-5"), 3));
+        assert!(last.covers_next(gtid("1-1-7"), 4) && !last.covers_next(gtid("1-1-3"), 5));
+        assert!(!last.covers_next(gtid("2-1-1"), 6));
+    }
+
+    #[test]
+    fn sets_of_mysql_are_what_they_are() {
+        const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let mut last = behind(&format!("{UUID}:1-5:8"));
+        assert!(last.is_located());
+        assert!(last.covers_next(gtid(&format!("{UUID}:8")), 1));
+        assert!(!last.covers_next(gtid(&format!("{UUID}:7")), 2));
+        assert!(last.covers_next(gtid(&format!("{UUID}:5")), 3));
+    }
+}

@@ -1,0 +1,68 @@
+//! A MariaDB source without `gtid_strict_mode` numbers transactions as it is told, and takes those of others as they are: the order of
+//! its binlog counts, not that of the numbers.
+
+use crate::support::{Kind, Site, wait_until};
+
+fn site() -> Site {
+    let site = Site::of(Kind::Mariadb);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT)");
+    site.catch_up(&["--start", "earliest"]);
+    site
+}
+
+fn last_number(site: &Site) -> u64 {
+    site.source.position().rsplit('-').next().unwrap().parse().unwrap()
+}
+
+fn rows(site: &Site) -> String {
+    site.replica.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t")
+}
+
+/// What another server has numbered like the last transaction, or lower.
+#[test]
+fn a_number_that_was_there_before() {
+    let site = site();
+    for (server, less, id) in [(9, 0, 1), (1, 2, 2), (8, 1, 3)] {
+        let number = last_number(&site) - less;
+        site.source.sql(&format!("SET server_id={server}, gtid_seq_no={number}; INSERT INTO d.t VALUES ({id})"));
+        site.catch_up(&[]);
+    }
+    assert_eq!(rows(&site), "1,2,3");
+    site.assert_identical();
+}
+
+/// The same while Spate runs, and again after a restart.
+#[test]
+fn a_number_that_was_there_before_while_running() {
+    let site = site();
+    let running = site.spawn(site.replicate(&[]));
+    let first = last_number(&site);
+    for id in 1..=10 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id})"));
+    }
+    wait_until("ten rows", || rows(&site) == "1,2,3,4,5,6,7,8,9,10");
+    site.source.sql(&format!("SET server_id=9, gtid_seq_no={}; INSERT INTO d.t VALUES (100)", first + 5));
+    site.source.sql(&format!("SET server_id=8, gtid_seq_no={}; INSERT INTO d.t VALUES (101)", first + 1));
+    wait_until("two more", || rows(&site) == "1,2,3,4,5,6,7,8,9,10,100,101");
+    assert!(running.terminate().status.success());
+    for (id, server, number) in [(102, 7, first + 4), (103, 6, first + 3)] {
+        site.source.sql(&format!("SET server_id={server}, gtid_seq_no={number}; INSERT INTO d.t VALUES ({id})"));
+        let running = site.spawn(site.replicate(&[]));
+        wait_until("the next", || rows(&site).ends_with(&format!(",{id}")));
+        assert!(running.terminate().status.success());
+    }
+    assert_eq!(rows(&site), "1,2,3,4,5,6,7,8,9,10,100,101,102,103", "nothing was applied twice");
+}
+
+/// "Caught up" is the end of the binlog, not the highest number.
+#[test]
+fn the_end_of_the_binlog_has_a_lower_number() {
+    let site = site();
+    let first = last_number(&site);
+    for id in 1..=10 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id})"));
+    }
+    site.source.sql(&format!("SET server_id=9, gtid_seq_no={}; INSERT INTO d.t VALUES (100)", first + 5));
+    site.catch_up(&[]);
+    assert_eq!(rows(&site), "1,2,3,4,5,6,7,8,9,10,100");
+}
