@@ -12,7 +12,7 @@ const CHARACTERS_MAX: usize = 100;
 
 /// The beginning of a statement, in one line, without anything that may be a password.
 pub fn excerpt(sql: &[u8]) -> String {
-    let shown = shown_length(sql);
+    let shown = shown_length(sql).min(number_at(sql).unwrap_or(usize::MAX));
     let text = String::from_utf8_lossy(&sql[..shown]);
     let mut short: String = text.chars().take(CHARACTERS_MAX).map(printable).collect();
     if shown < sql.len() || short.chars().count() < text.chars().count() {
@@ -82,6 +82,21 @@ fn shown_length(sql: &[u8]) -> usize {
     at
 }
 
+/// Where the first number stands, unless the statement begins like one that defines something: others have values of rows.
+fn number_at(sql: &[u8]) -> Option<usize> {
+    const DEFINITIONS: [&[u8]; 8] = [b"CREATE", b"ALTER", b"DROP", b"RENAME", b"TRUNCATE", b"GRANT", b"REVOKE", b"XA"];
+    let begins_with = |word: &&[u8]| {
+        sql.get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word))
+            && sql.get(word.len()).is_some_and(u8::is_ascii_whitespace)
+    };
+    if DEFINITIONS.iter().any(|word| begins_with(word)) {
+        return None;
+    }
+    let is_of_name = |byte: &u8| is_word_byte(*byte) || b"`@'\"".contains(byte);
+    let is_in_name = |before: &[u8]| before.strip_suffix(b".").unwrap_or(before).last().is_some_and(is_of_name);
+    (0..sql.len()).find(|&at| sql[at].is_ascii_digit() && !is_in_name(&sql[..at]))
+}
+
 /// True for a quote, `0x…`, and the dollar of MySQL's `$$…$$`. In backticks, too: nobody asks what stands there.
 fn may_begin_literal(sql: &[u8], at: usize) -> bool {
     let begins_word = at == 0 || !is_word_byte(sql[at - 1]);
@@ -117,6 +132,21 @@ mod tests {
 
     fn shown(sql: &[u8]) -> String {
         excerpt(sql).strip_prefix("statement '").unwrap().strip_suffix('\'').unwrap().to_owned()
+    }
+
+    #[test]
+    fn numbers_are_shown_of_definitions_only() {
+        assert_eq!(shown(b"CREATE TABLE t1 (a DECIMAL(10,2))"), "CREATE TABLE t1 (a DECIMAL(10,2))");
+        assert_eq!(shown(b"xa end X"), "xa end X");
+        for (sql, expected) in [
+            ("INSERT INTO app.card2 VALUES (9,5500000000000004)", "INSERT INTO app.card2 VALUES (…"),
+            ("UPDATE t1 SET a=-5", "UPDATE t1 SET a=-…"),
+            ("UPDATE `1a`.t SET `2`=b", "UPDATE `1a`.t SET `2`=b"),
+            ("/* CREATE */ INSERT INTO t VALUES (.5)", "/* CREATE */ INSERT INTO t VALUES (.…"),
+            ("CREATED 7", "CREATED …"),
+        ] {
+            assert_eq!(shown(sql.as_bytes()), expected);
+        }
     }
 
     #[test]
@@ -181,7 +211,7 @@ mod tests {
         assert_eq!(shown("x".repeat(100).as_bytes()), "x".repeat(100));
         assert_eq!(shown("ü".repeat(101).as_bytes()), "ü".repeat(100) + "…");
         assert_eq!(shown(b""), "");
-        assert_eq!(shown(b"SELECT 10, a0x5, $x"), "SELECT 10, a0x5, …");
+        assert_eq!(shown(b"GRANT 10, a0x5, $x"), "GRANT 10, a0x5, …");
     }
 
     #[test]

@@ -8,19 +8,9 @@ use crate::statement::{self, Object, StatementClass};
 /// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
 pub const OWN_SCHEMA: &str = "spate";
 
-/// Functions of the server that are called where Spate changes its own tables.
-const OWN_FUNCTIONS: [&str; 10] = [
-    "VALUES",
-    "IF",
-    "IN",
-    "UTC_TIMESTAMP",
-    "UNIX_TIMESTAMP",
-    "FROM_UNIXTIME",
-    "UUID_SHORT",
-    "NOW",
-    "CURRENT_TIMESTAMP",
-    "COALESCE",
-];
+/// Functions of the server, and words like them, that stand before a parenthesis where Spate changes its own tables.
+const OWN_FUNCTIONS: [&str; 8] =
+    ["VALUES", "IF", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "FROM_UNIXTIME", "UUID_SHORT", "NOW", "CURRENT_TIMESTAMP"];
 
 /// What a statement has to do with a schema of the name of Spate's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +34,9 @@ pub(crate) fn concern(text: SqlText<'_>, class: StatementClass, database: &str) 
     let is_without_names = matches!(class, StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd);
     if is_without_names || !(is_inside || text.has_letters(OWN_SCHEMA)) {
         return OwnSchema::Apart;
+    }
+    if class == StatementClass::Definition && maintains_tables(text) {
+        return if names_own_schema(text) { OwnSchema::Only } else { OwnSchema::Apart };
     }
     let Ok(objects) = statement::touched(text, database) else { return OwnSchema::Among };
     // Who has what rights is the administrator's affair, also on this schema.
@@ -109,18 +102,30 @@ fn changes_own_table(text: SqlText<'_>, database: &str) -> bool {
     is_followed_well && calls_only_own_functions(words)
 }
 
+/// True if nothing in what follows the table's name can change another table: it names none, no view and no function of a user.
 fn calls_only_own_functions(mut words: Lexer<'_>) -> bool {
+    const READS_MORE: [&str; 6] = ["FROM", "JOIN", "TABLE", "WITH", "NEXT", "PREVIOUS"];
+    const BEFORE_PARENTHESIS: [&str; 6] = ["VALUES", "VALUE", "IN", "AND", "OR", "NOT"];
     // What follows the name of the table may be a list of its columns.
     words.accept_mark(b'(');
     while let Some(word) = words.next() {
-        let is_call = word.is_name() && words.peek().is_some_and(|next| next.is_mark(b'('));
-        let is_known =
-            word.is_one_of(&OWN_FUNCTIONS) || word.is_one_of(&["SELECT", "KEY", "AND", "OR", "NOT", "FROM", "AS"]);
-        if is_call && !is_known || word.is_mark(b';') {
+        if word.is_one_of(&READS_MORE) || word.is_mark(b';') {
+            return false;
+        }
+        let Some(next) = words.peek().filter(|next| word.is_name() && next.is_mark(b'(')) else { continue };
+        // With a space between, it is a user's.
+        let is_of_server = word.is_one_of(&OWN_FUNCTIONS) && next.start == word.range().end;
+        if !is_of_server && !word.is_one_of(&BEFORE_PARENTHESIS) {
             return false;
         }
     }
     words.doubt().is_none()
+}
+
+/// True for what changes nothing that anybody could see in a table.
+fn maintains_tables(text: SqlText<'_>) -> bool {
+    let mut words = text.tokens();
+    words.next().is_some_and(|verb| verb.is_one_of(&["ANALYZE", "OPTIMIZE", "REPAIR", "CHECK", "FLUSH"]))
 }
 
 fn truncates_own_table(text: SqlText<'_>, database: &str) -> bool {
@@ -131,11 +136,16 @@ fn truncates_own_table(text: SqlText<'_>, database: &str) -> bool {
     }
 }
 
-/// True if the definition takes rows or its form from elsewhere, or is no table's and no schema's.
+/// True if the definition takes rows from elsewhere, or is no table's and no schema's.
 fn defines_more(text: SqlText<'_>) -> bool {
+    const QUERIES: [&str; 3] = ["SELECT", "VALUES", "TABLE"];
     let mut words = statement::opened(text);
     words.next();
-    !matches!(statement::kind(&mut words), Some("TABLE" | "DATABASE" | "SCHEMA")) || text.has_letters("SELECT")
+    match statement::kind(&mut words) {
+        Some("TABLE") => words.any(|word| word.is_one_of(&QUERIES)),
+        Some("DATABASE" | "SCHEMA") => false,
+        _ => true,
+    }
 }
 
 fn is_own_table(words: &mut Lexer<'_>, database: &str) -> bool {
@@ -163,6 +173,8 @@ mod tests {
             "ALTER TABLE spate.checkpoint ADD x INT",
             "TRUNCATE TABLE spate.temporary_row",
             "TRUNCATE spate . intent",
+            "OPTIMIZE NO_WRITE_TO_BINLOG TABLE spate.checkpoint, d.t",
+            "FLUSH TABLES spate.checkpoint",
             "INSERT INTO spate.checkpoint (applier,seqno) VALUES (0,1) ON DUPLICATE KEY UPDATE \
              seqno=IF(seqno=0 AND source_file='b',1,(SELECT 1 UNION SELECT 2)),gtid_position='0-1-1'",
             "REPLACE INTO spate.session (what, connection_id) VALUES ('main', 12)",
@@ -187,6 +199,14 @@ mod tests {
             "INSERT INTO spate.skipped VALUES (d.f())",
             "INSERT INTO spate.skipped VALUES (f())",
             "INSERT INTO spate.skipped VALUES (`if`())",
+            "INSERT INTO spate.skipped VALUES (now ())",
+            "INSERT INTO spate.skipped SELECT a FROM d.v",
+            "INSERT INTO spate.skipped TABLE d.v",
+            "INSERT INTO spate.skipped VALUES (NEXT VALUE FOR d.s)",
+            "UPDATE spate.hold SET token = (SELECT a FROM v)",
+            "DELETE FROM spate.hold WHERE EXISTS (SELECT a FROM v)",
+            "CREATE TABLE spate.y (a INT) AS VALUES (d.f())",
+            "CREATE TABLE spate.y TABLE d.v",
             "INSERT INTO d.t SELECT * FROM spate.checkpoint",
             "CREATE TABLE spate.x AS SELECT d.f()",
             "CREATE VIEW spate.v AS SELECT * FROM d.t",
@@ -225,6 +245,7 @@ mod tests {
             "GRANT ALL PRIVILEGES ON spate.* TO 'spate'@'%'",
             "CREATE USER 'spate'@'%' IDENTIFIED BY 'spate.x'",
             "SAVEPOINT spate",
+            "ANALYZE TABLE d.t /* spate */",
             "DROP TABLE IF EXISTS d.t /* spate.x */",
             "DROP DATABASE IF EXISTS spates",
         ] {

@@ -30,6 +30,7 @@ fn locks_survive_their_release(kind: Kind) {
     );
     site.wait_applied();
     assert_eq!(holder(&site, "applier"), first, "its lock is gone");
+    assert_ne!(holder(&site, "main"), "NULL", "nobody would wait for the session that applies");
     let second = site.run(site.replicate(&["--until", "caught-up"]));
     second.assert_failed_saying(&["another"]);
     assert!(running.terminate().status.success());

@@ -459,7 +459,7 @@ fn statements_with_a_lost_table_that_a_function_made_are_refused() {
     one.sql("INSERT INTO t SELECT a + 2 FROM x");
     for _ in 0..2 {
         let ended = site.run(site.replicate(&["--until", "caught-up"]));
-        ended.assert_failed_saying(&["INSERT INTO t SELECT a + 2 FROM x", "functions or triggers have made"]);
+        ended.assert_failed_saying(&["INSERT INTO t SELECT a + …", "functions or triggers have made"]);
     }
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t WHERE id = 3"), "0");
 }
