@@ -411,7 +411,8 @@ fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> std::resul
         // Seventeen digits make the same double again; the exponent makes it a double and not a decimal.
         OwnedUserValue::Real(value) if value.is_finite() => format!("{value:.17e}"),
         OwnedUserValue::Real(value) => return Err(format!("is {value}, which no literal of the replica says")),
-        OwnedUserValue::Decimal(text) => text.clone(),
+        OwnedUserValue::Decimal(text) if text.contains('.') => text.clone(),
+        OwnedUserValue::Decimal(text) => format!("CAST({text} AS DECIMAL(65))"),
         OwnedUserValue::String(bytes, collation) => match collations.names.get(collation) {
             // Its only collation, and a word that the grammar does not take after COLLATE.
             Some((charset, _)) if charset == "binary" => quote::bytes(bytes),
@@ -497,6 +498,8 @@ mod tests {
         for unsayable in [OwnedUserValue::Real(f64::NAN), OwnedUserValue::String(b"x".to_vec(), 4711)] {
             assert!(user_value_sql(&unsayable, &collations).is_err(), "{unsayable:?}");
         }
+        let decimal = |text: &str| user_value_sql(&OwnedUserValue::Decimal(text.into()), &collations).unwrap();
+        assert_eq!((decimal("5.0"), decimal("-5")), ("5.0".to_owned(), "CAST(-5 AS DECIMAL(65))".to_owned()));
         assert_eq!(user_value_sql(&OwnedUserValue::Real(0.5), &collations).unwrap(), "5.00000000000000000e-1");
     }
 

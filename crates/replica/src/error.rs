@@ -80,11 +80,11 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// A batch uses a temporary table that could not be made again; which transaction of it, is still to be found out.
-    #[error("{why}")]
-    TemporaryTableLost {
-        /// Which table of which session.
-        why: String,
+    /// A batch holds what cannot be applied; which transaction of it, is still to be found out.
+    #[error("{error}")]
+    SomeTransaction {
+        /// Why not.
+        error: spate_schedule::Error,
     },
     /// The replica does not say what its session has done.
     #[error("the replica does not answer '{variable}'")]

@@ -363,7 +363,7 @@ fn supervise(
                 error @ (Error::Batch { .. }
                 | Error::RowsMissing { .. }
                 | Error::Misfit { .. }
-                | Error::TemporaryTableLost { .. }
+                | Error::SomeTransaction { .. }
                 | Error::PacketTooLarge { .. }),
             ) => {
                 if narrowing.pace() == Pace::Full {

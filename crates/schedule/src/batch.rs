@@ -276,7 +276,8 @@ impl BatchBuilder {
 
     /// Bytes of memory that the open batch holds.
     pub fn memory_bytes(&self) -> usize {
-        self.batch_memory_bytes + self.segment_memory_bytes
+        let context: usize = self.context.iter().map(StatementContext::memory_bytes).sum();
+        self.batch_memory_bytes + self.segment_memory_bytes + context
     }
 
     /// Ends the batch and returns it; the builder goes on with an empty one. In the midst of a transaction, that goes on there.

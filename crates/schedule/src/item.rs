@@ -171,6 +171,11 @@ impl Statement {
         })
     }
 
+    fn memory_bytes(&self) -> usize {
+        let context: usize = self.context.iter().map(StatementContext::memory_bytes).sum();
+        size_of::<Statement>() + self.sql.len() + self.database.len() + context
+    }
+
     /// Its text, and how to read it.
     pub fn text(&self) -> SqlText<'_> {
         SqlText { sql: &self.sql, reading: &self.reading }
@@ -252,7 +257,7 @@ impl Item {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Item::Rows(segment) => segment.memory_bytes(),
-            Item::Statement(statement) => statement.sql.len(),
+            Item::Statement(statement) => statement.memory_bytes(),
             Item::LoadBlock(block) => block.bytes.len(),
             Item::Sequence(_) | Item::Undo | Item::SourceRestarted => 0,
         }
@@ -260,6 +265,15 @@ impl Item {
 }
 
 impl StatementContext {
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let value = match self {
+            StatementContext::UserVariable(name, OwnedUserValue::String(bytes, _)) => name.len() + bytes.len(),
+            StatementContext::UserVariable(name, _) => name.len(),
+            _ => 0,
+        };
+        size_of::<StatementContext>() + value
+    }
+
     /// # Errors
     /// [`Error::Refused`] if the variable's name cannot be told.
     pub(crate) fn user_variable(event: &UserVarEvent<'_>) -> Result<StatementContext> {

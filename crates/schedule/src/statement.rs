@@ -99,6 +99,9 @@ fn analyzes_change(words: &mut Lexer<'_>, changes: &[&str]) -> bool {
     words.next().is_some_and(|word| word.is_one_of(changes))
 }
 
+/// NULL, of the type and the collation that the name of a database has.
+const NO_DATABASE: &[u8] = b"NULLIF(DATABASE(),DATABASE())";
+
 /// The statement with what `DATABASE()` and `SCHEMA()` say in a session that has no default schema: NULL. `None` if it calls
 /// neither.
 ///
@@ -114,7 +117,7 @@ pub fn without_default_schema(text: SqlText<'_>) -> Result<Option<Vec<u8>>, edit
         if word.is_one_of(&["DATABASE", "SCHEMA"]) {
             let mut ahead = words.clone();
             if ahead.accept_mark(b'(') && ahead.accept_mark(b')') {
-                edits.push(Edit { range: word.start..ahead.end(), text: b"NULL".to_vec() });
+                edits.push(Edit { range: word.start..ahead.end(), text: NO_DATABASE.to_vec() });
             }
         }
     }
@@ -684,9 +687,12 @@ mod tests {
         let asked = without_default_schema(text(
             b"INSERT INTO d.t VALUES (1, database( )  , 'SCHEMA()'), (SCHEMA /* x */ (),2,'')",
         ));
-        assert_eq!(asked.unwrap().unwrap(), b"INSERT INTO d.t VALUES (1, NULL  , 'SCHEMA()'), (NULL,2,'')");
+        let null = "NULLIF(DATABASE(),DATABASE())";
+        let answered = format!("INSERT INTO d.t VALUES (1, {null}  , 'SCHEMA()'), ({null},2,'')");
+        assert_eq!(asked.unwrap().unwrap(), answered.as_bytes());
         assert!(without_default_schema(text(b"SELECT '\\', database ()")).is_err());
-        assert_eq!(without_default_schema(text(b"SELECT DATABASE()")).unwrap().unwrap(), b"SELECT NULL");
+        let answered = format!("SELECT {null}");
+        assert_eq!(without_default_schema(text(b"SELECT DATABASE()")).unwrap().unwrap(), answered.as_bytes());
         assert_eq!(without_default_schema(text(b"SELECT d.DATABASE()")).unwrap(), None);
         for sql in ["INSERT INTO d.t VALUES ('DATABASE()', `schema`, database)", "CREATE DATABASE d", ""] {
             assert_eq!(without_default_schema(text(sql.as_bytes())).unwrap(), None, "{sql}");

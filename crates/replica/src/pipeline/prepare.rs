@@ -134,7 +134,12 @@ impl<'a> Preparer<'a> {
                 return Ok(());
             }
             let Ok(part) = self.input.recv() else { return Ok(()) };
-            self.part(part, &mut pending)?;
+            let is_sure = self.one_by_one || part.batch.alone.is_some();
+            self.part(part, &mut pending).map_err(|error| match error {
+                // A part's place is that of its last transaction.
+                Error::Transaction { error, .. } if !is_sure => Error::SomeTransaction { error },
+                other => other,
+            })?;
         }
     }
 
@@ -366,7 +371,7 @@ impl<'a> Preparer<'a> {
     /// table of the same name, or find none.
     fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         if let Some(why) = pending.unnamed.refusal(statement) {
-            return Err(self.lost(statement, part, why));
+            return Err(refused(statement, part, why));
         }
         if pending.lost.is_empty() {
             return Ok(());
@@ -388,14 +393,7 @@ impl<'a> Preparer<'a> {
              replica by hand, and leave the transaction out (--skip)",
             table.thread_id, table.name
         );
-        Err(self.lost(statement, part, why))
-    }
-
-    fn lost(&self, statement: &Statement, part: &Part, why: String) -> Error {
-        match self.one_by_one {
-            true => refused(statement, part, why),
-            false => Error::TemporaryTableLost { why },
-        }
+        Err(refused(statement, part, why))
     }
 
     fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {

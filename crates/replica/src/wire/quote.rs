@@ -3,8 +3,6 @@
 //! A backslash in a quoted string means two different things, depending on `NO_BACKSLASH_ESCAPES`; so strings that hold one
 //! are written in hexadecimal. Identifiers are quoted with backticks, which `ANSI_QUOTES` leaves alone.
 
-use std::fmt::Write as _;
-
 /// A name in backticks.
 pub fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
@@ -17,11 +15,13 @@ pub fn qualified(schema: &str, table: &str) -> String {
 
 /// Arbitrary bytes as a binary string: `x'00ff'`. It compares by bytes, not by a collation.
 pub fn bytes(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(3 + 2 * bytes.len());
     text.push_str("x'");
     for byte in bytes {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
     }
     text.push('\'');
     text

@@ -118,3 +118,19 @@ fn memory_for_large_rows() {
     assert_eq!(told, 1, "of the updates' events, once: {}", ended.output);
     assert!(memory_kib > 0 && memory_kib <= MEMORY_MAX_KIB, "{memory_kib} KiB");
 }
+
+/// What a statement takes beside its text counts, too: a few bytes of it may use a large variable.
+#[test]
+fn large_variables_of_small_statements_count() {
+    const STATEMENTS: usize = 30;
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT)");
+    site.catch_up(&["--start", "earliest"]);
+    let many = "INSERT INTO d.t VALUES (LENGTH(@a));".repeat(STATEMENTS);
+    site.source.sql(&format!("SET binlog_format=STATEMENT, @a=REPEAT('x', 5000000); BEGIN; {many} COMMIT"));
+    let running = site.spawn(site.replicate(&["--until", "caught-up", "--memory", "64MiB"]));
+    let (ended, memory_kib) = memory::peak_until_end(running);
+    assert!(ended.status.success(), "{}", ended.output);
+    assert!(memory_kib < 200 << 10, "{memory_kib} KiB");
+    assert_eq!(site.replica.sql("SELECT COUNT(*), MIN(a) FROM d.t"), format!("{STATEMENTS}\t5000000"));
+}

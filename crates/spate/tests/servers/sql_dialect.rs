@@ -398,3 +398,19 @@ fn every_collation_of_every_server_is_known() {
         }
     }
 }
+
+/// In a batch of several transactions, an error names the one that cannot be applied, and those before it are.
+#[test]
+fn what_cannot_be_written_is_named_with_its_transaction() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+    );
+    site.catch_up(&["--start", "earliest", "--dialect", "sql"]);
+    site.source.sql("INSERT INTO d.t VALUES (1); INSERT INTO d.v VALUES (1)");
+    let named = site.source.position();
+    site.source.sql("INSERT INTO d.t VALUES (2); INSERT INTO d.t VALUES (3); INSERT INTO d.t VALUES (4)");
+    let ended = site.run(site.replicate(&["--dialect", "sql", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[&format!("transaction {named} at"), "d.v"]);
+    assert_eq!(site.replica.sql("SELECT * FROM d.t"), "1");
+}

@@ -256,3 +256,29 @@ fn a_connection_in_utf32_is_undone() {
     site.catch_up_from_earliest();
     assert_eq!(site.replica.sql("SELECT * FROM spate.intent"), "");
 }
+
+/// What stands for values of a session that the replica's has not is of the same type and collation.
+fn values_keep_their_types(kind: Kind) {
+    let site = Site::of(kind);
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, a VARCHAR(200))");
+    site.catch_up(&["--start", "earliest"]);
+    site.source.sql("SET GLOBAL binlog_format=STATEMENT");
+    site.source.sql(
+        "SET @d = CAST(5 AS DECIMAL(10,0)); \
+         INSERT INTO d.t SELECT 1, GROUP_CONCAT(x ORDER BY x) FROM (SELECT @d AS x UNION SELECT 10 UNION SELECT 9) q; \
+         INSERT INTO d.t VALUES (2, IFNULL(DATABASE(), 10) < '9'), (3, CHARSET(DATABASE())), (4, COLLATION(SCHEMA()))",
+    );
+    site.catch_up(&[]);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT a FROM d.t WHERE id = 3"), "utf8mb3");
+}
+
+#[test]
+fn values_keep_their_types_on_mariadb() {
+    values_keep_their_types(Kind::Mariadb);
+}
+
+#[test]
+fn values_keep_their_types_on_mysql() {
+    values_keep_their_types(Kind::Mysql);
+}
