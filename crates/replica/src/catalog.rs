@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 use spate_schedule::outdated::Outdated;
-use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
@@ -148,20 +147,15 @@ impl Catalog {
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
         let page = self.page(name)?;
-        let (mut definitions, mut sequences) = self.read(&name.schema, &page)?;
+        let mut definitions = self.read(&name.schema, &page)?;
         if page.len() > 1 && !definitions.contains_key(&name.table) {
-            let (one, sequence) = self.read(&name.schema, std::slice::from_ref(&name.table))?;
-            definitions.extend(one);
-            sequences.extend(sequence);
+            definitions.extend(self.read(&name.schema, std::slice::from_ref(&name.table))?);
         }
         let Some(mut definition) = definitions.remove(&name.table) else { return Ok(None) };
         let others = definitions.into_values().filter(|definition| !definition.row_key.is_empty());
         self.ahead.extend(others.map(|definition| (definition.name.clone(), definition)));
         if definition.row_key.is_empty() {
             definition.lookup = self.lookup(name)?;
-        }
-        if sequences.contains(&name.table) {
-            definition.sequence = Some(self.sequence_bounds(name)?);
         }
         Ok(Some(definition))
     }
@@ -194,13 +188,8 @@ impl Catalog {
         Ok(page)
     }
 
-    /// Reads the definitions of these tables of a schema, by name; those that the replica does not have are left out. What is a
-    /// sequence is said besides.
-    fn read(
-        &mut self,
-        schema: &str,
-        tables: &[String],
-    ) -> Result<(HashMap<String, TableDefinition>, BTreeSet<String>)> {
+    /// Reads the definitions of these tables of a schema, by name; those that the replica does not have are left out.
+    fn read(&mut self, schema: &str, tables: &[String]) -> Result<HashMap<String, TableDefinition>> {
         let names: Vec<String> = tables.iter().map(|table| quote::text(table)).collect();
         let names = match names.as_slice() {
             // The server looks only for this table then, and not through the schema.
@@ -243,7 +232,7 @@ impl Catalog {
         {
             pages.page_tables = pages.page_tables.min(tables.len());
         }
-        let (mut definitions, mut sequences) = (HashMap::new(), BTreeSet::new());
+        let mut definitions = HashMap::new();
         // By their exact names: the server compares names in a WHERE without regard to case.
         for table in tables {
             let Some(&kind) = kinds.rows_of(table).first() else { continue };
@@ -252,14 +241,11 @@ impl Catalog {
             let (engine, table_type) = (text(1), text(2));
             let columns = (&columns.answer, columns.rows_of(table));
             let indexes = (&indexes.answer, indexes.rows_of(table));
-            if table_type == "SEQUENCE" {
-                sequences.insert(table.clone());
-            }
             let trigger = triggers.get(table).cloned();
             let definition = self.define(name, engine, &table_type, columns, indexes)?;
             definitions.insert(table.clone(), TableDefinition { trigger, ..definition });
         }
-        Ok((definitions, sequences))
+        Ok(definitions)
     }
 
     /// A trigger of each table that has one.
@@ -327,20 +313,12 @@ impl Catalog {
             unique_columns,
             has_hidden_unique_key,
             is_system_versioned,
-            sequence: None,
+            is_sequence: table_type == "SEQUENCE",
             engine,
             is_transactional,
             has_engine_actions,
             columns,
         })
-    }
-
-    fn sequence_bounds(&mut self, name: &TableName) -> Result<SequenceBounds> {
-        let table = quote::qualified(&name.schema, &name.table);
-        let sql = format!("SELECT minimum_value, maximum_value, increment FROM {table}");
-        let row = self.connection.query(&sql)?;
-        let number = |column| row.text_at(0, column).and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(SequenceBounds { minimum: number(0), maximum: number(1), increment: number(2) })
     }
 
     /// How rows of a table without a row key can be found.

@@ -18,7 +18,6 @@ use spate_binlog::{
 };
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
-use spate_schedule::sequence::SequenceBounds;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition};
 
 #[path = "../../binlog/fuzz/mutate.rs"]
@@ -150,11 +149,7 @@ fn definition(map: &TableMap, random: &mut Random) -> TableDefinition {
         has_hidden_unique_key: random.below(20) == 0,
         engine: "InnoDB".into(),
         is_system_versioned: random.below(20) == 0,
-        sequence: (random.below(10) == 0).then(|| SequenceBounds {
-            minimum: 1,
-            maximum: random.next() as i64,
-            increment: random.next() as i8 as i64,
-        }),
+        is_sequence: random.below(10) == 0,
         is_transactional: random.below(10) != 0,
         has_engine_actions: random.below(10) == 0,
         ..TableDefinition::default()

@@ -4,8 +4,6 @@ use std::fmt;
 
 use spate_binlog::TableMap;
 
-use crate::sequence::SequenceBounds;
-
 /// A table's schema and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
@@ -79,8 +77,8 @@ pub struct TableDefinition {
     pub engine: String,
     /// Does the server keep its history (WITH SYSTEM VERSIONING)?
     pub is_system_versioned: bool,
-    /// If it is a sequence: which values it gives out.
-    pub sequence: Option<SequenceBounds>,
+    /// Is it a sequence?
+    pub is_sequence: bool,
     /// Can the engine roll back?
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.

@@ -103,7 +103,7 @@ impl TablePlan {
             has_hidden_unique_key: false,
             engine: String::new(),
             is_system_versioned: false,
-            sequence: None,
+            is_sequence: false,
             is_transactional: true,
             has_engine_actions: false,
             ..TableDefinition::default()

@@ -1,85 +1,90 @@
-//! Sequences: their one row says which values are given out. From a session that is no replica's, a server takes neither a row
-//! that says "none is left" nor one of which only some columns are known; these become the SETVAL that leaves the same.
+//! Sequences: their one row says which values are given out. An image with the bounds is written as it stands. One that holds
+//! only the next value and the round, a server does not take from a session that is no replica's; it becomes the SETVAL that a
+//! replica makes of it.
 
+use spate_binlog::column::ColumnType;
+use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, Span, TableMap};
 
 use crate::Result;
-use crate::definition::TableName;
+use crate::definition::{TableDefinition, TableName};
 
 /// What a sequence is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceSetting {
     /// The sequence.
     pub name: TableName,
-    /// The next value, or the last.
-    pub value: i64,
-    /// The value was given out already.
-    pub is_used: bool,
+    /// The next value. It is beyond the last one if none is left.
+    pub value: i128,
     /// How many times the sequence has begun anew.
-    pub round: i64,
-}
-
-/// Which values a sequence gives out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SequenceBounds {
-    /// The lowest.
-    pub minimum: i64,
-    /// The highest.
-    pub maximum: i64,
-    /// From one to the next.
-    pub increment: i64,
+    pub round: u64,
 }
 
 /// The columns of a sequence's row that change: the next value that was not given out, and how many times it has begun anew.
 const NEXT_VALUE: usize = 0;
 const ROUND: usize = 7;
+/// The first column of the sequence's bounds.
+const MINIMUM: usize = 1;
 
-/// What the rows in `images` set the sequence to, if they cannot be written as they stand: an event holds a row for each value that
-/// its statement took. `columns` are those that the images have; `is_full` if these are all.
+/// What the last row in `images` sets the sequence to, if they cannot be written as they stand: an event holds a row for each
+/// value that its statement took. `columns` are those that the images have.
 ///
 /// # Errors
-/// [`crate::Error::Binlog`] if an image cannot be measured.
+/// [`crate::Error::Binlog`] if an image cannot be measured, or lacks one of the two columns.
 pub(crate) fn setting(
-    name: &TableName,
-    bounds: &SequenceBounds,
+    definition: &TableDefinition,
     map: &TableMap,
-    (columns, is_full): (&[u8], bool),
+    columns: &[u8],
     mut images: &[u8],
 ) -> Result<Option<SequenceSetting>> {
-    let has = |column: usize| {
-        column < map.columns.len() && columns.get(column / 8).is_some_and(|byte| byte & (1 << (column % 8)) != 0)
-    };
-    let tracked: Vec<usize> = [NEXT_VALUE, ROUND].into_iter().filter(|&column| has(column)).collect();
+    if bit_is_set(columns, MINIMUM) {
+        return Ok(None);
+    }
+    let tracked = [NEXT_VALUE, ROUND];
     let walk = ImagePlan::new(map, columns, &tracked)?;
-    let mut spans = vec![Span::default(); tracked.len()];
-    let (mut last, mut is_plain) = (None, is_full);
+    let mut spans = [Span::default(); 2];
+    let is_unsigned = definition.columns.get(NEXT_VALUE).is_some_and(|column| column.is_unsigned);
+    let mut last = None;
     while !images.is_empty() {
         let length = walk.measure(images, &mut spans)?;
-        let number = |column: usize| {
-            let slot = tracked.iter().position(|&tracked| tracked == column)?;
-            let bytes = spans[slot].value(images);
-            let mut wide = [0; 8];
-            let used = bytes.len().min(wide.len());
-            wide[..used].copy_from_slice(&bytes[..used]);
-            Some(i64::from_le_bytes(wide))
-        };
-        let Some(next) = number(NEXT_VALUE) else { return Ok(None) };
-        let set = bounds.set_to(name, next, number(ROUND).unwrap_or(0));
-        is_plain &= !set.is_used;
-        last = Some(set);
-        if length == 0 {
-            break;
-        }
+        let value = integer(map.columns[NEXT_VALUE], spans[0].value(images), is_unsigned);
+        let round = integer(map.columns[ROUND], spans[1].value(images), true);
+        let (Some(value), Some(round)) = (value, round) else { return Err(no_sequence(definition)) };
+        let round = u64::try_from(round).map_err(|_| no_sequence(definition))?;
+        last = Some(SequenceSetting { name: definition.name.clone(), value, round });
         images = &images[length..];
     }
-    Ok(last.filter(|_| !is_plain))
+    Ok(last)
 }
 
-impl SequenceBounds {
-    fn set_to(&self, name: &TableName, next: i64, round: i64) -> SequenceSetting {
-        let is_rising = self.increment >= 0;
-        let (end, is_past) =
-            if is_rising { (self.maximum, next > self.maximum) } else { (self.minimum, next < self.minimum) };
-        SequenceSetting { name: name.clone(), value: if is_past { end } else { next }, is_used: is_past, round }
+/// The value of an integer of any width; `None` if it is none.
+fn integer(column_type: ColumnType, bytes: &[u8], is_unsigned: bool) -> Option<i128> {
+    if !column_type.is_integer() || bytes.is_empty() || bytes.len() > size_of::<u64>() {
+        return None;
+    }
+    let is_negative = !is_unsigned && bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut wide = [if is_negative { 0xff } else { 0 }; size_of::<i128>()];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    Some(i128::from_le_bytes(wide))
+}
+
+fn no_sequence(definition: &TableDefinition) -> crate::Error {
+    let why = "it is a sequence on the replica, and the source's rows are none of a sequence".to_owned();
+    crate::Error::Definition { table: definition.name.clone(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_keep_their_sign_at_any_width() {
+        let tiny = ColumnType::TinyInt;
+        assert_eq!(integer(tiny, &[0x80], false), Some(-128));
+        assert_eq!(integer(tiny, &[0x80], true), Some(128));
+        assert_eq!(integer(ColumnType::MediumInt, &[0xff, 0xff, 0xff], false), Some(-1));
+        assert_eq!(integer(ColumnType::BigInt, &[0xff; 8], true), Some(i128::from(u64::MAX)));
+        assert_eq!(integer(ColumnType::BigInt, &[0xff; 8], false), Some(-1));
+        assert_eq!(integer(ColumnType::Date, &[1, 2, 3], false), None);
     }
 }

@@ -239,7 +239,7 @@ impl Pass {
             has_hidden_unique_key: false,
             engine: String::new(),
             is_system_versioned: false,
-            sequence: None,
+            is_sequence: false,
             is_transactional: true,
             has_engine_actions: false,
             ..TableDefinition::default()

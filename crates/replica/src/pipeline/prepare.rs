@@ -517,7 +517,12 @@ fn expected(statement: &Statement, is_mysql: bool) -> Expected {
 
 fn sequence_sql(setting: &SequenceSetting) -> String {
     let name = quote::qualified(&setting.name.schema, &setting.name.table);
-    format!("DO SETVAL({name}, {}, {}, {})", setting.value, u8::from(setting.is_used), setting.round)
+    // A parser does not take the lowest number of all: it comes after the one above it.
+    let (value, is_used) = match setting.value == i128::from(i64::MIN) {
+        true => (setting.value + 1, 1),
+        false => (setting.value, 0),
+    };
+    format!("DO SETVAL({name}, {value}, {is_used}, {})", setting.round)
 }
 
 /// Has copies made of the temporary tables that the batch leaves behind, where they are outdated.

@@ -94,12 +94,9 @@ impl BatchBuilder {
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
         let images = rows.images(&mut buffer)?;
-        let setting = match &plan.definition.sequence {
-            Some(bounds) => {
-                let columns = (rows.columns, rows.has_full_images());
-                sequence::setting(&plan.definition.name, bounds, &plan.map, columns, images)?
-            }
-            None => None,
+        let setting = match plan.definition.is_sequence {
+            true => sequence::setting(&plan.definition, &plan.map, rows.columns, images)?,
+            false => None,
         };
         if let Some(setting) = setting {
             self.batch.statistics.row_changes += 1;

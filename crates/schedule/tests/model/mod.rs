@@ -106,7 +106,7 @@ pub fn definition() -> TableDefinition {
         has_hidden_unique_key: false,
         engine: "InnoDB".into(),
         is_system_versioned: false,
-        sequence: None,
+        is_sequence: false,
         is_transactional: true,
         has_engine_actions: false,
         ..TableDefinition::default()

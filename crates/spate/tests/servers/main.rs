@@ -44,6 +44,7 @@ mod refusals;
 mod retention;
 mod rings;
 mod secrets;
+mod sequences;
 mod session_defaults;
 mod shapes;
 mod skipping;
