@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
 use spate_schedule::outdated::Outdated;
+use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
@@ -34,6 +35,7 @@ pub struct Catalog {
     /// Those that `foreign_keys` was made of, in order.
     known_keys: Vec<ForeignKey>,
     transactional_engines: Option<Vec<String>>,
+    last_moment: Option<LastMoment>,
     /// The user may delete rows of every table, and sees every trigger.
     may_delete_anywhere: Option<bool>,
     /// Say which tables have triggers.
@@ -92,6 +94,7 @@ impl Catalog {
             foreign_keys: None,
             known_keys: vec![],
             transactional_engines: None,
+            last_moment: None,
             may_delete_anywhere: None,
             with_triggers: false,
             ahead: HashMap::new(),
@@ -102,6 +105,24 @@ impl Catalog {
     /// The replica's version.
     pub fn server_version(&self) -> &ServerVersion {
         self.connection.server_version()
+    }
+
+    /// Until when the replica's time stamps reach. A server whose time has 32 bits does not reach as far as its version would.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn last_moment(&mut self) -> Result<LastMoment> {
+        if let Some(known) = self.last_moment {
+            return Ok(known);
+        }
+        let mut last = LastMoment::of(self.server_version().reader());
+        if last == LastMoment::In2106
+            && self.connection.query("SELECT FROM_UNIXTIME(4294967295)")?.single_text().is_none()
+        {
+            last = LastMoment::In2038;
+        }
+        self.last_moment = Some(last);
+        Ok(last)
     }
 
     /// From now on, says which tables have triggers.
@@ -279,12 +300,15 @@ impl Catalog {
         (columns, column_rows): (&ResultSet, &[usize]),
         (indexes, index_rows): (&ResultSet, &[usize]),
     ) -> Result<TableDefinition> {
-        let has_period = column_rows.iter().any(|&row| columns.text_at(row, 4).as_deref() == Some("ROW START"));
+        let is_row_end = |&row: &usize| columns.text_at(row, 4).as_deref() == Some("ROW END");
+        let named_end = column_rows.iter().position(is_row_end);
         let mut columns = column_rows.iter().map(|&row| column(columns, row)).collect::<Vec<_>>();
         let indexes = read_indexes(indexes, index_rows, &columns);
+        // Without names, the two columns come behind the listed ones.
         let is_system_versioned = table_type == "SYSTEM VERSIONED";
+        let row_end = is_system_versioned.then(|| named_end.unwrap_or(columns.len() + 1));
         let hashes = indexes.iter().filter(|index| index.is_unique && index.is_hash && engine != "MEMORY").count();
-        columns.extend(unlisted(is_system_versioned && !has_period, hashes));
+        columns.extend(unlisted(is_system_versioned && named_end.is_none(), hashes));
         let is_transactional = self.transactional_engines()?.contains(&engine);
         let has_engine_actions = self.foreign_keys()?.has_actions(&name);
         let row_key_index = row_key_index(&indexes);
@@ -312,7 +336,7 @@ impl Catalog {
             equivalent_keys,
             unique_columns,
             has_hidden_unique_key,
-            is_system_versioned,
+            row_end,
             is_sequence: table_type == "SEQUENCE",
             engine,
             is_transactional,

@@ -148,7 +148,7 @@ fn definition(map: &TableMap, random: &mut Random) -> TableDefinition {
         row_key,
         has_hidden_unique_key: random.below(20) == 0,
         engine: "InnoDB".into(),
-        is_system_versioned: random.below(20) == 0,
+        row_end: (random.below(20) == 0).then(|| random.below(count + 1)),
         is_sequence: random.below(10) == 0,
         is_transactional: random.below(10) != 0,
         has_engine_actions: random.below(10) == 0,

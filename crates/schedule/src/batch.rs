@@ -26,6 +26,7 @@ use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{TemporaryTable, TemporaryTables};
 use crate::transaction::OpenTransaction;
+use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
 
 /// Plans that are kept: a source gives a table another id whenever it opens it anew, so their number has no other bound. What is
@@ -107,6 +108,7 @@ pub struct BatchBuilder {
     transaction: OpenTransaction,
     /// The servers that have to read statements alike.
     servers: Servers,
+    last_moments: LastMoments,
     temporary: TemporaryTables,
     /// Those open at the end of the batch last taken.
     taken_temporary: BTreeSet<TemporaryTable>,
@@ -139,6 +141,11 @@ impl BatchBuilder {
     /// ways is doubtful; until this is said, what any two would.
     pub fn read_for(&mut self, servers: Servers) {
         self.servers = servers;
+    }
+
+    /// Says until when time stamps reach on the source and on the replica: rows of system-versioned tables end then.
+    pub fn time_stamps_reach(&mut self, source: LastMoment, replica: LastMoment) {
+        self.last_moments = LastMoments { source, replica };
     }
 
     /// Takes what the replica says of a table, if it was asked for the event that comes: what differs from the source's table map is
@@ -375,6 +382,10 @@ impl BatchBuilder {
         let mut statement = Statement::new(header, query, context, self.servers)?;
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
+        versioning::check_definition(&statement)?;
+        if self.transaction.is_group() && statement.class == StatementClass::Definition {
+            self.transaction.created = created(&statement)?;
+        }
         self.statement(statement);
         Ok(())
     }
@@ -430,6 +441,17 @@ impl BatchBuilder {
         self.batch_memory_bytes += item.memory_bytes();
         self.batch.items.push(item);
     }
+}
+
+/// The system-versioned table that a statement creates before its rows, and the column that says when a version ended.
+fn created(statement: &Statement) -> Result<Option<(TableName, usize)>> {
+    let refused = |doubt| refused_text(&statement.sql, spate_sql::edit::Refusal::Doubtful(doubt));
+    let Some(row_end) = versioning::created_row_end(statement.text()).map_err(refused)? else { return Ok(None) };
+    let objects = statement::touched(statement.text(), &statement.database).map_err(refused)?;
+    Ok(objects.into_iter().find_map(|object| match object {
+        statement::Object::Table(table) => Some((table, row_end)),
+        _ => None,
+    }))
 }
 
 /// The applier's session has a default schema where the source's may have had none: what a change asks of it is answered here.

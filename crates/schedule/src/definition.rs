@@ -75,8 +75,8 @@ pub struct TableDefinition {
     pub has_hidden_unique_key: bool,
     /// The engine's name.
     pub engine: String,
-    /// Does the server keep its history (WITH SYSTEM VERSIONING)?
-    pub is_system_versioned: bool,
+    /// The column that says when a version of a row ended (ROW END). `None`: the server does not keep the table's history.
+    pub row_end: Option<usize>,
     /// Is it a sequence?
     pub is_sequence: bool,
     /// Can the engine roll back?
@@ -156,7 +156,7 @@ impl TableDefinition {
         if self.has_engine_actions && !takes_cascades {
             return FoldPolicy::Ordered(OrderedReason::EngineActions);
         }
-        if self.is_system_versioned {
+        if self.row_end.is_some() {
             return FoldPolicy::Ordered(OrderedReason::SystemVersioned);
         }
         if self.row_key.is_empty() {

@@ -101,7 +101,7 @@ fn key(map: &TableMap, definition: &TableDefinition) -> Option<Difference> {
     };
     let source = &map.metadata.primary_key;
     // When a version ended is part of each key there, and the server does not list it.
-    if definition.is_system_versioned && definition.row_key.iter().all(|column| source.contains(column)) {
+    if definition.row_end.is_some() && definition.row_key.iter().all(|column| source.contains(column)) {
         return None;
     }
     let mut keys = std::iter::once(&definition.row_key).chain(&definition.equivalent_keys);
@@ -321,7 +321,7 @@ mod tests {
     fn when_a_version_ended_is_part_of_a_key_that_nobody_lists() {
         let change = |map: &mut TableMap, definition: &mut TableDefinition| {
             map.metadata.primary_key = vec![0, 2];
-            definition.is_system_versioned = true;
+            definition.row_end = Some(2);
         };
         assert_eq!(found(change), []);
     }

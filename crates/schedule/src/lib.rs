@@ -11,6 +11,7 @@
 //! - [`excerpt`]: what of a statement may be shown to people;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
+//! - [`versioning`]: rows of system-versioned tables that mean something else on the replica;
 //! - [`emit`]: net changes as chunks of events for replay;
 //! - [`row_change`]: single row changes, for repairs.
 
@@ -37,6 +38,7 @@ pub mod sequence;
 pub mod statement;
 pub mod temporary;
 mod transaction;
+pub mod versioning;
 
 pub use batch::{Answer, Batch, BatchBuilder};
 pub use definition::{TableDefinition, TableName};

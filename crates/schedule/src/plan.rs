@@ -86,7 +86,7 @@ impl TablePlan {
     }
 
     /// The plan of a table that the same transaction creates: all that is known is what the source says of it.
-    pub(crate) fn just_created(map: TableMap, name: TableName) -> TablePlan {
+    pub(crate) fn just_created(map: TableMap, name: TableName, row_end: Option<usize>) -> TablePlan {
         let column = |number: usize| ColumnDefinition {
             name: format!("@{number}"),
             column_type: String::new(),
@@ -102,7 +102,7 @@ impl TablePlan {
             unique_columns: vec![],
             has_hidden_unique_key: false,
             engine: String::new(),
-            is_system_versioned: false,
+            row_end,
             is_sequence: false,
             is_transactional: true,
             has_engine_actions: false,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use spate_binlog::{GtidEvent, Xid};
 
 use crate::batch::BatchStatistics;
+use crate::definition::TableName;
 use crate::error::Surprise;
 use crate::item::Alone;
 use crate::outdated::Outdated;
@@ -33,6 +34,8 @@ pub(crate) struct OpenTransaction {
     /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
     pub(crate) first_item: Option<usize>,
     pub(crate) alone: Option<Alone>,
+    /// The system-versioned table that it creates, and the column that says when a version ended.
+    pub(crate) created: Option<(TableName, usize)>,
     /// MySQL: it creates temporary tables without explicit_defaults_for_timestamp.
     pub(crate) has_implicit_defaults: bool,
     /// The definitions that its statements put out of date.

@@ -28,7 +28,7 @@ fn definition(name: TableName) -> TableDefinition {
         unique_columns: vec![],
         has_hidden_unique_key: false,
         engine: "InnoDB".into(),
-        is_system_versioned: false,
+        row_end: None,
         is_sequence: false,
         is_transactional: true,
         has_engine_actions: false,

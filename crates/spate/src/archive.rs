@@ -238,7 +238,7 @@ impl Pass {
             unique_columns: vec![],
             has_hidden_unique_key: false,
             engine: String::new(),
-            is_system_versioned: false,
+            row_end: None,
             is_sequence: false,
             is_transactional: true,
             has_engine_actions: false,

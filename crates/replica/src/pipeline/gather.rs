@@ -9,6 +9,7 @@ use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType};
 use spate_schedule::outdated::Outdated;
+use spate_schedule::versioning::LastMoment;
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 use spate_sql::Servers;
 
@@ -133,7 +134,7 @@ impl Gatherer<'_> {
         }
         match event.boundary {
             Boundary::Outside => {
-                self.outside(event);
+                self.outside(event)?;
                 return Ok(None);
             }
             Boundary::Begin | Boundary::Whole => {
@@ -167,24 +168,27 @@ impl Gatherer<'_> {
     }
 
     /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
-    fn outside(&mut self, event: &ArchivedEvent<'_>) {
+    fn outside(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         // A session begins to read with the first event of the file in which the checkpoint is.
         let is_behind = *self.open.checkpoint.source_file == **event.source_file
             && event.source_end_position <= self.open.checkpoint.source_position;
         let begins_file = event.header.event_type == EventType::FORMAT_DESCRIPTION;
         if begins_file {
-            self.read_for(event);
+            self.read_for(event)?;
         }
         if begins_file && event.format.created_seconds != 0 && !is_behind {
             self.builder.source_restarted();
         }
+        Ok(())
     }
 
     /// Statements are read as the server that wrote this file and the replica read them.
-    fn read_for(&mut self, event: &ArchivedEvent<'_>) {
+    fn read_for(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         let source = ServerVersion::parse(&event.format.server_version);
         let servers = Servers { source: Some(source.reader()), replica: Some(self.catalog.server_version().reader()) };
         self.builder.read_for(servers);
+        self.builder.time_stamps_reach(LastMoment::of(source.reader()), self.catalog.last_moment()?);
+        Ok(())
     }
 
     /// A transaction that turns out to need a batch of its own is separated from those before it.
@@ -229,7 +233,7 @@ impl Gatherer<'_> {
             if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
                 self.catalog.say_triggers();
             }
-            self.read_for(event);
+            self.read_for(event)?;
             self.progress.begin_after(event.seqno.saturating_sub(1));
         }
         if reads_anew {

@@ -14,7 +14,7 @@ use crate::known::Fit;
 use crate::own_schema::{self, OWN_SCHEMA};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk};
-use crate::{Error, Result, sequence};
+use crate::{Error, Result, sequence, versioning};
 
 impl BatchBuilder {
     pub(super) fn forget_plans(&mut self) {
@@ -47,7 +47,9 @@ impl BatchBuilder {
         }
         let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
         if self.transaction.alone == Some(Alone::CreateSelect) {
-            self.plan(table_id, TablePlan::just_created(map, name));
+            let created = self.transaction.created.as_ref().filter(|(created, _)| created.may_be(&name));
+            let row_end = created.map(|&(_, row_end)| row_end);
+            self.plan(table_id, TablePlan::just_created(map, name, row_end));
             return Ok(Answer::Taken);
         }
         let is_read_anew = self.transaction.expected.contains(&Surprise::Redefined);
@@ -90,6 +92,7 @@ impl BatchBuilder {
         if self.transaction.is_mysql && self.transaction.is_usual() && !plan.definition.is_transactional {
             self.turn_irrevocable()?;
         }
+        versioning::check_rows(&plan)?;
         self.transaction.has_rows = true;
         self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -221,6 +224,8 @@ impl BatchBuilder {
         }
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), rows.has_partial_json)?;
         self.batch.statistics.row_changes += count_rows(&walk, images)?;
+        let mut images = images.to_vec();
+        versioning::translate(plan, rows, self.last_moments, &mut images)?;
         self.segment_memory_bytes += images.len();
         self.segment.ordered_tables.insert(plan.definition.name.clone(), ());
         self.segment.ordered.push(OrderedRows {
@@ -230,7 +235,7 @@ impl BatchBuilder {
             timestamp_seconds: self.event_seconds,
             columns: rows.columns.to_vec(),
             columns_after: rows.columns_after.to_vec(),
-            images: images.to_vec(),
+            images,
             has_partial_json: rows.has_partial_json,
         });
         Ok(())

@@ -105,7 +105,7 @@ pub fn definition() -> TableDefinition {
         unique_columns: vec![1],
         has_hidden_unique_key: false,
         engine: "InnoDB".into(),
-        is_system_versioned: false,
+        row_end: None,
         is_sequence: false,
         is_transactional: true,
         has_engine_actions: false,

@@ -59,3 +59,4 @@ mod temporary_tables;
 mod transactions;
 mod unusual_globals;
 mod vendors;
+mod versioned;

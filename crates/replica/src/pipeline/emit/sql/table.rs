@@ -68,7 +68,7 @@ impl<'a> SqlTable<'a> {
                 column + 1
             ));
         }
-        if definition.is_system_versioned {
+        if definition.row_end.is_some() {
             return refuse(
                 "it is system-versioned, and statements cannot write its history: use --dialect replay".to_owned(),
             );

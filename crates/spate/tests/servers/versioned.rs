@@ -1,0 +1,94 @@
+//! System-versioned tables: their whole history is the same on the replica.
+
+use crate::support::{Kind, Server, Site};
+
+const TABLES: &str = "CREATE DATABASE d; USE d; CREATE TABLE plain (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING; \
+    CREATE TABLE named (e TIMESTAMP(6) GENERATED ALWAYS AS ROW END INVISIBLE, id INT, t TIMESTAMP(6) NULL, \
+        s TIMESTAMP(6) GENERATED ALWAYS AS ROW START INVISIBLE, n INT, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING; \
+    CREATE TABLE hashed (id INT PRIMARY KEY, long_one VARCHAR(4000) UNIQUE, n INT) WITH SYSTEM VERSIONING; \
+    CREATE TABLE aria (id INT PRIMARY KEY, n INT) ENGINE=Aria WITH SYSTEM VERSIONING; \
+    CREATE TABLE parts (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME \
+        (PARTITION h HISTORY, PARTITION c CURRENT); ";
+
+const CHANGES: &str = "INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3); UPDATE plain SET n = n + 1 WHERE id < 3; DELETE FROM plain WHERE id = 2; \
+    INSERT INTO named (id, t, n) VALUES (1, '2038-01-19 03:14:07.999999', 1), (2, NULL, 2); UPDATE named SET n = 5 WHERE id = 1; \
+    DELETE FROM named WHERE id = 2; INSERT INTO hashed VALUES (1, 'a', 1), (2, NULL, 2); UPDATE hashed SET n = n + 1; \
+    REPLACE INTO hashed VALUES (3, 'a', 9); INSERT INTO aria VALUES (1, 1), (2, 2); UPDATE aria SET n = 3 WHERE id = 1; \
+    INSERT INTO parts VALUES (1, 1), (2, 2); UPDATE parts SET n = n + 1; DELETE FROM parts WHERE id = 1; ";
+
+/// Tables whose rows come in the same transaction.
+const FILLED: &str = "CREATE TABLE filled WITH SYSTEM VERSIONING AS SELECT id, row_end AS kept FROM plain; UPDATE filled SET id = id + 10; \
+    CREATE TABLE filled_named (s TIMESTAMP(6) GENERATED ALWAYS AS ROW START INVISIBLE, e TIMESTAMP(6) GENERATED ALWAYS AS ROW END INVISIBLE, \
+        PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING AS SELECT id, row_end AS kept FROM plain; DELETE FROM filled_named WHERE id = 1; \
+    CREATE TABLE not_versioned AS SELECT *, row_end AS kept FROM plain; ";
+
+/// Every row of every version, in UTC. Where time stamps reach further, current rows end at another moment.
+fn history(server: &Server) -> Vec<String> {
+    let tables =
+        server.sql("SELECT TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd' ORDER BY 1");
+    let of_table = |line: &str| match line.split_once('\t') {
+        Some((table, "SYSTEM VERSIONED")) => {
+            let (start, end) = if table.contains("named") { ("s", "e") } else { ("row_start", "row_end") };
+            format!(
+                "SET time_zone='+00:00'; SELECT '{table}', t.*, {start}, IF({end} IN ('2038-01-19 03:14:07.999999', \
+                 '2106-02-07 06:28:15.999999'), 'current', {end}) FROM d.{table} FOR SYSTEM_TIME ALL t ORDER BY id, {start}, {end}"
+            )
+        }
+        _ => format!("SET time_zone='+00:00'; SELECT t.* FROM d.{} t ORDER BY 1", line.split('\t').next().unwrap()),
+    };
+    tables.lines().map(|line| server.sql(&of_table(line))).collect()
+}
+
+#[test]
+fn current_rows_stay_current_where_time_stamps_reach_further() {
+    for image in ["FULL", "MINIMAL", "NOBLOB"] {
+        let site = Site::between((Kind::Mariadb, &[]), (Kind::Mariadb118, &[]));
+        site.source.sql(&format!("SET time_zone='+00:00'; SET binlog_row_image={image}; {TABLES}{CHANGES}{FILLED}"));
+        site.catch_up(&["--start", "earliest"]);
+        site.source.sql(&format!(
+            "USE d; SET binlog_row_image={image}; UPDATE plain SET n = 8; DELETE FROM named; UPDATE filled SET id = 1; UPDATE aria SET n = 7"
+        ));
+        site.catch_up(&[]);
+        assert_eq!(history(&site.source), history(&site.replica), "{image}");
+        let current =
+            "SELECT COUNT(*) FROM d.plain; SELECT COUNT(*) FROM d.filled; SELECT COUNT(*) FROM d.parts PARTITION (c)";
+        assert_eq!(site.source.sql(current), site.replica.sql(current));
+    }
+}
+
+#[test]
+fn a_replica_whose_time_stamps_end_in_2038_refuses_versions_that_end_later() {
+    let site = Site::between((Kind::Mariadb118, &[]), (Kind::Mariadb, &[]));
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.v (id INT PRIMARY KEY) CHARACTER SET latin1 WITH SYSTEM VERSIONING; \
+        CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1); INSERT INTO d.v VALUES (1)",
+    );
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&["a change of rows of d.v", "no day after 2038", &site.source.position()]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM d.v FOR SYSTEM_TIME ALL"), "1\n0");
+}
+
+#[test]
+fn versions_that_name_transactions_are_refused() {
+    const VERSIONS: &str = "s BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, e BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, \
+        PERIOD FOR SYSTEM_TIME (s, e)) ENGINE=InnoDB WITH SYSTEM VERSIONING";
+    for filled in ["", " AS SELECT 1 AS id"] {
+        let site = Site::plain();
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
+        site.source.sql(&format!("CREATE TABLE d.v (id INT PRIMARY KEY, {VERSIONS}{filled}"));
+        let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+        ended.assert_failed_saying(
+            &["d`.`v`", "by transactions", &site.source.position()][usize::from(filled.is_empty())..],
+        );
+        let tables = "SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = 'v'";
+        assert_eq!(site.replica.sql(tables), "1\n0");
+    }
+    // What is there before the start; the source logs its changes as statements.
+    let site = Site::plain();
+    site.both(&format!(
+        "CREATE DATABASE d; CREATE TABLE d.v (id INT PRIMARY KEY, {VERSIONS}; INSERT INTO d.v (id) VALUES (1)"
+    ));
+    site.source.sql("INSERT INTO d.v (id) VALUES (2)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&["versions by transactions", "d.v"]);
+}
