@@ -20,6 +20,8 @@ const PAGE_COLUMNS_MAX: usize = 8 << 10;
 /// more is read ahead.
 const AHEAD_COLUMNS_MAX: usize = 128 << 10;
 
+const NO_SUCH_TABLE: u16 = 1146;
+
 /// Reads definitions over a connection of its own, so that the applier's is never in the way.
 ///
 /// A source with thousands of tables changes them one after the other, and each is asked for when it is first met. So with each
@@ -263,10 +265,26 @@ impl Catalog {
             let columns = (&columns.answer, columns.rows_of(table));
             let indexes = (&indexes.answer, indexes.rows_of(table));
             let trigger = triggers.get(table).cloned();
-            let definition = self.define(name, engine, &table_type, columns, indexes)?;
+            let mut definition = self.define(name, engine, &table_type, columns, indexes)?;
+            if definition.row_end.is_some() {
+                definition.has_history_limit = self.has_history_limit(&definition.name)?;
+            }
             definitions.insert(table.clone(), TableDefinition { trigger, ..definition });
         }
         Ok(definitions)
+    }
+
+    /// Whether the history of a system-versioned table is divided into partitions of so many rows. No view tells.
+    fn has_history_limit(&mut self, name: &TableName) -> Result<bool> {
+        let sql = format!("SHOW CREATE TABLE {}", quote::qualified(&name.schema, &name.table));
+        match self.connection.query(&sql) {
+            Ok(answer) => {
+                Ok(answer.text_at(0, 1).is_some_and(|text| text.contains("\n PARTITION BY SYSTEM_TIME LIMIT ")))
+            }
+            // It was read along with others, and dropped meanwhile.
+            Err(error) if error.code() == Some(NO_SUCH_TABLE) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// A trigger of each table that has one.
@@ -337,6 +355,7 @@ impl Catalog {
             unique_columns,
             has_hidden_unique_key,
             row_end,
+            has_history_limit: false,
             is_sequence: table_type == "SEQUENCE",
             engine,
             is_transactional,

@@ -77,6 +77,8 @@ pub struct TableDefinition {
     pub engine: String,
     /// The column that says when a version of a row ended (ROW END). `None`: the server does not keep the table's history.
     pub row_end: Option<usize>,
+    /// Is its history divided into partitions of so many rows (PARTITION BY SYSTEM_TIME LIMIT)?
+    pub has_history_limit: bool,
     /// Is it a sequence?
     pub is_sequence: bool,
     /// Can the engine roll back?

@@ -117,12 +117,17 @@ pub(crate) fn check_definition(statement: &Statement) -> Result<()> {
     Ok(())
 }
 
-/// Refuses rows of such a table.
+/// Refuses rows of such a table, and of one whose history would be divided otherwise than on the source.
 ///
 /// # Errors
 /// [`Error::Refused`].
 pub(crate) fn check_rows(plan: &TablePlan) -> Result<()> {
     let Some(row_end) = plan.definition.row_end else { return Ok(()) };
+    if plan.definition.has_history_limit {
+        let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and a replayed statement is a part of the \
+                   source's, so rows would come into other partitions: let the partitions be of an INTERVAL, or leave the table out";
+        return Err(refused(&plan.definition.name, why));
+    }
     let defined = plan.definition.columns.get(row_end).map_or("", |column| &column.column_type);
     let logged = plan.map.columns.get(row_end);
     if logged == Some(&ColumnType::BigInt) || defined.to_ascii_lowercase().starts_with("bigint") {

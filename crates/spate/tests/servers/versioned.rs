@@ -92,3 +92,24 @@ fn versions_that_name_transactions_are_refused() {
     let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
     ended.assert_failed_saying(&["versions by transactions", "d.v"]);
 }
+
+#[test]
+fn a_history_in_partitions_of_so_many_rows_is_refused_and_others_are_alike() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY COMMENT ' PARTITION BY SYSTEM_TIME LIMIT ', n INT) \
+         WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR PARTITIONS 3; \
+         INSERT INTO t SELECT seq, 0 FROM mysql.seq_1_to_9; UPDATE t SET n = n + 1; UPDATE t SET n = n + 1; DELETE FROM t WHERE id < 3",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    let parts = "SELECT COUNT(*) FROM d.t PARTITION (p0); SELECT COUNT(*) FROM d.t PARTITION (p1); SELECT COUNT(*) FROM d.t PARTITION (pn)";
+    assert_eq!(site.source.sql(parts), site.replica.sql(parts));
+    site.source.sql(
+        "CREATE TABLE d.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 3 AUTO; \
+         UPDATE d.t SET n = 9; INSERT INTO d.v VALUES (1)",
+    );
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["a change of rows of d.v", "SYSTEM_TIME LIMIT", &site.source.position()]);
+    assert_eq!(site.source.sql("SELECT SUM(n) FROM d.t"), site.replica.sql("SELECT SUM(n) FROM d.t"));
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.v FOR SYSTEM_TIME ALL"), "0");
+}
