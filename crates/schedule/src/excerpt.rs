@@ -89,7 +89,7 @@ fn number_at(sql: &[u8]) -> Option<usize> {
         sql.get(..word.len()).is_some_and(|first| first.eq_ignore_ascii_case(word))
             && sql.get(word.len()).is_some_and(u8::is_ascii_whitespace)
     };
-    if DEFINITIONS.iter().any(|word| begins_with(word)) {
+    if DEFINITIONS.iter().any(begins_with) {
         return None;
     }
     let is_of_name = |byte: &u8| is_word_byte(*byte) || b"`@'\"".contains(byte);
