@@ -24,7 +24,7 @@ use crate::own_schema::{self, OwnSchema};
 use crate::plan::TablePlan;
 use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
-use crate::temporary::{TemporaryTable, TemporaryTables};
+use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
 use crate::transaction::OpenTransaction;
 use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
@@ -110,6 +110,7 @@ pub struct BatchBuilder {
     servers: Servers,
     last_moments: LastMoments,
     temporary: TemporaryTables,
+    origins: Origins,
     /// Those open at the end of the batch last taken.
     taken_temporary: BTreeSet<TemporaryTable>,
 }
@@ -253,6 +254,7 @@ impl BatchBuilder {
                 if statement.error_code != 0 {
                     return Err(refused_half_load(&statement));
                 }
+                self.origins.check(&statement, header.server_id, &self.temporary)?;
                 self.statement(statement);
             }
             EventType::XA_PREPARE => self.xa_prepare(body)?,
@@ -382,6 +384,7 @@ impl BatchBuilder {
         let mut statement = Statement::new(header, query, context, self.servers)?;
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
+        self.origins.check(&statement, header.server_id, &self.temporary)?;
         versioning::check_definition(&statement)?;
         if self.transaction.is_group() && statement.class == StatementClass::Definition {
             self.transaction.created = created(&statement)?;

@@ -1,13 +1,14 @@
 //! The temporary tables of the source's sessions, as far as its statements tell of them. (In row format they tell of none, and
 //! nothing that is logged uses one.)
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use spate_sql::Vendor;
 
 use crate::definition::TableName;
 use crate::item::Statement;
 use crate::statement::{self, Object, StatementClass};
+use crate::{Error, Result};
 
 /// A temporary table of a session of the source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +112,39 @@ impl TemporaryTables {
             self.used_by.insert(to.thread_id);
             self.needed_by.insert(to.thread_id);
         }
+    }
+}
+
+/// Which servers' sessions have temporary tables. Sessions of several servers, in one binlog, may have the same number.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    servers: BTreeMap<u32, u32>,
+}
+
+impl Origins {
+    /// Takes note of a statement of a server's session.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if another server's session of the same number has temporary tables: the applier's session could not tell
+    /// whose a name is.
+    pub(crate) fn check(&mut self, statement: &Statement, server_id: u32, tables: &TemporaryTables) -> Result<()> {
+        let thread_id = statement.thread_id;
+        let has_some = |thread_id: u32| tables.open.iter().any(|table| table.thread_id == thread_id);
+        let is_of_another = self.servers.get(&thread_id).is_some_and(|&known| known != server_id);
+        if is_of_another && has_some(thread_id) {
+            let why = format!(
+                "the source has logged temporary tables of a session {thread_id} of the server {}, and this is a session of the same number \
+                 of the server {server_id}: execute it on the replica by hand, and leave the transaction out (--skip), or start Spate \
+                 again once that session has ended",
+                self.servers.get(&thread_id).copied().unwrap_or_default()
+            );
+            return Err(Error::Refused { what: statement::excerpt(&statement.sql), why });
+        }
+        if statement.class == StatementClass::Temporary || has_some(thread_id) {
+            self.servers.retain(|&thread_id, _| has_some(thread_id));
+            self.servers.insert(thread_id, server_id);
+        }
+        Ok(())
     }
 }
 

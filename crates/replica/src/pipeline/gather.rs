@@ -385,7 +385,9 @@ impl Gatherer<'_> {
     /// transaction may come a new file that holds none yet.
     fn is_past_end(&self, reader: &ArchiveReader) -> bool {
         let (file, position) = reader.source_position();
-        self.open.transactions == 0 && !self.open.is_continued && self.until.excludes(file, position)
+        let is_idle = self.open.transactions == 0 && !self.open.is_continued;
+        is_idle
+            && (self.until.excludes(file, position) || self.until.is_reached_by(&self.open.checkpoint, self.archive))
     }
 
     /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)

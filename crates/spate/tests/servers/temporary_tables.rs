@@ -492,3 +492,20 @@ fn tables_that_a_function_made_end_with_the_source() {
     assert_eq!(site.replica.sql("SELECT MAX(id) FROM d.t; SELECT COUNT(*) FROM spate.temporary_table"), "20\n0");
     drop(sessions);
 }
+
+/// Sessions of two servers that have the same number, as in the binlog of a replica of both.
+#[test]
+fn sessions_of_two_servers_with_one_number() {
+    let site = Site::plain();
+    site.source.sql("SET GLOBAL binlog_format=STATEMENT");
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.x (a INT); CREATE TABLE d.t (a INT)");
+    site.catch_up(&["--start", "earliest"]);
+    let mut first = Session::open(&site.source);
+    first
+        .sql("SET server_id=8, pseudo_thread_id=77; USE d; CREATE TEMPORARY TABLE x (a INT); INSERT INTO x VALUES (1)");
+    site.source.sql("SET server_id=8, pseudo_thread_id=78; INSERT INTO d.t VALUES (1)");
+    site.source.sql("SET server_id=9, pseudo_thread_id=77; INSERT INTO d.x VALUES (2)");
+    let ended = site.run(site.replicate(&["--until", "caught-up"]));
+    ended.assert_failed_saying(&["of the server 8", "of the server 9"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM d.x"), "1\n0");
+}
