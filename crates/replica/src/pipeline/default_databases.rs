@@ -30,20 +30,21 @@ impl DefaultDatabases {
     /// As [`Outlet::ask`].
     pub(super) fn has(&mut self, statement: &Statement, outlet: &mut Outlet<'_>) -> Result<bool> {
         let database = &statement.database;
-        if !database.is_empty() && !self.known.contains(database) {
+        let mut has = database.is_empty() || self.known.contains(database);
+        if !has {
             let name = quote::text(database);
             let sql = format!("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = {name}");
-            if outlet.ask(sql.into_bytes(), None)?.is_none() {
-                return Ok(false);
+            has = outlet.ask(sql.into_bytes(), None)?.is_some();
+            if has {
+                if self.known.len() == KNOWN_MAX {
+                    self.known.clear();
+                }
+                self.known.insert(database.clone());
             }
-            if self.known.len() == KNOWN_MAX {
-                self.known.clear();
-            }
-            self.known.insert(database.clone());
         }
         if statement.class == StatementClass::Definition && may_drop_schema(statement.text()) {
             self.known.clear();
         }
-        Ok(true)
+        Ok(has)
     }
 }
