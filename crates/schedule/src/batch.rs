@@ -16,11 +16,10 @@ use spate_sql::{Servers, SqlText};
 use crate::definition::{TableDefinition, TableName};
 use crate::difference::Contradiction;
 use crate::error::Surprise;
-use crate::item::{self, Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
+use crate::item::{Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
 use crate::known::KnownTables;
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
-use crate::own_schema::{self, OwnSchema};
 use crate::plan::TablePlan;
 use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
@@ -248,7 +247,9 @@ impl BatchBuilder {
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                let mut statement = Statement::loading(header, load, context, self.servers)?;
+                let Some(mut statement) = Statement::loading(header, load, context, self.servers)? else {
+                    return Ok(Answer::Taken);
+                };
                 // It is asked for behind the file's name, which stays where it is.
                 answer_for_default_schema(&mut statement)?;
                 if statement.error_code != 0 {
@@ -348,8 +349,7 @@ impl BatchBuilder {
             return Ok(());
         }
         let reading = StatusVariables::parse(query.status)?.reading(self.servers);
-        let text = SqlText { sql: query.statement, reading: &reading };
-        let class = statement::classify(text)
+        let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
         let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
@@ -368,11 +368,7 @@ impl BatchBuilder {
                 query.without_start_transaction(self.servers).map_err(|why| refused_text(query.statement, why))?;
             query.statement = &stripped;
         }
-        let is_own = || -> Result<bool> {
-            let database = item::default_database(header, &query, text)?;
-            Ok(own_schema::concern(text, class, database) == OwnSchema::Only)
-        };
-        if class == StatementClass::XaEnd || self.transaction.is_silent || is_own()? {
+        if class == StatementClass::XaEnd || self.transaction.is_silent {
             self.context.clear();
             return Ok(());
         }
@@ -381,7 +377,7 @@ impl BatchBuilder {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
-        let mut statement = Statement::new(header, query, context, self.servers)?;
+        let Some(mut statement) = Statement::new(header, query, context, self.servers)? else { return Ok(()) };
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
         self.origins.check(&statement, header.server_id, &self.temporary)?;

@@ -132,7 +132,7 @@ pub enum OwnedUserValue {
 }
 
 impl Statement {
-    /// The statement of a Query event, for servers that are to read it alike.
+    /// The statement of a Query event, for servers that are to read it alike. `None` if all that it changes are tables of Spate's own.
     ///
     /// # Errors
     /// [`Error::Binlog`] if its session's state cannot be read; [`Error::Refused`] if it is not certain what it is, or how to
@@ -142,21 +142,26 @@ impl Statement {
         query: QueryEvent<'_>,
         context: Vec<StatementContext>,
         servers: Servers,
-    ) -> Result<Statement> {
+    ) -> Result<Option<Statement>> {
         let status = StatusVariables::parse(query.status)?;
         let reading = status.reading(servers);
         let text = SqlText { sql: query.statement, reading: &reading };
         let refused = |why: String| Error::Refused { what: statement::excerpt(query.statement), why };
         let unclear = |doubt| refused(spate_sql::edit::Refusal::Doubtful(doubt).to_string());
         let class = statement::classify(text).map_err(unclear)?;
-        let rewritten = rewrite::replicated(text, &status).map_err(|why| refused(why.to_string()))?;
         let database = default_database(header, &query, text)?;
-        if own_schema::concern(text, class, database) != OwnSchema::Apart {
-            let why = "it names the schema spate, which on a replica is Spate's own: what is in it is not replicated, and nothing that \
-                       names it beside something else. Do on the replica by hand what it is to do there, and leave the transaction out";
-            return Err(refused(why.to_owned()));
+        match own_schema::concern(text, class, database) {
+            OwnSchema::Apart => {}
+            OwnSchema::Only => return Ok(None),
+            OwnSchema::Among => {
+                let why = "it names the schema spate, which on a replica is Spate's own: what is in it is not replicated, and nothing \
+                           that names it beside something else. Do on the replica by hand what it is to do there, and leave the \
+                           transaction out";
+                return Err(refused(why.to_owned()));
+            }
         }
-        Ok(Statement {
+        let rewritten = rewrite::replicated(text, &status).map_err(|why| refused(why.to_string()))?;
+        Ok(Some(Statement {
             timestamp_seconds: header.timestamp_seconds,
             thread_id: query.thread_id,
             database: database.to_owned(),
@@ -168,7 +173,7 @@ impl Statement {
             load: None,
             status,
             reading,
-        })
+        }))
     }
 
     fn memory_bytes(&self) -> usize {
@@ -232,9 +237,10 @@ impl Statement {
         load: ExecuteLoadQuery<'_>,
         context: Vec<StatementContext>,
         servers: Servers,
-    ) -> Result<Statement> {
+    ) -> Result<Option<Statement>> {
         let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
-        Ok(Statement { load: Some(file), ..Statement::new(header, load.query, context, servers)? })
+        let statement = Statement::new(header, load.query, context, servers)?;
+        Ok(statement.map(|statement| Statement { load: Some(file), ..statement }))
     }
 }
 
@@ -242,7 +248,7 @@ impl Statement {
 ///
 /// # Errors
 /// [`Error::Refused`] if it is not known what its name spells.
-pub(crate) fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlText<'_>) -> Result<&'a str> {
+fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlText<'_>) -> Result<&'a str> {
     // CREATE and DROP DATABASE name as default what need not exist; ALTER DATABASE, which may name none, what it alters.
     let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
     let database = if is_usable { query.database } else { b"" };
