@@ -8,6 +8,7 @@ use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
+use crate::others::Others;
 use crate::wire::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
@@ -125,6 +126,14 @@ impl Catalog {
         }
         self.last_moment = Some(last);
         Ok(last)
+    }
+
+    /// True if others have changed definitions on the replica since this was last looked at.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn have_others_changed_definitions(&mut self, others: &mut Others<'_>) -> Result<bool> {
+        others.have_changed_definitions(&mut self.connection)
     }
 
     /// From now on, says which tables have triggers.

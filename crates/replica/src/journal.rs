@@ -199,7 +199,7 @@ impl Intent {
         }
     }
 
-    fn text(&self) -> SqlText<'_> {
+    pub(crate) fn text(&self) -> SqlText<'_> {
         SqlText { sql: &self.statement, reading: &self.reading }
     }
 

@@ -178,9 +178,8 @@ pub(crate) fn open_archive(
     }
 }
 
-/// Looks at both ends. What is not good is said once; what keeps Spate from working is an error. True if the source has answered that
-/// it logs statements.
-fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &Status) -> Result<bool> {
+/// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
+fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &Status) -> Result<()> {
     let what = CheckOptions {
         source: options.intake.source.clone(),
         replica: options.replica.clone(),
@@ -202,7 +201,7 @@ fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &
     for finding in report.findings.iter().filter(|finding| finding.level >= Level::Warning) {
         status.note("check", &finding.to_string());
     }
-    Ok(report.source_logs_statements)
+    Ok(())
 }
 
 /// "Caught up" means: everything that the source has now.
@@ -236,7 +235,7 @@ fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBoo
 fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
     let mut prepared = prepare(options)?;
     let connection = &mut prepared.connection;
-    prepared.source_logs_statements = check_both(connection, options, status)?;
+    check_both(connection, options, status)?;
     status.skipped_before(records::latest_skips(connection)?);
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => begin_again(checkpoint, options, status),
@@ -307,7 +306,6 @@ fn supervise(
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut narrowing = Narrowing::new(options.on_conflict == OnConflict::Repair);
-    let keeps_row_order = Arc::new(AtomicBool::new(first.source_logs_statements));
     let mut expected = BTreeSet::new();
     // A transaction that cannot be applied, while those before it are: the last of these, and why.
     let mut known_error: Option<(u64, Error)> = None;
@@ -329,7 +327,6 @@ fn supervise(
         let began = Instant::now();
         let known_good = known_error.as_ref().map(|(seqno, _)| *seqno);
         let mut plan = session_plan(options, until, &narrowing, known_good, &expected);
-        plan.keeps_row_order = Arc::clone(&keeps_row_order);
         let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
         if let Some(seqno) = mend_until {
             plan = plan.mending(seqno);
@@ -460,7 +457,6 @@ fn session_plan(
         transactions_max,
         exclusions: options.exclusions.clone(),
         expected: expected.clone(),
-        keeps_row_order: Arc::default(),
     }
 }
 

@@ -97,8 +97,8 @@ pub struct BatchBuilder {
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
     never_folds: bool,
-    /// Rows of tables without a row key keep their order, too.
-    keeps_row_order: bool,
+    /// The number of the statement whose rows come: see [`crate::keyless::KeylessRows::take`].
+    statement: u32,
     /// When the event that is being taken was logged, in seconds since 1970.
     event_seconds: u32,
     /// Tables that the open statement has a map of, and the replica does not have.
@@ -123,18 +123,6 @@ impl BatchBuilder {
     /// Applies every row change in the source's order, unfolded: to find which transaction of a failed batch it was.
     pub fn never_fold(&mut self) {
         self.never_folds = true;
-    }
-
-    /// Applies row changes of tables without a row key in the source's order, unfolded, so that such a table's rows stay in the
-    /// order that they have on the source: a statement comes to them in that order, and what it does may depend on it. The first
-    /// statement that changes rows has the same effect.
-    pub fn keep_row_order(&mut self) {
-        self.keeps_row_order = true;
-    }
-
-    /// True if rows keep their order, since [`BatchBuilder::keep_row_order`] or a statement.
-    pub fn keeps_row_order(&self) -> bool {
-        self.keeps_row_order
     }
 
     /// Says which server has written the statements that come, and which will execute them. What the two would read in different
@@ -392,7 +380,6 @@ impl BatchBuilder {
     fn statement(&mut self, statement: Statement) {
         let uses_temporary_table = statement.is_thread_specific;
         self.transaction.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
-        self.keeps_row_order |= statement.class == StatementClass::Change;
         self.cut();
         if statement.class == StatementClass::Definition {
             self.opened.doubt();

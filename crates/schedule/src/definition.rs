@@ -106,8 +106,8 @@ pub struct LookupDefinition {
 pub enum FoldPolicy {
     /// As net row changes, by row key.
     Fold,
-    /// As net row changes of whole rows: without a row key, equal rows are interchangeable.
-    Multiset,
+    /// As a list of rows that are told by their images: see [`crate::keyless`].
+    Keyless,
     /// One by one, in the source's order.
     Ordered(OrderedReason),
 }
@@ -124,8 +124,10 @@ pub enum OrderedReason {
     SystemVersioned,
     /// The binlog does not tell how long its values are (temporal columns in the format before MySQL 5.6).
     Unmeasurable,
-    /// The key is on a column that the source's table does not have.
-    KeyNotOnSource,
+    /// The replica has columns of its own, whose values depend on the order and the ways in which a row became what it is.
+    OwnColumns,
+    /// The AUTO_INCREMENT column is not in the key, or is no integer: its counter depends on every value that a row has had.
+    CounterApart,
     /// Its engine cannot roll back: after a crash each change is looked at by itself.
     Irrevocable,
     /// The same transaction creates it, so the replica cannot be asked about it yet.
@@ -139,7 +141,8 @@ impl fmt::Display for OrderedReason {
             OrderedReason::EngineActions => "foreign keys with CASCADE or SET NULL connect it",
             OrderedReason::SystemVersioned => "it is system-versioned",
             OrderedReason::Unmeasurable => "it has temporal columns in the format before MySQL 5.6",
-            OrderedReason::KeyNotOnSource => "its key is on a column that the source's table does not have",
+            OrderedReason::OwnColumns => "it has columns that the source's table does not have",
+            OrderedReason::CounterApart => "its AUTO_INCREMENT column is not in the key, or is no integer",
             OrderedReason::Irrevocable => "its engine cannot roll back",
             OrderedReason::JustCreated => "the same transaction creates it",
         })
@@ -161,17 +164,27 @@ impl TableDefinition {
         if self.row_end.is_some() {
             return FoldPolicy::Ordered(OrderedReason::SystemVersioned);
         }
+        if self.columns.iter().skip(map.columns.len()).any(|column| !column.is_generated) {
+            return FoldPolicy::Ordered(OrderedReason::OwnColumns);
+        }
         if self.row_key.is_empty() {
             let is_whole = self.columns.len() == map.columns.len() && self.auto_increment_column().is_none();
             let has_values = self.columns.iter().any(|column| !column.is_generated);
             return if is_whole && has_values {
-                FoldPolicy::Multiset
+                FoldPolicy::Keyless
             } else {
                 FoldPolicy::Ordered(OrderedReason::NoKey)
             };
         }
+        let is_apart = |column: usize| {
+            !self.row_key.contains(&column) || !map.columns.get(column).is_some_and(|of| of.is_integer())
+        };
         if self.row_key.iter().any(|&column| column >= map.columns.len()) {
-            return FoldPolicy::Ordered(OrderedReason::KeyNotOnSource);
+            // It is computed, from what only the replica knows how.
+            return FoldPolicy::Ordered(OrderedReason::OwnColumns);
+        }
+        if self.auto_increment_column().is_some_and(is_apart) {
+            return FoldPolicy::Ordered(OrderedReason::CounterApart);
         }
         FoldPolicy::Fold
     }

@@ -1,7 +1,5 @@
 //! Net changes and ordered changes as chunks of events for replay, each chunk small enough for one packet.
 
-use std::collections::HashMap;
-
 use spate_binlog::encode::{
     ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end, set_timestamp,
 };
@@ -10,7 +8,7 @@ use spate_binlog::{RowsKind, RowsVersion};
 
 use crate::definition::{FoldPolicy, OrderedReason};
 use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
-use crate::multiset::RowMultiset;
+use crate::keyless::{KeylessChange, KeylessRows, Step};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, Segment};
 
@@ -38,15 +36,6 @@ pub struct ChunkWriter<S> {
     last_event: usize,
     /// Net row changes written so far.
     changes: u64,
-}
-
-/// The rows that a multiset takes away are deleted already, by other means.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Which of the segment's multisets.
-    pub multiset: usize,
-    /// By an image's number in the multiset: how many copies too many were deleted, and are to be inserted again.
-    pub surplus: HashMap<usize, u64>,
 }
 
 /// The rows event that is being written, if its kind and columns fit the next row too.
@@ -90,19 +79,19 @@ where
     /// # Errors
     /// What `sink` returns, or a decoding error.
     pub fn segment(&mut self, segment: &Segment) -> std::result::Result<(), E> {
-        self.segment_after(segment, &[])
+        self.segment_after(segment, &segment.keyless_steps())
     }
 
-    /// The same, where the rows that some multisets take away are already deleted.
+    /// The same, but of each table without a row key only these steps.
     ///
     /// # Errors
     /// As [`ChunkWriter::segment`].
-    pub fn segment_after(&mut self, segment: &Segment, swept: &[Swept]) -> std::result::Result<(), E> {
+    pub fn segment_after(&mut self, segment: &Segment, keyless: &[Vec<Step>]) -> std::result::Result<(), E> {
         for fold in segment.folds() {
             self.fold(fold)?;
         }
-        for (number, multiset) in segment.multisets().iter().enumerate() {
-            self.multiset(multiset, swept.iter().find(|swept| swept.multiset == number))?;
+        for (rows, steps) in segment.keyless().iter().zip(keyless) {
+            self.keyless(rows, steps)?;
         }
         for ordered in segment.ordered() {
             // The server takes the flags of a statement's first event for the whole statement, and these differ.
@@ -160,43 +149,37 @@ where
         Ok(())
     }
 
-    /// Deletes, then inserts; each image as often as its copies.
-    fn multiset(&mut self, multiset: &RowMultiset, swept: Option<&Swept>) -> std::result::Result<(), E> {
+    /// Writes these steps of a table's changes.
+    ///
+    /// # Errors
+    /// What `sink` returns.
+    pub fn keyless(&mut self, rows: &KeylessRows, steps: &[Step]) -> std::result::Result<(), E> {
+        let all = ColumnBitmap::all(rows.plan().map.columns.len());
         let mut table_id = None;
-        if swept.is_none() {
-            let deletes = multiset.net().map(|(_, image, copies)| (image, copies.min(0).unsigned_abs()));
-            self.copies(multiset, RowsKind::Delete, &mut table_id, deletes)?;
-        }
-        let surplus = |number| swept.and_then(|swept| swept.surplus.get(&number)).copied().unwrap_or(0);
-        let inserts =
-            multiset.net().map(|(number, image, copies)| (image, copies.max(0).unsigned_abs() + surplus(number)));
-        self.copies(multiset, RowsKind::Insert, &mut table_id, inserts)
-    }
-
-    fn copies<'a>(
-        &mut self,
-        multiset: &RowMultiset,
-        kind: RowsKind,
-        table_id: &mut Option<u64>,
-        images: impl Iterator<Item = (&'a [u8], u64)>,
-    ) -> std::result::Result<(), E> {
-        let all = ColumnBitmap::all(multiset.plan().map.columns.len());
-        let mut open = None;
-        for (image, copies) in images {
+        let mut open: Option<OpenEvent> = None;
+        for change in steps.iter().flat_map(|step| rows.changes(step)) {
+            let (kind, first, second, copies) = match change {
+                KeylessChange::Delete { image, copies } => (RowsKind::Delete, image, &[][..], copies),
+                KeylessChange::Update { before, after } => (RowsKind::Update, before, after, 1),
+                KeylessChange::Insert { image } => (RowsKind::Insert, image, &[][..], 1),
+            };
             for _ in 0..copies {
-                if self.is_full_before(image.len()) {
+                if self.is_full_before(first.len() + second.len()) {
                     self.close(open.take());
                     self.flush()?;
-                    *table_id = None;
+                    table_id = None;
                 }
-                let id = match *table_id {
+                let table_id = match table_id {
                     Some(id) => id,
-                    None => *table_id.insert(self.map(multiset.plan())?),
+                    None => *table_id.insert(self.map(rows.plan())?),
                 };
-                if open.is_none() {
-                    open = Some(self.open(kind, id, FOLDED_FLAGS, (&all, &all), RowsLayout::Plain(self.version)));
+                if open.as_ref().is_none_or(|open| open.kind != kind) {
+                    self.close(open.take());
+                    let layout = RowsLayout::Plain(self.version);
+                    open = Some(self.open(kind, table_id, FOLDED_FLAGS, (&all, &all), layout));
                 }
-                self.rows.extend_from_slice(image);
+                self.rows.extend_from_slice(first);
+                self.rows.extend_from_slice(second);
                 self.changes += 1;
             }
         }

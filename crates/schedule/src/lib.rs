@@ -5,7 +5,7 @@
 //! - [`segment`]: row changes between two statements; `transaction`: the one that is being taken;
 //! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
 //! - [`plan`]: what folding needs to know of a table's images, worked out once;
-//! - [`fold`]: net row changes by row key; [`multiset`]: those of tables without one;
+//! - [`fold`]: net row changes by row key; [`keyless`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`excerpt`]: what of a statement may be shown to people;
@@ -24,8 +24,8 @@ mod error;
 pub mod excerpt;
 pub mod fold;
 pub mod item;
+pub mod keyless;
 mod known;
-pub mod multiset;
 pub mod needs;
 mod opened;
 pub mod outdated;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use spate_sql::{Lexer, SqlText, TokenKind};
 
+use crate::definition::TableName;
 use crate::statement::{self, Object, StatementClass, kind, name, opened, skip_existence};
 
 /// What a statement needs.
@@ -272,6 +273,48 @@ fn schemas(text: SqlText<'_>, database: &str) -> Result<BTreeSet<String>, Untold
         Object::Accounts | Object::Routines | Object::Events => None,
     };
     Ok(objects.into_iter().filter_map(schema).collect())
+}
+
+/// A routine that a statement creates, and who.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedRoutine {
+    /// `PROCEDURE`, `FUNCTION`, `PACKAGE` or `PACKAGE BODY`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: TableName,
+    /// The definer's user.
+    pub user: String,
+    /// The definer's host.
+    pub host: String,
+}
+
+/// The routine that a statement creates for the account that it names; `None` if it creates none, or names none.
+///
+/// # Errors
+/// [`Untold`].
+pub fn created_routine(text: SqlText<'_>, database: &str) -> Result<Option<CreatedRoutine>, Untold> {
+    let mut words = opened(text);
+    if !words.accept("CREATE") {
+        return Ok(None);
+    }
+    let definer = definer(words.clone());
+    let kind = match kind(&mut words) {
+        Some("PROCEDURE") => "PROCEDURE",
+        // One in a library that the server loads is nobody's.
+        Some("FUNCTION") if definer.is_some() => "FUNCTION",
+        Some("PACKAGE") if words.accept("BODY") => "PACKAGE BODY",
+        Some("PACKAGE") => "PACKAGE",
+        _ => return Ok(None),
+    };
+    skip_existence(&mut words);
+    let name = name(&mut words, database).ok_or(Untold)?;
+    // What a role creates is nobody's.
+    Ok(definer.filter(|(user, host)| !user.is_empty() && !host.is_empty()).map(|(user, host)| CreatedRoutine {
+        kind,
+        name,
+        user,
+        host,
+    }))
 }
 
 /// The account behind DEFINER.

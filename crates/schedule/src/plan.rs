@@ -25,7 +25,7 @@ pub struct TablePlan {
     pub policy: FoldPolicy,
     /// Walks full images; tracks `tracked`. `None` if the table is not folded.
     pub(crate) images: Option<FoldPlan>,
-    /// Walks full images; tracks all columns that are not computed. `None` unless rows are folded as a multiset.
+    /// Walks full images; tracks all columns that are not computed. `None` unless rows are told by their images.
     pub(crate) rows: Option<ImagePlan>,
     /// What foreign keys do to the table's rows comes with the source's changes.
     pub(crate) takes_cascades: bool,
@@ -76,7 +76,7 @@ impl TablePlan {
         let (mut images, mut rows) = (None, None);
         match policy {
             FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
-            FoldPolicy::Multiset => {
+            FoldPolicy::Keyless => {
                 let all = ColumnBitmap::all(map.columns.len());
                 rows = Some(ImagePlan::new(&map, &all.bits, &definition.stored_columns())?);
             }

@@ -11,7 +11,7 @@ use spate_binlog::{ImagePlan, RowsKind, TableMap};
 use crate::Result;
 use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::fold::TableFold;
-use crate::multiset::RowMultiset;
+use crate::keyless::{KeylessRows, Step};
 use crate::plan::TablePlan;
 
 /// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
@@ -20,8 +20,8 @@ pub struct Segment {
     folds: Vec<TableFold>,
     /// From a plan's address to its place in `folds`. (A plan lives as long as the builder knows its table map.)
     pub(crate) fold_of: HashMap<TableName, usize>,
-    multisets: Vec<RowMultiset>,
-    pub(crate) multiset_of: HashMap<TableName, usize>,
+    keyless: Vec<KeylessRows>,
+    pub(crate) keyless_of: HashMap<TableName, usize>,
     pub(crate) ordered: Vec<OrderedRows>,
     pub(crate) ordered_tables: HashMap<TableName, ()>,
 }
@@ -48,9 +48,14 @@ impl Segment {
         &self.folds
     }
 
-    /// The net changes of tables without a row key.
-    pub fn multisets(&self) -> &[RowMultiset] {
-        &self.multisets
+    /// The changes of tables without a row key.
+    pub fn keyless(&self) -> &[KeylessRows] {
+        &self.keyless
+    }
+
+    /// All steps of the changes of tables without a row key, table by table.
+    pub fn keyless_steps(&self) -> Vec<Vec<Step>> {
+        self.keyless.iter().map(KeylessRows::steps).collect()
     }
 
     /// True if it holds changes of a table that can neither roll back nor tell its rows apart by a key.
@@ -65,21 +70,21 @@ impl Segment {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.folds.is_empty() && self.multisets.is_empty() && self.ordered.is_empty()
+        self.folds.is_empty() && self.keyless.is_empty() && self.ordered.is_empty()
     }
 
-    /// The multiset of a plan's table; `None` as for [`Segment::fold_for`].
-    pub(crate) fn multiset_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut RowMultiset>> {
+    /// The changes of a plan's table without a row key; `None` as for [`Segment::fold_for`].
+    pub(crate) fn keyless_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut KeylessRows>> {
         let name = &plan.definition.name;
-        if let Some(&index) = self.multiset_of.get(name) {
-            return Ok(self.multisets.get_mut(index).filter(|multiset| multiset.has_shape_of(plan)));
+        if let Some(&index) = self.keyless_of.get(name) {
+            return Ok(self.keyless.get_mut(index).filter(|rows| rows.has_shape_of(plan)));
         }
         if self.fold_of.contains_key(name) || self.ordered_tables.contains_key(name) {
             return Ok(None);
         }
-        self.multiset_of.insert(name.clone(), self.multisets.len());
-        self.multisets.push(RowMultiset::new(Arc::clone(plan))?);
-        Ok(self.multisets.last_mut())
+        self.keyless_of.insert(name.clone(), self.keyless.len());
+        self.keyless.push(KeylessRows::new(Arc::clone(plan))?);
+        Ok(self.keyless.last_mut())
     }
 
     /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
@@ -93,7 +98,7 @@ impl Segment {
             let fold = &mut self.folds[index];
             return Ok(if fold.has_shape_of(plan) { Some(fold) } else { None });
         }
-        if self.multiset_of.contains_key(name) || self.ordered_tables.contains_key(name) {
+        if self.keyless_of.contains_key(name) || self.ordered_tables.contains_key(name) {
             return Ok(None);
         }
         self.fold_of.insert(name.clone(), self.folds.len());
@@ -120,8 +125,8 @@ impl Segment {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let folds: usize = self.folds.iter().map(TableFold::memory_bytes).sum();
-        let multisets: usize = self.multisets.iter().map(RowMultiset::memory_bytes).sum();
-        folds + multisets + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
+        let keyless: usize = self.keyless.iter().map(KeylessRows::memory_bytes).sum();
+        folds + keyless + self.ordered.iter().map(|ordered| ordered.images.len()).sum::<usize>()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::wire::{Connection, Protection, ServerVersion, Vendor};
 
 /// The variables that the checks look at; a server answers with those that it has.
-const VARIABLES: [&str; 31] = [
+const VARIABLES: [&str; 32] = [
     "binlog_checksum",
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
@@ -38,6 +38,7 @@ const VARIABLES: [&str; 31] = [
     "read_only",
     "server_id",
     "server_uuid",
+    "slave_run_triggers_for_rbr",
     "sql_require_primary_key",
     "super_read_only",
 ];

@@ -145,9 +145,6 @@ impl fmt::Display for Finding {
 pub struct Report {
     /// In the order of the checks.
     pub findings: Vec<Finding>,
-    /// The source says that new sessions log statements.
-    #[serde(skip)]
-    pub(crate) source_logs_statements: bool,
 }
 
 impl Report {
@@ -258,7 +255,6 @@ fn connect(endpoint: &Endpoint, role: &str, place: Place, report: &mut Report) -
 fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOptions, report: &mut Report) -> Result<()> {
     let facts_of_source = Facts::read(source, &options.source)?;
     let facts_of_replica = Facts::read(replica, &options.replica)?;
-    report.source_logs_statements = server::logs_statements(&facts_of_source);
     report.add(server::source(&facts_of_source));
     report.add(server::replica(&facts_of_replica));
     report.add(pair::compare(&facts_of_source, &facts_of_replica, options.server_id));

@@ -21,7 +21,24 @@ pub(super) fn replica(facts: &Facts) -> Vec<Finding> {
     let mut found =
         vec![version(facts, Place::Replica), connection(facts, Place::Replica), login(facts, Place::Replica)];
     found.push(read_only(facts));
+    found.extend(triggers(facts));
     found
+}
+
+fn triggers(facts: &Facts) -> Option<Finding> {
+    let (check, place) = ("triggers", Place::Replica);
+    match facts.text("slave_run_triggers_for_rbr") {
+        "" => None,
+        "NO" => Some(Finding::ok(check, place, "row changes fire none")),
+        other => Some(
+            Finding::warning(
+                check,
+                place,
+                format!("slave_run_triggers_for_rbr is {other}: row changes fire the replica's triggers, so nothing is folded"),
+            )
+            .advise("SET GLOBAL slave_run_triggers_for_rbr=NO, if no trigger there is to see the source's changes"),
+        ),
+    }
 }
 
 fn version(facts: &Facts, place: Place) -> Finding {
@@ -98,9 +115,7 @@ fn format(facts: &Facts) -> Finding {
         (true, other) => Finding::warning(
             check,
             Place::Source,
-            format!(
-                "{other}: statements are executed one by one, in their order, and do not fold; nor do changes of tables without a key"
-            ),
+            format!("{other}: statements are executed one by one, in their order, and do not fold"),
         )
         .advise("SET GLOBAL binlog_format=ROW, for new sessions, and in its configuration"),
     }

@@ -23,12 +23,14 @@ use super::repair::Repairer;
 use super::sessions::Sessions;
 use crate::applier_lock::PING_EVERY;
 use crate::checkpoint::CODE_MOVED;
+use crate::creator;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
+use crate::others::OwnDefinitions;
 use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
-use crate::sweep::{Surplus, Sweep};
+use crate::sweep::{Left, Sweep};
 use crate::temporary::{self, CopyBudget};
 use crate::wire::{self, Connection};
 
@@ -80,6 +82,9 @@ pub(crate) struct Applier<'a> {
     watched: Option<Change>,
     /// What copies of temporary tables may write.
     copies: CopyBudget,
+    /// The open batch is a definition.
+    has_definition: bool,
+    own_definitions: &'a OwnDefinitions,
 }
 
 /// What was sent: what it does, how it should end, and how many rows its statements should find.
@@ -116,6 +121,7 @@ impl<'a> Applier<'a> {
         progress: &'a Progress,
         repairer: Option<Repairer<'a>>,
         accounts: AccountGuard<'a>,
+        own_definitions: &'a OwnDefinitions,
     ) -> Applier<'a> {
         Applier {
             sessions,
@@ -133,6 +139,8 @@ impl<'a> Applier<'a> {
             has_foreign_sql: false,
             watched: None,
             copies: CopyBudget::new(Instant::now()),
+            has_definition: false,
+            own_definitions,
         }
     }
 
@@ -157,6 +165,7 @@ impl<'a> Applier<'a> {
                     self.has_intent = true;
                     let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
                     self.unexecuted = is_definition.then_some(intent);
+                    self.has_definition |= is_definition;
                     stopping_point("after-intent");
                 }
                 Command::Settle(answer) => {
@@ -186,6 +195,10 @@ impl<'a> Applier<'a> {
                     self.sessions.close_branch()?;
                 }
                 Command::WatchAccount(change) => self.watched = Some(change),
+                Command::GiveToCreator(routine) => {
+                    self.receive_all()?;
+                    creator::give(self.sessions.main(), &routine)?;
+                }
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
                 Command::RestoreTemporary => {
                     self.receive_all()?;
@@ -203,6 +216,9 @@ impl<'a> Applier<'a> {
                 Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
                     self.status.applying(oldest_seconds);
                     let mut committed = self.commit(&sql, statements);
+                    if committed.is_ok() && std::mem::take(&mut self.has_definition) {
+                        self.own_definitions.count(self.sessions.main())?;
+                    }
                     if committed.is_ok() {
                         let milliseconds = began.elapsed().as_secs_f64() * 1e3;
                         committed = self.committed(end, row_changes, net_row_changes, milliseconds);
@@ -314,7 +330,7 @@ impl<'a> Applier<'a> {
             self.sessions.journal().and_then(|journal| Ok(journal.execute(journal::forget_sql().as_bytes())?));
     }
 
-    fn sweep(&mut self, sweep: Sweep, answer: &Sender<Surplus>) -> Result<()> {
+    fn sweep(&mut self, sweep: Sweep, answer: &Sender<Left>) -> Result<()> {
         self.receive_all()?;
         let surplus = sweep.run(self.sessions.current()).map_err(|error| match error {
             Error::Wire(error) => refused(error, None),

@@ -3,13 +3,14 @@
 use crossbeam_channel::Sender;
 use spate_binlog::{RowsKind, Xid};
 use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::needs::CreatedRoutine;
 use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{RowChange, TableName};
 
 use super::PartEnd;
 use crate::error::TransactionPlace;
 use crate::journal::Intent;
-use crate::sweep::{Surplus, Sweep};
+use crate::sweep::{Left, Sweep};
 
 /// What the applier is to do next.
 #[derive(Debug)]
@@ -33,11 +34,13 @@ pub(crate) enum Command {
     /// End that session, and go on in the first.
     CloseBranch,
     /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
-    Sweep { sweep: Sweep, answer: Sender<Surplus> },
+    Sweep { sweep: Sweep, answer: Sender<Left> },
     /// Answer with the values of one row that this finds; `None` if there is none.
     Ask { sql: Vec<u8>, change: Option<Change>, answer: Sender<FoundRow> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
+    /// The statement before has created this: give its definer what a server gives.
+    GiveToCreator(CreatedRoutine),
     /// Make the source's temporary tables again. Before anything else of a session.
     RestoreTemporary,
     /// Copy the temporary tables that statements to come may use.

@@ -21,6 +21,7 @@ use crate::error::{Error, Result, TransactionPlace};
 use crate::exclusions::Exclusions;
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
+use crate::others::Others;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::until::Until;
@@ -74,12 +75,12 @@ pub(crate) struct Gatherer<'a> {
     pub(crate) transactions_left: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: &'a Exclusions,
-    /// To tell later sessions that there are statements.
-    pub(crate) keeps_row_order: &'a AtomicBool,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
     /// To tell of events that memory is too small for.
     pub(crate) status: &'a Status,
+    /// Who else changes definitions on the replica.
+    pub(crate) others: Others<'a>,
     pub(crate) open: Open,
 }
 
@@ -219,6 +220,7 @@ impl Gatherer<'_> {
             self.check_anonymous(event)?;
         }
         let excluded = self.exclusions.of(gtid, event.header.server_id);
+        self.look_for_others()?;
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
         let reads_anew = excluded.is_none() && self.reads_definitions_anew(event.seqno);
@@ -251,6 +253,15 @@ impl Gatherer<'_> {
     /// may be why. (What is mended is one batch: there, what was read first counts.)
     fn reads_definitions_anew(&self, seqno: u64) -> bool {
         !self.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
+    }
+
+    /// A batch does not begin by definitions that others have changed meanwhile.
+    fn look_for_others(&mut self) -> Result<()> {
+        let is_between = self.open.transactions == 0 && !self.open.is_continued;
+        if is_between && self.catalog.have_others_changed_definitions(&mut self.others)? {
+            self.forget(&Outdated::All);
+        }
+        Ok(())
     }
 
     /// Forgets what is out of date, in the builder and in the catalog.
@@ -476,7 +487,6 @@ impl Gatherer<'_> {
     /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
     fn hand_over(&mut self, goes_on: bool) -> Result<()> {
         let batch = self.builder.take();
-        self.keeps_row_order.fetch_or(self.builder.keeps_row_order(), Ordering::AcqRel);
         self.hand_over_batch(batch, goes_on)
     }
 

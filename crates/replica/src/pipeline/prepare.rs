@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use spate_binlog::RowsKind;
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
-use spate_schedule::emit::Swept;
+use spate_schedule::keyless::{KeylessRows, Step};
+use spate_schedule::needs::created_routine;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::statement::{Object, StatementClass, may_concern_accounts, replaces, temporary_tables};
@@ -17,6 +19,7 @@ use spate_sql::edit::Refusal;
 use super::command::{Change, Command, Execution, Expected};
 use super::default_databases::{DefaultDatabases, NO_DATABASE};
 use super::emit::RowEmitter;
+use super::emit::sql::in_place;
 use super::outlet::Outlet;
 use super::sessions::Preparing;
 use super::unnamed::UnnamedTables;
@@ -297,34 +300,54 @@ impl<'a> Preparer<'a> {
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
-        let swept = self.sweep(segment, pending)?;
+        let keyless: Result<Vec<_>> = segment.keyless().iter().map(|rows| self.keyless(rows, part, pending)).collect();
+        let keyless = keyless?;
         if let Some(emitter) = &mut pending.emitter {
-            pending.net_row_changes += emitter.segment(segment, &swept, part, &mut pending.outlet)?;
+            pending.net_row_changes += emitter.segment(segment, &keyless, part, &mut pending.outlet)?;
         }
         Ok(())
     }
 
-    /// Deletes what is to be deleted from tables without a key, where one pass costs less than the server's search.
-    fn sweep(&self, segment: &Segment, pending: &mut Pending<'a>) -> Result<Vec<Swept>> {
-        let mut swept = Vec::new();
-        for (number, multiset) in segment.multisets().iter().enumerate() {
-            let Some(sweeper) = Sweeper::of(multiset, self.max_allowed_packet) else { continue };
-            pending.outlet.flush(None)?;
-            // The images are needed to insert again what was deleted beyond, so they wait here rather than in the queue.
-            let surplus = sweeper.each(|sweep| {
-                let (answer, answered) = bounded(1);
-                pending.outlet.send(Command::Sweep { sweep, answer })?;
-                answered.recv().map_err(|_| Error::StageEnded)
-            })?;
-            pending.net_row_changes += multiset.deletes();
-            swept.push(Swept { multiset: number, surplus });
+    /// Has those changes of a table without a key made that cost less in one pass over it than by the server's search, and all that
+    /// come before them; returns what is left to do.
+    fn keyless(&self, rows: &KeylessRows, part: &Part, pending: &mut Pending<'a>) -> Result<Vec<Step>> {
+        let mut waiting = Vec::new();
+        for mut step in rows.steps() {
+            if let Some(sweeper) = Sweeper::of(rows, &step, self.max_allowed_packet) {
+                if let (Some(emitter), false) = (&mut pending.emitter, waiting.is_empty()) {
+                    pending.net_row_changes += emitter.keyless(rows, &waiting, part, &mut pending.outlet)?;
+                    waiting.clear();
+                }
+                pending.outlet.flush(None)?;
+                let left = sweeper.each(|sweep| {
+                    let (answer, answered) = bounded(1);
+                    pending.outlet.send(Command::Sweep { sweep, answer })?;
+                    answered.recv().map_err(|_| Error::StageEnded)
+                })?;
+                if step.kind == RowsKind::Delete {
+                    let swept = rows.deletes(&step).filter(|(image, _, _)| !left.contains(image));
+                    pending.net_row_changes += swept.map(|(_, _, copies)| copies).sum::<u64>();
+                    step.left = Some(left);
+                } else if left.is_empty()
+                    && let Some(written) = in_place(rows, &step, self.choice.replica, self.max_allowed_packet)
+                {
+                    pending.end_rows()?;
+                    for (sql, check) in written {
+                        pending.net_row_changes += check.as_ref().map_or(0, |check| check.rows);
+                        pending.outlet.make_room(sql.len())?;
+                        pending.outlet.statement(|packet| packet.extend_from_slice(&sql), check, None)?;
+                    }
+                    continue;
+                }
+            }
+            waiting.push(step);
         }
-        Ok(swept)
+        Ok(waiting)
     }
 
     fn warn_of_missing_keys(&self, segment: &Segment) {
         let ordered = segment.ordered().iter().map(OrderedRows::plan);
-        let plans = segment.multisets().iter().map(|multiset| &**multiset.plan()).chain(ordered);
+        let plans = segment.keyless().iter().map(|rows| &**rows.plan()).chain(ordered);
         // Of a table that the same transaction creates, the replica was not asked.
         let is_known = |plan: &&TablePlan| plan.policy != FoldPolicy::Ordered(OrderedReason::JustCreated);
         for plan in plans.filter(is_known).filter(|plan| plan.definition.row_key.is_empty()) {
@@ -471,6 +494,13 @@ impl<'a> Preparer<'a> {
             }
         })?;
         outlet.send(Command::Execute(execution(after)))?;
+        if statement.class == StatementClass::Definition && statement.error_code == 0 {
+            let routine = created_routine(statement.text(), &statement.database);
+            let why = "it is not certain whether it creates a routine";
+            if let Some(routine) = routine.map_err(|_| self::refused(statement, part, why))? {
+                outlet.send(Command::GiveToCreator(routine))?;
+            }
+        }
         if let Some(before) = created
             && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
         {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
 use crate::journal::{self, Note};
 use crate::limits::BatchLimits;
+use crate::others::{Others, OwnDefinitions};
 use crate::own_schema;
 use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
@@ -63,8 +64,6 @@ pub(crate) struct SessionPlan {
     pub(crate) transactions_max: Option<u64>,
     /// What is left out.
     pub(crate) exclusions: Exclusions,
-    /// The source logs statements: see [`BatchBuilder::keep_row_order`]. Once this is known, it holds for the sessions that follow.
-    pub(crate) keeps_row_order: Arc<AtomicBool>,
 }
 
 impl SessionPlan {
@@ -106,8 +105,6 @@ pub(crate) struct Prepared {
     pub(crate) mend_until: Option<u64>,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
-    /// The source has answered that it logs statements.
-    pub(crate) source_logs_statements: bool,
 }
 
 /// Connects the applier, takes the lock, and reads where the replica is, and what an earlier session was in the midst of.
@@ -132,7 +129,7 @@ pub(crate) fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> R
     let note = journal::read(&mut connection)?;
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, guard, lock, checkpoint, note, mend_until: None, choice, source_logs_statements: false })
+    Ok(Prepared { connection, guard, lock, checkpoint, note, mend_until: None, choice })
 }
 
 /// Runs the stages until the first of them ends, and waits for all.
@@ -154,6 +151,15 @@ pub(crate) fn run(
     }
 }
 
+/// True if row changes fire triggers on the replica (MariaDB's slave_run_triggers_for_rbr).
+fn fires_triggers(connection: &mut Connection) -> Result<bool> {
+    if connection.server_version().vendor == Vendor::MySql {
+        return Ok(false);
+    }
+    let setting = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr")?.single_text();
+    Ok(setting.is_some_and(|setting| setting != "NO"))
+}
+
 fn run_stages(
     maker: SessionMaker<'_>,
     prepared: Prepared,
@@ -172,18 +178,20 @@ fn run_stages(
     let vendor = connection.server_version().vendor;
     let preparing = Preparing::ask(&mut connection)?;
     let mut temporary_tables = temporary::kept(&mut connection)?;
+    let fires_triggers = fires_triggers(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
-    let asking = maker.connect()?;
+    let mut asking = maker.connect()?;
+    let own_definitions = OwnDefinitions::default();
+    own_definitions.count(&mut connection)?;
+    let others = Others::begin(&mut asking, &own_definitions)?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
-    if plan.one_by_one {
+    // A trigger sees every change, in its order, and what it finds in other tables.
+    if plan.one_by_one || fires_triggers {
         builder.never_fold();
-    }
-    if plan.keeps_row_order.load(Ordering::Acquire) {
-        builder.keep_row_order();
     }
     let has_temporary_copies = !temporary_tables.is_empty();
     temporary_tables.retain(|table| !table.is_unnamed());
@@ -217,9 +225,9 @@ fn run_stages(
         is_one_batch: plan.is_one_batch,
         transactions_left: plan.transactions_max,
         exclusions: &plan.exclusions,
-        keeps_row_order: &plan.keeps_row_order,
         choice: choice.clone(),
         status,
+        others,
         open: Open::after(checkpoint),
     };
     let (one_by_one, repair_choice) = (plan.one_by_one, choice.clone());
@@ -243,7 +251,8 @@ fn run_stages(
     let files = Files::in_directory(archive.dir().to_path_buf());
     let repairer = plan.repairs.map(|scope| Repairer::new(maker, scope, repair_choice));
     let accounts = AccountGuard::new(maker);
-    let applier = Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts);
+    let applier =
+        Applier::new(sessions, files, commands_out, tickets_in, status, progress, repairer, accounts, &own_definitions);
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let preparing = spawn(scope, "prepare", move || preparer.run());

@@ -10,12 +10,14 @@ use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions};
 use spate_binlog::Boundary;
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
+use spate_schedule::needs::created_routine;
 use spate_schedule::{Alone, BatchBuilder, Item, Statement, Surprise};
 use spate_sql::{Reading, Server, Servers};
 
 use super::session::Prepared;
 use super::sessions::SILENCE_MAX;
 use crate::checkpoint::Checkpoint;
+use crate::creator;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::journal::{self, Finding, Intent, IntentKind, Note};
@@ -68,6 +70,10 @@ pub(crate) fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &
     match finding {
         Finding::Done => {
             status.note("applier", &format!("{} was executed before the interruption", intent.described()));
+            // The interruption may have come before that.
+            if let Ok(Some(routine)) = created_routine(intent.text(), &intent.database) {
+                creator::give(connection, &routine)?;
+            }
             let checkpoint = journal::accept(connection, &from, &intent)?;
             status.applied(&checkpoint, None);
             prepared.checkpoint = Some(checkpoint);

@@ -1,8 +1,8 @@
-//! Row changes on their way into a segment: folded, counted, or kept in order.
+//! Row changes on their way into a segment: folded, put in order, or kept as they came.
 
 use std::sync::Arc;
 
-use spate_binlog::rows::FLAG_CASCADES_LOGGED;
+use spate_binlog::rows::{FLAG_CASCADES_LOGGED, FLAG_STATEMENT_END};
 use spate_binlog::{EventHeader, GtidEvent, RowsEvent, RowsKind, TableMap, table_map};
 
 use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX};
@@ -109,10 +109,12 @@ impl BatchBuilder {
             return Ok(());
         }
         let plan = self.plan_of(plan, &rows)?;
+        let ends_statement = rows.flags & FLAG_STATEMENT_END != 0;
         match rows.has_partial_json {
             true => self.partial_json(&plan, rows, images)?,
             false => self.images(&plan, &rows, images)?,
         }
+        self.statement = self.statement.wrapping_add(u32::from(ends_statement));
         self.buffer = buffer;
         Ok(())
     }
@@ -134,10 +136,8 @@ impl BatchBuilder {
             _ if self.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
             // What is prepared stays locked: as much as the server's own search locks, and no more.
-            FoldPolicy::Multiset
-                if rows.has_full_images() && !self.keeps_row_order && !self.transaction.has(GtidEvent::PREPARED_XA) =>
-            {
-                self.count(plan, rows.kind, images)
+            FoldPolicy::Keyless if rows.has_full_images() && !self.transaction.has(GtidEvent::PREPARED_XA) => {
+                self.keyless(plan, rows.kind, images)
             }
             _ => self.order(plan, rows, images),
         }
@@ -200,15 +200,16 @@ impl BatchBuilder {
         Ok(())
     }
 
-    fn count(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
+    fn keyless(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
         while !images.is_empty() {
-            let Some(multiset) = self.segment.multiset_for(plan)? else {
+            let Some(rows) = self.segment.keyless_for(plan)? else {
                 self.cut();
                 continue;
             };
-            let memory_before = multiset.memory_bytes();
-            images = &images[multiset.take(kind, images)?..];
-            self.segment_memory_bytes += multiset.memory_bytes() - memory_before;
+            let memory_before = rows.memory_bytes();
+            images = &images[rows.take(kind, images, self.statement)?..];
+            let memory_now = rows.memory_bytes();
+            self.segment_memory_bytes = self.segment_memory_bytes.saturating_sub(memory_before) + memory_now;
             self.batch.statistics.row_changes += 1;
         }
         Ok(())
@@ -219,7 +220,7 @@ impl BatchBuilder {
             return Ok(());
         }
         let name = &plan.definition.name;
-        if self.segment.fold_of.contains_key(name) || self.segment.multiset_of.contains_key(name) {
+        if self.segment.fold_of.contains_key(name) || self.segment.keyless_of.contains_key(name) {
             self.cut();
         }
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), rows.has_partial_json)?;

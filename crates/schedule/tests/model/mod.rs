@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout};
 use spate_binlog::header::{EventHeader, EventType, HEADER_LENGTH};
+use spate_binlog::rows::FLAG_STATEMENT_END;
 use spate_binlog::{ImagePlan, RowsEvent, RowsKind, RowsVersion, TableMap};
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
@@ -178,7 +179,7 @@ fn feed_columns(builder: &mut BatchBuilder, change: Change, definition: &TableDe
         kind,
         9,
         1,
-        0,
+        FLAG_STATEMENT_END,
         (&bitmap(first), &bitmap(second)),
         RowsLayout::Plain(RowsVersion::V1),
     );

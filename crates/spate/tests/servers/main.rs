@@ -18,6 +18,7 @@ mod conversions;
 mod crashes;
 mod differing_replica;
 mod documents;
+mod equal_to_native;
 mod gtid_order;
 mod hostile_texts;
 mod keyless;

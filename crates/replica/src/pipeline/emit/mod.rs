@@ -4,7 +4,7 @@ pub(crate) mod replay;
 pub(crate) mod sql;
 
 use spate_binlog::RowsVersion;
-use spate_schedule::emit::Swept;
+use spate_schedule::keyless::{KeylessRows, Step};
 use spate_schedule::segment::{OrderedRows, Segment};
 
 use super::Part;
@@ -25,11 +25,23 @@ pub(crate) trait RowEmitter {
     /// [`crate::Error::StageEnded`].
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()>;
 
-    /// Writes a segment. What is in `swept` is deleted already. Returns the number of net row changes.
+    /// Writes a segment; of each table without a row key only these steps. Returns the number of net row changes.
     ///
     /// # Errors
     /// [`crate::Error::StageEnded`]; a row that cannot be written names its transaction.
-    fn segment(&mut self, segment: &Segment, swept: &[Swept], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64>;
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        keyless: &[Vec<Step>],
+        part: &Part,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<u64>;
+
+    /// Writes these steps of the changes of one table without a row key, and returns how many rows they change.
+    ///
+    /// # Errors
+    /// As [`RowEmitter::segment`].
+    fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64>;
 }
 
 /// For each ordered row change of a segment, what it does: for messages and repairs.

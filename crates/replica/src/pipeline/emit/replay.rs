@@ -1,7 +1,8 @@
 //! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
 
 use spate_binlog::{ChecksumAlgorithm, RowsVersion};
-use spate_schedule::emit::{ChunkWriter, Swept};
+use spate_schedule::emit::ChunkWriter;
+use spate_schedule::keyless::{KeylessRows, Step};
 use spate_schedule::segment::Segment;
 
 use super::{RowEmitter, changes};
@@ -48,34 +49,53 @@ impl RowEmitter for ReplayEmitter {
         Ok(())
     }
 
-    fn segment(&mut self, segment: &Segment, swept: &[Swept], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
-        let mut changes = self.one_by_one.then(|| changes(segment, part));
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        keyless: &[Vec<Step>],
+        part: &Part,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<u64> {
+        let changes = self.one_by_one.then(|| changes(segment, part));
+        self.write(changes, part, outlet, |writer| writer.segment_after(segment, keyless))
+    }
+
+    fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+        self.write(None::<std::iter::Empty<Change>>, part, outlet, |writer| writer.keyless(rows, steps))
+    }
+}
+
+impl ReplayEmitter {
+    /// Has events written, and sends them; returns how many rows they change.
+    fn write(
+        &self,
+        mut changes: Option<impl Iterator<Item = Change>>,
+        part: &Part,
+        outlet: &mut Outlet<'_>,
+        write: impl FnOnce(&mut ChunkWriter<Sink<'_>>) -> std::result::Result<(), EmitError>,
+    ) -> Result<u64> {
         let chunk_bytes_max = match self.one_by_one {
             true => 1,
             false => CHUNK_EVENT_BYTES.min(outlet.max_allowed_packet() * PACKET_SHARE.0 / PACKET_SHARE.1),
         };
         let version = RowsVersion::of(&part.format);
-        let writer = ChunkWriter::new(
-            chunk_bytes_max,
-            part.server_id,
-            version,
-            |events: &[u8]| -> std::result::Result<(), EmitError> {
-                let change = changes.as_mut().and_then(Iterator::next);
-                chunk(events, change, outlet).map_err(EmitError::Stage)
-            },
-        );
+        let mut send = |events: &[u8]| -> std::result::Result<(), EmitError> {
+            let change = changes.as_mut().and_then(Iterator::next);
+            chunk(events, change, outlet).map_err(EmitError::Stage)
+        };
         let now_seconds = u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX);
-        let written = (|| {
-            let mut writer = writer.at(now_seconds);
-            writer.segment_after(segment, swept)?;
-            writer.finish()
-        })();
+        let mut writer: ChunkWriter<Sink<'_>> =
+            ChunkWriter::new(chunk_bytes_max, part.server_id, version, &mut send as Sink<'_>).at(now_seconds);
+        let written = write(&mut writer).and_then(|()| writer.finish());
         written.map_err(|error| match error {
             EmitError::Stage(error) => error,
             EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error },
         })
     }
 }
+
+/// What takes finished chunks.
+type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> std::result::Result<(), EmitError>;
 
 fn chunk(events: &[u8], change: Option<Change>, outlet: &mut Outlet<'_>) -> Result<()> {
     let sql_bytes = binlog_sql_bytes(events.len());

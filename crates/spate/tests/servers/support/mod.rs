@@ -4,6 +4,7 @@ pub mod contents;
 pub mod kind;
 pub mod ledger;
 pub mod memory;
+pub mod oracle;
 pub mod program;
 pub mod proxy;
 pub mod random;
@@ -14,6 +15,7 @@ pub mod writer;
 use std::time::{Duration, Instant};
 
 pub use kind::Kind;
+pub use oracle::Oracle;
 pub use program::{Ended, Site};
 pub use random::Random;
 pub use server::Server;

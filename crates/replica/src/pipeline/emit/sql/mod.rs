@@ -4,6 +4,7 @@
 
 mod document;
 mod form;
+mod in_place;
 mod literal;
 pub(crate) mod one_row;
 mod statement;
@@ -15,11 +16,12 @@ use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::rows::FLAG_NO_FOREIGN_KEY_CHECKS;
 use spate_binlog::{RowsKind, TableMap};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
-use spate_schedule::emit::Swept;
 use spate_schedule::fold::{FULL, NetChange, ShapeNumber, TableFold};
-use spate_schedule::multiset::RowMultiset;
+use spate_schedule::keyless::{KeylessChange, KeylessRows, Step};
 use spate_schedule::segment::{OrderedRows, Segment, WalkedRow};
 use spate_schedule::{TableDefinition, TableName, TablePlan};
+
+pub(crate) use self::in_place::in_place;
 
 use self::document::{DocumentError, Documents};
 use self::statement::{RowsStatement, delete_copies, single};
@@ -93,17 +95,29 @@ impl RowEmitter for SqlEmitter<'_> {
         }
     }
 
-    fn segment(&mut self, segment: &Segment, swept: &[Swept], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        keyless: &[Vec<Step>],
+        part: &Part,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<u64> {
         let mut writing = Writing { emitter: self, part, outlet, changes: 0 };
         for fold in segment.folds() {
             writing.fold(fold)?;
         }
-        for (number, multiset) in segment.multisets().iter().enumerate() {
-            writing.multiset(multiset, swept.iter().find(|swept| swept.multiset == number))?;
+        for (rows, steps) in segment.keyless().iter().zip(keyless) {
+            writing.keyless(rows, steps)?;
         }
         for ordered in segment.ordered() {
             writing.ordered(ordered)?;
         }
+        Ok(writing.changes)
+    }
+
+    fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+        let mut writing = Writing { emitter: self, part, outlet, changes: 0 };
+        writing.keyless(rows, steps)?;
         Ok(writing.changes)
     }
 }
@@ -193,26 +207,37 @@ impl Writing<'_, '_, '_> {
         Ok(true)
     }
 
-    /// Deletes, then inserts; each image as often as its copies.
-    fn multiset(&mut self, multiset: &RowMultiset, swept: Option<&Swept>) -> Result<()> {
-        let plan = multiset.plan();
+    fn keyless(&mut self, rows: &KeylessRows, steps: &[Step]) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let plan = rows.plan();
         let table = self.table(plan)?;
         let all = ColumnBitmap::all(plan.map.columns.len()).bits;
-        if swept.is_none() {
-            let mut walk = table.image(&all).map_err(|error| self.at(error))?;
-            for (_, image, copies) in multiset.net().filter(|&(_, _, copies)| copies < 0) {
-                let written = delete_copies(&table, &mut walk, image, copies.unsigned_abs());
-                self.changes += copies.unsigned_abs();
-                let written = written.map_err(|error| self.at(error))?;
-                self.send(STRICT, written, None)?;
-            }
-        }
+        let walk = || table.image(&all).map_err(|error| self.at(error));
+        let (mut one, mut other) = (walk()?, walk()?);
         let mut open: Open = None;
-        for (number, image, copies) in multiset.net() {
-            let surplus = swept.and_then(|swept| swept.surplus.get(&number)).copied().unwrap_or(0);
-            for _ in 0..copies.max(0).unsigned_abs() + surplus {
-                self.insert(&table, &all, image, &mut open)?;
-            }
+        for change in steps.iter().flat_map(|step| rows.changes(step)) {
+            let (state, written) = match change {
+                KeylessChange::Insert { image } => {
+                    self.insert(&table, &all, image, &mut open)?;
+                    continue;
+                }
+                KeylessChange::Delete { image, copies } => {
+                    self.changes += copies;
+                    (STRICT, delete_copies(&table, &mut one, image, copies))
+                }
+                KeylessChange::Update { before, after } => {
+                    self.changes += 1;
+                    other.read(after).map_err(|error| self.at(error))?;
+                    let missing = other.missing_choices(&table, after);
+                    let state = SessionState { is_lenient: missing > 0, ..STRICT };
+                    (state, single(&table, RowsKind::Update, (&mut one, before), (&mut other, after), missing))
+                }
+            };
+            self.close(&table, open.take())?;
+            let written = written.map_err(|error| self.at(error))?;
+            self.send(state, written, None)?;
         }
         self.close(&table, open)
     }

@@ -346,7 +346,7 @@ fn append_condition(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &mut SqlImag
 
 /// What a value is written for.
 #[derive(Debug, Clone, Copy)]
-enum Role {
+pub(super) enum Role {
     /// To be assigned to the column.
     Assigned,
     /// To be compared with the column, from a list of its own or beside others; with the column's collation if nothing else gives it.
@@ -356,7 +356,7 @@ enum Role {
 }
 
 /// Appends the value of a column in the image that was read last.
-fn append(
+pub(super) fn append(
     sql: &mut Vec<u8>,
     table: &SqlTable<'_>,
     image: &SqlImage,

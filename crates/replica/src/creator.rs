@@ -1,0 +1,57 @@
+//! What a server gives to whoever creates a routine: EXECUTE and ALTER ROUTINE, if the account lacks them (`automatic_sp_privileges`).
+//!
+//! The servers' own appliers give them to the definer. In a session like Spate's, a server looks whether Spate's account has them.
+
+use spate_schedule::needs::CreatedRoutine;
+
+use crate::error::{Error, Result};
+use crate::wire::{Connection, quote};
+
+/// Gives the definer of a routine that was created what the servers' own appliers would have given. It may be done twice.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub(crate) fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()> {
+    const BOTH: u64 = 2;
+    let grantee = quote::text(&format!("'{}'@'{}'", routine.user, routine.host));
+    let schema = quote::text(&routine.name.schema);
+    // The names of schemas in privileges are patterns. Accounts are seen by who may read the schema mysql.
+    let sql = format!(
+        "SELECT @@GLOBAL.automatic_sp_privileges, \
+         (SELECT COUNT(DISTINCT GRANTEE) FROM information_schema.USER_PRIVILEGES), \
+         (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee}), \
+         (SELECT COUNT(DISTINCT PRIVILEGE_TYPE) FROM (\
+          SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee} UNION ALL \
+          SELECT PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE GRANTEE = {grantee} AND {schema} LIKE TABLE_SCHEMA) p \
+          WHERE PRIVILEGE_TYPE IN ('EXECUTE', 'ALTER ROUTINE'))"
+    );
+    let answer = connection.query(&sql)?;
+    connection.execute(b"ROLLBACK")?;
+    let number = |column| answer.text_at(0, column).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (gives, seen, exists, has) = (number(0), number(1), number(2), number(3));
+    if gives == 0 || has == BOTH || (exists == 0 && seen > 1) {
+        return Ok(());
+    }
+    let user = format!("{}@{}", quote::identifier(&routine.user), quote::identifier(&routine.host));
+    let name = quote::qualified(&routine.name.schema, &routine.name.table);
+    let grant = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {name} TO {user}", routine.kind);
+    if exists == 0 {
+        let action = "see whether an account exists that gets privileges on what it creates";
+        let grant = "GRANT SELECT ON mysql.* TO <the user of Spate>".to_owned();
+        let message = "information_schema shows only its own account".to_owned();
+        return Err(Error::Privilege { peer: connection.peer().to_string(), action, message, grant });
+    }
+    // Replicas of the replica execute the definition, and do the same.
+    let is_logged = connection.query("SELECT @@SESSION.sql_log_bin")?.single_text().as_deref() == Some("1");
+    connection.execute(b"ROLLBACK")?;
+    if is_logged {
+        connection.execute(b"SET SESSION sql_log_bin=0")?;
+    }
+    let given = connection.execute(grant.as_bytes());
+    if is_logged {
+        connection.execute(b"SET SESSION sql_log_bin=1")?;
+    }
+    let needed = "GRANT EXECUTE, ALTER ROUTINE ON *.* TO <the user of Spate> WITH GRANT OPTION";
+    let action = "give the creator of a routine the privileges on it";
+    given.map(drop).map_err(|error| Error::from(error).or_privilege(action, needed))
+}

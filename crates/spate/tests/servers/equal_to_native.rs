@@ -1,0 +1,179 @@
+//! What a replica has that its source has not, and what depends on the order and the ways of changes: a second replica that follows
+//! natively says what is to come of it.
+
+use crate::support::{Kind, Oracle};
+
+const KINDS: [Kind; 2] = [Kind::Mariadb, Kind::Mysql];
+
+/// In one batch, and transaction by transaction.
+const WAYS: [&[&str]; 2] = [&[], &["--batch-transactions", "1"]];
+
+/// Does the same in both ways on the same servers, each in a schema of its own.
+fn in_both_ways(oracle: &Oracle, act: impl Fn(&Oracle, &[&str], &str)) {
+    for (number, way) in WAYS.iter().enumerate() {
+        act(oracle, way, &format!("d{number}"));
+    }
+}
+
+#[test]
+fn columns_that_only_the_replica_has() {
+    for kind in KINDS {
+        in_both_ways(&Oracle::new(kind, &[], &[]), |oracle, way, d| {
+            oracle.site.source.sql(&format!(
+                "SET sql_log_bin=0; CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE, v INT); \
+                 CREATE TABLE n (id INT PRIMARY KEY, v INT)",
+            ));
+            oracle.replicas(&format!(
+                "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE, v INT, own INT NOT NULL DEFAULT 7, \
+                 at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP); \
+                 CREATE TABLE n (id INT PRIMARY KEY, v INT, number INT AUTO_INCREMENT, KEY (number))",
+            ));
+            oracle.site.source.sql(&format!(
+                "USE {d}; INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4); INSERT INTO n VALUES (5, 1), (3, 1), (4, 1)",
+            ));
+            oracle.catch_up(way);
+            // As if somebody had filled them in.
+            oracle.replicas(&format!("UPDATE {d}.t SET own = id * 100, at = '2020-01-01 00:00:00'"));
+            oracle.site.source.sql(&format!(
+                "USE {d}; UPDATE t SET id = 10 WHERE id = 1; UPDATE t SET u = 20 WHERE id = 2; DELETE FROM t WHERE id = 3; \
+                 INSERT INTO t VALUES (3, 3, 30); UPDATE t SET v = v + 1 WHERE id = 4; DELETE FROM n WHERE id = 3; \
+                 INSERT INTO n VALUES (3, 2), (1, 2); UPDATE n SET id = 9 WHERE id = 5; REPLACE INTO n VALUES (9, 8)",
+            ));
+            oracle.catch_up(way);
+            assert_eq!(oracle.both_say(&format!("SELECT own FROM {d}.t ORDER BY id")), "200\n7\n400\n100", "{kind:?}");
+        });
+    }
+}
+
+#[test]
+fn counters() {
+    for kind in KINDS {
+        in_both_ways(&Oracle::new(kind, &[], &[]), |oracle, way, d| {
+            let on_source = |sql: &str| {
+                oracle.site.source.sql(&format!("USE {d}; {sql}"));
+                oracle.catch_up(way);
+            };
+            oracle.site.source.sql(&format!("CREATE DATABASE {d}"));
+            on_source(
+                "CREATE TABLE apart (id INT PRIMARY KEY, n INT AUTO_INCREMENT, v INT, KEY (n)); \
+                 CREATE TABLE tall (id INT AUTO_INCREMENT PRIMARY KEY, v INT, u INT UNIQUE); \
+                 CREATE TABLE second (a INT, id INT AUTO_INCREMENT, v INT, PRIMARY KEY (a, id), KEY (id)); \
+                 INSERT INTO apart (id, v) VALUES (1, 1), (2, 2); INSERT INTO tall (v, u) VALUES (1, 1), (2, 2), (3, 3); \
+                 INSERT INTO second (a, v) VALUES (1, 1), (1, 2)",
+            );
+            on_source(
+                "UPDATE apart SET n = 50 WHERE id = 1; UPDATE apart SET n = 1 WHERE id = 1; INSERT INTO apart VALUES (3, 70, 1); \
+                 UPDATE apart SET n = 4 WHERE id = 3; UPDATE tall SET id = 90 WHERE id = 1; UPDATE tall SET id = 1 WHERE id = 90; \
+                 INSERT INTO second VALUES (2, 30, 3); DELETE FROM second WHERE id = 30",
+            );
+            // By REPLACE, which is logged as an update of the key.
+            on_source("REPLACE INTO tall (v, u) VALUES (7, 2); REPLACE INTO tall (v, u) VALUES (8, 2)");
+            on_source("UPDATE tall SET id = 500 WHERE u = 3; INSERT INTO tall (v, u) VALUES (9, 9)");
+            on_source("UPDATE tall SET id = 700 WHERE u = 3");
+        });
+    }
+}
+
+/// MariaDB's counters of floating-point columns.
+#[test]
+fn counters_that_are_no_integers() {
+    for way in WAYS {
+        let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
+        oracle.site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE f (id FLOAT AUTO_INCREMENT PRIMARY KEY, v INT); \
+             INSERT INTO f (v) VALUES (1), (2), (3); INSERT INTO f VALUES (40, 4); DELETE FROM f WHERE id = 40",
+        );
+        oracle.catch_up(way);
+    }
+}
+
+/// With slave_run_triggers_for_rbr, a replica's triggers see every change.
+#[test]
+fn triggers_of_the_replica_that_row_changes_fire() {
+    for way in WAYS {
+        let oracle = Oracle::new(Kind::Mariadb, &[], &["--slave-run-triggers-for-rbr=YES"]);
+        oracle.site.source.sql(
+            "SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); CREATE TABLE d.other (id INT PRIMARY KEY, v INT)",
+        );
+        oracle.replicas(
+            "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE other (id INT PRIMARY KEY, v INT); \
+             CREATE TABLE log (n INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(50), other INT); \
+             CREATE TRIGGER i AFTER INSERT ON t FOR EACH ROW INSERT INTO log (what, other) SELECT CONCAT('insert ', NEW.id), SUM(v) FROM other; \
+             CREATE TRIGGER u AFTER UPDATE ON t FOR EACH ROW INSERT INTO log (what) VALUES (CONCAT(OLD.v, ' becomes ', NEW.v)); \
+             CREATE TRIGGER w AFTER DELETE ON t FOR EACH ROW INSERT INTO log (what) VALUES (CONCAT('delete ', OLD.v))",
+        );
+        oracle.site.source.sql(
+            "USE d; INSERT INTO other VALUES (1, 1); INSERT INTO t VALUES (1, 1), (2, 2); INSERT INTO other VALUES (2, 10); \
+             INSERT INTO t VALUES (3, 3); UPDATE t SET v = v + 1; UPDATE t SET v = v + 1; DELETE FROM t WHERE id = 2; \
+             INSERT INTO t VALUES (2, 9); UPDATE t SET id = 7 WHERE id = 1",
+        );
+        oracle.catch_up(way);
+        assert_eq!(oracle.both_say("SELECT COUNT(*) FROM d.log"), "12");
+    }
+}
+
+/// Somebody alters the replica by hand while both follow: what Spate has read of the tables is out of date.
+#[test]
+fn alterations_by_hand_are_noticed() {
+    for kind in KINDS {
+        let oracle = Oracle::new(kind, &[], &[]);
+        let source = &oracle.site.source;
+        source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, u INT, v INT); CREATE TABLE p (id INT PRIMARY KEY); \
+             CREATE TABLE c (id INT PRIMARY KEY, p INT); INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4); \
+             INSERT INTO p VALUES (1), (2); INSERT INTO c VALUES (1, 1), (2, 2)",
+        );
+        oracle.native_catches_up();
+        let running = oracle.site.spawn(oracle.site.replicate(&["--start", "earliest"]));
+        oracle.site.wait_applied();
+        oracle.replicas("USE d; ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE (v)");
+        // Longer than the time between two looks.
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        source.sql(
+            "USE d; UPDATE t SET id = 9 WHERE id = 1; UPDATE t SET id = 1 WHERE id = 2; BEGIN; UPDATE t SET v = 10 WHERE id = 3; \
+             UPDATE t SET v = 3 WHERE id = 4; UPDATE t SET v = 4 WHERE id = 3; COMMIT",
+        );
+        oracle.site.wait_applied();
+        oracle.native_catches_up();
+        oracle.assert_equal();
+        oracle.replicas("USE d; ALTER TABLE t ADD own INT AUTO_INCREMENT, ADD KEY (own)");
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        source
+            .sql("USE d; UPDATE t SET u = 20 WHERE u = 2; DELETE FROM t WHERE u = 3; INSERT INTO t VALUES (7, 3, 50)");
+        oracle.site.wait_applied();
+        oracle.native_catches_up();
+        oracle.assert_equal();
+        assert!(running.terminate().status.success());
+    }
+}
+
+/// Who may only create routines gets EXECUTE and ALTER ROUTINE on what it creates, on a replica, too.
+#[test]
+fn creators_of_routines_may_use_them() {
+    for kind in KINDS {
+        let oracle = Oracle::new(kind, &[], &[]);
+        let source = &oracle.site.source;
+        source.sql(
+            "CREATE DATABASE d; CREATE DATABASE d_2; CREATE USER maker@localhost IDENTIFIED BY 'x'; GRANT CREATE ROUTINE ON d.* TO maker@localhost; \
+             CREATE USER has@localhost IDENTIFIED BY 'x'; GRANT CREATE ROUTINE, EXECUTE, ALTER ROUTINE ON `d\\_2`.* TO has@localhost; \
+             SET sql_log_bin=0; CREATE USER unknown@localhost IDENTIFIED BY 'x'; GRANT CREATE ROUTINE ON d.* TO unknown@localhost",
+        );
+        let create = |user: &str, sql: &str| {
+            let mut client = source.client();
+            client.args(["-u", user, "-px", "--protocol=socket", "-e", sql]);
+            let done = client.output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+        };
+        create("maker", "CREATE PROCEDURE d.p() SELECT 1");
+        create("maker", "CREATE FUNCTION d.`f x`() RETURNS INT DETERMINISTIC RETURN 1");
+        create("maker", "CREATE PROCEDURE d.gone() SELECT 1; DROP PROCEDURE d.gone");
+        create("has", "CREATE PROCEDURE d_2.p() SELECT 1");
+        create("unknown", "CREATE PROCEDURE d.of_unknown() SELECT 1");
+        oracle.native_catches_up();
+        oracle.site.catch_up(&["--start", "earliest"]);
+        let privileges =
+            "SELECT User, Host, Db, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv ORDER BY 1, 2, 3, 4";
+        let all = oracle.both_say(privileges);
+        assert_eq!(all.lines().count(), 2, "{all}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Native replication as the oracle: a second replica, like the first in everything, that follows the source by itself.
+
+use super::server::{ACCOUNT, PASSWORD};
+use super::{Kind, Server, Site};
+
+/// A source, a replica of Spate's, and a native one.
+#[derive(Debug)]
+pub struct Oracle {
+    pub site: Site,
+    pub native: Server,
+    kind: Kind,
+}
+
+impl Oracle {
+    /// Servers of one kind; both replicas have the same options.
+    pub fn new(kind: Kind, source: &[&str], replica: &[&str]) -> Oracle {
+        let site = Site::between((kind, source), (kind, replica));
+        let native = Server::replica(kind, &[replica, &["--server-id=3"]].concat());
+        Oracle { site, native, kind }
+    }
+
+    /// Executes the same on both replicas, without a trace in a binlog.
+    pub fn replicas(&self, sql: &str) {
+        for server in [&self.site.replica, &self.native] {
+            server.sql(&format!("SET sql_log_bin=0; {sql}"));
+        }
+    }
+
+    /// Lets the native replica follow from the beginning of the source's binlog, and waits until it has all.
+    pub fn native_catches_up(&self) {
+        let port = self.site.source.port;
+        let (begin, wait) = match self.kind {
+            Kind::Mysql => (
+                format!(
+                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
+                     SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA"
+                ),
+                format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', 60)", self.site.source.position()),
+            ),
+            _ => (
+                format!(
+                    "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
+                     MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE"
+                ),
+                format!("SELECT MASTER_GTID_WAIT('{}', 60)", self.site.source.position()),
+            ),
+        };
+        let follows = match self.kind {
+            Kind::Mysql => "SELECT COUNT(*) FROM performance_schema.replication_applier_configuration",
+            _ => "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Slave_SQL'",
+        };
+        if self.native.sql(follows) == "0" {
+            self.native.sql(&begin);
+        }
+        let status = if self.kind == Kind::Mysql { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" };
+        assert_eq!(self.native.sql(&wait), "0", "{}", self.native.sql(status));
+    }
+
+    /// Both replicas catch up; then they are compared.
+    pub fn catch_up(&self, options: &[&str]) {
+        self.native_catches_up();
+        self.site.catch_up(&[&["--start", "earliest"], options].concat());
+        self.assert_equal();
+    }
+
+    /// Compares definitions, with their counters, and rows, in the order in which they are stored.
+    ///
+    /// # Panics
+    /// If the two replicas differ.
+    pub fn assert_equal(&self) {
+        let tables = "SELECT CONCAT('`', TABLE_SCHEMA, '`.`', TABLE_NAME, '`') FROM information_schema.TABLES \
+                      WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') \
+                      AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema', 'spate') ORDER BY 1";
+        let (ours, theirs) = (self.site.replica.sql(tables), self.native.sql(tables));
+        assert_eq!(ours, theirs, "tables");
+        for table in ours.lines() {
+            let look = format!("SHOW CREATE TABLE {table}; SELECT * FROM {table}");
+            assert_eq!(
+                self.site.replica.sql(&look),
+                self.native.sql(&look),
+                "{table}: Spate's replica, and the native one"
+            );
+        }
+    }
+
+    /// What both replicas answer.
+    ///
+    /// # Panics
+    /// If they do not answer alike.
+    pub fn both_say(&self, query: &str) -> String {
+        let (ours, theirs) = (self.site.replica.sql(query), self.native.sql(query));
+        assert_eq!(ours, theirs, "{query}: Spate's replica, and the native one");
+        ours
+    }
+}
