@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::backlog::BacklogPlan;
 use crate::contender::Contender;
+use crate::equal::{self, EqualOptions};
 use crate::follower::LivePlan;
 use crate::home::LabHome;
 use crate::race::{BacklogPlace, Race, RacePlan};
@@ -77,6 +78,9 @@ pub enum LabCommand {
     /// Compare Spate with the server's own replication under hostile statements and failures, drawn from a seed
     #[command(after_help = options::EXAMPLES)]
     Torture(TortureOptions),
+    /// Compare what Spate and the server's own replication make of your statements on your kind of replica
+    #[command(after_help = equal::EXAMPLES)]
+    Equal(EqualOptions),
     /// Show it all: a replica a minute behind, the race to catch up, the lag under a live load
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoOptions),
@@ -233,6 +237,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Race(options) => race(options),
         LabCommand::Steady(options) => steady(options),
         LabCommand::Torture(options) => options.run(),
+        LabCommand::Equal(options) => options.run(),
         LabCommand::Demo(options) => demo(options),
     }
 }

@@ -22,6 +22,7 @@ pub mod comparison;
 pub mod contender;
 pub mod dataset;
 pub mod demo;
+pub mod equal;
 mod error;
 pub mod follower;
 pub mod home;

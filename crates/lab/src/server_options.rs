@@ -54,6 +54,13 @@ const RESERVED: [&str; 9] = [
     "defaults-extra-file",
 ];
 
+impl ServerOption {
+    /// Its name and its value.
+    pub(crate) fn pair(&self) -> (String, String) {
+        (self.name.clone(), self.value.clone().unwrap_or_else(|| "1".to_owned()))
+    }
+}
+
 impl ServerOptions {
     /// What every server of the laboratory has: row format, strict GTIDs, no name look-ups, a cold start.
     pub fn base(vendor: Vendor, server_id: u32) -> ServerOptions {

@@ -70,7 +70,7 @@ impl Driver {
                 self.disconnect(step.session);
                 Ok(Outcome::Lost)
             }
-            Action::Failure(_) => Ok(Outcome::Done),
+            Action::Failure(_) | Action::OnReplicas(_) => Ok(Outcome::Done),
             Action::Sql(sql) => self.run(step.session, sql),
             Action::Load { sql, file, content } => {
                 let path = self.files.join(file);

@@ -53,7 +53,7 @@ impl Finding {
     }
 
     /// One line.
-    pub(super) fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         match self {
             Finding::Difference { class, name, .. } => format!("{class:?} of {name} differ"),
             Finding::Stopped { output } => format!("Spate stopped: {}", last_line(output)),
@@ -63,7 +63,7 @@ impl Finding {
     }
 
     /// Everything that is known.
-    pub(super) fn details(&self) -> String {
+    pub(crate) fn details(&self) -> String {
         match self {
             Finding::Difference { lines, .. } => lines.join("\n"),
             Finding::Stopped { output } | Finding::Stuck { output } | Finding::UncleanEnd { output } => output.clone(),

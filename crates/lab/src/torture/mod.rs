@@ -78,6 +78,40 @@ pub struct Torture<'a> {
     screen: Screen,
 }
 
+/// Comparisons of recorded steps, on fresh servers each.
+pub(crate) struct Comparisons<'a> {
+    home: &'a LabHome,
+    ground: Ground,
+}
+
+/// What one has shown.
+pub(crate) struct Comparison {
+    pub(crate) statements: u64,
+    pub(crate) findings: Vec<judge::Finding>,
+    pub(crate) notes: Vec<String>,
+    /// The native replica came to the end.
+    pub(crate) has_oracle: bool,
+}
+
+impl<'a> Comparisons<'a> {
+    /// Prepares the servers' data directories, which are made once.
+    pub(crate) fn prepare(home: &'a LabHome, binaries: &ServerBinaries) -> Result<Comparisons<'a>> {
+        Ok(Comparisons { home, ground: Ground { parties: Parties::open(home, binaries, binaries)?, spate: None } })
+    }
+
+    pub(crate) fn pair(&self) -> pair::Pair {
+        self.ground.parties.pair()
+    }
+
+    /// Repeats these steps.
+    pub(crate) fn compare(&self, settings: &Settings, steps: &[Step], tell: &dyn Fn(&str)) -> Result<Comparison> {
+        let work = self.home.work()?;
+        let result = trial::run(&self.ground, settings, Script::Given(steps), &work.path().join("e"), tell)?;
+        let TrialResult { statements, findings, notes, has_oracle, .. } = result;
+        Ok(Comparison { statements, findings, notes, has_oracle })
+    }
+}
+
 impl<'a> Torture<'a> {
     /// Prepares the servers' data directories, which are made once.
     ///

@@ -43,7 +43,7 @@ engines, statement-context, domains, clients, events.";
 
 /// Options of `spate replicate`, as arguments of its command line.
 #[derive(Debug, Clone)]
-struct SpateOptions(Vec<String>);
+pub struct SpateOptions(pub(crate) Vec<String>);
 
 impl FromStr for SpateOptions {
     type Err = String;

@@ -86,6 +86,9 @@ pub struct Settings {
     pub sessions: usize,
     /// Options of the source, beyond those of every server.
     pub source_options: Vec<(String, String)>,
+    /// Options of both replicas, beyond those of every server.
+    #[serde(default)]
+    pub replica_options: Vec<(String, String)>,
     /// Arguments of `spate replicate`.
     pub spate_arguments: Vec<String>,
     /// When Spate begins.
@@ -127,6 +130,7 @@ impl Settings {
             format,
             sessions: 3 + random.below(4),
             source_options: vendor_options::draw(&mut random.fork(), pair, format, &features),
+            replica_options: vec![],
             spate_arguments: spate_arguments(&mut random.fork(), pair, &features),
             beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd][random.below(4)],
             features,
@@ -163,6 +167,9 @@ impl Settings {
         let mut options = common(vendor, self.pair.is_mixed(), server_id).with_durability(durability);
         let of_source = self.source_options.iter().find(|(name, _)| name == vendor_options::FOREIGN_KEYS_IN_ENGINE);
         if let (Vendor::MySql, Some((name, value))) = (vendor, of_source) {
+            options = options.with(name, value);
+        }
+        for (name, value) in &self.replica_options {
             options = options.with(name, value);
         }
         vendor_options::of_replica(options, vendor)

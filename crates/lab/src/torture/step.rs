@@ -40,11 +40,21 @@ pub enum Action {
     Reconnect,
     /// Something is killed or started.
     Failure(Failure),
+    /// Statements that somebody executes on both replicas, once these have all that came before.
+    OnReplicas(String),
 }
 
 impl Step {
     pub(super) fn sql(session: usize, sql: impl Into<String>) -> Step {
         Step { session, action: Action::Sql(sql.into()) }
+    }
+
+    /// What is executed, for people; empty if that is no statement.
+    pub(crate) fn text(&self) -> &str {
+        match &self.action {
+            Action::OnReplicas(sql) => sql,
+            _ => self.statement().unwrap_or_default(),
+        }
     }
 
     pub(super) fn is_failure(&self) -> bool {
@@ -55,7 +65,7 @@ impl Step {
     pub(super) fn statement(&self) -> Option<&str> {
         match &self.action {
             Action::Sql(sql) | Action::Load { sql, .. } => Some(sql),
-            Action::Reconnect | Action::Failure(_) => None,
+            Action::Reconnect | Action::Failure(_) | Action::OnReplicas(_) => None,
         }
     }
 }
@@ -71,6 +81,7 @@ pub(super) fn as_text(steps: &[Step]) -> String {
             }
             Action::Reconnect => format!("/* session {session} */ -- disconnects and connects again\n"),
             Action::Failure(failure) => format!("-- {failure:?}\n"),
+            Action::OnReplicas(sql) => format!("/* on both replicas */ {sql};\n"),
         }
     };
     steps.iter().map(line).collect()

@@ -33,6 +33,8 @@ const OLD_SESSION: &str = "another Spate applies to the replica";
 const LOST_TABLE: &str = "Tablespace is missing for table";
 /// So often it is then started again; each time it waits for 10 s.
 const RESTARTS_MAX: u32 = 6;
+/// Longer than Spate takes to notice what others define on its replica.
+const NOTICED_AFTER: Duration = Duration::from_millis(400);
 /// How often a position is asked for while the replicas catch up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A seed's time is cut off at this many steps, so that a record stays readable.
@@ -53,6 +55,8 @@ pub(super) enum Script<'a> {
     Generate(Duration),
     /// Recorded steps are repeated.
     Repeat(&'a [Step]),
+    /// Somebody's steps: what the source refuses of them is told.
+    Given(&'a [Step]),
 }
 
 /// What a trial has shown.
@@ -68,6 +72,8 @@ pub(super) struct TrialResult {
     pub(super) notes: Vec<String>,
     /// Spate stopped where the native replica had stopped before it: no finding, but worth a look.
     pub(super) has_excused_stop: bool,
+    /// The native replica came to the end.
+    pub(super) has_oracle: bool,
 }
 
 impl TrialResult {
@@ -85,6 +91,7 @@ struct Trial<'a> {
     spate: Option<RunningSpate>,
     was_started: bool,
     restarts_left: u32,
+    tells_refusals: bool,
     result: TrialResult,
 }
 
@@ -115,6 +122,7 @@ pub(super) fn run(
         spate: None,
         was_started: false,
         restarts_left: RESTARTS_MAX,
+        tells_refusals: matches!(script, Script::Given(_)),
         result,
     };
     if settings.beginning == Beginning::AtOnce {
@@ -122,7 +130,7 @@ pub(super) fn run(
     }
     match script {
         Script::Generate(time) => trial.generate(time, tell)?,
-        Script::Repeat(steps) => trial.repeat(steps)?,
+        Script::Repeat(steps) | Script::Given(steps) => trial.repeat(steps)?,
     }
     tell("catching up");
     trial.finish()?;
@@ -207,15 +215,42 @@ impl Trial<'_> {
             self.result.steps.push(step);
             return Ok(Outcome::Done);
         }
+        if let Action::OnReplicas(sql) = &step.action {
+            self.on_replicas(sql)?;
+            self.result.steps.push(step);
+            return Ok(Outcome::Done);
+        }
         let outcome = self.driver.execute(&step)?;
         if step.statement().is_some() {
             self.result.statements += 1;
             if let Outcome::Failed(code) = outcome {
+                if self.tells_refusals {
+                    self.result.notes.push(format!("the source refused with error {code}: {}", step.text()));
+                }
                 *self.result.errors.entry(code).or_default() += 1;
             }
         }
         self.result.steps.push(step);
         Ok(outcome)
+    }
+
+    /// What a person does on both replicas, at the same place in the source's history.
+    fn on_replicas(&mut self, sql: &str) -> Result<()> {
+        let end = self.servers.source.logged_position()?;
+        if self.wait_for_native(&end)?.is_some_and(|state| state.error.is_some()) {
+            // That is found at the end, too.
+            return Ok(());
+        }
+        self.start_spate()?;
+        self.wait_for_spate(&end);
+        for server in self.servers.native.iter().chain([&self.servers.replica]) {
+            let mut session = server.connect()?;
+            session.run("SET SESSION sql_log_bin = 0")?;
+            session.run(sql)?;
+        }
+        // Spate looks for what others do from time to time.
+        std::thread::sleep(NOTICED_AFTER);
+        Ok(())
     }
 
     fn fail(&mut self, failure: Failure) -> Result<()> {
@@ -407,10 +442,12 @@ impl Trial<'_> {
         if !self.result.findings.is_empty() {
             return Ok(());
         }
-        let source = picture::take(&self.servers.source)?;
+        self.result.has_oracle = true;
         let Some(native) = &self.servers.native else { return Ok(()) };
         let native = picture::take(native)?;
         let spate = self.picture_of_replica(picture::take)?;
+        // Somebody's replicas may be other than their source.
+        let source = if self.tells_refusals { native.clone() } else { picture::take(&self.servers.source)? };
         let judgement = judge(&source, &native, &spate, was_killed);
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Finding, Place, some_of};
 use crate::error::Result;
 use crate::foreign_keys::{self, ForeignKey};
-use crate::wire::{Connection, ResultSet};
+use crate::wire::{Connection, ResultSet, Vendor};
 
 const REPLICA: Place = Place::Replica;
 
@@ -100,6 +100,15 @@ pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
         .map(|key| format!("{}.{}", key.child.schema, key.child.table))
         .collect();
     let names = Vec::from_iter(names);
+    let version = replica.server_version();
+    // Since then it writes what they do to its binlog, unless innodb_native_foreign_keys is ON.
+    let advice = match version.vendor == Vendor::MySql && version.is_at_least(9, 6) {
+        true => {
+            "What the source's foreign keys do is in its binlog, and is applied with them switched off: one that only the replica has \
+             changes nothing there"
+        }
+        false => "They work; changes of these tables and of those they refer to are applied in order and do not fold",
+    };
     Ok(vec![match names.is_empty() {
         true => Finding::ok("cascades", REPLICA, "no foreign key changes rows by itself"),
         false => Finding::warning(
@@ -107,7 +116,7 @@ pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
             REPLICA,
             format!("foreign keys with CASCADE or SET NULL change rows of {} tables: {}", names.len(), some_of(&names)),
         )
-        .advise("They work; changes of these tables and of those they refer to are applied in order and do not fold"),
+        .advise(advice),
     }])
 }
 

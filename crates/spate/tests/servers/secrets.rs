@@ -110,7 +110,8 @@ fn owner_below_proc(core_dumps: Option<&str>) -> u32 {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let program = directory.path().join("spate");
-    fs::copy(env!("CARGO_BIN_EXE_spate"), &program).unwrap();
+    // By another program: what this one has open for writing, the children of other tests have open for a moment, too.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_spate")).arg(&program).status().unwrap().success());
     // A server that says nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("spate@{}", listener.local_addr().unwrap());
