@@ -1,13 +1,26 @@
 //! What a server gives to whoever creates a routine: EXECUTE and ALTER ROUTINE, if the account lacks them (`automatic_sp_privileges`).
 //!
-//! The servers' own appliers give them to the definer. In a session like Spate's, a server looks whether Spate's account has them.
+//! The servers' own appliers give them to whom they take for the creator. In a session like Spate's, a server looks whether Spate's account has them.
 
-use spate_schedule::needs::CreatedRoutine;
+use spate_schedule::Statement;
+use spate_schedule::needs::{CreatedRoutine, Creator, Untold, created_routine};
 
 use crate::error::{Error, Result};
-use crate::wire::{Connection, quote};
+use crate::wire::{Connection, Vendor, quote};
 
-/// Gives the definer of a routine that was created what the servers' own appliers would have given. It may be done twice.
+/// The routine that a statement creates, with the account that a replica of this vendor takes for its creator.
+///
+/// # Errors
+/// [`Untold`].
+pub(crate) fn routine(statement: &Statement, replica: Vendor) -> std::result::Result<Option<CreatedRoutine>, Untold> {
+    let creator = match replica {
+        Vendor::MariaDb => Creator::Definer,
+        Vendor::MySql => Creator::Invoker,
+    };
+    created_routine(statement, creator)
+}
+
+/// Gives the creator of a routine what the servers' own appliers would have given. It may be done twice.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.

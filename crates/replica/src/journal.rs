@@ -18,6 +18,7 @@ mod objects;
 
 use spate_binlog::Xid;
 use spate_schedule::statement::{self, Created, Object};
+use spate_schedule::needs::CreatedRoutine;
 use spate_sql::{Doubt, Reading, SqlText};
 
 use crate::checkpoint::{APPLIER, Checkpoint};
@@ -100,6 +101,8 @@ pub(crate) struct Intent {
     pub(crate) statement: Vec<u8>,
     /// Before it was executed.
     pub(crate) fingerprint: String,
+    /// The routine that it creates.
+    pub(crate) routine: Option<CreatedRoutine>,
 }
 
 /// What is to be done about a note that an earlier run left.
@@ -199,7 +202,7 @@ impl Intent {
         }
     }
 
-    pub(crate) fn text(&self) -> SqlText<'_> {
+    fn text(&self) -> SqlText<'_> {
         SqlText { sql: &self.statement, reading: &self.reading }
     }
 

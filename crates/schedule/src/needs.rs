@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use spate_sql::{Lexer, SqlText, TokenKind};
 
+use crate::Statement;
 use crate::definition::TableName;
 use crate::statement::{self, Object, StatementClass, kind, name, opened, skip_existence};
 
@@ -275,46 +276,59 @@ fn schemas(text: SqlText<'_>, database: &str) -> Result<BTreeSet<String>, Untold
     Ok(objects.into_iter().filter_map(schema).collect())
 }
 
-/// A routine that a statement creates, and who.
+/// A routine that a statement creates, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedRoutine {
     /// `PROCEDURE`, `FUNCTION`, `PACKAGE` or `PACKAGE BODY`.
     pub kind: &'static str,
     /// Its name.
     pub name: TableName,
-    /// The definer's user.
+    /// The creator's user.
     pub user: String,
-    /// The definer's host.
+    /// The creator's host.
     pub host: String,
 }
 
-/// The routine that a statement creates for the account that it names; `None` if it creates none, or names none.
+/// Whom a server's own applier takes for a routine's creator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creator {
+    /// MariaDB: the account that the statement names.
+    Definer,
+    /// MySQL: the account that the log names beside it.
+    Invoker,
+}
+
+/// The routine that a statement creates; `None` if it creates none, or for nobody who is named.
 ///
 /// # Errors
 /// [`Untold`].
-pub fn created_routine(text: SqlText<'_>, database: &str) -> Result<Option<CreatedRoutine>, Untold> {
-    let mut words = opened(text);
+pub fn created_routine(statement: &Statement, creator: Creator) -> Result<Option<CreatedRoutine>, Untold> {
+    let mut words = opened(statement.text());
     if !words.accept("CREATE") {
         return Ok(None);
     }
     let definer = definer(words.clone());
     let kind = match kind(&mut words) {
         Some("PROCEDURE") => "PROCEDURE",
-        // One in a library that the server loads is nobody's.
+        // One of a library that the server loads is nobody's.
         Some("FUNCTION") if definer.is_some() => "FUNCTION",
         Some("PACKAGE") if words.accept("BODY") => "PACKAGE BODY",
         Some("PACKAGE") => "PACKAGE",
         _ => return Ok(None),
     };
     skip_existence(&mut words);
-    let name = name(&mut words, database).ok_or(Untold)?;
+    let name = name(&mut words, &statement.database).ok_or(Untold)?;
+    let account = match (creator, &statement.status.invoker) {
+        (Creator::Definer, _) => definer,
+        (Creator::Invoker, Some((user, host))) => {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| Untold);
+            Some((text(user)?, text(host)?))
+        }
+        (Creator::Invoker, None) => None,
+    };
     // What a role creates is nobody's.
-    Ok(definer.filter(|(user, host)| !user.is_empty() && !host.is_empty()).map(|(user, host)| CreatedRoutine {
-        kind,
-        name,
-        user,
-        host,
-    }))
+    let account = account.filter(|(user, host)| !user.is_empty() && !host.is_empty());
+    Ok(account.map(|(user, host)| CreatedRoutine { kind, name, user, host }))
 }
 
 /// The account behind DEFINER.

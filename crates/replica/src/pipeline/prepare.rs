@@ -8,7 +8,6 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use spate_binlog::RowsKind;
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::keyless::{KeylessRows, Step};
-use spate_schedule::needs::created_routine;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::statement::{Object, StatementClass, may_concern_accounts, replaces, temporary_tables};
@@ -25,6 +24,7 @@ use super::sessions::Preparing;
 use super::unnamed::UnnamedTables;
 use super::{Part, PartEnd};
 use crate::checkpoint::Checkpoint;
+use crate::creator;
 use crate::choice::{self, Dialect, DialectChoice};
 use crate::dialect::{Collations, Executing, StatementSql, implicit_defaults_sql, load_sql, statement_sql};
 use crate::error::{Error, Result};
@@ -219,6 +219,7 @@ impl<'a> Preparer<'a> {
                 _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
             },
             fingerprint: String::new(),
+            routine: None,
         })))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
@@ -495,7 +496,7 @@ impl<'a> Preparer<'a> {
         })?;
         outlet.send(Command::Execute(execution(after)))?;
         if statement.class == StatementClass::Definition && statement.error_code == 0 {
-            let routine = created_routine(statement.text(), &statement.database);
+            let routine = creator::routine(statement, self.choice.replica);
             let why = "it is not certain whether it creates a routine";
             if let Some(routine) = routine.map_err(|_| self::refused(statement, part, why))? {
                 outlet.send(Command::GiveToCreator(routine))?;

@@ -10,7 +10,6 @@ use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions};
 use spate_binlog::Boundary;
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
-use spate_schedule::needs::created_routine;
 use spate_schedule::{Alone, BatchBuilder, Item, Statement, Surprise};
 use spate_sql::{Reading, Server, Servers};
 
@@ -23,7 +22,7 @@ use crate::exclusions::Exclusions;
 use crate::journal::{self, Finding, Intent, IntentKind, Note};
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
-use crate::wire::{Connection, ServerVersion};
+use crate::wire::{Connection, ServerVersion, Vendor};
 
 /// How often to look whether to stop while the archive does not hold the noted transaction yet. The replica is told as often that
 /// the session lives, which keeps the applier's lock.
@@ -71,8 +70,8 @@ pub(crate) fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &
         Finding::Done => {
             status.note("applier", &format!("{} was executed before the interruption", intent.described()));
             // The interruption may have come before that.
-            if let Ok(Some(routine)) = created_routine(intent.text(), &intent.database) {
-                creator::give(connection, &routine)?;
+            if let Some(routine) = &intent.routine {
+                creator::give(connection, routine)?;
             }
             let checkpoint = journal::accept(connection, &from, &intent)?;
             status.applied(&checkpoint, None);
@@ -107,7 +106,7 @@ fn find(
         return Err(foreign("the checkpoint is there or beyond".to_owned()));
     }
     let mut reader = settling.archive.reader(&from.seek(), ReadOptions::default())?;
-    let mut search = Search::new(note, from, settling.exclusions, connection.server_version().reader());
+    let mut search = Search::new(note, from, settling.exclusions, connection.server_version());
     loop {
         match reader.next_event()? {
             Some(event) => match search.event(&event).map_err(foreign)? {
@@ -145,6 +144,7 @@ struct Search<'a> {
     note: &'a Note,
     exclusions: &'a Exclusions,
     replica: Server,
+    vendor: Vendor,
     /// Behind the last whole transaction.
     position: Checkpoint,
     transaction: Transaction,
@@ -164,8 +164,9 @@ struct Transaction {
 }
 
 impl<'a> Search<'a> {
-    fn new(note: &'a Note, from: &Checkpoint, exclusions: &'a Exclusions, replica: Server) -> Search<'a> {
-        Search { note, exclusions, replica, position: from.clone(), transaction: Transaction::default() }
+    fn new(note: &'a Note, from: &Checkpoint, exclusions: &'a Exclusions, version: &ServerVersion) -> Search<'a> {
+        let (replica, vendor) = (version.reader(), version.vendor);
+        Search { note, exclusions, replica, vendor, position: from.clone(), transaction: Transaction::default() }
     }
 
     /// The intention, once the noted transaction has ended.
@@ -214,6 +215,7 @@ impl<'a> Search<'a> {
 
     fn intent(&mut self) -> std::result::Result<Intent, String> {
         let (note, transaction) = (self.note, &self.transaction);
+        let replica = self.vendor;
         let intent = |statement: Vec<u8>, database: String, reading: Reading| Intent {
             kind: note.kind,
             checkpoint: self.position.clone(),
@@ -222,6 +224,7 @@ impl<'a> Search<'a> {
             reading,
             statement,
             fingerprint: note.fingerprint.clone(),
+            routine: None,
         };
         if !note.kind.is_of_one_transaction() {
             return Ok(intent(vec![], String::new(), Reading::default()));
@@ -230,7 +233,9 @@ impl<'a> Search<'a> {
         match (note.kind, alone, statement) {
             (IntentKind::Definition, Some(Alone::Definition), Some(statement))
             | (IntentKind::CreateSelect, Some(Alone::CreateSelect), Some(statement)) => {
-                Ok(intent(statement.sql, statement.database, statement.reading))
+                let unclear = |_| "it is not certain whether it creates a routine".to_owned();
+                let routine = creator::routine(&statement, replica).map_err(unclear)?;
+                Ok(Intent { routine, ..intent(statement.sql, statement.database, statement.reading) })
             }
             (IntentKind::XaPrepare, Some(Alone::XaPrepare(xid)), _)
             | (IntentKind::XaEnd, Some(Alone::XaEnd(xid)), _) => {
