@@ -197,6 +197,7 @@ impl<'a> Applier<'a> {
                 Command::WatchAccount(change) => self.watched = Some(change),
                 Command::GiveToCreator(routine) => {
                     self.receive_all()?;
+                    stopping_point("before-creators-privileges");
                     creator::give(self.sessions.main(), &routine)?;
                 }
                 Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,

@@ -53,6 +53,9 @@ const FIRST_START: [&str; 4] =
 /// The source's temporary tables are copied, and the copies not committed.
 const AFTER_COPIES: &str = "after-temporary-copies";
 
+/// A routine is created, and its creator has not got the privileges on it.
+const BEFORE_PRIVILEGES: &str = "before-creators-privileges";
+
 const SEMI_SYNC: [&str; 2] = ["before-acknowledgement", "after-acknowledgement"];
 
 const HOLD: [&str; 2] = ["before-hold-acknowledgement", "during-hold"];
@@ -336,6 +339,26 @@ fn with_temporary_tables() {
     }
 }
 
+#[test]
+fn before_a_creator_has_its_privileges() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE USER maker@localhost IDENTIFIED BY 'x'; GRANT CREATE ROUTINE ON d.* TO maker@localhost",
+        );
+        let mut maker = site.source.client();
+        maker.args(["-u", "maker", "-px", "-e", "CREATE PROCEDURE d.p() SELECT 1"]);
+        assert!(maker.output().unwrap().status.success());
+        let mut command = site.replicate(&OPTIONS);
+        command.env("SPATE_STOP_AT", BEFORE_PRIVILEGES);
+        site.run(command).assert_says(&["stopped at before-creators-privileges"]);
+        let privileges = "SELECT COUNT(*) FROM mysql.procs_priv WHERE Routine_name = 'p'";
+        assert_eq!(site.replica.sql(privileges), "0");
+        site.catch_up(&OPTIONS);
+        assert_eq!(site.replica.sql(privileges), "1", "{kind:?}");
+    }
+}
+
 /// A point that no test stops at proves nothing.
 #[test]
 fn every_point_has_its_test() {
@@ -343,7 +366,7 @@ fn every_point_has_its_test() {
     let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
-    tested.extend([AFTER_TRUNCATION, AFTER_COPIES].map(str::to_owned));
+    tested.extend([AFTER_TRUNCATION, AFTER_COPIES, BEFORE_PRIVILEGES].map(str::to_owned));
     let mut present = BTreeSet::new();
     for source in ["archive/src", "replica/src"] {
         collect_points(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source), &mut present);
