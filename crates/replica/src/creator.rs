@@ -60,7 +60,17 @@ pub(crate) fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Res
     if is_logged {
         connection.execute(b"SET SESSION sql_log_bin=0")?;
     }
+    // Only then MariaDB knows the word.
+    let is_package = routine.kind.starts_with("PACKAGE");
+    let mode = connection.query("SELECT @@SESSION.sql_mode")?.single_text().unwrap_or_default();
+    connection.execute(b"ROLLBACK")?;
+    if is_package {
+        connection.execute(b"SET SESSION sql_mode='ORACLE'")?;
+    }
     let given = connection.execute(grant.as_bytes());
+    if is_package {
+        connection.execute(format!("SET SESSION sql_mode={}", quote::text(&mode)).as_bytes())?;
+    }
     if is_logged {
         connection.execute(b"SET SESSION sql_log_bin=1")?;
     }

@@ -446,8 +446,9 @@ impl Trial<'_> {
         let Some(native) = &self.servers.native else { return Ok(()) };
         let native = picture::take(native)?;
         let spate = self.picture_of_replica(picture::take)?;
-        // Somebody's replicas may be other than their source.
-        let source = if self.tells_refusals { native.clone() } else { picture::take(&self.servers.source)? };
+        // Replicas that somebody has changed are other than their source.
+        let are_changed = self.result.steps.iter().any(|step| matches!(step.action, Action::OnReplicas(_)));
+        let source = if are_changed { native.clone() } else { picture::take(&self.servers.source)? };
         let judgement = judge(&source, &native, &spate, was_killed);
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);
