@@ -17,8 +17,8 @@
 mod objects;
 
 use spate_binlog::Xid;
-use spate_schedule::statement::{self, Created, Object};
 use spate_schedule::needs::CreatedRoutine;
+use spate_schedule::statement::{self, Created, Object};
 use spate_sql::{Doubt, Reading, SqlText};
 
 use crate::checkpoint::{APPLIER, Checkpoint};

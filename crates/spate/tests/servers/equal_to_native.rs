@@ -151,7 +151,8 @@ fn alterations_by_hand_are_noticed() {
 #[test]
 fn creators_of_routines_may_use_them() {
     for kind in KINDS {
-        let oracle = Oracle::new(kind, &["--log-bin-trust-function-creators=1"], &["--log-bin-trust-function-creators=1"]);
+        let oracle =
+            Oracle::new(kind, &["--log-bin-trust-function-creators=1"], &["--log-bin-trust-function-creators=1"]);
         let source = &oracle.site.source;
         source.sql(
             "CREATE DATABASE d; CREATE DATABASE d_2; CREATE USER maker@localhost IDENTIFIED BY 'x'; GRANT CREATE ROUTINE ON d.* TO maker@localhost; \
