@@ -168,6 +168,8 @@ pub struct StatusVariables {
     pub sql_require_primary_key: Option<bool>,
     /// MySQL: `default_table_encryption`.
     pub default_table_encryption: Option<bool>,
+    /// MySQL 9.7 and later, of changes of rows: `enable_cascade_triggers`.
+    pub enable_cascade_triggers: Option<bool>,
 }
 
 impl StatusVariables {
@@ -222,8 +224,7 @@ impl StatusVariables {
             18 => self.default_collation_for_utf8mb4 = Some(cursor.u16()?),
             19 => self.sql_require_primary_key = Some(cursor.u8()? != 0),
             20 => self.default_table_encryption = Some(cursor.u8()? != 0),
-            // MySQL since 9.6: whether the engine or the server itself carries out foreign keys; the outcome is the same.
-            21 => drop(cursor.u8()?),
+            21 => self.enable_cascade_triggers = Some(cursor.u8()? != 0),
             128 => self.microseconds = Some(cursor.u24()?),
             129 => drop(cursor.u64()?),
             130 => self.parse_gtid_flags(cursor)?,
@@ -267,6 +268,13 @@ mod tests {
         assert_eq!(variables.flags2, Some(0x0400_0000));
         let start = StatusVariables::parse(&[0x82, 2]).unwrap();
         assert_eq!((start.flags3, start.two_phase_alter_start), (Some(2), None));
+    }
+
+    #[test]
+    fn a_session_says_whether_cascades_meet_triggers() {
+        // As MySQL 9.7 writes it: the default collation of utf8mb4, then whether they do.
+        let told = |on| StatusVariables::parse(&[0x12, 0xff, 0, 0x15, on]).unwrap().enable_cascade_triggers;
+        assert_eq!((told(0), told(1)), (Some(false), Some(true)));
     }
 
     #[test]

@@ -18,13 +18,16 @@ use crate::wire::{Connection, ServerVersion, Vendor, quote};
 /// What every applier session sets: what replay needs, and nothing more.
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
-/// writes, so its gap locks are in nobody's way. The rest undoes what the server's global settings could do to a replayed change.
+/// writes, so its gap locks are in nobody's way. Whoever holds a lock on a definition is waited for, as native appliers wait for
+/// a year. The rest undoes what the server's global settings could do to a replayed change.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, wait_timeout=28800";
+    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, wait_timeout=28800, lock_wait_timeout=31536000";
 
-/// The same, for what only MariaDB has.
-const SESSION_MARIADB: &str = ", check_constraint_checks=1, system_versioning_alter_history=KEEP";
+/// The same, for what only MariaDB has. Where the replica's own choice of how to alter a table cannot do what the source did, the
+/// statement would fail.
+const SESSION_MARIADB: &str =
+    ", check_constraint_checks=1, system_versioning_alter_history=KEEP, alter_algorithm='DEFAULT'";
 
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
 const SESSION_MYSQL: &str = ", sql_require_primary_key=0";
@@ -47,12 +50,18 @@ const SESSION_MYSQL_8_0_30: &str =
 /// The same, for what sessions can set since MySQL 8.4: the source has let a foreign key refer to a key that is not unique.
 const SESSION_MYSQL_8_4: &str = ", restrict_fk_on_non_standard_key=0";
 
+/// The same, for what sessions can set since MySQL 9.7.
+const SESSION_MYSQL_9_7: &str = ", enable_cascade_triggers=0";
+
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
     let own = own_sql(version.vendor);
     let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
     match version.vendor {
         Vendor::MariaDb => [SESSION, SESSION_MARIADB, &own].concat(),
+        Vendor::MySql if version.is_at_least(9, 7) => {
+            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, SESSION_MYSQL_9_7, &own].concat()
+        }
         Vendor::MySql if version.is_at_least(8, 4) => {
             [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, &own].concat()
         }
@@ -202,6 +211,11 @@ impl Collations {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 
+    /// Sessions can choose whether rows that foreign keys change or delete meet triggers.
+    fn has_cascade_triggers(&self) -> bool {
+        self.is_mysql() && self.version.as_ref().is_some_and(|version| version.is_at_least(9, 7))
+    }
+
     /// Sessions can choose the default collation of each character set.
     fn has_collations_of_charsets(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MariaDb && version.is_at_least(11, 2))
@@ -277,6 +291,9 @@ pub fn statement_sql(
         Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
         _ => AFTER_STATEMENT.to_owned(),
     };
+    if collations.has_cascade_triggers() {
+        after.push_str(SESSION_MYSQL_9_7);
+    }
     after.push_str(&own_settings(collations, executing));
     if commits {
         after.push_str(", autocommit=0");
@@ -456,6 +473,9 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
         && let Some(collation) = status.default_collation_for_utf8mb4
     {
         settings.push(format!("default_collation_for_utf8mb4={collation}"));
+    }
+    if collations.has_cascade_triggers() {
+        settings.push(format!("enable_cascade_triggers={}", u8::from(status.enable_cascade_triggers == Some(true))));
     }
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));

@@ -97,6 +97,8 @@ pub struct BatchBuilder {
     buffer: Vec<u8>,
     query_buffer: Vec<u8>,
     never_folds: bool,
+    /// Row changes fire the replica's triggers.
+    fires_triggers: bool,
     /// The number of the statement whose rows come: see [`crate::keyless::KeylessRows::take`].
     statement: u32,
     /// When the event that is being taken was logged, in seconds since 1970.
@@ -123,6 +125,13 @@ impl BatchBuilder {
     /// Applies every row change in the source's order, unfolded: to find which transaction of a failed batch it was.
     pub fn never_fold(&mut self) {
         self.never_folds = true;
+    }
+
+    /// Row changes fire the replica's triggers: each of them sees every change in its order, finds in other tables what the source
+    /// had there, and what it does itself is checked as the source's session was.
+    pub fn fire_triggers(&mut self) {
+        self.never_folds = true;
+        self.fires_triggers = true;
     }
 
     /// Says which server has written the statements that come, and which will execute them. What the two would read in different

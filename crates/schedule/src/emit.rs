@@ -6,7 +6,6 @@ use spate_binlog::encode::{
 use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::{RowsKind, RowsVersion};
 
-use crate::definition::{FoldPolicy, OrderedReason};
 use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use crate::keyless::{KeylessChange, KeylessRows, Step};
 use crate::plan::TablePlan;
@@ -198,12 +197,10 @@ where
             true => RowsLayout::PartialJson,
             false => RowsLayout::Plain(self.version),
         };
-        let keeps_checks = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
-        let flags = if keeps_checks { ordered.flags } else { ordered.flags | FLAG_NO_FOREIGN_KEY_CHECKS };
         let mut rows = walk.rows(&ordered.images).peekable();
         while rows.peek().is_some() {
             let table_id = self.map(plan)?;
-            let event = self.open(ordered.kind, table_id, flags, (&columns, &columns_after), layout);
+            let event = self.open(ordered.kind, table_id, ordered.flags, (&columns, &columns_after), layout);
             let mut is_first = true;
             while let Some(row) =
                 rows.next_if(|row| is_first || row.as_ref().map_or(true, |row| !self.is_full_before(row.all.len())))

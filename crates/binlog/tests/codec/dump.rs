@@ -101,6 +101,7 @@ fn query(query: &QueryEvent<'_>) -> String {
         default_collation_for_utf8mb4,
         sql_require_primary_key,
         default_table_encryption,
+        enable_cascade_triggers,
     } = StatusVariables::parse(query.status).unwrap();
     let mut text = format!("[{}]", lossy(query.database));
     let mut show = |name: &str, value: Option<String>| {
@@ -125,6 +126,7 @@ fn query(query: &QueryEvent<'_>) -> String {
     show("default_collation_for_utf8mb4", default_collation_for_utf8mb4.map(|id| id.to_string()));
     show("sql_require_primary_key", sql_require_primary_key.map(|is_on| is_on.to_string()));
     show("default_table_encryption", default_table_encryption.map(|is_on| is_on.to_string()));
+    show("enable_cascade_triggers", enable_cascade_triggers.filter(|is_on| *is_on).map(|is_on| is_on.to_string()));
     write!(text, " {}", escaped(query.statement)).unwrap();
     text
 }

@@ -189,8 +189,9 @@ fn run_stages(
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
-    // A trigger sees every change, in its order, and what it finds in other tables.
-    if plan.one_by_one || fires_triggers {
+    if fires_triggers {
+        builder.fire_triggers();
+    } else if plan.one_by_one {
         builder.never_fold();
     }
     let has_temporary_copies = !temporary_tables.is_empty();

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use spate_binlog::rows::{FLAG_CASCADES_LOGGED, FLAG_STATEMENT_END};
+use spate_binlog::rows::{FLAG_CASCADES_LOGGED, FLAG_NO_FOREIGN_KEY_CHECKS, FLAG_STATEMENT_END};
 use spate_binlog::{EventHeader, GtidEvent, RowsEvent, RowsKind, TableMap, table_map};
 
 use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX};
-use crate::definition::{FoldPolicy, TableName};
+use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::error::Surprise;
 use crate::fold::Verdict;
 use crate::item::{Alone, Item};
@@ -228,11 +228,14 @@ impl BatchBuilder {
         let mut images = images.to_vec();
         versioning::translate(plan, rows, self.last_moments, &mut images)?;
         self.segment_memory_bytes += images.len();
+        // Whether other tables' rows are there by then, the source has checked; but what acts on other rows acts with the checks only.
+        let acts = self.fires_triggers || plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
+        let unchecked = if acts { 0 } else { FLAG_NO_FOREIGN_KEY_CHECKS };
         self.segment.ordered_tables.insert(plan.definition.name.clone(), ());
         self.segment.ordered.push(OrderedRows {
             plan: Arc::clone(plan),
             kind: rows.kind,
-            flags: rows.flags,
+            flags: rows.flags | unchecked,
             timestamp_seconds: self.event_seconds,
             columns: rows.columns.to_vec(),
             columns_after: rows.columns_after.to_vec(),

@@ -100,7 +100,10 @@ fn triggers_of_the_replica_that_row_changes_fire() {
              CREATE TABLE log (n INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(50), other INT); \
              CREATE TRIGGER i AFTER INSERT ON t FOR EACH ROW INSERT INTO log (what, other) SELECT CONCAT('insert ', NEW.id), SUM(v) FROM other; \
              CREATE TRIGGER u AFTER UPDATE ON t FOR EACH ROW INSERT INTO log (what) VALUES (CONCAT(OLD.v, ' becomes ', NEW.v)); \
-             CREATE TRIGGER w AFTER DELETE ON t FOR EACH ROW INSERT INTO log (what) VALUES (CONCAT('delete ', OLD.v))",
+             CREATE TRIGGER w AFTER DELETE ON t FOR EACH ROW INSERT INTO log (what) VALUES (CONCAT('delete ', OLD.v)); \
+             CREATE TABLE p (a INT PRIMARY KEY); CREATE TABLE c (a INT PRIMARY KEY, FOREIGN KEY (a) REFERENCES p (a) ON DELETE CASCADE); \
+             CREATE TRIGGER x BEFORE DELETE ON t FOR EACH ROW DELETE FROM p WHERE a = OLD.id; \
+             INSERT INTO p VALUES (1), (2), (3); INSERT INTO c VALUES (1), (2), (3)",
         );
         oracle.site.source.sql(
             "USE d; INSERT INTO other VALUES (1, 1); INSERT INTO t VALUES (1, 1), (2, 2); INSERT INTO other VALUES (2, 10); \
@@ -108,7 +111,28 @@ fn triggers_of_the_replica_that_row_changes_fire() {
              INSERT INTO t VALUES (2, 9); UPDATE t SET id = 7 WHERE id = 1",
         );
         oracle.catch_up(way);
-        assert_eq!(oracle.both_say("SELECT COUNT(*) FROM d.log"), "12");
+        assert_eq!(oracle.both_say("SELECT COUNT(*), (SELECT GROUP_CONCAT(a) FROM d.c) FROM d.log"), "12\t1,3");
+    }
+}
+
+/// MySQL's sessions say whether triggers see what foreign keys change and delete.
+#[test]
+fn triggers_that_cascades_meet() {
+    for replica in ["ON", "OFF"] {
+        let cascades = "--innodb-native-foreign-keys=OFF";
+        let unlike = format!("--enable-cascade-triggers={replica}");
+        let oracle = Oracle::new(Kind::Mysql, &["--binlog-format=STATEMENT", cascades], &[cascades, &unlike]);
+        oracle.site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE p (a INT PRIMARY KEY); CREATE TABLE log (a INT PRIMARY KEY); \
+             CREATE TABLE c (a INT PRIMARY KEY, b INT, FOREIGN KEY (b) REFERENCES p (a) ON DELETE CASCADE); \
+             CREATE TRIGGER t AFTER DELETE ON c FOR EACH ROW INSERT INTO log VALUES (OLD.a); \
+             INSERT INTO p VALUES (1), (2), (3); INSERT INTO c VALUES (10, 1), (20, 2), (30, 3); \
+             SET enable_cascade_triggers=ON; DELETE FROM p WHERE a = 1; \
+             SET enable_cascade_triggers=OFF; DELETE FROM p WHERE a = 2; \
+             SET enable_cascade_triggers=ON, binlog_format=ROW; DELETE FROM p WHERE a = 3",
+        );
+        oracle.catch_up(&[]);
+        assert_eq!(oracle.both_say("SELECT GROUP_CONCAT(a ORDER BY a) FROM d.log"), "10,30");
     }
 }
 

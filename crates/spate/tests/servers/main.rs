@@ -47,6 +47,7 @@ mod rings;
 mod secrets;
 mod sequences;
 mod session_defaults;
+mod session_variables;
 mod shapes;
 mod skipping;
 mod sql_dialect;

@@ -274,8 +274,7 @@ impl Writing<'_, '_, '_> {
             _ => self.table(plan)?,
         };
         let mut changes = self.emitter.one_by_one.then(|| changes_of(ordered, self.part));
-        let has_actions = plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
-        let foreign_keys = has_actions && ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
+        let foreign_keys = ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
         let walk = |columns: &[u8]| table.image(columns).map_err(|error| self.at(error));
         let (mut before, mut after) = (walk(ordered.columns())?, walk(ordered.columns_after())?);
         let rows = ordered.walk().map_err(|error| self.at(error))?;
