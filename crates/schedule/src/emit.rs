@@ -120,7 +120,9 @@ where
         for change in changes.iter() {
             let (kind, shape, first, second) = match change {
                 NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
-                NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
+                NetChange::Update { locator, image, shape } | NetChange::Move { locator, image, shape } => {
+                    (RowsKind::Update, shape, locator, Some(image))
+                }
                 NetChange::Insert { image, shape } => (RowsKind::Insert, shape, image, None),
             };
             if self.is_full_before(first.len() + second.map_or(0, <[u8]>::len)) {

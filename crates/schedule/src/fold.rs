@@ -11,16 +11,20 @@
 //! | no | no | nothing |
 //!
 //! Two things of the source's history would be lost by that and are kept:
-//! - *AUTO_INCREMENT*: a row that came and went may have raised the table's counter. The highest such row is a *phantom*:
-//!   emitted as an insert and a delete.
+//! - *AUTO_INCREMENT*: a row that came and went may have raised the table's counter, and an update that raises a row's value
+//!   may move the counter further than an insert would. The highest such row, and the highest such update, are *phantoms*:
+//!   emitted as an insert and a delete, and as an insert, the update and a delete.
 //! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an insert,
 //!   all deletes before all inserts.
 //!
+//! Phantoms come after all deletes. By then only rows are there that have been there all the time with the same unique values,
+//! if those whose values have left them in between are deleted and inserted too: what came and went on the source beside these
+//! rows collides with none of them here.
+//!
 //! Images may be partial, of rows events that hold only some of the columns: see `fold/partial.rs`.
 //!
-//! A phantom is inserted among rows that it never met, so its unique values could collide with one that moved. When both
-//! come together, and when a change contradicts what the fold knows, the change is not taken ([`Verdict::Cut`]): the caller
-//! ends the segment and begins another with it.
+//! When a change contradicts what the fold knows, it is not taken ([`Verdict::Cut`]): the caller ends the segment and begins
+//! another with it.
 
 mod net;
 mod partial;
@@ -46,9 +50,10 @@ pub struct TableFold {
     arena: Arena,
     entries: Vec<Entry>,
     index: HashTable<u32>,
+    /// The highest row that came and went.
     phantom: Option<Phantom>,
-    /// A unique value left a row that was there before the segment.
-    has_moved_unique_values: bool,
+    /// The highest row whose AUTO_INCREMENT value was raised, and what it was before.
+    raised: Option<(Phantom, Phantom)>,
     shapes: Shapes,
     scratch: Scratch,
 }
@@ -70,8 +75,11 @@ struct Entry {
     is_there: bool,
     /// If it was there and is there, it is deleted and inserted rather than updated.
     is_replaced: bool,
+    /// It was there, and its unique values have left it in between.
+    has_left: bool,
 }
 
+/// A row at a moment, for the sake of its AUTO_INCREMENT value.
 #[derive(Debug, Clone)]
 struct Phantom {
     value: u64,
@@ -85,6 +93,7 @@ struct Phantom {
 struct Scratch {
     locator: Vec<u8>,
     witness: Vec<u8>,
+    witness_after: Vec<u8>,
     spans: Vec<Span>,
     spans_after: Vec<Span>,
 }
@@ -118,7 +127,7 @@ impl TableFold {
             entries: Vec::new(),
             index: HashTable::new(),
             phantom: None,
-            has_moved_unique_values: false,
+            raised: None,
             shapes: Shapes::default(),
             scratch: Scratch::default(),
         })
@@ -184,12 +193,7 @@ impl TableFold {
             }
             Some(index) if self.entries[index].is_there => false,
             Some(index) => {
-                if self.entries[index].was_there && plan.has_witness() {
-                    if self.phantom.is_some() {
-                        return false;
-                    }
-                    self.has_moved_unique_values = true;
-                }
+                self.entries[index].has_left |= self.entries[index].was_there;
                 self.replace_image(index, image, FULL);
                 true
             }
@@ -211,9 +215,7 @@ impl TableFold {
         }
         if !entry.was_there {
             let value = plan.auto_increment(image, &scratch.spans);
-            if !self.remember_phantom(value, &scratch.locator, image, FULL) {
-                return false;
-            }
+            self.remember_phantom(value, &scratch.locator, image, FULL);
         }
         self.entries[index].is_there = false;
         true
@@ -229,61 +231,58 @@ impl TableFold {
         if found.is_some_and(|index| !self.entries[index].is_there) {
             return false;
         }
-        if plan.has_witness() && !self.note_unique_move(plan, before, after, scratch) {
-            return false;
-        }
-        match found {
-            Some(index) => self.replace_image(index, after, FULL),
+        let moves = plan.has_witness() && Self::moves_witness(plan, before, after, scratch);
+        let index = match found {
+            Some(index) => {
+                self.replace_image(index, after, FULL);
+                index
+            }
             None => {
                 plan.witness(before, &scratch.spans, &mut scratch.witness);
                 let sort_prefix = plan.sort_prefix(before, &scratch.spans);
                 self.add(hash, sort_prefix, scratch, Some(after), true, FULL);
+                self.entries.len() - 1
             }
-        }
+        };
+        self.entries[index].has_left |= moves && self.entries[index].was_there;
         true
     }
 
     /// An update that changes the row key: a delete and an insert, both or neither.
     fn move_row(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
-        if plan.has_witness() {
-            if self.phantom.is_some() {
-                return false;
-            }
-            self.has_moved_unique_values = true;
-        }
         plan.locator(after, &scratch.spans_after, &mut scratch.locator);
         let target = self.find(xxh3_64(&scratch.locator), &scratch.locator);
-        if target.is_some_and(|index| self.entries[index].is_there) || !self.delete(plan, before, scratch) {
+        if target.is_some_and(|index| self.entries[index].is_there) {
+            return false;
+        }
+        let value = plan.auto_increment(before, &scratch.spans);
+        if !self.delete(plan, before, scratch) {
             return false;
         }
         std::mem::swap(&mut scratch.spans, &mut scratch.spans_after);
+        if let Some(value) = self.raises(value, plan.auto_increment(after, &scratch.spans)) {
+            let row = |image: &[u8], spans: &[Span]| {
+                let mut locator = Vec::new();
+                plan.locator(image, spans, &mut locator);
+                Phantom { value, locator, image: image.to_vec(), shape: FULL }
+            };
+            self.raised = Some((row(before, &scratch.spans_after), row(after, &scratch.spans)));
+        }
         self.insert(plan, after, scratch)
     }
 
-    /// Notes that an update moves a unique value; false if a phantom could collide with it.
-    fn note_unique_move(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
-        let mut witness = std::mem::take(&mut scratch.witness);
-        plan.witness(before, &scratch.spans, &mut witness);
-        let before_length = witness.len();
-        let mut after_witness = Vec::new();
-        plan.witness(after, &scratch.spans_after, &mut after_witness);
-        let moves = witness[..before_length] != after_witness[..];
-        scratch.witness = witness;
-        if moves && self.phantom.is_some() {
-            return false;
-        }
-        self.has_moved_unique_values |= moves;
-        true
+    /// True if an update moves a unique value.
+    fn moves_witness(plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
+        plan.witness(before, &scratch.spans, &mut scratch.witness);
+        plan.witness(after, &scratch.spans_after, &mut scratch.witness_after);
+        scratch.witness != scratch.witness_after
     }
 
-    /// Remembers the highest AUTO_INCREMENT value among rows that came and went; false if it could collide.
-    fn remember_phantom(&mut self, value: Option<u64>, locator: &[u8], image: &[u8], shape: ShapeNumber) -> bool {
-        let Some(value) = value else { return true };
+    /// Remembers the highest AUTO_INCREMENT value among rows that came and went.
+    fn remember_phantom(&mut self, value: Option<u64>, locator: &[u8], image: &[u8], shape: ShapeNumber) {
+        let Some(value) = value else { return };
         if self.phantom.as_ref().is_some_and(|phantom| phantom.value >= value) {
-            return true;
-        }
-        if self.has_moved_unique_values {
-            return false;
+            return;
         }
         let phantom =
             self.phantom.get_or_insert_with(|| Phantom { value, locator: Vec::new(), image: Vec::new(), shape });
@@ -293,7 +292,12 @@ impl TableFold {
         phantom.locator.extend_from_slice(locator);
         phantom.image.clear();
         phantom.image.extend_from_slice(image);
-        true
+    }
+
+    /// The new AUTO_INCREMENT value of an update, if it raises it, and higher than every other update has.
+    fn raises(&self, before: Option<u64>, after: Option<u64>) -> Option<u64> {
+        let highest = self.raised.as_ref().map(|(_, raised)| raised.value).max(before);
+        after.filter(|_| after > highest)
     }
 
     #[inline]
@@ -337,6 +341,7 @@ impl TableFold {
             was_there,
             is_there: image.is_some(),
             is_replaced: false,
+            has_left: false,
         });
         let entries = &self.entries;
         self.index.insert_unique(hash, index, |&index| entries[index as usize].hash);

@@ -14,11 +14,13 @@ pub enum NetChange<'a> {
     Delete { locator: &'a [u8] },
     /// Set the columns of this shape, in the row with this locator, to this image.
     Update { locator: &'a [u8], image: &'a [u8], shape: ShapeNumber },
+    /// Set all columns of the row with this locator to this image, which has another locator and holds the columns of this shape.
+    Move { locator: &'a [u8], image: &'a [u8], shape: ShapeNumber },
     /// Insert this image, which holds the columns of this shape.
     Insert { image: &'a [u8], shape: ShapeNumber },
 }
 
-/// The net changes of a table in the order in which they are applied: deletes, the phantom, updates, inserts; each by key.
+/// The net changes of a table in the order in which they are applied: deletes, phantoms, updates, inserts; each by key.
 #[derive(Debug)]
 pub struct NetChanges<'a> {
     fold: &'a TableFold,
@@ -27,6 +29,7 @@ pub struct NetChanges<'a> {
     updates: Vec<u32>,
     inserts: Vec<u32>,
     phantom: Option<&'a Phantom>,
+    raised: Option<&'a (Phantom, Phantom)>,
 }
 
 impl TableFold {
@@ -35,7 +38,8 @@ impl TableFold {
     /// # Errors
     /// [`crate::Error::Binlog`] if a kept image cannot be measured, which would be a defect.
     pub fn net_changes(&self) -> Result<NetChanges<'_>> {
-        let mut changes = NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None };
+        let mut changes =
+            NetChanges { fold: self, deletes: vec![], updates: vec![], inserts: vec![], phantom: None, raised: None };
         let Some(plan) = self.plan.images.as_ref() else { return Ok(changes) };
         let mut order: Vec<(u64, u32)> =
             self.entries.iter().enumerate().map(|(index, entry)| (entry.sort_prefix, index as u32)).collect();
@@ -43,6 +47,7 @@ impl TableFold {
             let locator = |index: u32| self.locator_of(&self.entries[index as usize]);
             one.0.cmp(&other.0).then_with(|| locator(one.1).cmp(locator(other.1)))
         });
+        let has_phantoms = self.phantom.is_some() || self.raised.is_some();
         let mut highest_inserted = 0;
         let mut spans = vec![Span::default(); plan.walk.tracked_count()];
         let mut witness = Vec::new();
@@ -53,7 +58,9 @@ impl TableFold {
                 (true, false) => changes.deletes.push(index),
                 (false, true) => changes.inserts.push(index),
                 (true, true) => {
-                    if self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
+                    // Phantoms must not meet a row that was away when they were there.
+                    let is_in_the_way = has_phantoms && entry.has_left;
+                    if is_in_the_way || self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
                         changes.deletes.push(index);
                         changes.inserts.push(index);
                     } else {
@@ -61,7 +68,7 @@ impl TableFold {
                     }
                 }
             }
-            if self.phantom.is_some() && entry.is_there {
+            if has_phantoms && entry.is_there {
                 let value = self.auto_increment_of(plan, entry, &mut spans)?;
                 highest_inserted = highest_inserted.max(value.unwrap_or(0));
             }
@@ -69,7 +76,10 @@ impl TableFold {
         // Stable: within a shape, the order stays that of the key.
         changes.updates.sort_by_key(|&index| self.entries[index as usize].shape);
         changes.inserts.sort_by_key(|&index| self.entries[index as usize].shape);
-        changes.phantom = self.phantom.as_ref().filter(|phantom| phantom.value > highest_inserted);
+        // An update moves the counter at least as far as an insert of the same value.
+        changes.raised = self.raised.as_ref().filter(|(_, raised)| raised.value >= highest_inserted);
+        let highest = changes.raised.map_or(highest_inserted, |(_, raised)| raised.value);
+        changes.phantom = self.phantom.as_ref().filter(|phantom| phantom.value > highest);
         Ok(changes)
     }
 
@@ -103,7 +113,8 @@ impl TableFold {
 impl<'a> NetChanges<'a> {
     /// Number of net row changes; an update that became a delete and an insert counts twice.
     pub fn len(&self) -> usize {
-        self.deletes.len() + self.updates.len() + self.inserts.len() + if self.phantom.is_some() { 2 } else { 0 }
+        let phantoms = if self.phantom.is_some() { 2 } else { 0 } + if self.raised.is_some() { 3 } else { 0 };
+        self.deletes.len() + self.updates.len() + self.inserts.len() + phantoms
     }
 
     /// True if nothing is left to do.
@@ -120,6 +131,11 @@ impl<'a> NetChanges<'a> {
             let insert = NetChange::Insert { image: &phantom.image, shape: phantom.shape };
             [insert, NetChange::Delete { locator: &phantom.locator }]
         });
+        let raised = self.raised.iter().flat_map(|(from, to)| {
+            let insert = NetChange::Insert { image: &from.image, shape: from.shape };
+            let raise = NetChange::Move { locator: &from.locator, image: &to.image, shape: to.shape };
+            [insert, raise, NetChange::Delete { locator: &to.locator }]
+        });
         let updates = self.updates.iter().map(entry).map(|entry| NetChange::Update {
             locator: fold.locator_of(entry),
             image: fold.image_of(entry),
@@ -130,6 +146,6 @@ impl<'a> NetChanges<'a> {
             .iter()
             .map(entry)
             .map(|entry| NetChange::Insert { image: fold.image_of(entry), shape: entry.shape });
-        deletes.chain(phantom).chain(updates).chain(inserts)
+        deletes.chain(phantom).chain(raised).chain(updates).chain(inserts)
     }
 }

@@ -20,7 +20,7 @@ use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, RowsKind, Span, TableMap};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Entry, Scratch, TableFold, Verdict};
+use super::{Entry, Phantom, Scratch, TableFold, Verdict};
 use crate::Result;
 use crate::plan::{FoldPlan, TablePlan};
 
@@ -208,13 +208,15 @@ impl TableFold {
             self.add(hash, plan.sort_prefix(image.bytes, &slots), scratch, Some(image.bytes), false, shape);
             return Ok(Verdict::Folded(0));
         };
-        let entry = self.entries[index];
-        if entry.is_there || entry.was_there && !self.note_move(plan.has_witness()) {
+        let was_there = self.entries[index].was_there;
+        if self.entries[index].is_there {
             return Ok(Verdict::Cut);
         }
         self.replace_image(index, image.bytes, shape);
+        let entry = &mut self.entries[index];
+        entry.has_left |= was_there;
         // Columns that the insert does not name get their defaults, not what they were.
-        self.entries[index].is_replaced |= entry.was_there && shape != FULL;
+        entry.is_replaced |= was_there && shape != FULL;
         Ok(Verdict::Folded(0))
     }
 
@@ -225,8 +227,8 @@ impl TableFold {
         match self.find(hash, &scratch.locator) {
             Some(index) if !self.entries[index].is_there => return Ok(Verdict::Cut),
             Some(index) => {
-                if !self.entries[index].was_there && !self.remember_kept(plan, index, &scratch.locator)? {
-                    return Ok(Verdict::Cut);
+                if !self.entries[index].was_there {
+                    self.remember_kept(plan, index, &scratch.locator)?;
                 }
                 self.entries[index].is_there = false;
             }
@@ -275,12 +277,16 @@ impl TableFold {
         if (moves_key || moves_unique) && !may_be_inserted {
             return Ok(Verdict::Ordered);
         }
-        if !self.note_move(moves_unique || moves_key && plan.has_witness()) {
-            return Ok(Verdict::Cut);
-        }
         if moves_key {
             let image = Image::read(&Arc::clone(self.shapes.get(shape)), &image)?;
-            return self.move_partial(plan, before, &image, shape, scratch);
+            let is_new = entry.is_some_and(|entry| !entry.was_there || entry.is_replaced);
+            // What the row was, if an insert can make it.
+            let from = match (&kept, entry) {
+                _ if is_whole => Some((before, FULL)),
+                (Some(kept), Some(entry)) if is_new || entry.shape == FULL => Some((kept, entry.shape)),
+                _ => None,
+            };
+            return self.move_partial(plan, (before, from), &image, shape, scratch);
         }
         let index = match found {
             Some(index) => {
@@ -301,7 +307,7 @@ impl TableFold {
     fn move_partial(
         &mut self,
         plan: &FoldPlan,
-        before: &Image<'_>,
+        (before, from): (&Image<'_>, Option<(&Image<'_>, ShapeNumber)>),
         image: &Image<'_>,
         shape: ShapeNumber,
         scratch: &mut Scratch,
@@ -311,19 +317,26 @@ impl TableFold {
         if target.is_some_and(|index| self.entries[index].is_there) || self.lacks_auto_increment(plan, &image.shape) {
             return Ok(Verdict::Cut);
         }
+        let value = |image: &Image<'_>| plan.auto_increment(image.bytes, &image.slots(plan));
+        let raised = match (self.raises(value(before), value(image)), from) {
+            (None, _) => None,
+            (Some(_), None) => return Ok(Verdict::Ordered),
+            (Some(value), Some((from, of))) => {
+                let row = |image: &Image<'_>, shape| {
+                    let mut locator = Vec::new();
+                    plan.locator(image.bytes, &image.slots(plan), &mut locator);
+                    Phantom { value, locator, image: image.bytes.to_vec(), shape }
+                };
+                Some((row(from, of), row(image, shape)))
+            }
+        };
         match self.delete_partial(plan, before, scratch)? {
-            Verdict::Folded(_) => self.insert_partial(plan, image, shape, scratch),
+            Verdict::Folded(_) => {
+                self.raised = raised.or(self.raised.take());
+                self.insert_partial(plan, image, shape, scratch)
+            }
             other => Ok(other),
         }
-    }
-
-    /// Notes that unique values move, if they do; false if a phantom could collide with them.
-    fn note_move(&mut self, moves: bool) -> bool {
-        if moves && self.phantom.is_some() {
-            return false;
-        }
-        self.has_moved_unique_values |= moves;
-        true
     }
 
     /// Writes the witness of a row that is met for the first time. If the image does not tell it, it is empty, which no witness
@@ -335,13 +348,14 @@ impl TableFold {
         }
     }
 
-    /// Remembers the row that is kept at `index`, which came and goes, as a phantom; false if it could collide.
-    fn remember_kept(&mut self, plan: &FoldPlan, index: usize, locator: &[u8]) -> Result<bool> {
+    /// Remembers the row that is kept at `index`, which came and goes, as a phantom.
+    fn remember_kept(&mut self, plan: &FoldPlan, index: usize, locator: &[u8]) -> Result<()> {
         let entry = self.entries[index];
         let bytes = self.image_of(&entry).to_vec();
         let image = Image::read(self.shapes.get(entry.shape), &bytes)?;
         let value = plan.auto_increment(&bytes, &image.slots(plan));
-        Ok(self.remember_phantom(value, locator, &bytes, entry.shape))
+        self.remember_phantom(value, locator, &bytes, entry.shape);
+        Ok(())
     }
 
     /// An insert that does not say its AUTO_INCREMENT value, which the replica would count on its own.

@@ -53,8 +53,8 @@ impl Server {
                 let old = self.delete(id)?;
                 let moved = self.place(new_id, values);
                 match moved {
-                    // InnoDB counts on from the keys of updates too.
-                    Ok(()) => self.counter = self.counter.max(new_id),
+                    // InnoDB counts on from the keys of updates too; MariaDB's leaves one out.
+                    Ok(()) => self.counter = self.counter.max(new_id + i32::from(new_id != id)),
                     Err(_) => drop(self.rows.insert(id, old)),
                 }
                 moved

@@ -155,6 +155,18 @@ impl Writing<'_, '_, '_> {
         let mut open: Open = None;
         for change in changes.iter() {
             let (kind, shape, locator, image) = match change {
+                NetChange::Move { locator, image, shape } => {
+                    self.close(&table, open.take())?;
+                    self.changes += 1;
+                    let walks = table.image(&key).and_then(|key| Ok((key, table.image(columns_of(shape))?)));
+                    let (mut key, mut after) = walks.map_err(|error| self.at(error))?;
+                    after.read(image).map_err(|error| self.at(error))?;
+                    let missing = after.missing_choices(&table, image);
+                    let written = single(&table, RowsKind::Update, (&mut key, locator), (&mut after, image), missing);
+                    let written = written.map_err(|error| self.at(error))?;
+                    self.send(SessionState { is_lenient: missing > 0, ..STRICT }, written, None)?;
+                    continue;
+                }
                 NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
                 NetChange::Update { locator, image, shape } => (RowsKind::Update, shape, locator, Some(image)),
                 NetChange::Insert { image, shape } => (RowsKind::Insert, shape, &[][..], Some(image)),
