@@ -75,6 +75,6 @@ pub use position::{Applied, Durable, LogEnd, Received};
 pub use purge::{Purged, Retention};
 pub use reader::{ArchiveReader, ArchivedEvent};
 pub use seek::Seek;
-pub use stopping::stopping_point;
+pub use stopping::{is_blind_to, stopping_point};
 pub use tail::{ArchiveFile, Tail, Waited};
 pub use writer::{Appended, ArchiveWriter, SyncPolicy, WriterOptions};

@@ -20,6 +20,12 @@ pub fn stopping_point(name: &'static str) {
     }
 }
 
+/// True if the environment wants the program not to see something, so that a test meets what would notice it otherwise:
+/// `SPATE_BLIND_TO=others`.
+pub fn is_blind_to(what: &str) -> bool {
+    cfg!(feature = "failpoints") && std::env::var("SPATE_BLIND_TO").is_ok_and(|blind| blind == what)
+}
+
 #[cfg(feature = "failpoints")]
 mod chosen {
     use std::io::Write;

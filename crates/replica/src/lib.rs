@@ -28,6 +28,7 @@ pub mod exclusions;
 mod fetch;
 pub mod fingerprint;
 mod foreign_keys;
+mod half_load;
 pub mod handover;
 mod hold;
 pub mod intake;

@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use spate_archive::is_blind_to;
+
 use crate::wire::{Connection, Result};
 
 /// Between two looks: a question takes the server a fraction of a millisecond.
@@ -79,7 +81,7 @@ impl<'a> Others<'a> {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn have_changed_definitions(&mut self, asking: &mut Connection) -> Result<bool> {
-        if self.last.at.elapsed() < LOOK_EVERY {
+        if self.last.at.elapsed() < LOOK_EVERY || is_blind_to("others") {
             return Ok(false);
         }
         let now = look(asking, self.own)?;

@@ -249,7 +249,7 @@ impl BatchBuilder {
                 };
                 // It is asked for behind the file's name, which stays where it is.
                 answer_for_default_schema(&mut statement)?;
-                if statement.error_code != 0 {
+                if statement.error_code != 0 && !statement.ends_at_a_duplicate() {
                     return Err(refused_half_load(&statement));
                 }
                 self.origins.check(&statement, header.server_id, &self.temporary)?;

@@ -132,6 +132,16 @@ pub enum OwnedUserValue {
 }
 
 impl Statement {
+    /// True if it is known what a statement that loads a file has left behind: it ended at a row that was there already, and nothing but the
+    /// rows before counts.
+    pub fn ends_at_a_duplicate(&self) -> bool {
+        /// With the number of the key, and with its name.
+        const CODES: [u16; 2] = [1062, 1586];
+        /// Bit of `sql_mode`: a 0 is one. Where the file has a NULL, the source has counted on, which nobody can tell from a 0 afterwards.
+        const NO_AUTO_VALUE_ON_ZERO: u64 = 1 << 19;
+        CODES.contains(&self.error_code) && self.status.sql_mode.unwrap_or_default() & NO_AUTO_VALUE_ON_ZERO == 0
+    }
+
     /// The statement of a Query event, for servers that are to read it alike. `None` if all that it changes are tables of Spate's own.
     ///
     /// # Errors

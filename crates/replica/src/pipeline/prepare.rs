@@ -28,6 +28,7 @@ use crate::choice::{self, Dialect, DialectChoice};
 use crate::creator;
 use crate::dialect::{Collations, Executing, StatementSql, implicit_defaults_sql, load_sql, statement_sql};
 use crate::error::{Error, Result};
+use crate::half_load::{DROP_SCRATCH, HalfLoad};
 use crate::journal::{self, Intent, IntentKind};
 use crate::records;
 use crate::status::{BatchStatus, Status};
@@ -487,13 +488,26 @@ impl<'a> Preparer<'a> {
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
-        outlet.send(match &statement.load {
-            None => Command::Execute(Execution { expected, is_careful, ..execution(sql) }),
+        match &statement.load {
+            None => outlet.send(Command::Execute(Execution { expected, is_careful, ..execution(sql) }))?,
             Some(load) => {
-                let sql = load_sql(statement, load).map_err(|why| self::refused(statement, part, why.to_string()))?;
-                Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone())
+                let refused = |why: String| self::refused(statement, part, why);
+                let sql = load_sql(statement, load).map_err(|why| refused(why.to_string()))?;
+                if statement.error_code == 0 {
+                    outlet.send(Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone()))?;
+                } else {
+                    let half = HalfLoad::of(statement, load, &sql).map_err(|why| refused(why.to_string()))?;
+                    outlet.send(Command::Execute(execution(half.create)))?;
+                    // Of the scratch table's rows none is there already.
+                    outlet.send(Command::Load(execution(half.load), load.clone()))?;
+                    for sql in half.numbering {
+                        outlet.send(Command::Execute(execution(sql)))?;
+                    }
+                    outlet.send(Command::Execute(Execution { expected, is_careful, ..execution(half.insert) }))?;
+                    outlet.send(Command::Execute(execution(DROP_SCRATCH.as_bytes().to_vec())))?;
+                }
             }
-        })?;
+        }
         outlet.send(Command::Execute(execution(after)))?;
         if statement.class == StatementClass::Definition && statement.error_code == 0 {
             let routine = creator::routine(statement, self.choice.replica);

@@ -1,7 +1,7 @@
 //! A session of Spate's is in the state of a native applier's thread: statements that write down every variable of the session that
 //! executes them say so, on replicas whose global settings are all unusual.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
 use crate::support::{Kind, Oracle, Server};
@@ -99,14 +99,15 @@ fn make_unusual(server: &Server, kind: Kind) -> usize {
     ];
     let metadata = server.sql(match kind {
         Kind::Mysql => {
-            "SELECT m.VARIABLE_NAME, g.VARIABLE_VALUE, m.MAX_VALUE, '' FROM performance_schema.variables_metadata m \
-             JOIN performance_schema.global_variables g USING (VARIABLE_NAME) WHERE m.VARIABLE_SCOPE = 'SESSION'"
+            "SELECT i.VARIABLE_NAME, g.VARIABLE_VALUE, i.MAX_VALUE, '' FROM performance_schema.variables_info i \
+             JOIN performance_schema.global_variables g USING (VARIABLE_NAME)"
         }
         _ => {
             "SELECT LOWER(VARIABLE_NAME), GLOBAL_VALUE, NUMERIC_MAX_VALUE, ENUM_VALUE_LIST FROM information_schema.SYSTEM_VARIABLES \
-             WHERE VARIABLE_SCOPE = 'SESSION' AND VARIABLE_TYPE <> 'SET'"
+             WHERE VARIABLE_TYPE <> 'SET'"
         }
     });
+    let of_sessions = variables_of_sessions(server, &metadata);
     let mut statements = String::new();
     for line in metadata.lines() {
         let mut columns = line.split('\t');
@@ -125,16 +126,32 @@ fn make_unusual(server: &Server, kind: Kind) -> usize {
                 None => continue,
             },
         };
-        if !LEFT.contains(&name) {
+        if of_sessions.contains(name) && !LEFT.contains(&name) {
             statements.push_str(&format!("SET GLOBAL {name}={other};\n"));
         }
     }
     let before = server.sql("SHOW GLOBAL VARIABLES");
-    let mut client = server.client().arg("--force").spawn().unwrap();
-    client.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
-    client.wait_with_output().unwrap();
+    by_force(server, &statements);
     let after = server.sql("SHOW GLOBAL VARIABLES");
     before.lines().zip(after.lines()).filter(|(before, after)| before != after).count()
+}
+
+/// The names of those variables that a session may set to what they are globally.
+fn variables_of_sessions(server: &Server, metadata: &str) -> HashSet<String> {
+    let names: Vec<&str> = metadata.lines().filter_map(|line| line.split('\t').next()).collect();
+    let statements: Vec<String> = names.iter().map(|name| format!("SET SESSION {name}=@@GLOBAL.{name};\n")).collect();
+    let refused = by_force(server, &statements.concat());
+    let refused: HashSet<usize> =
+        refused.lines().filter_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok()).collect();
+    let of_sessions = names.iter().enumerate().filter(|(line, _)| !refused.contains(&(line + 1)));
+    of_sessions.map(|(_, &name)| name.to_owned()).collect()
+}
+
+/// Executes statements, one a line, whatever fails; what the client said of these.
+fn by_force(server: &Server, statements: &str) -> String {
+    let mut client = server.client().arg("--force").spawn().unwrap();
+    client.stdin.take().unwrap().write_all(statements.as_bytes()).unwrap();
+    String::from_utf8_lossy(&client.wait_with_output().unwrap().stderr).into_owned()
 }
 
 fn written_down(server: &Server, table: &str) -> BTreeMap<String, String> {

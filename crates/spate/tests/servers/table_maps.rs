@@ -33,8 +33,11 @@ fn table(site: &Site) {
     site.source.sql(ROWS);
 }
 
+/// One that does not ask the replica whether somebody has changed definitions.
 fn running(site: &Site, options: &[&str]) -> Running {
-    site.spawn(site.replicate(&[&["--start", "earliest"], options].concat()))
+    let mut command = site.replicate(&[&["--start", "earliest"], options].concat());
+    command.env("SPATE_BLIND_TO", "others");
+    site.spawn(command)
 }
 
 fn change_by_the_other_key(site: &Site) {
