@@ -514,3 +514,24 @@ fn row_key_index(indexes: &[Index]) -> Option<usize> {
     let primary = indexes.iter().position(|index| index.name == "PRIMARY");
     primary.or_else(|| indexes.iter().position(Index::is_row_key))
 }
+
+/// True if the rows of a table keep the numbers of the transactions that changed them (MariaDB's system versioning by transactions).
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn has_versions_by_transactions(connection: &mut Connection) -> Result<bool> {
+    if connection.server_version().vendor == Vendor::MySql {
+        return Ok(false);
+    }
+    // Of integers, those that are the start of a version, and not also the end, as what is versioned is.
+    let in_engine =
+        "SELECT 1 FROM information_schema.INNODB_SYS_COLUMNS WHERE MTYPE = 6 AND PRTYPE & 49152 = 16384 LIMIT 1";
+    let answer = match connection.query(in_engine) {
+        // Without the privilege PROCESS: every table is opened.
+        Err(error) if error.server_error().is_some() && !error.is_transient() => connection.query(
+            "SELECT 1 FROM information_schema.COLUMNS WHERE DATA_TYPE = 'bigint' AND GENERATION_EXPRESSION = 'ROW START' LIMIT 1",
+        )?,
+        answer => answer?,
+    };
+    Ok(!answer.rows.is_empty())
+}

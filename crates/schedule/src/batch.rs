@@ -99,6 +99,10 @@ pub struct BatchBuilder {
     never_folds: bool,
     /// Row changes fire the replica's triggers.
     fires_triggers: bool,
+    /// There may be tables on the replica that are system-versioned by transactions.
+    numbers_transactions: bool,
+    /// The last statement that changed a table whose history is divided by numbers of rows.
+    counted: Option<u32>,
     /// The number of the statement whose rows come: see [`crate::keyless::KeylessRows::take`].
     statement: u32,
     /// When the event that is being taken was logged, in seconds since 1970.
@@ -132,6 +136,12 @@ impl BatchBuilder {
     pub fn fire_triggers(&mut self) {
         self.never_folds = true;
         self.fires_triggers = true;
+    }
+
+    /// There are tables on the replica whose rows keep the numbers of the transactions that changed them. The source logs their changes as
+    /// statements, in any format: each transaction with a statement becomes one of the replica.
+    pub fn number_transactions(&mut self) {
+        self.numbers_transactions = true;
     }
 
     /// Says which server has written the statements that come, and which will execute them. What the two would read in different
@@ -378,7 +388,7 @@ impl BatchBuilder {
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
         self.origins.check(&statement, header.server_id, &self.temporary)?;
-        versioning::check_definition(&statement)?;
+        self.numbers_transactions |= versioning::may_number_versions(&statement);
         if self.transaction.is_group() && statement.class == StatementClass::Definition {
             self.transaction.created = created(&statement)?;
         }
@@ -407,6 +417,7 @@ impl BatchBuilder {
             StatementClass::Change if self.transaction.is_irrevocable() && !uses_temporary_table => {
                 self.transaction.stand_alone(Alone::Irrevocable);
             }
+            StatementClass::Change if self.numbers_transactions => self.transaction.stand_alone(Alone::Numbered),
             _ => {}
         }
         for table in self.temporary.outlived_by(&statement) {

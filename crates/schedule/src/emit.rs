@@ -6,10 +6,12 @@ use spate_binlog::encode::{
 use spate_binlog::rows::{FLAG_COMPLETE_ROWS, FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
 use spate_binlog::{RowsKind, RowsVersion};
 
+use crate::definition::TableName;
 use crate::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use crate::keyless::{KeylessChange, KeylessRows, Step};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, Segment};
+use crate::versioning;
 
 /// Tables in one chunk: the server opens and locks them all at once.
 const TABLES_PER_CHUNK_MAX: usize = 64;
@@ -35,6 +37,8 @@ pub struct ChunkWriter<S> {
     last_event: usize,
     /// Net row changes written so far.
     changes: u64,
+    /// The table of the chunk whose history is counted once a statement, and its id there.
+    counted: Option<(TableName, u64)>,
 }
 
 /// The rows event that is being written, if its kind and columns fit the next row too.
@@ -61,6 +65,7 @@ where
             maps: Vec::new(),
             rows: Vec::new(),
             tables: 0,
+            counted: None,
             last_event: 0,
             changes: 0,
         }
@@ -92,15 +97,23 @@ where
         for (rows, steps) in segment.keyless().iter().zip(keyless) {
             self.keyless(rows, steps)?;
         }
+        let mut last: Option<&OrderedRows> = None;
         for ordered in segment.ordered() {
             // The server takes the flags of a statement's first event for the whole statement, and these differ.
-            self.flush()?;
+            let joins = last.is_some_and(|last| last.is_counted_with(ordered));
+            if !joins {
+                self.flush()?;
+            }
+            last = Some(ordered);
             let of_net_changes = std::mem::replace(&mut self.timestamp_seconds, ordered.timestamp_seconds);
             let written = self.ordered(ordered);
             self.timestamp_seconds = of_net_changes;
             written?;
         }
-        Ok(())
+        match last {
+            Some(last) if last.plan.definition.has_history_limit => self.flush(),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the last chunk to the sink; returns the number of net row changes written in all.
@@ -201,18 +214,31 @@ where
         };
         let mut rows = walk.rows(&ordered.images).peekable();
         while rows.peek().is_some() {
-            let table_id = self.map(plan)?;
+            let is_counted = plan.definition.has_history_limit;
+            if is_counted && !self.rows.is_empty() && self.is_full_before(ordered.images.len()) {
+                return Err(E::from(versioning::refused_split(&plan.definition.name)));
+            }
+            let known = self.counted.as_ref().filter(|(name, _)| is_counted && *name == plan.definition.name);
+            let table_id = match known {
+                Some((_, table_id)) => *table_id,
+                None => self.map(plan)?,
+            };
+            if is_counted {
+                self.counted = Some((plan.definition.name.clone(), table_id));
+            }
             let event = self.open(ordered.kind, table_id, ordered.flags, (&columns, &columns_after), layout);
             let mut is_first = true;
-            while let Some(row) =
-                rows.next_if(|row| is_first || row.as_ref().map_or(true, |row| !self.is_full_before(row.all.len())))
-            {
+            while let Some(row) = rows.next_if(|row| {
+                is_first || is_counted || row.as_ref().map_or(true, |row| !self.is_full_before(row.all.len()))
+            }) {
                 is_first = false;
                 self.rows.extend_from_slice(row.map_err(E::from)?.all);
                 self.changes += 1;
             }
             self.close(Some(event));
-            self.flush()?;
+            if !is_counted {
+                self.flush()?;
+            }
         }
         Ok(())
     }
@@ -263,6 +289,7 @@ where
         self.rows.clear();
         self.rows.shrink_to(ROOM_KEPT_MAX.max(self.chunk_bytes_max));
         self.tables = 0;
+        self.counted = None;
         Ok(())
     }
 }

@@ -52,6 +52,8 @@ pub enum Alone {
     RolledBack,
     /// MySQL has created its temporary tables without explicit_defaults_for_timestamp, which a session cannot set within a transaction.
     ImplicitDefaults,
+    /// Rows that it changes may keep its number: their table is system-versioned by transactions.
+    Numbered,
 }
 
 /// A statement that is executed as SQL, with everything that decides what it does.

@@ -34,12 +34,22 @@ pub struct OrderedRows {
     pub(crate) flags: u16,
     /// When they happened, in seconds since 1970.
     pub(crate) timestamp_seconds: u32,
+    /// The number of the source's statement.
+    pub(crate) statement: u32,
     pub(crate) columns: Vec<u8>,
     pub(crate) columns_after: Vec<u8>,
     /// Empty for one insert of a row that holds no column.
     pub(crate) images: Vec<u8>,
     /// Before each after-image stands which JSON columns of it hold only what changed.
     pub(crate) has_partial_json: bool,
+}
+
+impl OrderedRows {
+    /// True if the server must see both in one statement, since it counts the rows of a table's history once a statement.
+    pub(crate) fn is_counted_with(&self, next: &OrderedRows) -> bool {
+        let is_counted = |rows: &OrderedRows| rows.plan.definition.has_history_limit;
+        self.statement == next.statement && (is_counted(self) || is_counted(next))
+    }
 }
 
 impl Segment {

@@ -53,7 +53,7 @@ pub(crate) struct OpenTransaction {
 impl OpenTransaction {
     /// Makes it a batch of its own. The first reason stays, unless any other can be told with it.
     pub(crate) fn stand_alone(&mut self, why: Alone) {
-        if matches!(self.alone, None | Some(Alone::ImplicitDefaults)) {
+        if matches!(self.alone, None | Some(Alone::ImplicitDefaults | Alone::Numbered)) {
             self.alone = Some(why);
         }
     }

@@ -7,10 +7,9 @@ use spate_binlog::{ImagePlan, RowsEvent, RowsKind, Span};
 use spate_sql::{Doubt, Server, SqlText, TokenKind, Vendor};
 
 use crate::definition::TableName;
-use crate::excerpt::excerpt;
 use crate::item::Statement;
 use crate::plan::TablePlan;
-use crate::statement::makes_table;
+use crate::statement::StatementClass;
 use crate::{Error, Result};
 
 /// The last moment that a server's TIMESTAMP can hold.
@@ -84,11 +83,11 @@ pub(crate) fn translate(plan: &TablePlan, rows: &RowsEvent<'_>, moments: LastMom
     Ok(())
 }
 
-/// Why versions that name transactions are refused.
-const BY_TRANSACTIONS: &str = "it is system-versioned by transactions (ROW START and ROW END are BIGINT), and several of the source's \
-                               become one on the replica: leave the table out, or let its versions be TIMESTAMP(6)";
+/// Why rows that name transactions are refused.
+const BY_TRANSACTIONS: &str = "it is system-versioned by transactions (ROW START and ROW END are BIGINT), and these rows name the source's: leave \
+                               the table out, or let its versions be TIMESTAMP(6)";
 
-/// True for a definition in which a ROW START or a ROW END is a number, or may be: the number of a transaction. (Only a number can be
+/// True for a definition in which a ROW START or a ROW END is a number, or may be for all that is certain: the number of a transaction. (Only a number can be
 /// UNSIGNED, a word that no name without quotes can be.) The source logs changes of such a table as statements in any format, so nothing
 /// but their definitions tells such tables from others.
 fn numbers_versions(text: SqlText<'_>) -> bool {
@@ -103,37 +102,41 @@ fn numbers_versions(text: SqlText<'_>) -> bool {
         }
         is_unsigned = !token.is_mark(b',') && (is_unsigned || token.is("UNSIGNED"));
     }
-    false
+    tokens.doubt().is_some()
 }
 
-/// Refuses the definition of a table whose history is one of transactions: the replica has others than the source.
-///
-/// # Errors
-/// [`Error::Refused`].
-pub(crate) fn check_definition(statement: &Statement) -> Result<()> {
-    if makes_table(statement.text()) && numbers_versions(statement.text()) {
-        return Err(Error::Refused { what: excerpt(&statement.sql), why: BY_TRANSACTIONS.to_owned() });
-    }
-    Ok(())
+/// True for the definition of a table whose rows keep the numbers of transactions, and for what may be one.
+pub(crate) fn may_number_versions(statement: &Statement) -> bool {
+    statement.class == StatementClass::Definition && numbers_versions(statement.text())
 }
 
-/// Refuses rows of such a table, and of one whose history would be divided otherwise than on the source.
+/// Refuses rows that hold the numbers of the source's transactions, which the replica does not know. (But for those of a CREATE TABLE …
+/// SELECT, changes of such tables are logged as statements.)
 ///
 /// # Errors
 /// [`Error::Refused`].
 pub(crate) fn check_rows(plan: &TablePlan) -> Result<()> {
     let Some(row_end) = plan.definition.row_end else { return Ok(()) };
-    if plan.definition.has_history_limit {
-        let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and a replayed statement is a part of the \
-                   source's, so rows would come into other partitions: let the partitions be of an INTERVAL, or leave the table out";
-        return Err(refused(&plan.definition.name, why));
-    }
     let defined = plan.definition.columns.get(row_end).map_or("", |column| &column.column_type);
     let logged = plan.map.columns.get(row_end);
     if logged == Some(&ColumnType::BigInt) || defined.to_ascii_lowercase().starts_with("bigint") {
         return Err(refused(&plan.definition.name, BY_TRANSACTIONS));
     }
     Ok(())
+}
+
+/// Why rows cannot be written as statements, each of which would be counted.
+pub fn refused_as_statements(table: &TableName) -> Error {
+    let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and with --dialect sql each row is one: replay \
+               rows, or leave the table out";
+    refused(table, why)
+}
+
+/// Why a statement cannot be replayed in parts.
+pub(crate) fn refused_split(table: &TableName) -> Error {
+    let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and this one is too large to be replayed as one: \
+               let the partitions be of an INTERVAL, or leave the table out; a larger max_allowed_packet on the replica may do";
+    refused(table, why)
 }
 
 fn refused(table: &TableName, why: &str) -> Error {

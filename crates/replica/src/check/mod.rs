@@ -27,7 +27,7 @@ use crate::asking;
 use crate::choice::WantedDialect;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection, Vendor};
+use crate::wire::{ConnectOptions, Connection};
 use facts::Facts;
 pub use grants::{Grant, Grants, grants};
 
@@ -267,9 +267,6 @@ fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOption
     report.ask("binlog filters", Place::Source, server::filters(source, &facts_of_source))?;
     report.ask("own replication", Place::Replica, server::own_replication(replica, &facts_of_source))?;
     report.ask("events", Place::Replica, server::events(replica, &facts_of_replica))?;
-    if facts_of_replica.version.vendor == Vendor::MariaDb {
-        report.ask("versions by transactions", Place::Replica, tables::transaction_versions(source, replica))?;
-    }
     if let Some(directory) = &options.archive_dir {
         report.add([surroundings::disk(directory, &facts_of_source)]);
     }

@@ -70,27 +70,6 @@ pub(super) fn engines(replica: &mut Connection) -> Result<Vec<Finding>> {
     }])
 }
 
-/// System-versioned tables whose versions name transactions. Only where the servers have registered such transactions, tables are looked
-/// through.
-pub(super) fn transaction_versions(source: &mut Connection, replica: &mut Connection) -> Result<Vec<Finding>> {
-    let check = "versions by transactions";
-    let registered = "SELECT 1 FROM mysql.transaction_registry LIMIT 1";
-    let on_source = source.query(registered).is_ok_and(|rows| !rows.rows.is_empty());
-    if !on_source && replica.query(registered)?.rows.is_empty() {
-        return Ok(vec![Finding::ok(check, REPLICA, "no table has them")]);
-    }
-    let rows = replica.query(&format!(
-        "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) FROM information_schema.COLUMNS \
-         WHERE DATA_TYPE = 'bigint' AND GENERATION_EXPRESSION = 'ROW START' AND {OF_USERS} ORDER BY 1"
-    ))?;
-    let names: Vec<String> = column(&rows, 0).collect();
-    Ok(vec![match names.is_empty() {
-        true => Finding::ok(check, REPLICA, "no table has them"),
-        false => Finding::error(check, REPLICA, format!("the versions of {} tables name transactions: {}", names.len(), some_of(&names)))
-            .advise("Several transactions of the source become one on the replica, and versions would be lost: let versions be TIMESTAMP(6)"),
-    }])
-}
-
 /// Foreign keys whose actions the engine carries out by itself.
 pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
     let is_of_users = |key: &ForeignKey| !["mysql", "sys", "spate"].contains(&&*key.child.schema);

@@ -170,6 +170,12 @@ impl<'a> Preparer<'a> {
         self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
         self.intend(&part, pending)?;
+        let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
+        if let (Some(Alone::Numbered), Some(end), false) = (&part.batch.alone, &part.end, may_undo || pending.is_open) {
+            // A server that changes another table afterwards does not register the transaction's number.
+            pending.outlet.plain(end.checkpoint.update_sql(&pending.from).as_bytes())?;
+            pending.from.clone_from(&end.checkpoint);
+        }
         pending.is_open = part.end.is_none();
         pending.row_changes += part.batch.statistics.row_changes;
         pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
@@ -255,22 +261,25 @@ impl<'a> Preparer<'a> {
         }
         keep_temporary(pending)?;
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
-        // The update of the checkpoint, and COMMIT.
-        statements += 2;
         spate_archive::stopping_point("before-checkpoint-update");
         for skipped in &end.skipped {
             statements += 1;
             sql.extend_from_slice(records::skip_sql(skipped).as_bytes());
             sql.push(b';');
         }
-        sql.extend_from_slice(end.checkpoint.update_sql(&pending.from).as_bytes());
-        pending.from.clone_from(&end.checkpoint);
+        if pending.from != end.checkpoint {
+            statements += 1;
+            sql.extend_from_slice(end.checkpoint.update_sql(&pending.from).as_bytes());
+            sql.push(b';');
+            pending.from.clone_from(&end.checkpoint);
+        }
         if pending.intent.take().is_some() {
             statements += 1;
-            sql.push(b';');
             sql.extend_from_slice(journal::forget_sql().as_bytes());
+            sql.push(b';');
         }
-        sql.extend_from_slice(b";COMMIT");
+        statements += 1;
+        sql.extend_from_slice(b"COMMIT");
         // A checkpoint alone would go round the ring for ever.
         if !std::mem::take(&mut pending.has_changes) && self.is_in_ring {
             statements += 2;
@@ -536,8 +545,8 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
         // Nothing of it stays that would do harm a second time.
         Some(Alone::RolledBack) => None,
-        None | Some(Alone::ImplicitDefaults) if !part.batch.has_irrevocable_rows => None,
-        None | Some(Alone::ImplicitDefaults) => {
+        None | Some(Alone::ImplicitDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
+        None | Some(Alone::ImplicitDefaults | Alone::Numbered) => {
             let is_unclear = part.batch.items.iter().any(|item| match item {
                 Item::Rows(segment) => segment.has_irrevocable_rows_without_key(),
                 _ => false,

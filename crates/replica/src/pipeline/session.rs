@@ -21,7 +21,7 @@ use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, Preparing, SILENCE_MAX, SessionMaker, Sessions};
 use crate::applier_lock::{ApplierLock, Role};
-use crate::catalog::Catalog;
+use crate::catalog::{self, Catalog};
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::{Dialect, DialectChoice};
 use crate::dialect::Collations;
@@ -179,6 +179,7 @@ fn run_stages(
     let preparing = Preparing::ask(&mut connection)?;
     let mut temporary_tables = temporary::kept(&mut connection)?;
     let fires_triggers = fires_triggers(&mut connection)?;
+    let numbers_transactions = catalog::has_versions_by_transactions(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let mut asking = maker.connect()?;
@@ -197,6 +198,9 @@ fn run_stages(
     let has_temporary_copies = !temporary_tables.is_empty();
     temporary_tables.retain(|table| !table.is_unnamed());
     builder.begin_with(temporary_tables);
+    if numbers_transactions {
+        builder.number_transactions();
+    }
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);
     // One that drops what nobody will receive: with it go the senders of answers that others wait for.

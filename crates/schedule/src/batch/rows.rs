@@ -228,6 +228,13 @@ impl BatchBuilder {
         let mut images = images.to_vec();
         versioning::translate(plan, rows, self.last_moments, &mut images)?;
         self.segment_memory_bytes += images.len();
+        if plan.definition.has_history_limit {
+            // The server counts once a statement: what belongs to one must reach it as one.
+            let is_split = self.segment.ordered.last().is_none_or(|last| last.statement != self.statement);
+            if self.counted.replace(self.statement) == Some(self.statement) && is_split {
+                return Err(versioning::refused_split(name));
+            }
+        }
         // Whether other tables' rows are there by then, the source has checked; but what acts on other rows acts with the checks only.
         let acts = self.fires_triggers || plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let unchecked = if acts { 0 } else { FLAG_NO_FOREIGN_KEY_CHECKS };
@@ -237,6 +244,7 @@ impl BatchBuilder {
             kind: rows.kind,
             flags: rows.flags | unchecked,
             timestamp_seconds: self.event_seconds,
+            statement: self.statement,
             columns: rows.columns.to_vec(),
             columns_after: rows.columns_after.to_vec(),
             images,

@@ -1,6 +1,6 @@
 //! System-versioned tables: their whole history is the same on the replica.
 
-use crate::support::{Kind, Server, Site};
+use crate::support::{Kind, Oracle, Server, Site};
 
 const TABLES: &str = "CREATE DATABASE d; USE d; CREATE TABLE plain (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING; \
     CREATE TABLE named (e TIMESTAMP(6) GENERATED ALWAYS AS ROW END INVISIBLE, id INT, t TIMESTAMP(6) NULL, \
@@ -68,48 +68,85 @@ fn a_replica_whose_time_stamps_end_in_2038_refuses_versions_that_end_later() {
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM d.v FOR SYSTEM_TIME ALL"), "1\n0");
 }
 
+const BY_TRANSACTIONS: &str = "s BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, e BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, \
+    PERIOD FOR SYSTEM_TIME (s, e)) ENGINE=InnoDB WITH SYSTEM VERSIONING";
+
+/// The source logs their changes as statements, in any format; the replica's transactions have other numbers, as many and in the same order.
 #[test]
-fn versions_that_name_transactions_are_refused() {
-    const VERSIONS: &str = "s BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, e BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, \
-        PERIOD FOR SYSTEM_TIME (s, e)) ENGINE=InnoDB WITH SYSTEM VERSIONING";
-    for filled in ["", " AS SELECT 1 AS id"] {
-        let site = Site::plain();
-        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
-        site.source.sql(&format!("CREATE TABLE d.v (id INT PRIMARY KEY, {VERSIONS}{filled}"));
-        let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
-        ended.assert_failed_saying(
-            &["d`.`v`", "by transactions", &site.source.position()][usize::from(filled.is_empty())..],
-        );
-        let tables = "SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = 'v'";
-        assert_eq!(site.replica.sql(tables), "1\n0");
-    }
-    // What is there before the start; the source logs its changes as statements.
-    let site = Site::plain();
-    site.both(&format!(
-        "CREATE DATABASE d; CREATE TABLE d.v (id INT PRIMARY KEY, {VERSIONS}; INSERT INTO d.v (id) VALUES (1)"
+fn versions_that_name_transactions() {
+    let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
+    let tables = format!("CREATE DATABASE d; CREATE TABLE d.earlier (id INT PRIMARY KEY, n INT, {BY_TRANSACTIONS}");
+    oracle.site.source.sql(&format!("SET sql_log_bin=0; {tables}"));
+    oracle.replicas(&tables);
+    let source = &oracle.site.source;
+    source.sql(&format!(
+        "CREATE TABLE d.later (id INT PRIMARY KEY, n INT, {BY_TRANSACTIONS}; CREATE TABLE d.t (id INT PRIMARY KEY)"
     ));
-    site.source.sql("INSERT INTO d.v (id) VALUES (2)");
-    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
-    ended.assert_failed_saying(&["versions by transactions", "d.v"]);
+    for table in ["earlier", "later"] {
+        source.sql(&format!(
+            "USE d; INSERT INTO {table} (id, n) VALUES (1, 1), (2, 2); INSERT INTO t SELECT COUNT(*) + 100 FROM t; UPDATE {table} SET n = n + 1; \
+             BEGIN; UPDATE {table} SET n = n + 1; INSERT INTO t SELECT COUNT(*) FROM t; UPDATE {table} SET n = n + 1 WHERE id = 1; COMMIT; \
+             DELETE FROM {table} WHERE id = 2; INSERT INTO {table} (id, n) VALUES (2, 7); UPDATE {table} SET n = 8",
+        ));
+    }
+    oracle.native_catches_up();
+    oracle.site.catch_up(&["--start", "earliest"]);
+    for table in ["earlier", "later"] {
+        // Each version by the place of its transactions among all.
+        let versions = format!(
+            "SELECT id, n, DENSE_RANK() OVER (ORDER BY s), e = 18446744073709551615, DENSE_RANK() OVER (ORDER BY e) \
+             FROM d.{table} FOR SYSTEM_TIME ALL ORDER BY id, s, n",
+        );
+        let versions = oracle.both_say(&versions);
+        assert!(versions.lines().count() > 7, "{versions}");
+        assert_eq!(oracle.both_say(&format!("SELECT COUNT(DISTINCT s) FROM d.{table} FOR SYSTEM_TIME ALL")), "5");
+    }
+    // A server registers no transaction that has changed another table after the versioned one.
+    let registered = "SELECT COUNT(*), COUNT(DISTINCT transaction_id) FROM mysql.transaction_registry";
+    assert!(!oracle.both_say(registered).starts_with('0'));
 }
 
+/// A server looks once a statement into which partition history goes.
 #[test]
-fn a_history_in_partitions_of_so_many_rows_is_refused_and_others_are_alike() {
-    let site = Site::plain();
-    site.source.sql(
+fn histories_in_partitions() {
+    let oracle = Oracle::new(Kind::Mariadb, &["--binlog-row-event-max-size=256"], &[]);
+    let source = &oracle.site.source;
+    source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY COMMENT ' PARTITION BY SYSTEM_TIME LIMIT ', n INT) \
          WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR PARTITIONS 3; \
-         INSERT INTO t SELECT seq, 0 FROM mysql.seq_1_to_9; UPDATE t SET n = n + 1; UPDATE t SET n = n + 1; DELETE FROM t WHERE id < 3",
+         CREATE TABLE fixed (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 30 PARTITIONS 5; \
+         CREATE TABLE auto (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 7 AUTO; \
+         CREATE TABLE log (n INT AUTO_INCREMENT PRIMARY KEY, id INT); \
+         CREATE TRIGGER w AFTER UPDATE ON auto FOR EACH ROW INSERT INTO log (id) VALUES (NEW.id)",
     );
-    site.catch_up(&["--start", "earliest"]);
-    let parts = "SELECT COUNT(*) FROM d.t PARTITION (p0); SELECT COUNT(*) FROM d.t PARTITION (p1); SELECT COUNT(*) FROM d.t PARTITION (pn)";
-    assert_eq!(site.source.sql(parts), site.replica.sql(parts));
-    site.source.sql(
-        "CREATE TABLE d.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 3 AUTO; \
-         UPDATE d.t SET n = 9; INSERT INTO d.v VALUES (1)",
-    );
-    let ended = site.run(site.replicate(&["--until", "caught-up"]));
-    ended.assert_failed_saying(&["a change of rows of d.v", "SYSTEM_TIME LIMIT", &site.source.position()]);
-    assert_eq!(site.source.sql("SELECT SUM(n) FROM d.t"), site.replica.sql("SELECT SUM(n) FROM d.t"));
-    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.v FOR SYSTEM_TIME ALL"), "0");
+    for table in ["t", "fixed", "auto"] {
+        // Statements of several events, and of one.
+        source.sql(&format!(
+            "USE d; INSERT INTO {table} SELECT seq, 0 FROM mysql.seq_1_to_40; UPDATE {table} SET n = n + 1; UPDATE {table} SET n = 5 WHERE id < 5; \
+             UPDATE {table} SET n = n + 1; DELETE FROM {table} WHERE id < 3; BEGIN; UPDATE {table} SET n = 6 WHERE id = 7; \
+             UPDATE {table} SET n = 8 WHERE id = 9; COMMIT; UPDATE {table} SET n = n + 1; DELETE FROM {table} WHERE id > 30",
+        ));
+    }
+    oracle.native_catches_up();
+    oracle.site.catch_up(&["--start", "earliest"]);
+    oracle.both_say("SELECT * FROM d.log");
+    for table in ["t", "fixed", "auto"] {
+        let parts = oracle.both_say(&format!(
+            "SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}' ORDER BY 1"
+        ));
+        for part in parts.lines() {
+            oracle.both_say(&format!("SELECT id, n FROM d.{table} PARTITION ({part}) ORDER BY 1, 2"));
+        }
+        assert!(parts.lines().count() > 2, "{parts}");
+    }
+    // As statements, each row would be counted.
+    source.sql("UPDATE d.fixed SET n = 100");
+    let ended = oracle.site.run(oracle.site.replicate(&["--dialect", "sql", "--until", "caught-up"]));
+    ended.assert_failed_saying(&[
+        "a change of rows of d.fixed",
+        "SYSTEM_TIME LIMIT",
+        "--dialect sql",
+        &source.position(),
+    ]);
+    oracle.site.catch_up(&[]);
 }

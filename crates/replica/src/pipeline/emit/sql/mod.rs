@@ -19,7 +19,7 @@ use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use spate_schedule::keyless::{KeylessChange, KeylessRows, Step};
 use spate_schedule::segment::{OrderedRows, Segment, WalkedRow};
-use spate_schedule::{TableDefinition, TableName, TablePlan};
+use spate_schedule::{TableDefinition, TableName, TablePlan, versioning};
 
 pub(crate) use self::in_place::in_place;
 
@@ -277,6 +277,9 @@ impl Writing<'_, '_, '_> {
     /// Ordered rows go one after the other, as the source changed them.
     fn ordered(&mut self, ordered: &OrderedRows) -> Result<()> {
         let plan = ordered.plan();
+        if plan.definition.has_history_limit {
+            return Err(self.at(versioning::refused_as_statements(&plan.definition.name)));
+        }
         let late;
         let table = match plan.policy {
             FoldPolicy::Ordered(OrderedReason::JustCreated) => {
