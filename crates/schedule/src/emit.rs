@@ -177,6 +177,22 @@ where
                 KeylessChange::Update { before, after } => (RowsKind::Update, before, after, 1),
                 KeylessChange::Insert { image } => (RowsKind::Insert, image, &[][..], 1),
             };
+            // Both images may be too much for a packet where each is not.
+            if kind == RowsKind::Update && first.len() + second.len() > self.chunk_bytes_max {
+                self.close(open.take());
+                self.flush()?;
+                let id = self.map(rows.plan())?;
+                let (changed, image) = rows.changed(first, second).map_err(E::from)?;
+                let (flags, layout) = (FOLDED_FLAGS & !FLAG_COMPLETE_ROWS, RowsLayout::Plain(self.version));
+                let event = self.open(kind, id, flags, (&all, &changed), layout);
+                self.rows.extend_from_slice(first);
+                self.rows.extend_from_slice(&image);
+                self.changes += 1;
+                self.close(Some(event));
+                self.flush()?;
+                table_id = None;
+                continue;
+            }
             for _ in 0..copies {
                 if self.is_full_before(first.len() + second.len()) {
                     self.close(open.take());

@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::{ImagePlan, RowsKind, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -105,6 +106,34 @@ pub enum KeylessChange<'a> {
 }
 
 impl KeylessRows {
+    /// The columns in which two images differ, and an image of the latter that holds just these.
+    ///
+    /// # Errors
+    /// [`crate::Error::Binlog`] if an image cannot be measured.
+    pub(crate) fn changed(&self, before: &[u8], after: &[u8]) -> Result<(ColumnBitmap, Vec<u8>)> {
+        let map = &self.plan.map;
+        let columns: Vec<usize> = (0..map.columns.len()).collect();
+        let walk = ImagePlan::new(map, &ColumnBitmap::all(columns.len()).bits, &columns)?;
+        let (mut old, mut new) = (vec![Span::default(); columns.len()], vec![Span::default(); columns.len()]);
+        walk.measure(before, &mut old)?;
+        walk.measure(after, &mut new)?;
+        let differs = |&column: &usize| {
+            old[column].is_null != new[column].is_null || old[column].field(before) != new[column].field(after)
+        };
+        let mut changed: Vec<usize> = columns.iter().copied().filter(differs).collect();
+        if changed.is_empty() {
+            changed.extend(columns.first());
+        }
+        let mut image = vec![0; changed.len().div_ceil(8)];
+        for (place, &column) in changed.iter().enumerate() {
+            match new[column].is_null {
+                true => image[place / 8] |= 1 << (place % 8),
+                false => image.extend_from_slice(new[column].field(after)),
+            }
+        }
+        Ok((ColumnBitmap::only(columns.len(), &changed), image))
+    }
+
     /// No changes yet.
     ///
     /// # Errors
