@@ -337,6 +337,14 @@ impl Error {
         }
     }
 
+    /// The number of a server's error.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Error::Wire(error) | Error::Batch { source: error } | Error::Change { source: error, .. } => error.code(),
+            _ => None,
+        }
+    }
+
     /// Turns "access denied" of any kind into an error that names the GRANT.
     pub(crate) fn or_privilege(self, action: &'static str, grant: &str) -> Error {
         /// Access denied: to a database, to commands of replicas, to a table, to a column, missing SUPER or its parts.

@@ -34,6 +34,7 @@ mod hold;
 pub mod intake;
 mod journal;
 pub mod limits;
+mod lock_holders;
 mod lock_names;
 mod narrowing;
 mod others;

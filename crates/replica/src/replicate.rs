@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
 use crate::limits::BatchLimits;
+use crate::lock_holders;
 use crate::narrowing::{Narrowing, Pace};
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::repair::RepairScope;
@@ -309,6 +310,7 @@ fn supervise(
     let mut expected = BTreeSet::new();
     // A transaction that cannot be applied, while those before it are: the last of these, and why.
     let mut known_error: Option<(u64, Error)> = None;
+    let mut lock_waits = LockWaits::default();
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
     while !is_over() {
@@ -401,7 +403,17 @@ fn supervise(
             Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
             Err(error) if error.is_transient() => {
                 status.applier(format!("waiting: {error}"));
-                status.error("applier", format!("{error}; trying again until it works"));
+                let holders = match lock_waits.is_in_vain(&error, status.report().applied.seqno) {
+                    true => {
+                        // Until the statement stands alone, and is named; everything before it is applied.
+                        narrowing.refused(report.in_doubt, report.last_handed);
+                        let answer =
+                            options.session_maker().connect().map(|mut asking| lock_holders::told(&mut asking));
+                        answer.map_or_else(|_| String::new(), |told| format!(". {told}"))
+                    }
+                    false => String::new(),
+                };
+                status.error("applier", format!("{error}{holders}; trying again until it works"));
                 backoff.note_success_after(began.elapsed());
                 if status.report().batches > batches_before {
                     backoff = Backoff::default();
@@ -416,6 +428,28 @@ fn supervise(
     }
     status.applier("stopped");
     Ok(())
+}
+
+/// Waits for locks that ended without them, with nothing applied in between.
+#[derive(Debug, Default)]
+struct LockWaits {
+    /// What was applied then.
+    seqno: u64,
+    times: u32,
+}
+
+impl LockWaits {
+    /// True if waiting seems not to help: another session's transaction that is over soon has let the second try pass.
+    fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
+        const LOCK_WAIT: u16 = 1205;
+        const TRIES: u32 = 2;
+        if error.code() != Some(LOCK_WAIT) {
+            return false;
+        }
+        let times = if self.seqno == applied { self.times + 1 } else { 1 };
+        *self = LockWaits { seqno: applied, times };
+        times >= TRIES
+    }
 }
 
 fn prepare(options: &ReplicateOptions) -> Result<Prepared> {

@@ -465,7 +465,9 @@ fn skipped_rows(info: &str) -> u64 {
 
 /// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
 fn refused(source: wire::Error, change: Option<Change>) -> Error {
-    if source.server_error().is_none() || source.is_transient() {
+    const CODE_LOCK_WAIT: u16 = 1205;
+    let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
+    if source.server_error().is_none() || source.is_transient() && !is_named {
         return source.into();
     }
     match change {

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::Site;
 use crate::support::program::program;
 use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::session::Session;
 use crate::support::wait_until;
+use crate::support::{Kind, Site};
 
 #[test]
 fn a_wrong_password() {
@@ -120,4 +121,32 @@ fn the_password_is_nowhere_to_be_seen() {
 fn contains(directory: &Path, bytes: &[u8]) -> bool {
     let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     files.map(|path| fs::read(path).unwrap()).any(|file| file.windows(bytes.len()).any(|window| window == bytes))
+}
+
+/// Whoever waits for ever wants to know for whom, and what does.
+#[test]
+fn who_holds_a_lock_for_long_is_named_with_the_statement_that_waits() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::between((kind, &[]), (kind, &["--innodb-lock-wait-timeout=1"]));
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)",
+        );
+        site.catch_up_from_earliest();
+        let mut holder = Session::open(&site.replica);
+        holder.sql("BEGIN; UPDATE d.t SET v = 100 WHERE id = 2");
+        let id = holder.sql("SELECT CONNECTION_ID()").concat();
+        site.source.sql(
+            "UPDATE d.t SET v = 10 WHERE id = 1; UPDATE d.t SET v = 20 WHERE id = 2; INSERT INTO d.t VALUES (3, 3)",
+        );
+        let running = site.spawn(site.replicate(&[]));
+        let wanted =
+            ["update of d.t, the row with id=2", "1205", &format!("Locks are held by session {id} (root@localhost")];
+        wait_until("both are named", || wanted.iter().all(|wanted| running.said().contains(wanted)));
+        // What comes before it is applied.
+        assert_eq!(site.replica.sql("SELECT v FROM d.t WHERE id = 1"), "10");
+        holder.sql("ROLLBACK");
+        site.wait_applied();
+        site.assert_identical();
+        running.terminate();
+    }
 }
