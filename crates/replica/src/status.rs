@@ -19,8 +19,8 @@ const RATE_WINDOW: Duration = Duration::from_secs(5);
 /// Errors kept for the status page: the latest; older ones are in the log.
 const ERRORS_MAX: usize = 20;
 
-/// Warnings about tables without a key that are kept among the errors; of the others only the log tells.
-const KEYLESS_WARNINGS_MAX: usize = 5;
+/// Names of tables without a key that are kept for the status page: the latest; the log has all.
+const KEYLESS_NAMES_MAX: usize = 100;
 
 /// The same of tables that are not what they are on the source.
 const DIFFERENCE_WARNINGS_MAX: usize = 5;
@@ -156,6 +156,12 @@ pub struct StatusReport {
     /// What was removed from the archive.
     #[serde(default)]
     pub purged: PurgeStatus,
+    /// Tables without a primary key or a unique key of columns that are NOT NULL, that were changed since the start.
+    #[serde(default)]
+    pub tables_without_key: u64,
+    /// The names of the latest of them, oldest first.
+    #[serde(default)]
+    pub latest_tables_without_key: Vec<String>,
     /// The latest errors and warnings, oldest first.
     pub errors: Vec<ErrorStatus>,
 }
@@ -376,22 +382,22 @@ impl Status {
 
     /// Warns, once, of a table whose changes cost the replica more than they need.
     pub(crate) fn table_without_key(&self, table: &str) {
-        let told = {
+        {
             let mut state = self.lock();
             if state.keyless_tables.contains(table) {
                 return;
             }
             state.keyless_tables.insert(table.to_owned());
-            state.keyless_tables.len()
-        };
-        let message = format!(
-            "table {table} has no primary key and no unique key whose columns are all NOT NULL: to find a row, the replica \
-             looks through the table. Give it a primary key"
-        );
-        match told <= KEYLESS_WARNINGS_MAX {
-            true => self.error("applier", message),
-            false => self.note("applier", &message),
+            state.report.tables_without_key += 1;
+            push_bounded(&mut state.report.latest_tables_without_key, table.to_owned(), KEYLESS_NAMES_MAX);
         }
+        self.note(
+            "applier",
+            &format!(
+                "table {table} has no primary key and no unique key whose columns are all NOT NULL: to find a row, the replica \
+                 looks through the table. Give it a primary key"
+            ),
+        );
     }
 
     /// Tells that a definition is out of date, or the replica's table another than the source's: which of both, a second look shows.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use spate_replica::status::{PositionStatus, StatusReport};
 
 use crate::arguments::StatusArguments;
@@ -21,9 +21,18 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Of what there may be many, the latest are shown; `--json` has more.
+const SHOWN_MAX: usize = 5;
+
+/// Columns, where the output is no terminal that says how many it has.
+const WIDTH: u16 = 120;
+
 fn text(report: &StatusReport) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
     let mut row = |name: &str, value: String| {
         table.add_row([name.to_owned(), value]);
     };
@@ -65,7 +74,7 @@ fn text(report: &StatusReport) -> String {
     if report.purged.files > 0 {
         row("archive", format!("{} files ({} bytes) removed", report.purged.files, report.purged.bytes));
     }
-    for skipped in &report.skipped {
+    for skipped in latest(&report.skipped) {
         row("skipped", format!("{}  {}:{}", skipped.gtid, skipped.file, skipped.position));
     }
     if report.repairs > 0 {
@@ -74,13 +83,26 @@ fn text(report: &StatusReport) -> String {
             format!("{} row changes since start (spate.repaired on the replica counts them)", report.repairs),
         );
     }
-    for repair in &report.latest_repairs {
+    for repair in latest(&report.latest_repairs) {
         row("repair", repair.clone());
     }
-    for error in &report.errors {
+    if report.tables_without_key > 0 {
+        let names = latest(&report.latest_tables_without_key).join(", ");
+        row("without key", format!("{} changed tables, the latest: {names}", report.tables_without_key));
+    }
+    let errors = latest(&report.errors);
+    if errors.len() < report.errors.len() {
+        row("earlier", format!("{} errors and warnings, with --json", report.errors.len() - errors.len()));
+    }
+    for error in errors {
         row(&format!("{} says", error.stage), error.message.clone());
     }
     table.to_string()
+}
+
+/// The last few of what is listed oldest first.
+fn latest<T>(list: &[T]) -> &[T] {
+    &list[list.len().saturating_sub(SHOWN_MAX)..]
 }
 
 fn place(position: &PositionStatus) -> String {
