@@ -65,7 +65,10 @@ fn text(report: &Report) -> String {
             format!("{}.{}", found.schema, found.table),
             found.source_rows.to_string(),
             found.replica_rows.to_string(),
-            verdict(found),
+            match found.own_columns.as_slice() {
+                [] => verdict(found),
+                own => format!("{}; the replica's own columns ({}) were left out", verdict(found), own.join(", ")),
+            },
         ]);
     }
     let place = report.position.source_gtid.as_deref().unwrap_or("an unknown position");

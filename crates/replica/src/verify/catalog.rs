@@ -255,6 +255,13 @@ pub(super) fn read_sizes(connection: &mut Connection, filter: &Filter) -> Result
     Ok(sizes)
 }
 
+/// The columns that only the replica has, behind those that both have: replication leaves them alone.
+pub(super) fn own_columns<'a>(source: &Table, replica: &'a Table) -> Vec<&'a str> {
+    let behind = replica.columns.iter().skip(source.columns.len());
+    let is_own = |column: &&Column| !source.columns.iter().any(|other| other.name == column.name);
+    behind.filter(is_own).map(|column| column.name.as_str()).collect()
+}
+
 /// How the replica's columns differ from the source's, one sentence each.
 pub(super) fn column_differences(source: &Table, replica: &Table) -> Vec<String> {
     let mut differences = Vec::new();
@@ -278,8 +285,9 @@ pub(super) fn column_differences(source: &Table, replica: &Table) -> Vec<String>
             differences.push(format!("column {name} is {ours} on the source, {theirs} on the replica"));
         }
     }
+    let own = own_columns(source, replica);
     for column in &replica.columns {
-        if !source.columns.iter().any(|other| other.name == column.name) {
+        if !source.columns.iter().any(|other| other.name == column.name) && !own.contains(&column.name.as_str()) {
             differences.push(format!("column {} is missing on the source", quote::identifier(&column.name)));
         }
     }

@@ -10,7 +10,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::catalog::{Catalog, Table, TableName, column_differences};
+use super::catalog::{Catalog, Table, TableName, column_differences, own_columns};
 use super::digest::{KeyValues, Range, boundary_sql, range_hash_sql, row_hashes_sql, show_key, unhashable_rows};
 use super::error::{Error, Result};
 use super::meet::Meeting;
@@ -401,8 +401,12 @@ fn reports(source: &Catalog, replica: &Catalog, mut found: HashMap<TableName, Fo
             (Some(ours), None) => (Verdict::MissingOnReplica, ours.is_transactional),
             (None, theirs) => (Verdict::MissingOnSource, theirs.is_some_and(|table| table.is_transactional)),
         };
+        let own_columns = match (source.get(name), replica.get(name)) {
+            (Some(ours), Some(theirs)) => own_columns(ours, theirs).into_iter().map(str::to_owned).collect(),
+            _ => vec![],
+        };
         let TableName { schema, table } = name.clone();
-        reports.push(TableReport { schema, table, verdict, source_rows, replica_rows, is_in_snapshot });
+        reports.push(TableReport { schema, table, verdict, own_columns, source_rows, replica_rows, is_in_snapshot });
     }
     reports
 }

@@ -50,6 +50,9 @@ pub struct TableReport {
     pub table: String,
     /// Whether it is the same on both sides.
     pub verdict: Verdict,
+    /// Columns that only the replica has, behind the others. Their values were not compared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own_columns: Vec<String>,
     /// Rows on the source; 0 if they were not counted.
     pub source_rows: u64,
     /// Rows on the replica; 0 if they were not counted.
@@ -62,7 +65,7 @@ pub struct TableReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// Same columns, same rows.
+    /// The replica has the same columns, or more behind them; the same rows.
     Identical,
     /// Same columns, other rows.
     RowsDiffer(RowDifferences),

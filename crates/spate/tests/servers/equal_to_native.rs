@@ -41,6 +41,18 @@ fn columns_that_only_the_replica_has() {
             ));
             oracle.catch_up(way);
             assert_eq!(oracle.both_say(&format!("SELECT own FROM {d}.t ORDER BY id")), "200\n7\n400\n100", "{kind:?}");
+            let site = &oracle.site;
+            let verified = site.run(site.command("verify", &["--schema", d]));
+            verified.assert_says(&[
+                "identical; the replica's own columns (own, at) were left out",
+                "identical; the replica's own columns (number)",
+            ]);
+            assert!(verified.status.success(), "{}", verified.output);
+            // Their values are compared but for these.
+            site.replica.sql(&format!("UPDATE {d}.t SET v = 77, at = at WHERE id = 4"));
+            let verified = site.run(site.command("verify", &["--schema", d]));
+            verified.assert_says(&["1 rows differ", "id=4"]);
+            site.replica.sql(&format!("UPDATE {d}.t SET v = 5, at = at WHERE id = 4"));
         });
     }
 }
