@@ -216,6 +216,7 @@ pub fn run(options: &CheckOptions) -> Result<Report> {
     report.ask("collations", Place::Both, tables::collations(source, replica))?;
     report.ask("keys", Place::Replica, tables::keys(replica))?;
     report.ask("engines", Place::Replica, tables::engines(replica))?;
+    report.ask("engines", Place::Both, tables::missing_engines(source, replica))?;
     report.ask("cascades", Place::Replica, tables::cascades(replica))?;
     Ok(report)
 }
@@ -267,6 +268,7 @@ fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOption
     report.ask("binlog filters", Place::Source, server::filters(source, &facts_of_source))?;
     report.ask("own replication", Place::Replica, server::own_replication(replica, &facts_of_source))?;
     report.ask("events", Place::Replica, server::events(replica, &facts_of_replica))?;
+    report.ask("plugins", Place::Both, tables::plugins(source, replica))?;
     if let Some(directory) = &options.archive_dir {
         report.add([surroundings::disk(directory, &facts_of_source)]);
     }

@@ -70,6 +70,46 @@ pub(super) fn engines(replica: &mut Connection) -> Result<Vec<Finding>> {
     }])
 }
 
+/// Engines that tables of the source have and the replica does not. (The source's account may not see all of its tables.)
+pub(super) fn missing_engines(source: &mut Connection, replica: &mut Connection) -> Result<Vec<Finding>> {
+    let enabled = replica.query("SELECT ENGINE FROM information_schema.ENGINES WHERE SUPPORT IN ('YES', 'DEFAULT')")?;
+    let enabled: BTreeSet<String> = column(&enabled, 0).map(|engine| engine.to_lowercase()).collect();
+    let used = source.query(&format!(
+        "SELECT ENGINE, CONCAT(TABLE_SCHEMA, '.', TABLE_NAME, ' (', ENGINE, ')') FROM information_schema.TABLES \
+         WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') AND ENGINE IS NOT NULL AND {OF_USERS} ORDER BY 2"
+    ))?;
+    let is_missing =
+        |row: &usize| used.text_at(*row, 0).is_some_and(|engine| !enabled.contains(&engine.to_lowercase()));
+    let names: Vec<String> = (0..used.rows.len()).filter(is_missing).filter_map(|row| used.text_at(row, 1)).collect();
+    Ok(vec![match names.is_empty() {
+        true => Finding::ok("engines", Place::Both, "the replica has those of all tables"),
+        false => Finding::error(
+            "engines",
+            Place::Both,
+            format!("the replica lacks the engine of {} tables: {}", names.len(), some_of(&names)),
+        )
+        .advise("Install or enable it on the replica, or let these tables have another"),
+    }])
+}
+
+/// What tables and accounts of the source may use and the replica lacks: engines, types, functions, parsers, ways to log in.
+pub(super) fn plugins(source: &mut Connection, replica: &mut Connection) -> Result<Vec<Finding>> {
+    let check = "plugins";
+    if source.server_version().vendor != replica.server_version().vendor {
+        return Ok(vec![]);
+    }
+    const ACTIVE: &str = "SELECT CONCAT(PLUGIN_NAME, ' (', LOWER(PLUGIN_TYPE), ')') FROM information_schema.PLUGINS WHERE PLUGIN_STATUS = 'ACTIVE' \
+        AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'DATA TYPE', 'FUNCTION', 'FTPARSER', 'AUTHENTICATION') ORDER BY 1";
+    let of_replica: BTreeSet<String> = column(&replica.query(ACTIVE)?, 0).collect();
+    let missing: Vec<String> = column(&source.query(ACTIVE)?, 0).filter(|name| !of_replica.contains(name)).collect();
+    Ok(vec![match missing.is_empty() {
+        true => Finding::ok(check, Place::Both, "the replica has those of the source"),
+        false => Finding::warning(check, Place::Both, format!("the replica lacks {}", some_of(&missing))).advise(
+            "Where tables or accounts of the source use them, replication will stop: install them on the replica, too",
+        ),
+    }])
+}
+
 /// Foreign keys whose actions the engine carries out by itself.
 pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
     let is_of_users = |key: &ForeignKey| !["mysql", "sys", "spate"].contains(&&*key.child.schema);

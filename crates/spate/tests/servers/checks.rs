@@ -197,6 +197,21 @@ fn tables_that_cost_more() {
     }
 }
 
+#[test]
+fn engines_and_plugins_that_the_replica_lacks() {
+    let site = Site::between((Kind::Mariadb, &["--plugin-load-add=ha_blackhole.so"]), (Kind::Mariadb, &[]));
+    let found = Found::of(&site, &[]);
+    found.assert("plugins", "both", "warning", &["the replica lacks BLACKHOLE (storage engine)"]);
+    found.assert("engines", "both", "ok", &[]);
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.hole (a INT) ENGINE=BLACKHOLE; CREATE TABLE d.t (a INT PRIMARY KEY)");
+    Found::of(&site, &[]).assert("engines", "both", "error", &["of 1 tables: d.hole (BLACKHOLE)"]);
+    site.replica.sql("INSTALL SONAME 'ha_blackhole'");
+    let found = Found::of(&site, &[]);
+    found.assert("plugins", "both", "ok", &[]);
+    found.assert("engines", "both", "ok", &[]);
+}
+
 /// What information_schema.REFERENTIAL_CONSTRAINTS of MariaDB 10.11.19 crashes the server over.
 const MOVED: &str = "CREATE DATABASE d1; CREATE DATABASE `odd ``name`; CREATE DATABASE `über x`; \
     CREATE TABLE d1.log (id SMALLINT PRIMARY KEY, n INT); \
