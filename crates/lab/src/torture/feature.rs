@@ -81,6 +81,12 @@ features! {
     Clients = "clients",
     /// Events of the event scheduler.
     Events = "events",
+    /// Definitions with comments and line ends between their words.
+    Spellings = "spellings",
+    /// Replicas whose global settings are others than the source's.
+    ReplicaSettings = "replica-settings",
+    /// Indexes, columns and triggers that somebody makes on both replicas in the midst.
+    ByHand = "by-hand",
 }
 
 /// Some features.

@@ -130,7 +130,10 @@ impl Settings {
             format,
             sessions: 3 + random.below(4),
             source_options: vendor_options::draw(&mut random.fork(), pair, format, &features),
-            replica_options: vec![],
+            replica_options: match features.has(Feature::ReplicaSettings) {
+                true => vendor_options::unusual(&mut random.fork(), pair.replica),
+                false => vec![],
+            },
             spate_arguments: spate_arguments(&mut random.fork(), pair, &features),
             beginning: [Beginning::AtOnce, Beginning::AtOnce, Beginning::HalfWay, Beginning::AtTheEnd][random.below(4)],
             features,

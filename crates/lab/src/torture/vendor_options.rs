@@ -59,6 +59,29 @@ pub(super) fn without_waits(options: ServerOptions, vendor: Vendor) -> ServerOpt
     options.with("innodb-lock-wait-timeout", seconds).with("lock-wait-timeout", seconds)
 }
 
+/// Draws settings of replicas that reach every new session, and nothing that a source says.
+pub(super) fn unusual(random: &mut Random, vendor: Vendor) -> Vec<(String, String)> {
+    const OF_BOTH: [(&str, &str); 10] = [
+        ("auto-increment-increment", "3"),
+        ("auto-increment-offset", "2"),
+        ("lc-time-names", "de_DE"),
+        ("default-time-zone", "+05:00"),
+        ("sql-mode", "STRICT_ALL_TABLES,PIPES_AS_CONCAT,NO_ZERO_DATE,NO_AUTO_VALUE_ON_ZERO"),
+        ("character-set-server", "utf8mb3"),
+        ("explicit-defaults-for-timestamp", "0"),
+        ("transaction-isolation", "SERIALIZABLE"),
+        ("autocommit", "0"),
+        ("completion-type", "CHAIN"),
+    ];
+    const OF_MARIADB: [(&str, &str); 3] =
+        [("innodb-autoinc-lock-mode", "0"), ("old-mode", "NO_PROGRESS_INFO"), ("div-precision-increment", "7")];
+    let mut options = random.some(&OF_BOTH, 40);
+    if vendor == Vendor::MariaDb {
+        options.extend(random.some(&OF_MARIADB, 30));
+    }
+    options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// MySQL's own replication looks for a row of a table without a key by going through the table, and waits for ever at a row that
 /// an XA transaction has locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
 pub(super) fn needs_keys(features: &FeatureSet) -> bool {

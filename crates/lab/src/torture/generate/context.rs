@@ -14,6 +14,8 @@ impl Generator {
     pub(super) fn setting(&mut self) -> Option<String> {
         let text = values::text(&mut self.random, "utf8mb4", 10);
         Some(match self.random.below(24) {
+            // Another session may drop it.
+            0 if self.world.schemas.iter().any(|schema| schema == "passing") => "USE `passing`".to_owned(),
             0..=2 => format!("USE {}", quote(&self.schema()?)),
             3 | 4 => format!(
                 "SET @i = {}, @s = {}, @d = {}.5, @r = {}e-3",

@@ -104,6 +104,13 @@ impl Generator {
             // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
             12 if column.data_type == "timestamp" => return None,
             12 if self.is_shared() && is_large(&column) => return None,
+            // It numbers the rows in the order in which they are stored.
+            12 if !self.is_shared()
+                && !table.columns.iter().any(|column| column.is_auto_increment)
+                && self.random.chance(50) =>
+            {
+                format!("ADD COLUMN `id{}` INT AUTO_INCREMENT PRIMARY KEY FIRST", self.counter())
+            }
             12 => format!("ADD PRIMARY KEY ({name})"),
             13 if self.is_shared() && table.columns.iter().any(is_not_converted_alike) => return None,
             // It is strict on MariaDB, and other character sets do not have every letter.

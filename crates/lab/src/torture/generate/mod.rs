@@ -1,10 +1,12 @@
 //! The statements: drawn from the seed, made for what exists on the source, so that most of them succeed.
 
+mod by_hand;
 mod context;
 mod ddl;
 mod dml;
 mod programs;
 mod safety;
+mod spelling;
 mod tables;
 mod types;
 mod values;
@@ -74,6 +76,7 @@ enum Kind {
     Reconnect,
     DeleteHistory,
     Event,
+    ByHand,
 }
 
 /// Draws statements.
@@ -247,6 +250,7 @@ impl Generator {
             Kind::Reconnect => Some(Step { session, action: Action::Reconnect }),
             Kind::DeleteHistory => sql(self.delete_history()),
             Kind::Event => sql(self.event()),
+            Kind::ByHand => self.by_hand(),
         }
     }
 
@@ -303,6 +307,8 @@ impl Generator {
             (2, Kind::Reconnect),
             (outside(when(Feature::SystemVersioning, 3)), Kind::DeleteHistory),
             (outside(when(Feature::Events, 8)), Kind::Event),
+            // Each waits for both replicas.
+            (if self.may_alter_replicas() { when(Feature::ByHand, 1) } else { 0 }, Kind::ByHand),
         ]
     }
 
