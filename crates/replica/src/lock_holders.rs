@@ -1,5 +1,6 @@
-//! Who may hold the locks for which the applier waits in vain.
+//! Waiting for locks in vain, and who may hold them.
 
+use crate::error::Error;
 use crate::wire::{Connection, Result};
 
 /// Names in a message.
@@ -10,6 +11,28 @@ const HOLDERS_MAX: usize = 5;
 const SQL: &str = "SELECT t.trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, t.trx_started, NOW()), p.USER, p.HOST, p.COMMAND \
     FROM information_schema.INNODB_TRX t LEFT JOIN information_schema.PROCESSLIST p ON p.ID = t.trx_mysql_thread_id \
     WHERE t.trx_rows_locked > 0 OR t.trx_tables_locked > 0 ORDER BY t.trx_started LIMIT 6";
+
+/// Waits for locks that ended without them, with nothing applied in between.
+#[derive(Debug, Default)]
+pub(crate) struct LockWaits {
+    /// What was applied then.
+    seqno: u64,
+    times: u32,
+}
+
+impl LockWaits {
+    /// True if waiting seems not to help: another session's transaction that is over soon has let the second try pass.
+    pub(crate) fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
+        const LOCK_WAIT: u16 = 1205;
+        const TRIES: u32 = 2;
+        if error.code() != Some(LOCK_WAIT) {
+            return false;
+        }
+        let times = if self.seqno == applied { self.times + 1 } else { 1 };
+        *self = LockWaits { seqno: applied, times };
+        times >= TRIES
+    }
+}
 
 /// A sentence about them.
 pub(crate) fn told(connection: &mut Connection) -> String {

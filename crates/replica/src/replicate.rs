@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
 use crate::limits::BatchLimits;
-use crate::lock_holders;
+use crate::lock_holders::{self, LockWaits};
 use crate::narrowing::{Narrowing, Pace};
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::repair::RepairScope;
@@ -428,28 +428,6 @@ fn supervise(
     }
     status.applier("stopped");
     Ok(())
-}
-
-/// Waits for locks that ended without them, with nothing applied in between.
-#[derive(Debug, Default)]
-struct LockWaits {
-    /// What was applied then.
-    seqno: u64,
-    times: u32,
-}
-
-impl LockWaits {
-    /// True if waiting seems not to help: another session's transaction that is over soon has let the second try pass.
-    fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
-        const LOCK_WAIT: u16 = 1205;
-        const TRIES: u32 = 2;
-        if error.code() != Some(LOCK_WAIT) {
-            return false;
-        }
-        let times = if self.seqno == applied { self.times + 1 } else { 1 };
-        *self = LockWaits { seqno: applied, times };
-        times >= TRIES
-    }
 }
 
 fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
