@@ -8,7 +8,7 @@ use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
-use crate::others::Others;
+use crate::others::{Noticed, Others};
 use crate::wire::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
@@ -128,12 +128,12 @@ impl Catalog {
         Ok(last)
     }
 
-    /// True if others have changed definitions on the replica since this was last looked at.
+    /// What others have changed on the replica since this was last looked at.
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn have_others_changed_definitions(&mut self, others: &mut Others<'_>) -> Result<bool> {
-        others.have_changed_definitions(&mut self.connection)
+    pub(crate) fn look_for_others(&mut self, others: &mut Others<'_>) -> Result<Noticed> {
+        others.look(&mut self.connection)
     }
 
     /// From now on, says which tables have triggers.

@@ -4,6 +4,8 @@
 //! session; what is in the one count and not in those of Spate's own sessions, others have done. Looking costs one short question, so it
 //! is asked from time to time, when a batch begins.
 //!
+//! MariaDB's setting whether row changes fire triggers is looked at, too.
+//!
 //! A change of which the server hears no statement (a file that is exchanged below it) is not noticed, nor is one that is made while a batch
 //! is on its way.
 
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use spate_archive::is_blind_to;
 
-use crate::wire::{Connection, Result};
+use crate::wire::{Connection, Result, Vendor};
 
 /// Between two looks: a question takes the server a fraction of a millisecond.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -63,7 +65,16 @@ pub(crate) struct Others<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Look {
     others: u64,
+    fires_triggers: bool,
     at: Instant,
+}
+
+/// What others have changed since the last look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Noticed {
+    pub(crate) definitions: bool,
+    /// Row changes fire triggers now.
+    pub(crate) fires_triggers: bool,
 }
 
 impl<'a> Others<'a> {
@@ -76,18 +87,17 @@ impl<'a> Others<'a> {
         Ok(Others { own, last: look })
     }
 
-    /// True if others have changed definitions since the last look. It asks the server only if that was long enough ago.
+    /// What others have changed since the last look. It asks the server only if that was long enough ago.
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn have_changed_definitions(&mut self, asking: &mut Connection) -> Result<bool> {
+    pub(crate) fn look(&mut self, asking: &mut Connection) -> Result<Noticed> {
         if self.last.at.elapsed() < LOOK_EVERY || is_blind_to("others") {
-            return Ok(false);
+            return Ok(Noticed::default());
         }
         let now = look(asking, self.own)?;
-        let has_changed = now.others != self.last.others;
-        self.last = now;
-        Ok(has_changed)
+        let last = std::mem::replace(&mut self.last, now);
+        Ok(Noticed { definitions: now.others != last.others, fires_triggers: now.fires_triggers })
     }
 }
 
@@ -95,7 +105,20 @@ fn look(asking: &mut Connection, own: &OwnDefinitions) -> Result<Look> {
     // What the applier executes between the two is taken for others' once, and costs some questions.
     let executed = own.executed.load(Ordering::Acquire);
     let all = count(asking, "GLOBAL")?;
-    Ok(Look { others: all.wrapping_sub(executed), at: Instant::now() })
+    let fires_triggers = fires_triggers(asking)?;
+    Ok(Look { others: all.wrapping_sub(executed), fires_triggers, at: Instant::now() })
+}
+
+/// True if row changes fire triggers on the replica (MariaDB's slave_run_triggers_for_rbr).
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn fires_triggers(connection: &mut Connection) -> Result<bool> {
+    if connection.server_version().vendor == Vendor::MySql {
+        return Ok(false);
+    }
+    let setting = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr")?.single_text();
+    Ok(setting.is_some_and(|setting| setting != "NO"))
 }
 
 fn count(connection: &mut Connection, scope: &str) -> Result<u64> {

@@ -258,8 +258,15 @@ impl Gatherer<'_> {
     /// A batch does not begin by definitions that others have changed meanwhile.
     fn look_for_others(&mut self) -> Result<()> {
         let is_between = self.open.transactions == 0 && !self.open.is_continued;
-        if is_between && self.catalog.have_others_changed_definitions(&mut self.others)? {
+        if !is_between {
+            return Ok(());
+        }
+        let noticed = self.catalog.look_for_others(&mut self.others)?;
+        if noticed.definitions {
             self.forget(&Outdated::All);
+        }
+        if noticed.fires_triggers {
+            self.builder.fire_triggers();
         }
         Ok(())
     }

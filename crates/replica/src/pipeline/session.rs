@@ -30,7 +30,7 @@ use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
 use crate::journal::{self, Note};
 use crate::limits::BatchLimits;
-use crate::others::{Others, OwnDefinitions};
+use crate::others::{self, Others, OwnDefinitions};
 use crate::own_schema;
 use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
@@ -151,15 +151,6 @@ pub(crate) fn run(
     }
 }
 
-/// True if row changes fire triggers on the replica (MariaDB's slave_run_triggers_for_rbr).
-fn fires_triggers(connection: &mut Connection) -> Result<bool> {
-    if connection.server_version().vendor == Vendor::MySql {
-        return Ok(false);
-    }
-    let setting = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr")?.single_text();
-    Ok(setting.is_some_and(|setting| setting != "NO"))
-}
-
 fn run_stages(
     maker: SessionMaker<'_>,
     prepared: Prepared,
@@ -178,7 +169,7 @@ fn run_stages(
     let vendor = connection.server_version().vendor;
     let preparing = Preparing::ask(&mut connection)?;
     let mut temporary_tables = temporary::kept(&mut connection)?;
-    let fires_triggers = fires_triggers(&mut connection)?;
+    let fires_triggers = others::fires_triggers(&mut connection)?;
     let numbers_transactions = catalog::has_versions_by_transactions(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;

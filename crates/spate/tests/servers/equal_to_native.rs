@@ -161,6 +161,29 @@ fn triggers_of_the_replica_that_row_changes_fire() {
     }
 }
 
+/// Somebody changes that setting while Spate runs.
+#[test]
+fn triggers_of_the_replica_that_begin_to_fire() {
+    let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
+    let source = &oracle.site.source;
+    source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)");
+    let running = oracle.site.spawn(oracle.site.replicate(&["--start", "earliest", "--batch-seconds", "1"]));
+    oracle.native_catches_up();
+    oracle.site.wait_applied();
+    oracle.replicas(
+        "CREATE TABLE d.log (n INT AUTO_INCREMENT PRIMARY KEY, v INT); \
+         CREATE TRIGGER d.u AFTER UPDATE ON d.t FOR EACH ROW INSERT INTO d.log (v) VALUES (NEW.v); \
+         SET GLOBAL slave_run_triggers_for_rbr=YES",
+    );
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    source.sql("USE d; UPDATE t SET v = 2; UPDATE t SET v = 3; UPDATE t SET v = 4");
+    oracle.native_catches_up();
+    oracle.site.wait_applied();
+    oracle.assert_equal();
+    assert_eq!(oracle.both_say("SELECT GROUP_CONCAT(v ORDER BY n) FROM d.log"), "2,3,4");
+    running.terminate();
+}
+
 /// MySQL's sessions say whether triggers see what foreign keys change and delete.
 #[test]
 fn triggers_that_cascades_meet() {
