@@ -254,10 +254,22 @@ fn decode_rows(map: &TableMap, rows: &RowsEvent<'_>, changes: &mut Vec<Change>) 
                 let columns = rows.columns_after[0] & ALL;
                 let (after, rest) = read(&second, rows.columns_after, images);
                 images = rest;
-                if columns == ALL { Change::Update(before, after) } else { Change::Set(before.0, columns, after) }
+                match (rows.columns[0] & ALL, columns) {
+                    (_, ALL) => Change::Update(before, after),
+                    // Where the whole row is told, the rest of it stays.
+                    (ALL, _) => Change::Update(before, over(before, columns, after)),
+                    _ => Change::Set(before.0, columns, after),
+                }
             }
         });
     }
+}
+
+/// The row after an update that tells only these columns of it.
+fn over(before: (i32, Values), columns: u8, (id, (u, v)): (i32, Values)) -> (i32, Values) {
+    let has = |bit: u8| columns & bit != 0;
+    let (old_id, (old_u, old_v)) = before;
+    (if has(1) { id } else { old_id }, (if has(2) { u } else { old_u }, if has(4) { v } else { old_v }))
 }
 
 fn read<'a>(plan: &ImagePlan, columns: &[u8], bytes: &'a [u8]) -> ((i32, Values), &'a [u8]) {
