@@ -5,7 +5,7 @@
 
 mod model;
 
-use model::{Change, Values, definition, emitted, feed_to};
+use model::{Change, Values, definition, emitted, feed_before_one_left_out, feed_to};
 use proptest::prelude::*;
 use spate_schedule::definition::LookupDefinition;
 use spate_schedule::keyless::KeylessChange;
@@ -150,6 +150,18 @@ fn apply_at_once(table: &mut Table, changes: &[KeylessChange<'_>]) {
             table.apply(change).unwrap();
         }
     }
+}
+
+/// Two statements that update a row one after the other stay two, also if the rows that end the first are left out.
+#[test]
+fn rows_that_are_left_out_end_their_statement() {
+    let mut builder = BatchBuilder::new();
+    let row = |a| (a, (None, 0));
+    feed_before_one_left_out(&mut builder, Change::Update(row(1), row(2)), &without_key());
+    feed_to(&mut builder, Change::Update(row(2), row(3)), &without_key());
+    let batch = builder.take();
+    let Some(Item::Rows(segment)) = batch.items.first() else { panic!("no rows") };
+    assert_eq!(segment.keyless()[0].steps().len(), 2);
 }
 
 #[test]

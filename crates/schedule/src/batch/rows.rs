@@ -74,6 +74,13 @@ impl BatchBuilder {
 
     pub(super) fn rows(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
         let rows = RowsEvent::parse(header.event_type, body)?;
+        let ends_statement = rows.flags & FLAG_STATEMENT_END != 0;
+        self.take_rows(header, rows)?;
+        self.statement = self.statement.wrapping_add(u32::from(ends_statement));
+        Ok(())
+    }
+
+    fn take_rows(&mut self, header: &EventHeader, rows: RowsEvent<'_>) -> Result<()> {
         if let Some(name) = self.absent.get(&rows.table_id) {
             return Err(Error::NoTable(name.clone()));
         }
@@ -109,12 +116,10 @@ impl BatchBuilder {
             return Ok(());
         }
         let plan = self.plan_of(plan, &rows)?;
-        let ends_statement = rows.flags & FLAG_STATEMENT_END != 0;
         match rows.has_partial_json {
             true => self.partial_json(&plan, rows, images)?,
             false => self.images(&plan, &rows, images)?,
         }
-        self.statement = self.statement.wrapping_add(u32::from(ends_statement));
         self.buffer = buffer;
         Ok(())
     }
