@@ -37,8 +37,15 @@ pub struct ChunkWriter<S> {
     last_event: usize,
     /// Net row changes written so far.
     changes: u64,
-    /// The table of the chunk whose history is counted once a statement, and its id there.
-    counted: Option<(TableName, u64)>,
+    /// What the chunk holds of a table whose history the server counts once a statement.
+    counted: Option<Counted>,
+}
+
+/// Rows that reach the server in one statement, as they were one of the source.
+struct Counted {
+    statement: u32,
+    table: TableName,
+    table_id: u64,
 }
 
 /// The rows event that is being written, if its kind and columns fit the next row too.
@@ -97,23 +104,17 @@ where
         for (rows, steps) in segment.keyless().iter().zip(keyless) {
             self.keyless(rows, steps)?;
         }
-        let mut last: Option<&OrderedRows> = None;
         for ordered in segment.ordered() {
             // The server takes the flags of a statement's first event for the whole statement, and these differ.
-            let joins = last.is_some_and(|last| last.is_counted_with(ordered));
-            if !joins {
+            if self.counted.as_ref().is_none_or(|counted| counted.statement != ordered.statement) {
                 self.flush()?;
             }
-            last = Some(ordered);
             let of_net_changes = std::mem::replace(&mut self.timestamp_seconds, ordered.timestamp_seconds);
             let written = self.ordered(ordered);
             self.timestamp_seconds = of_net_changes;
             written?;
         }
-        match last {
-            Some(last) if last.plan.definition.has_history_limit => self.flush(),
-            _ => Ok(()),
-        }
+        if self.counted.is_some() { self.flush() } else { Ok(()) }
     }
 
     /// Gives the last chunk to the sink; returns the number of net row changes written in all.
@@ -228,19 +229,19 @@ where
             true => RowsLayout::PartialJson,
             false => RowsLayout::Plain(self.version),
         };
+        let is_counted = plan.definition.has_history_limit;
         let mut rows = walk.rows(&ordered.images).peekable();
         while rows.peek().is_some() {
-            let is_counted = plan.definition.has_history_limit;
             if is_counted && !self.rows.is_empty() && self.is_full_before(ordered.images.len()) {
                 return Err(E::from(versioning::refused_split(&plan.definition.name)));
             }
-            let known = self.counted.as_ref().filter(|(name, _)| is_counted && *name == plan.definition.name);
-            let table_id = match known {
-                Some((_, table_id)) => *table_id,
+            let name = &plan.definition.name;
+            let table_id = match self.counted.as_ref().filter(|counted| is_counted && counted.table == *name) {
+                Some(counted) => counted.table_id,
                 None => self.map(plan)?,
             };
             if is_counted {
-                self.counted = Some((plan.definition.name.clone(), table_id));
+                self.counted = Some(Counted { statement: ordered.statement, table: name.clone(), table_id });
             }
             let event = self.open(ordered.kind, table_id, ordered.flags, (&columns, &columns_after), layout);
             let mut is_first = true;

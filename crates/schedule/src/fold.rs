@@ -41,6 +41,7 @@ use crate::{Error, Result};
 
 pub use net::{NetChange, NetChanges};
 use partial::Shapes;
+pub(crate) use partial::image_of;
 pub use partial::{FULL, ShapeNumber};
 
 /// The net changes of one table within one segment.
@@ -80,12 +81,23 @@ struct Entry {
 }
 
 /// A row at a moment, for the sake of its AUTO_INCREMENT value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Phantom {
     value: u64,
     locator: Vec<u8>,
     image: Vec<u8>,
     shape: ShapeNumber,
+}
+
+impl Phantom {
+    /// Becomes this row. Its buffers stay.
+    fn set(&mut self, plan: &FoldPlan, value: u64, (image, spans): (&[u8], &[Span]), shape: ShapeNumber) {
+        self.value = value;
+        self.shape = shape;
+        plan.locator(image, spans, &mut self.locator);
+        self.image.clear();
+        self.image.extend_from_slice(image);
+    }
 }
 
 /// Buffers that live as long as the fold, so that a row change allocates nothing.
@@ -145,8 +157,7 @@ impl TableFold {
 
     /// True if images of `plan`'s table map can be folded among this fold's.
     pub(crate) fn has_shape_of(&self, plan: &Arc<TablePlan>) -> bool {
-        let same = |one: &[u8], other: &[u8]| one.get(6..) == other.get(6..);
-        Arc::ptr_eq(&self.plan, plan) || same(&self.plan.map.body, &plan.map.body)
+        TablePlan::have_one_shape(&self.plan, plan)
     }
 
     /// Folds the row change at the start of `images`, which holds full images.
@@ -214,8 +225,7 @@ impl TableFold {
             return false;
         }
         if !entry.was_there {
-            let value = plan.auto_increment(image, &scratch.spans);
-            self.remember_phantom(value, &scratch.locator, image, FULL);
+            self.remember_phantom(plan, (image, &scratch.spans), FULL);
         }
         self.entries[index].is_there = false;
         true
@@ -261,12 +271,9 @@ impl TableFold {
         }
         std::mem::swap(&mut scratch.spans, &mut scratch.spans_after);
         if let Some(value) = self.raises(value, plan.auto_increment(after, &scratch.spans)) {
-            let row = |image: &[u8], spans: &[Span]| {
-                let mut locator = Vec::new();
-                plan.locator(image, spans, &mut locator);
-                Phantom { value, locator, image: image.to_vec(), shape: FULL }
-            };
-            self.raised = Some((row(before, &scratch.spans_after), row(after, &scratch.spans)));
+            let (from, to) = self.raised.get_or_insert_default();
+            from.set(plan, value, (before, &scratch.spans_after), FULL);
+            to.set(plan, value, (after, &scratch.spans), FULL);
         }
         self.insert(plan, after, scratch)
     }
@@ -279,19 +286,11 @@ impl TableFold {
     }
 
     /// Remembers the highest AUTO_INCREMENT value among rows that came and went.
-    fn remember_phantom(&mut self, value: Option<u64>, locator: &[u8], image: &[u8], shape: ShapeNumber) {
-        let Some(value) = value else { return };
-        if self.phantom.as_ref().is_some_and(|phantom| phantom.value >= value) {
-            return;
+    fn remember_phantom(&mut self, plan: &FoldPlan, (image, spans): (&[u8], &[Span]), shape: ShapeNumber) {
+        let Some(value) = plan.auto_increment(image, spans) else { return };
+        if self.phantom.as_ref().is_none_or(|phantom| phantom.value < value) {
+            self.phantom.get_or_insert_default().set(plan, value, (image, spans), shape);
         }
-        let phantom =
-            self.phantom.get_or_insert_with(|| Phantom { value, locator: Vec::new(), image: Vec::new(), shape });
-        phantom.value = value;
-        phantom.shape = shape;
-        phantom.locator.clear();
-        phantom.locator.extend_from_slice(locator);
-        phantom.image.clear();
-        phantom.image.extend_from_slice(image);
     }
 
     /// The new AUTO_INCREMENT value of an update, if it raises it, and higher than every other update has.

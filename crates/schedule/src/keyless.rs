@@ -22,6 +22,7 @@ use spate_binlog::{ImagePlan, RowsKind, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arena::{Arena, Place};
+use crate::fold::image_of;
 use crate::plan::TablePlan;
 use crate::{Error, Result};
 
@@ -113,10 +114,8 @@ impl KeylessRows {
     pub(crate) fn changed(&self, before: &[u8], after: &[u8]) -> Result<(ColumnBitmap, Vec<u8>)> {
         let map = &self.plan.map;
         let columns: Vec<usize> = (0..map.columns.len()).collect();
-        let walk = ImagePlan::new(map, &ColumnBitmap::all(columns.len()).bits, &columns)?;
-        let (mut old, mut new) = (vec![Span::default(); columns.len()], vec![Span::default(); columns.len()]);
-        walk.measure(before, &mut old)?;
-        walk.measure(after, &mut new)?;
+        let walk = ImagePlan::new(map, &ColumnBitmap::all(columns.len()).bits, &[])?;
+        let ((_, old), (_, new)) = (walk.all_spans(before)?, walk.all_spans(after)?);
         let differs = |&column: &usize| {
             old[column].is_null != new[column].is_null || old[column].field(before) != new[column].field(after)
         };
@@ -124,13 +123,8 @@ impl KeylessRows {
         if changed.is_empty() {
             changed.extend(columns.first());
         }
-        let mut image = vec![0; changed.len().div_ceil(8)];
-        for (place, &column) in changed.iter().enumerate() {
-            match new[column].is_null {
-                true => image[place / 8] |= 1 << (place % 8),
-                false => image.extend_from_slice(new[column].field(after)),
-            }
-        }
+        let field = |&column: &usize| (!new[column].is_null).then(|| new[column].field(after));
+        let image = image_of(changed.iter().map(field));
         Ok((ColumnBitmap::only(columns.len(), &changed), image))
     }
 
@@ -335,8 +329,7 @@ impl KeylessRows {
 
     /// True if images of `plan`'s table map can be taken among these.
     pub(crate) fn has_shape_of(&self, plan: &Arc<TablePlan>) -> bool {
-        let same = |one: &[u8], other: &[u8]| one.get(6..) == other.get(6..);
-        Arc::ptr_eq(&self.plan, plan) || same(&self.plan.map.body, &plan.map.body)
+        TablePlan::have_one_shape(&self.plan, plan)
     }
 
     /// Bytes of memory held.

@@ -50,6 +50,12 @@ pub(crate) struct FoldPlan {
 }
 
 impl TablePlan {
+    /// True if images of one plan's table map can be taken for images of the other's: the maps are the same but for the table id.
+    pub(crate) fn have_one_shape(one: &Arc<TablePlan>, other: &Arc<TablePlan>) -> bool {
+        const TABLE_ID_BYTES: usize = 6;
+        Arc::ptr_eq(one, other) || one.map.body.get(TABLE_ID_BYTES..) == other.map.body.get(TABLE_ID_BYTES..)
+    }
+
     /// Joins what the source and the replica say of a table.
     ///
     /// # Errors

@@ -44,14 +44,6 @@ pub struct OrderedRows {
     pub(crate) has_partial_json: bool,
 }
 
-impl OrderedRows {
-    /// True if the server must see both in one statement, since it counts the rows of a table's history once a statement.
-    pub(crate) fn is_counted_with(&self, next: &OrderedRows) -> bool {
-        let is_counted = |rows: &OrderedRows| rows.plan.definition.has_history_limit;
-        self.statement == next.statement && (is_counted(self) || is_counted(next))
-    }
-}
-
 impl Segment {
     /// The net changes, table by table.
     pub fn folds(&self) -> &[TableFold] {

@@ -20,7 +20,7 @@ use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, RowsKind, Span, TableMap};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Entry, Phantom, Scratch, TableFold, Verdict};
+use super::{Entry, Scratch, TableFold, Verdict};
 use crate::Result;
 use crate::plan::{FoldPlan, TablePlan};
 
@@ -125,18 +125,26 @@ impl<'a> Image<'a> {
     }
 }
 
+/// An image of these fields; `None` is NULL.
+pub(crate) fn image_of<'a>(fields: impl ExactSizeIterator<Item = Option<&'a [u8]>>) -> Vec<u8> {
+    let mut image = vec![0; fields.len().div_ceil(8)];
+    for (place, field) in fields.enumerate() {
+        match field {
+            Some(bytes) => image.extend_from_slice(bytes),
+            None => image[place / 8] |= 1 << (place % 8),
+        }
+    }
+    image
+}
+
 /// `over` laid over `base`: an image that holds the columns of both.
 fn overlay(count: usize, base: Option<&Image<'_>>, over: &Image<'_>) -> (Vec<u8>, Vec<u8>) {
     let holds = |column| over.shape.has(column) || base.is_some_and(|base| base.shape.has(column));
     let columns: Vec<usize> = (0..count).filter(|&column| holds(column)).collect();
-    let mut image = vec![0; columns.len().div_ceil(8)];
-    for (place, &column) in columns.iter().enumerate() {
+    let image = image_of(columns.iter().map(|&column| {
         let field = over.field(column).or_else(|| base.and_then(|base| base.field(column)));
-        match field {
-            Some((false, bytes)) => image.extend_from_slice(bytes),
-            _ => image[place / 8] |= 1 << (place % 8),
-        }
-    }
+        field.filter(|(is_null, _)| !is_null).map(|(_, bytes)| bytes)
+    }));
     (ColumnBitmap::only(count, &columns).bits, image)
 }
 
@@ -228,7 +236,7 @@ impl TableFold {
             Some(index) if !self.entries[index].is_there => return Ok(Verdict::Cut),
             Some(index) => {
                 if !self.entries[index].was_there {
-                    self.remember_kept(plan, index, &scratch.locator)?;
+                    self.remember_kept(plan, index)?;
                 }
                 self.entries[index].is_there = false;
             }
@@ -318,25 +326,20 @@ impl TableFold {
             return Ok(Verdict::Cut);
         }
         let value = |image: &Image<'_>| plan.auto_increment(image.bytes, &image.slots(plan));
-        let raised = match (self.raises(value(before), value(image)), from) {
-            (None, _) => None,
-            (Some(_), None) => return Ok(Verdict::Ordered),
-            (Some(value), Some((from, of))) => {
-                let row = |image: &Image<'_>, shape| {
-                    let mut locator = Vec::new();
-                    plan.locator(image.bytes, &image.slots(plan), &mut locator);
-                    Phantom { value, locator, image: image.bytes.to_vec(), shape }
-                };
-                Some((row(from, of), row(image, shape)))
-            }
-        };
-        match self.delete_partial(plan, before, scratch)? {
-            Verdict::Folded(_) => {
-                self.raised = raised.or(self.raised.take());
-                self.insert_partial(plan, image, shape, scratch)
-            }
-            other => Ok(other),
+        let raise = self.raises(value(before), value(image));
+        if raise.is_some() && from.is_none() {
+            return Ok(Verdict::Ordered);
         }
+        match self.delete_partial(plan, before, scratch)? {
+            Verdict::Folded(_) => {}
+            other => return Ok(other),
+        }
+        if let (Some(value), Some((was, of))) = (raise, from) {
+            let (from, to) = self.raised.get_or_insert_default();
+            from.set(plan, value, (was.bytes, &was.slots(plan)), of);
+            to.set(plan, value, (image.bytes, &image.slots(plan)), shape);
+        }
+        self.insert_partial(plan, image, shape, scratch)
     }
 
     /// Writes the witness of a row that is met for the first time. If the image does not tell it, it is empty, which no witness
@@ -349,12 +352,11 @@ impl TableFold {
     }
 
     /// Remembers the row that is kept at `index`, which came and goes, as a phantom.
-    fn remember_kept(&mut self, plan: &FoldPlan, index: usize, locator: &[u8]) -> Result<()> {
+    fn remember_kept(&mut self, plan: &FoldPlan, index: usize) -> Result<()> {
         let entry = self.entries[index];
         let bytes = self.image_of(&entry).to_vec();
         let image = Image::read(self.shapes.get(entry.shape), &bytes)?;
-        let value = plan.auto_increment(&bytes, &image.slots(plan));
-        self.remember_phantom(value, locator, &bytes, entry.shape);
+        self.remember_phantom(plan, (&bytes, &image.slots(plan)), entry.shape);
         Ok(())
     }
 
