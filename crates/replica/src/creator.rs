@@ -1,6 +1,6 @@
-//! What a server gives to whoever creates a routine: EXECUTE and ALTER ROUTINE, if the account lacks them (`automatic_sp_privileges`).
+//! What a server gives to the account that creates a routine: EXECUTE and ALTER ROUTINE, if it lacks them (`automatic_sp_privileges`).
 //!
-//! The servers' own appliers give them to whom they take for the creator. In a session like Spate's, a server looks whether Spate's account has them.
+//! The servers' own appliers give them to the account that they take for the creator. In a session like Spate's, a server looks whether Spate's account has them.
 
 use spate_schedule::Statement;
 use spate_schedule::needs::{CreatedRoutine, Creator, Untold, created_routine};
@@ -55,20 +55,20 @@ pub(crate) fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Res
         return Err(Error::Privilege { peer: connection.peer().to_string(), action, message, grant });
     }
     // Replicas of the replica execute the definition, and do the same.
-    let is_logged = connection.query("SELECT @@SESSION.sql_log_bin")?.single_text().as_deref() == Some("1");
+    let session = connection.query("SELECT @@SESSION.sql_log_bin, @@SESSION.sql_mode")?;
     connection.execute(b"ROLLBACK")?;
+    let is_logged = session.text_at(0, 0).as_deref() == Some("1");
     if is_logged {
         connection.execute(b"SET SESSION sql_log_bin=0")?;
     }
     // Only then MariaDB knows the word.
     let is_package = routine.kind.starts_with("PACKAGE");
-    let mode = connection.query("SELECT @@SESSION.sql_mode")?.single_text().unwrap_or_default();
-    connection.execute(b"ROLLBACK")?;
     if is_package {
         connection.execute(b"SET SESSION sql_mode='ORACLE'")?;
     }
     let given = connection.execute(grant.as_bytes());
     if is_package {
+        let mode = session.text_at(0, 1).unwrap_or_default();
         connection.execute(format!("SET SESSION sql_mode={}", quote::text(&mode)).as_bytes())?;
     }
     if is_logged {

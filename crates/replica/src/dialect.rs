@@ -56,18 +56,20 @@ const SESSION_MYSQL_9_7: &str = ", enable_cascade_triggers=0";
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
     let own = own_sql(version.vendor);
-    let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
-    match version.vendor {
-        Vendor::MariaDb => [SESSION, SESSION_MARIADB, &own].concat(),
-        Vendor::MySql if version.is_at_least(9, 7) => {
-            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, SESSION_MYSQL_9_7, &own].concat()
-        }
-        Vendor::MySql if version.is_at_least(8, 4) => {
-            [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, SESSION_MYSQL_8_4, &own].concat()
-        }
-        Vendor::MySql if has_invisible_keys => [SESSION, SESSION_MYSQL, SESSION_MYSQL_8_0_30, &own].concat(),
-        Vendor::MySql => [SESSION, SESSION_MYSQL, &own].concat(),
+    if version.vendor == Vendor::MariaDb {
+        return [SESSION, SESSION_MARIADB, &own].concat();
     }
+    let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
+    let since = |is_so: bool, settings: &'static str| if is_so { settings } else { "" };
+    [
+        SESSION,
+        SESSION_MYSQL,
+        since(has_invisible_keys, SESSION_MYSQL_8_0_30),
+        since(version.is_at_least(8, 4), SESSION_MYSQL_8_4),
+        since(version.is_at_least(9, 7), SESSION_MYSQL_9_7),
+        &own,
+    ]
+    .concat()
 }
 
 /// Which of the applier's sessions executes a statement.

@@ -6,13 +6,11 @@
 
 use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, Statement, StatementContext};
+use spate_sql::Token;
 use spate_sql::edit::{self, Edit, Refusal};
 
 /// A scratch table of the session; names that begin so are Spate's own.
 const SCRATCH: &str = "spate.half_load";
-
-/// Drops the scratch table.
-pub(crate) const DROP_SCRATCH: &str = "DROP TEMPORARY TABLE IF EXISTS spate.half_load";
 
 /// The statements of half a LOAD DATA, in the session of the source's statement, each to be sent as one.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +23,8 @@ pub(crate) struct HalfLoad {
     pub(crate) numbering: Vec<Vec<u8>>,
     /// Inserts from it, and ends with the source's error.
     pub(crate) insert: Vec<u8>,
+    /// Drops the scratch table.
+    pub(crate) drop: Vec<u8>,
 }
 
 impl HalfLoad {
@@ -51,40 +51,27 @@ impl HalfLoad {
         if before.into_iter().any(|token| token.is_mark(b'.') || token.is_mark(b';')) {
             return Err(Refusal::Different);
         }
-        loop {
-            let item = tokens.next().ok_or(Refusal::Different)?;
-            match item.is_mark(b'@') {
-                true => drop(tokens.next().ok_or(Refusal::Different)?),
-                false if item.is_name() => columns.push(item.text),
-                false => return Err(Refusal::Different),
-            }
-            match tokens.next() {
-                Some(mark) if mark.is_mark(b',') => {}
-                Some(mark) if mark.is_mark(b')') => break,
+        let rest: Vec<Token<'_>> = tokens.cloned().collect();
+        let end = rest.iter().position(|token| token.is_mark(b')')).ok_or(Refusal::Different)?;
+        let (list, assignments) = (&rest[..end], &rest[end + 1..]);
+        for item in edit::clauses(list) {
+            match item {
+                [column] if column.is_name() => columns.push(column.text),
+                [at, _] if at.is_mark(b'@') => {}
                 _ => return Err(Refusal::Different),
             }
         }
-        match tokens.next() {
-            None => {}
-            Some(set) if set.is("SET") => loop {
-                let column = tokens.next().filter(|column| column.is_name()).ok_or(Refusal::Different)?;
-                columns.push(column.text);
-                if !tokens.next().is_some_and(|mark| mark.is_mark(b'=')) {
-                    return Err(Refusal::Different);
+        match assignments {
+            [] => {}
+            [set, assignments @ ..] if set.is("SET") => {
+                for assignment in edit::clauses(assignments) {
+                    match assignment {
+                        [column, mark, ..] if column.is_name() && mark.is_mark(b'=') => columns.push(column.text),
+                        _ => return Err(Refusal::Different),
+                    }
                 }
-                let mut depth = 0u32;
-                let is_more = tokens.by_ref().any(|token| {
-                    depth = match token.is_mark(b'(') {
-                        true => depth + 1,
-                        false => depth.saturating_sub(u32::from(token.is_mark(b')'))),
-                    };
-                    depth == 0 && token.is_mark(b',')
-                });
-                if !is_more {
-                    break;
-                }
-            },
-            Some(_) => return Err(Refusal::Different),
+            }
+            _ => return Err(Refusal::Different),
         }
         if columns.is_empty() {
             return Err(Refusal::Different);
@@ -120,6 +107,7 @@ impl HalfLoad {
             _ => None,
         };
         let numbering = statement.context.iter().filter_map(number).collect();
-        Ok(HalfLoad { create, load, numbering, insert })
+        let drop = joined(&[b"DROP TEMPORARY TABLE IF EXISTS ", SCRATCH.as_bytes()]);
+        Ok(HalfLoad { create, load, numbering, insert, drop })
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting for locks in vain, and who may hold them.
 
 use crate::error::Error;
-use crate::wire::{Connection, Result};
+use crate::wire::{CODE_LOCK_WAIT, Connection, Result};
 
 /// Names in a message.
 const HOLDERS_MAX: usize = 5;
@@ -23,9 +23,8 @@ pub(crate) struct LockWaits {
 impl LockWaits {
     /// True if waiting seems not to help: another session's transaction that is over soon has let the second try pass.
     pub(crate) fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
-        const LOCK_WAIT: u16 = 1205;
         const TRIES: u32 = 2;
-        if error.code() != Some(LOCK_WAIT) {
+        if error.code() != Some(CODE_LOCK_WAIT) {
             return false;
         }
         let times = if self.seqno == applied { self.times + 1 } else { 1 };

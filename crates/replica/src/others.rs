@@ -87,6 +87,11 @@ impl<'a> Others<'a> {
         Ok(Others { own, last: look })
     }
 
+    /// True if row changes fired triggers on the replica when it was looked at last.
+    pub(crate) fn fires_triggers(&self) -> bool {
+        self.last.fires_triggers
+    }
+
     /// What others have changed since the last look. It asks the server only if that was long enough ago.
     ///
     /// # Errors
@@ -113,7 +118,7 @@ fn look(asking: &mut Connection, own: &OwnDefinitions) -> Result<Look> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn fires_triggers(connection: &mut Connection) -> Result<bool> {
+fn fires_triggers(connection: &mut Connection) -> Result<bool> {
     if connection.server_version().vendor == Vendor::MySql {
         return Ok(false);
     }

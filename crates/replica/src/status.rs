@@ -388,7 +388,7 @@ impl Status {
                 return;
             }
             state.keyless_tables.insert(table.to_owned());
-            state.report.tables_without_key += 1;
+            state.report.tables_without_key = state.keyless_tables.len() as u64;
             push_bounded(&mut state.report.latest_tables_without_key, table.to_owned(), KEYLESS_NAMES_MAX);
         }
         self.note(

@@ -238,7 +238,7 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
             "the vendors keep passwords in other forms: make the account on the replica, and leave this out (--skip)",
         );
     }
-    if is(0, "ALTER") && is(1, "TABLE") && clauses(tokens).any(requires_document) {
+    if is(0, "ALTER") && is(1, "TABLE") && edit::clauses(tokens).any(requires_document) {
         return Err(
             "the vendors fill another value into rows that have no document: give the column a DEFAULT, or let it be NULL",
         );
@@ -262,19 +262,6 @@ fn refuse(tokens: &[Token<'_>], replica: Vendor) -> Result<(), Refusal> {
         return Err("MySQL has no IF EXISTS for columns, keys and indexes");
     }
     Ok(())
-}
-
-/// The parts of an alteration, between the commas that are in no bracket.
-fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
-    let mut depth = 0;
-    tokens.split(move |token| {
-        match token.kind {
-            TokenKind::Mark(b'(') => depth += 1,
-            TokenKind::Mark(b')') => depth -= 1,
-            _ => {}
-        }
-        depth == 0 && token.is_mark(b',')
-    })
 }
 
 /// True for a column of JSON that is NOT NULL and has no default.

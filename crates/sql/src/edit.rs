@@ -117,6 +117,19 @@ pub fn tokens<'a>(sql: &'a [u8], reading: &Reading) -> Result<Vec<Token<'a>>, Do
     }
 }
 
+/// The parts of a list, between the commas that are in no bracket.
+pub fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
+    let mut depth = 0u32;
+    tokens.split(move |token| {
+        match token.kind {
+            TokenKind::Mark(b'(') => depth += 1,
+            TokenKind::Mark(b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && token.is_mark(b',')
+    })
+}
+
 /// A name in backticks, for any text of this encoding. `None` if the encoding has no such characters that are known.
 pub fn quoted_name(name: &str, reading: &Reading) -> Option<Vec<u8>> {
     let is_utf8 = matches!(reading.encoding, crate::Encoding::Utf8 { .. });

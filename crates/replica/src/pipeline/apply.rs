@@ -32,7 +32,7 @@ use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Left, Sweep};
 use crate::temporary::{self, CopyBudget};
-use crate::wire::{self, Connection};
+use crate::wire::{self, CODE_LOCK_WAIT, Connection};
 
 /// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
@@ -401,7 +401,7 @@ impl<'a> Applier<'a> {
 /// True if a server has said that it did not execute a statement, and nobody has interrupted it.
 fn is_final_refusal(error: &wire::Error) -> bool {
     /// Other sessions held a lock.
-    const LOCK_CODES: [u16; 2] = [1205, 1213];
+    const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, 1213];
     error.code().is_some_and(|code| !wire::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
 }
 
@@ -465,7 +465,6 @@ fn skipped_rows(info: &str) -> u64 {
 
 /// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
 fn refused(source: wire::Error, change: Option<Change>) -> Error {
-    const CODE_LOCK_WAIT: u16 = 1205;
     let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
     if source.server_error().is_none() || source.is_transient() && !is_named {
         return source.into();
@@ -502,7 +501,7 @@ fn advice(code: Option<u16>) -> &'static str {
             "The JSON document on the replica is not the one that the source changed: compare the replica with the source (spate \
              verify)"
         }
-        Some(1205 | 1213) => "Other sessions write to the replica",
+        Some(CODE_LOCK_WAIT | 1213) => "Other sessions write to the replica",
         Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
         Some(1044 | 1142 | 1143 | 1227 | 1370 | 1698) => "The user of Spate lacks a privilege on the replica",
         _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",

@@ -30,7 +30,7 @@ use crate::exclusions::Exclusions;
 use crate::hold::{self, HoldState};
 use crate::journal::{self, Note};
 use crate::limits::BatchLimits;
-use crate::others::{self, Others, OwnDefinitions};
+use crate::others::{Others, OwnDefinitions};
 use crate::own_schema;
 use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
@@ -169,7 +169,6 @@ fn run_stages(
     let vendor = connection.server_version().vendor;
     let preparing = Preparing::ask(&mut connection)?;
     let mut temporary_tables = temporary::kept(&mut connection)?;
-    let fires_triggers = others::fires_triggers(&mut connection)?;
     let numbers_transactions = catalog::has_versions_by_transactions(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
@@ -181,7 +180,7 @@ fn run_stages(
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
-    if fires_triggers {
+    if others.fires_triggers() {
         builder.fire_triggers();
     } else if plan.one_by_one {
         builder.never_fold();

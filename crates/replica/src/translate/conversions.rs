@@ -12,9 +12,9 @@
 //! | numbers to times, and to choices | | in other ways |
 //! | documents to text | as they were written | as MySQL writes them |
 
-use spate_sql::{Reading, SqlText, Token, TokenKind};
+use spate_sql::{Reading, SqlText, Token, TokenKind, edit};
 
-use super::{Refusal, clauses, spelled, tokens};
+use super::{Refusal, spelled, tokens};
 use crate::wire::{Vendor, quote};
 use spate_schedule::TableName;
 
@@ -59,7 +59,7 @@ pub(crate) struct Redefinition {
 pub(crate) fn redefinitions(text: SqlText<'_>) -> Result<Vec<Redefinition>, Refusal> {
     let tokens = tokens(text)?;
     let Some(start) = behind_table(&tokens) else { return Ok(Vec::new()) };
-    Ok(clauses(&tokens[start..]).filter_map(redefined).collect())
+    Ok(edit::clauses(&tokens[start..]).filter_map(redefined).collect())
 }
 
 /// Asks a replica for the types that these columns of a table have now: one row with a value for each.

@@ -389,21 +389,18 @@ fn reports(source: &Catalog, replica: &Catalog, mut found: HashMap<TableName, Fo
     for name in names {
         let found = found.remove(name).unwrap_or_default();
         let (source_rows, replica_rows) = (found.source_rows, found.replica_rows);
-        let (verdict, is_in_snapshot) = match (source.get(name), replica.get(name)) {
+        let (verdict, is_in_snapshot, own_columns) = match (source.get(name), replica.get(name)) {
             (Some(ours), Some(theirs)) => {
                 let differences = column_differences(ours, theirs);
                 let verdict = match differences.is_empty() {
                     true => row_verdict(ours, found),
                     false => Verdict::ColumnsDiffer { differences },
                 };
-                (verdict, ours.is_transactional && theirs.is_transactional)
+                let own = own_columns(ours, theirs).into_iter().map(str::to_owned).collect();
+                (verdict, ours.is_transactional && theirs.is_transactional, own)
             }
-            (Some(ours), None) => (Verdict::MissingOnReplica, ours.is_transactional),
-            (None, theirs) => (Verdict::MissingOnSource, theirs.is_some_and(|table| table.is_transactional)),
-        };
-        let own_columns = match (source.get(name), replica.get(name)) {
-            (Some(ours), Some(theirs)) => own_columns(ours, theirs).into_iter().map(str::to_owned).collect(),
-            _ => vec![],
+            (Some(ours), None) => (Verdict::MissingOnReplica, ours.is_transactional, vec![]),
+            (None, theirs) => (Verdict::MissingOnSource, theirs.is_some_and(|table| table.is_transactional), vec![]),
         };
         let TableName { schema, table } = name.clone();
         reports.push(TableReport { schema, table, verdict, own_columns, source_rows, replica_rows, is_in_snapshot });

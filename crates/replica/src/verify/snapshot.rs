@@ -16,7 +16,7 @@ use super::error::{Error, Result};
 use super::hold::parse_position;
 use crate::asking;
 use crate::endpoint::Endpoint;
-use crate::wire::{ConnectOptions, Connection, Vendor, quote};
+use crate::wire::{CODE_LOCK_WAIT, ConnectOptions, Connection, Vendor, quote};
 
 /// Bursts without a lock before commits are held up.
 const FREE_BURSTS_MAX: usize = 20;
@@ -26,9 +26,6 @@ const FREE_BURSTS_MAX: usize = 20;
 const REPORTS: usize = 9;
 const REPORTS_ALIKE: usize = 7;
 const REPORT_PAUSE: Duration = Duration::from_millis(1);
-
-/// "Lock wait timeout exceeded."
-const CODE_LOCK_WAIT: u16 = 1205;
 
 /// A binlog file and an offset in it.
 type Coordinates = (String, u64);

@@ -63,23 +63,30 @@ impl fmt::Display for ServerError {
     }
 }
 
+/// A lock wait timeout.
+pub(crate) const CODE_LOCK_WAIT: u16 = 1205;
+
 /// Error numbers after which the same statement may succeed, on this connection or on a new one.
 const TRANSIENT_CODES: [u16; 21] = [
     1020, // record has changed since last read (snapshot isolation)
     1040, // too many connections
     1053, // server shutdown in progress
     1152, // aborted connection
-    1158, 1159, 1160, 1161, // the server's own network errors
+    1158,
+    1159,
+    1160,
+    1161, // the server's own network errors
     1184, // new aborting connection
     1203, // the user has too many connections
-    1205, // lock wait timeout
+    CODE_LOCK_WAIT,
     1213, // deadlock
     1317, // query interrupted: someone killed it
     1479, // transaction branch was rolled back: deadlock (XA)
     1613, // transaction branch was rolled back: timeout (XA)
     1614, // transaction branch was rolled back: deadlock detected (XA)
     1927, // connection was killed (MariaDB)
-    2006, 2013, // connection lost, as a server that is a client itself reports it
+    2006,
+    2013, // connection lost, as a server that is a client itself reports it
     3169, // session was killed (MySQL)
     4031, // disconnected for inactivity (MySQL)
 ];

@@ -32,6 +32,7 @@ mod tls;
 mod version;
 
 pub use connection::Connection;
+pub(crate) use error::CODE_LOCK_WAIT;
 pub use error::{Error, Peer, Result, ServerError};
 pub use login::Protection;
 pub use options::ConnectOptions;

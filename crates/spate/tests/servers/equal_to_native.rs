@@ -175,7 +175,7 @@ fn triggers_of_the_replica_that_begin_to_fire() {
          CREATE TRIGGER d.u AFTER UPDATE ON d.t FOR EACH ROW INSERT INTO d.log (v) VALUES (NEW.v); \
          SET GLOBAL slave_run_triggers_for_rbr=YES",
     );
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    let_spate_look();
     source.sql("USE d; UPDATE t SET v = 2; UPDATE t SET v = 3; UPDATE t SET v = 4");
     oracle.native_catches_up();
     oracle.site.wait_applied();
@@ -220,8 +220,7 @@ fn alterations_by_hand_are_noticed() {
         let running = oracle.site.spawn(oracle.site.replicate(&["--start", "earliest"]));
         oracle.site.wait_applied();
         oracle.replicas("USE d; ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE (v)");
-        // Longer than the time between two looks.
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        let_spate_look();
         source.sql(
             "USE d; UPDATE t SET id = 9 WHERE id = 1; UPDATE t SET id = 1 WHERE id = 2; BEGIN; UPDATE t SET v = 10 WHERE id = 3; \
              UPDATE t SET v = 3 WHERE id = 4; UPDATE t SET v = 4 WHERE id = 3; COMMIT",
@@ -230,7 +229,7 @@ fn alterations_by_hand_are_noticed() {
         oracle.native_catches_up();
         oracle.assert_equal();
         oracle.replicas("USE d; ALTER TABLE t ADD own INT AUTO_INCREMENT, ADD KEY (own)");
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        let_spate_look();
         source
             .sql("USE d; UPDATE t SET u = 20 WHERE u = 2; DELETE FROM t WHERE u = 3; INSERT INTO t VALUES (7, 3, 50)");
         oracle.site.wait_applied();
@@ -315,4 +314,9 @@ fn the_laboratory_compares_and_finds_the_statement() {
         "-- on the replicas\nINSERT INTO d.t VALUES (7, 'there');\n-- on the source\nINSERT INTO d.t VALUES (7, 'x');";
     let (code, text, _) = equal("stops.sql", &format!("{tables}{stops}"));
     assert_eq!(code, Some(2), "{text}");
+}
+
+/// Waits longer than Spate does between two looks at what others have done on the replica.
+fn let_spate_look() {
+    std::thread::sleep(std::time::Duration::from_millis(400));
 }

@@ -11,7 +11,7 @@ use crate::choice;
 use crate::creator;
 use crate::dialect::{Executing, StatementSql, load_sql, statement_sql};
 use crate::error::{Error, Result};
-use crate::half_load::{DROP_SCRATCH, HalfLoad};
+use crate::half_load::HalfLoad;
 use crate::journal;
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, Command, Execution, Expected};
@@ -166,8 +166,8 @@ impl<'a> Preparer<'a> {
                     _ => {
                         let half = HalfLoad::of(statement, load, &sql);
                         let half = half.map_err(|why| self::refused(statement, part, why.to_string()))?;
-                        let insert = Execution { expected, is_careful, ..execution(half.insert.clone()) };
-                        send_half(half, load, insert, execution, outlet)?;
+                        let ending = |sql| Execution { expected, is_careful, ..execution(sql) };
+                        send_half(half, load, execution, ending, outlet)?;
                     }
                 }
             }
@@ -191,12 +191,12 @@ impl<'a> Preparer<'a> {
     }
 }
 
-/// Sends half a LOAD DATA, by way of a scratch table.
+/// Sends half a LOAD DATA, by way of a scratch table. `ending`: the statement that is to end as the source's has ended.
 fn send_half(
     half: HalfLoad,
     load: &LoadFile,
-    insert: Execution,
     execution: impl Fn(Vec<u8>) -> Execution,
+    ending: impl FnOnce(Vec<u8>) -> Execution,
     outlet: &mut Outlet<'_>,
 ) -> Result<()> {
     outlet.send(Command::Execute(execution(half.create)))?;
@@ -205,8 +205,8 @@ fn send_half(
     for sql in half.numbering {
         outlet.send(Command::Execute(execution(sql)))?;
     }
-    outlet.send(Command::Execute(insert))?;
-    outlet.send(Command::Execute(execution(DROP_SCRATCH.as_bytes().to_vec())))
+    outlet.send(Command::Execute(ending(half.insert)))?;
+    outlet.send(Command::Execute(execution(half.drop)))
 }
 
 fn expected(statement: &Statement, is_mysql: bool) -> Expected {

@@ -160,11 +160,7 @@ impl Writing<'_, '_, '_> {
                     self.changes += 1;
                     let walks = table.image(&key).and_then(|key| Ok((key, table.image(columns_of(shape))?)));
                     let (mut key, mut after) = walks.map_err(|error| self.at(error))?;
-                    after.read(image).map_err(|error| self.at(error))?;
-                    let missing = after.missing_choices(&table, image);
-                    let written = single(&table, RowsKind::Update, (&mut key, locator), (&mut after, image), missing);
-                    let written = written.map_err(|error| self.at(error))?;
-                    self.send(SessionState { is_lenient: missing > 0, ..STRICT }, written, None)?;
+                    self.update(&table, (&mut key, locator), (&mut after, image))?;
                     continue;
                 }
                 NetChange::Delete { locator } => (RowsKind::Delete, FULL, locator, None),
@@ -230,28 +226,36 @@ impl Writing<'_, '_, '_> {
         let (mut one, mut other) = (walk()?, walk()?);
         let mut open: Open = None;
         for change in steps.iter().flat_map(|step| rows.changes(step)) {
-            let (state, written) = match change {
-                KeylessChange::Insert { image } => {
-                    self.insert(&table, &all, image, &mut open)?;
-                    continue;
-                }
+            match change {
+                KeylessChange::Insert { image } => self.insert(&table, &all, image, &mut open)?,
                 KeylessChange::Delete { image, copies } => {
                     self.changes += copies;
-                    (STRICT, delete_copies(&table, &mut one, image, copies))
+                    self.close(&table, open.take())?;
+                    let written = delete_copies(&table, &mut one, image, copies).map_err(|error| self.at(error))?;
+                    self.send(STRICT, written, None)?;
                 }
                 KeylessChange::Update { before, after } => {
                     self.changes += 1;
-                    other.read(after).map_err(|error| self.at(error))?;
-                    let missing = other.missing_choices(&table, after);
-                    let state = SessionState { is_lenient: missing > 0, ..STRICT };
-                    (state, single(&table, RowsKind::Update, (&mut one, before), (&mut other, after), missing))
+                    self.close(&table, open.take())?;
+                    self.update(&table, (&mut one, before), (&mut other, after))?;
                 }
-            };
-            self.close(&table, open.take())?;
-            let written = written.map_err(|error| self.at(error))?;
-            self.send(state, written, None)?;
+            }
         }
         self.close(&table, open)
+    }
+
+    /// Writes an update of one row by itself.
+    fn update(
+        &mut self,
+        table: &SqlTable<'_>,
+        before: (&mut SqlImage, &[u8]),
+        (after, image): (&mut SqlImage, &[u8]),
+    ) -> Result<()> {
+        after.read(image).map_err(|error| self.at(error))?;
+        let missing = after.missing_choices(table, image);
+        let written = single(table, RowsKind::Update, before, (after, image), missing);
+        let written = written.map_err(|error| self.at(error))?;
+        self.send(SessionState { is_lenient: missing > 0, ..STRICT }, written, None)
     }
 
     /// Adds a row to the open statement, which inserts.
