@@ -87,6 +87,8 @@ features! {
     ReplicaSettings = "replica-settings",
     /// Indexes, columns and triggers that somebody makes on both replicas in the midst.
     ByHand = "by-hand",
+    /// A replica behind Spate's replica, kept by another Spate.
+    Chain = "chain",
 }
 
 /// Some features.

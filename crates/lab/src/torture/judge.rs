@@ -78,6 +78,19 @@ pub(super) struct Judgement {
     pub(super) notes: Vec<String>,
 }
 
+impl Judgement {
+    /// The same, said of one of several replicas.
+    pub(super) fn of_server(mut self, server: &str) -> Judgement {
+        for finding in &mut self.findings {
+            if let Finding::Difference { name, .. } = finding {
+                *name = format!("{name} on {server}");
+            }
+        }
+        self.notes.iter_mut().for_each(|note| *note = format!("{server}: {note}"));
+        self
+    }
+}
+
 /// Compares the replicas, and both with the source. Where the native replica is the one that is off, Spate's must be as
 /// the source is. `was_killed` says that Spate or its replica was: then a counter may be higher than the native one, since a
 /// change that was rolled back has raised it.

@@ -7,7 +7,7 @@
 //! - `generate`, `world`: the statements, made for what exists on the source;
 //! - `mysql_words`, `mysql_only`: the same for MySQL, and what only MySQL has;
 //! - `driver`, `waits`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
-//! - `servers`: the servers;
+//! - `servers`: the servers; `link`: a Spate between two of them;
 //! - [`picture`], [`judge`]: what a server holds, and whether two hold the same; `shared_picture`: between vendors;
 //! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
 
@@ -16,6 +16,7 @@ mod fate;
 pub mod feature;
 mod generate;
 pub mod judge;
+mod link;
 mod mysql_only;
 mod mysql_words;
 pub mod options;
@@ -45,7 +46,7 @@ use report::SeedResult;
 use servers::Parties;
 use settings::{Failures, Format, Settings};
 use step::Step;
-use trial::{Ground, Script, TrialResult};
+use trial::{Ground, SPATE_DIRECTORIES, Script, TrialResult};
 
 /// What is to be tortured, and how long.
 #[derive(Debug, Clone)]
@@ -208,8 +209,12 @@ impl<'a> Torture<'a> {
         let Some(keep) = &self.plan.keep else { return Ok(()) };
         let place = keep.join(format!("seed-{}", settings.seed));
         let _ = std::fs::remove_dir_all(&place);
-        home::copy_directory(&directory.join("spate"), &place)?;
-        for server in ["source", "native", "replica"] {
+        let [first, second] = SPATE_DIRECTORIES.map(|name| directory.join(name));
+        home::copy_directory(&first, &place)?;
+        if second.is_dir() {
+            home::copy_directory(&second, &place.join("downstream"))?;
+        }
+        for server in ["source", "native", "replica", "downstream"] {
             let log = directory.join(server).join("error.log");
             if !log.is_file() {
                 continue;

@@ -39,7 +39,7 @@ holds, in what both vendors know. The exit status is 0 only if no seed found a d
 
 Features: types, keys, long-keys, generated, compressed, dml, foreign-keys, triggers, routines, partitions,
 system-versioning, sequences, views, ddl, create-select, two-phase-alter, accounts, temporary-tables, load-data, xa,
-engines, statement-context, domains, clients, events, spellings, replica-settings, by-hand.";
+engines, statement-context, domains, clients, events, spellings, replica-settings, by-hand, chain.";
 
 /// Options of `spate replicate`, as arguments of its command line.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::driver::CLIENTS;
+use super::feature::Feature;
 use super::pair::Pair;
 use super::settings::Settings;
 use crate::home::{self, LabHome, create_private_directory};
@@ -90,6 +91,8 @@ pub(super) struct Servers {
     /// Follows by the servers' own replication, which there is only within a vendor.
     pub(super) native: Option<Sandbox>,
     pub(super) replica: Sandbox,
+    /// Follows Spate's replica, by another Spate.
+    pub(super) downstream: Option<Sandbox>,
     pub(super) password: String,
     source_options: ServerOptions,
     replica_options: ServerOptions,
@@ -114,11 +117,15 @@ impl Servers {
             false => None,
         };
         let replica = start("replica", &parties.replica, &replica_options)?;
+        let downstream = match settings.features.has(Feature::Chain) {
+            true => Some(start("downstream", &parties.replica, &settings.replica(4))?),
+            false => None,
+        };
         let password = parties.source.1.password.clone();
         if let Some(native) = &native {
             native::begin_to_follow(&source, &password, native)?;
         }
-        Ok(Servers { source, native, replica, password, source_options, replica_options })
+        Ok(Servers { source, native, replica, downstream, password, source_options, replica_options })
     }
 
     /// Kills the source and starts it again.

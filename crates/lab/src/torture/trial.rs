@@ -8,7 +8,8 @@ use super::driver::{Driver, Outcome};
 use super::fate::Fate;
 use super::feature::Feature;
 use super::generate::Generator;
-use super::judge::{Finding, judge, named_transaction};
+use super::judge::{Finding, Judgement, judge, named_transaction};
+use super::link::{End, Link};
 use super::mysql_only::MySqlOnly;
 use super::picture::Picture;
 use super::servers::{Parties, Servers, files_directory};
@@ -20,7 +21,6 @@ use crate::home::create_private_directory;
 use crate::native::{self, NativeState};
 use crate::position;
 use crate::sandbox::Sandbox;
-use crate::spate_program::{RunningSpate, SpateProgram};
 use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
@@ -35,6 +35,8 @@ const LOST_TABLE: &str = "Tablespace is missing for table";
 const RESTARTS_MAX: u32 = 6;
 /// Longer than Spate takes to notice what others define on its replica.
 const NOTICED_AFTER: Duration = Duration::from_millis(400);
+/// Where each Spate of a trial keeps its files.
+pub(super) const SPATE_DIRECTORIES: [&str; 2] = ["spate", "spate-downstream"];
 /// How often a position is asked for while the replicas catch up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A seed's time is cut off at this many steps, so that a record stays readable.
@@ -87,8 +89,8 @@ struct Trial<'a> {
     settings: &'a Settings,
     servers: Servers,
     driver: Driver,
-    program: SpateProgram,
-    spate: Option<RunningSpate>,
+    /// The first keeps the replica, the second, if there is one, another replica behind that.
+    links: Vec<Link>,
     was_started: bool,
     restarts_left: u32,
     tells_refusals: bool,
@@ -105,11 +107,10 @@ pub(super) fn run(
 ) -> Result<TrialResult> {
     create_private_directory(directory)?;
     let servers = Servers::start(&ground.parties, settings, directory)?;
-    let spate_directory = directory.join("spate");
-    create_private_directory(&spate_directory)?;
-    let mut program = SpateProgram::new(&servers.source, &servers.password, &servers.replica, &spate_directory)?;
-    if let Some(path) = &ground.spate {
-        program = program.with_path(path.clone());
+    let link = |from, to, name| Link::new(ground, settings, (from, to), &servers.password, &directory.join(name));
+    let mut links = vec![link(&servers.source, &servers.replica, SPATE_DIRECTORIES[0])?];
+    if let Some(downstream) = &servers.downstream {
+        links.push(link(&servers.replica, downstream, SPATE_DIRECTORIES[1])?);
     }
     let clients = settings.features.has(Feature::Clients).then(|| servers.password.clone());
     let driver = Driver::new(&servers.source, &files_directory(directory), clients);
@@ -118,8 +119,7 @@ pub(super) fn run(
         settings,
         servers,
         driver,
-        program,
-        spate: None,
+        links,
         was_started: false,
         restarts_left: RESTARTS_MAX,
         tells_refusals: matches!(script, Script::Given(_)),
@@ -146,7 +146,7 @@ impl Trial<'_> {
         let mut fate = Fate::new(self.settings, time);
         let begun = Instant::now();
         while begun.elapsed() < time && self.result.steps.len() < STEPS_MAX && self.result.findings.is_empty() {
-            if let Some(failure) = fate.strikes(begun.elapsed(), self.was_started, self.spate.is_some()) {
+            if let Some(failure) = fate.strikes(begun.elapsed(), self.was_started, self.links[0].is_running()) {
                 self.record(Step { session: 0, action: Action::Failure(failure) })?;
                 if failure == Failure::SourceKilled {
                     generator.lose_all();
@@ -242,8 +242,8 @@ impl Trial<'_> {
             return Ok(());
         }
         self.start_spate()?;
-        self.wait_for_spate(&end);
-        for server in self.servers.native.iter().chain([&self.servers.replica]) {
+        self.wait_for_links(&end)?;
+        for server in self.servers.native.iter().chain([&self.servers.replica]).chain(&self.servers.downstream) {
             let mut session = server.connect()?;
             session.run("SET SESSION sql_log_bin = 0")?;
             // Both servers refuse alike.
@@ -259,8 +259,7 @@ impl Trial<'_> {
     fn fail(&mut self, failure: Failure) -> Result<()> {
         self.result.failures += u64::from(failure != Failure::SpateStarts);
         match failure {
-            // Dropping it kills it.
-            Failure::SpateKilled => self.spate = None,
+            Failure::SpateKilled => self.links.iter_mut().for_each(Link::kill),
             Failure::SpateStopped => self.stop_spate(),
             Failure::SpateStarts => self.start_spate()?,
             Failure::ReplicaKilled => self.servers.crash_replica()?,
@@ -273,35 +272,35 @@ impl Trial<'_> {
     }
 
     fn start_spate(&mut self) -> Result<()> {
-        if self.spate.is_some() || !self.result.findings.is_empty() {
-            return Ok(());
+        if self.result.findings.is_empty() {
+            self.links.iter_mut().try_for_each(Link::start)?;
+            self.was_started = true;
         }
-        let mut arguments = self.settings.spate_arguments.clone();
-        // It counts until there is a checkpoint.
-        arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
-        self.spate = Some(self.program.replicate(None, None, &arguments)?);
-        self.was_started = true;
         Ok(())
     }
 
     fn stop_spate(&mut self) {
-        let Some(mut spate) = self.spate.take() else { return };
-        if let Err(error) = spate.check_running() {
-            self.result.findings.push(Finding::Stopped { output: error.to_string() });
-        } else if let Err(error) = spate.stop() {
-            let output = error.to_string();
-            match output.contains("SIGTERM") || output.contains(OLD_SESSION) {
-                true => self.result.notes.push("Spate was asked to stop before it had begun".to_owned()),
-                false => self.result.findings.push(Finding::UncleanEnd { output }),
+        for link in &mut self.links {
+            match link.stop() {
+                End::Away | End::Clean => {}
+                End::Before(error) => self.result.findings.push(Finding::Stopped { output: error.to_string() }),
+                End::Unclean(error) => {
+                    let output = error.to_string();
+                    match output.contains("SIGTERM") || output.contains(OLD_SESSION) {
+                        true => self.result.notes.push("Spate was asked to stop before it had begun".to_owned()),
+                        false => self.result.findings.push(Finding::UncleanEnd { output }),
+                    }
+                }
             }
         }
     }
 
     /// Notes if Spate has ended although nobody stopped it.
     fn check_spate(&mut self) {
-        if let Some(Err(error)) = self.spate.as_mut().map(RunningSpate::check_running) {
-            self.spate = None;
-            self.ended(&error);
+        for number in 0..self.links.len() {
+            if let Some(error) = self.links[number].ended() {
+                self.ended(&error);
+            }
         }
     }
 
@@ -347,7 +346,7 @@ impl Trial<'_> {
         self.check_spate();
         if self.result.findings.is_empty() {
             self.start_spate()?;
-            self.wait_for_spate(&end);
+            self.wait_for_links(&end)?;
             self.stop_spate();
         }
         match &native {
@@ -393,22 +392,32 @@ impl Trial<'_> {
         }
     }
 
-    fn wait_for_spate(&mut self, end: &str) {
+    /// Waits until Spate has applied the source's binlog up to `end`, and what the replica has logged of it to the one behind.
+    fn wait_for_links(&mut self, end: &str) -> Result<()> {
+        self.wait_for_link(0, end);
+        if self.servers.downstream.is_some() && self.result.findings.is_empty() {
+            let end = self.servers.replica.logged_position()?;
+            self.wait_for_link(1, &end);
+        }
+        Ok(())
+    }
+
+    fn wait_for_link(&mut self, number: usize, end: &str) {
         let mut progress = Progress::new();
-        while let Some(spate) = &mut self.spate {
-            if let Err(error) = spate.check_running() {
-                self.spate = None;
+        while self.links[number].is_running() {
+            if let Some(error) = self.links[number].ended() {
                 self.ended(&error);
                 continue;
             }
-            let position = self.program.applied_position().unwrap_or_default();
+            let link = &mut self.links[number];
+            let position = link.position();
             if position::has_reached(&position, end) {
                 break;
             }
             if progress.is_stuck(&position) {
-                let output = format!("at {position} of {end}\n{}", spate.output());
+                let output = format!("at {position} of {end}\n{}", link.output());
                 self.result.findings.push(Finding::Stuck { output });
-                self.spate = None;
+                link.kill();
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -453,9 +462,18 @@ impl Trial<'_> {
         let are_changed = self.result.steps.iter().any(|step| matches!(step.action, Action::OnReplicas(_)));
         let source = if are_changed { native.clone() } else { picture::take(&self.servers.source)? };
         let judgement = judge(&source, &native, &spate, was_killed);
+        self.take(judgement);
+        if let Some(downstream) = &self.servers.downstream {
+            // What its own source is like was judged just now.
+            let judgement = judge(&spate, &native, &picture::take(downstream)?, was_killed);
+            self.take(judgement.of_server("the replica's replica"));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, judgement: Judgement) {
         self.result.findings.extend(judgement.findings);
         self.result.notes.extend(judgement.notes);
-        Ok(())
     }
 }
 
@@ -467,9 +485,7 @@ impl Trial<'_> {
         }
         let source = shared_picture::take(&self.servers.source)?;
         let spate = self.picture_of_replica(shared_picture::take)?;
-        let judgement = judge(&source, &source, &spate, false);
-        self.result.findings.extend(judgement.findings);
-        self.result.notes.extend(judgement.notes);
+        self.take(judge(&source, &source, &spate, false));
         Ok(())
     }
 }

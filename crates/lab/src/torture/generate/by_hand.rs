@@ -3,8 +3,10 @@
 use super::super::feature::Feature;
 use super::super::settings::{Beginning, Format};
 use super::super::step::{Action, Step};
+use super::super::world::Table;
 use super::Generator;
 use crate::sql::quote;
+use crate::vendor::Vendor;
 
 impl Generator {
     /// Nobody waits for a Spate that is down.
@@ -20,7 +22,7 @@ impl Generator {
         // What the source adds later would have another place than there, and a statement without a list of columns one value too few.
         let may_own_columns =
             !self.has(Feature::Ddl) && !self.has(Feature::CreateSelect) && self.settings.format == Format::Row;
-        let sql = match self.random.below(8) {
+        let sql = match self.random.below(10) {
             // Native replication looks for a row without a key by any index that it finds, and does not find it by every one.
             0..=2 if table.primary_key().is_none() => format!("ALTER TABLE {name} COMMENT='by hand'"),
             0 | 1 => format!("ALTER TABLE {name} ADD INDEX `own{number}` ({column})"),
@@ -34,8 +36,40 @@ impl Generator {
                 format!("ALTER TABLE {name} ADD COLUMN `own{number}` INT NOT NULL DEFAULT {number}")
             }
             7 if may_own_columns => format!("ALTER TABLE {name} ADD COLUMN `own{number}` VARCHAR(20) DEFAULT 'own'"),
+            // With the whole primary key in it, it refuses nothing that the source has.
+            8 => {
+                let others = table.primary_key()?.columns.iter().map(|name| quote(name)).filter(|name| *name != column);
+                let columns: Vec<String> = [column.clone()].into_iter().chain(others).collect();
+                format!("ALTER TABLE {name} ADD UNIQUE INDEX `own{number}` ({})", columns.join(", "))
+            }
+            9 if self.may_own_children(&table) => return self.own_child(&table, &number),
             _ => format!("ALTER TABLE {name} FORCE"),
         };
-        Some(Step { session: 0, action: Action::OnReplicas(sql) })
+        Some(Self::on_replicas(sql))
+    }
+
+    /// True if the replicas may have a table of their own that refers to this one: nothing that the source does to its
+    /// definition later is refused for that, and the servers themselves follow such keys (MySQL's source would from 9.6 on).
+    fn may_own_children(&self, table: &Table) -> bool {
+        let defines = [Feature::Ddl, Feature::CreateSelect, Feature::Partitions, Feature::ForeignKeys];
+        self.settings.pair.replica == Vendor::MariaDb
+            && defines.iter().all(|&feature| !self.has(feature))
+            && table.engine == "InnoDB"
+            && !table.is_versioned
+    }
+
+    /// A table of the replicas' own whose rows go and change with those of the source's.
+    fn own_child(&mut self, table: &Table, number: &str) -> Option<Step> {
+        let key: Vec<String> = table.primary_key()?.columns.iter().map(|name| quote(name)).collect();
+        let (key, name) = (key.join(", "), table.quoted());
+        let own = format!("{}.`own{number}`", quote(&table.schema));
+        self.next.push(Self::on_replicas(format!(
+            "ALTER TABLE {own} ADD FOREIGN KEY ({key}) REFERENCES {name} ({key}) ON DELETE CASCADE ON UPDATE CASCADE"
+        )));
+        Some(Self::on_replicas(format!("CREATE TABLE {own} (INDEX ({key})) ENGINE=InnoDB SELECT {key} FROM {name}")))
+    }
+
+    fn on_replicas(sql: String) -> Step {
+        Step { session: 0, action: Action::OnReplicas(sql) }
     }
 }
