@@ -198,7 +198,7 @@ impl<'a> Torture<'a> {
     /// Keeps the record; with a finding, or a stop that is excused, also Spate's files and the servers' logs.
     fn keep(&self, settings: &Settings, result: &TrialResult, directory: &Path) -> Result<()> {
         self.keep_steps(settings, &result.steps, "steps")?;
-        if !result.findings.is_empty() || result.has_excused_stop {
+        if !result.findings.is_empty() || result.has_excused_stop || !result.has_oracle && settings.pair.has_native() {
             self.keep_logs(settings, directory)?;
         }
         Ok(())

@@ -126,6 +126,9 @@ impl Settings {
             // Of a partitioned table that was being created, parts may be left that nobody can remove.
             features.remove(Feature::Partitions);
         }
+        if format == Format::Statement && pair.source == Vendor::MySql {
+            features.remove(Feature::Xa);
+        }
         if format != Format::Row && failures.contains(&Failure::SpateKilled) {
             // Nobody knows how far a statement got that cannot be rolled back; a person would have to say.
             features.remove(Feature::Engines);

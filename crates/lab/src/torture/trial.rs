@@ -11,9 +11,9 @@ use super::generate::Generator;
 use super::judge::{Finding, Judgement, judge, named_transaction};
 use super::link::{End, Link};
 use super::mysql_only::MySqlOnly;
-use super::picture::Picture;
+use super::picture::{Class, Picture};
 use super::servers::{Parties, Servers, files_directory};
-use super::settings::{Beginning, Failure, Settings};
+use super::settings::{Beginning, Failure, Format, Settings};
 use super::step::{Action, Step};
 use super::world::World;
 use super::{mysql_words, picture, shared_picture};
@@ -464,8 +464,14 @@ impl Trial<'_> {
         let judgement = judge(&source, &native, &spate, was_killed);
         self.take(judgement);
         if let Some(downstream) = &self.servers.downstream {
-            // What its own source is like was judged just now.
-            let judgement = judge(&spate, &native, &picture::take(downstream)?, was_killed);
+            // What its own source is like was judged just now. That logs what statements do as rows, which say nothing of values that these
+            // have used up.
+            let is_told = |class: Class| self.settings.format == Format::Row || class != Class::Counter;
+            let told = |mut picture: Picture| {
+                picture.retain(|(class, _), _| is_told(*class));
+                picture
+            };
+            let judgement = judge(&told(spate), &told(native), &told(picture::take(downstream)?), was_killed);
             self.take(judgement.of_server("the replica's replica"));
         }
         Ok(())

@@ -37,6 +37,8 @@ pub(super) struct Table {
     pub(super) foreign_keys: Vec<String>,
     /// Others' foreign keys refer to it.
     pub(super) is_parent: bool,
+    /// Some of these refuse that rows go to which others refer.
+    pub(super) keeps_rows: bool,
 }
 
 /// A key.
@@ -145,6 +147,7 @@ impl World {
                     partition_method: String::new(),
                     foreign_keys: vec![],
                     is_parent: false,
+                    keeps_rows: false,
                 }),
             }
         }
@@ -208,24 +211,26 @@ impl World {
                 "CONVERT(CONVERT(CAST(SUBSTRING_INDEX({name}, '/', {index}) AS BINARY) USING filename) USING utf8mb4)"
             )
         };
-        let rows: Vec<(String, String, String, String, String)> = session.rows(&match vendor {
+        let rows: Vec<(String, String, String, String, String, bool)> = session.rows(&match vendor {
             Vendor::MariaDb => format!(
-                "SELECT {}, {}, SUBSTRING(ID, LOCATE('/', ID) + 1), {}, {} FROM information_schema.INNODB_SYS_FOREIGN
-                 ORDER BY 1, 2, 3",
+                "SELECT {}, {}, SUBSTRING(ID, LOCATE('/', ID) + 1), {}, {}, TYPE & 3 = 0
+                 FROM information_schema.INNODB_SYS_FOREIGN ORDER BY 1, 2, 3",
                 part("FOR_NAME", 1),
                 part("FOR_NAME", -1),
                 part("REF_NAME", 1),
                 part("REF_NAME", -1)
             ),
             Vendor::MySql => format!(
-                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME
+                "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME,
+                     DELETE_RULE NOT IN ('CASCADE', 'SET NULL')
                  FROM information_schema.REFERENTIAL_CONSTRAINTS
                  WHERE CONSTRAINT_SCHEMA NOT IN ({OWN_SCHEMAS}) ORDER BY 1, 2, 3"
             ),
         })?;
-        for (schema, table, name, parent_schema, parent) in rows {
+        for (schema, table, name, parent_schema, parent, keeps_rows) in rows {
             if let Some(parent) = self.table_mut(&parent_schema, &parent) {
                 parent.is_parent = true;
+                parent.keeps_rows |= keeps_rows;
             }
             let Some(table) = self.table_mut(&schema, &table) else { continue };
             table.foreign_keys.push(name);

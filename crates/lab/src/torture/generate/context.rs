@@ -30,8 +30,9 @@ impl Generator {
                 "SET NAMES {}",
                 self.random.word(&["utf8mb4", "utf8mb4", "latin1", "utf8mb3", "utf8mb4 COLLATE utf8mb4_bin", "binary"])
             ),
-            8 => format!("SET foreign_key_checks = {}", self.mostly_one()),
-            9 => format!("SET unique_checks = {}", self.mostly_one()),
+            // One of them is always on.
+            8 => format!("SET foreign_key_checks = {}, unique_checks = 1", self.mostly_one()),
+            9 => format!("SET unique_checks = {}, foreign_key_checks = 1", self.mostly_one()),
             10 => format!(
                 "SET auto_increment_increment = {}, auto_increment_offset = {}",
                 1 + self.random.below(4),
@@ -148,7 +149,7 @@ impl Generator {
             if self.sessions[session].in_transaction {
                 return None;
             }
-            let engine = if self.has(Feature::Engines) {
+            let engine = if self.has(Feature::Engines) && !self.logs_statements() {
                 self.random.word(&["", " ENGINE=MyISAM", " ENGINE=MEMORY"])
             } else {
                 ""
@@ -206,7 +207,7 @@ impl Generator {
             return None;
         }
         let action = self.random.word(&["", "REPLACE ", "IGNORE "]);
-        let action = self.replacing(action);
+        let action = self.replacing(action, &table);
         let terminated = match with_commas {
             true if is_plain => " FIELDS TERMINATED BY ',' ESCAPED BY '' LINES TERMINATED BY ';'",
             true => " FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"'",

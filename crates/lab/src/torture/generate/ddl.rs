@@ -2,7 +2,7 @@
 
 use super::super::feature::Feature;
 use super::super::settings::Failure;
-use super::super::world::{Column, Table};
+use super::super::world::{Column, Key, Table};
 use super::tables::parent_key;
 use super::types::{self, Use};
 use super::{Generator, values};
@@ -263,7 +263,9 @@ impl Generator {
 
     /// A key that may be dropped.
     fn dropped_key(&mut self, table: &Table) -> Option<String> {
-        let key = self.random.pick(&table.keys)?;
+        let is_of_reference =
+            |key: &Key| !table.foreign_keys.is_empty() && key.columns.first().is_some_and(|name| name == "f");
+        let key = self.random.pick(&table.keys).filter(|key| !is_of_reference(key))?;
         (!(key.is_unique && self.has_unique_parents())).then(|| key.name.clone())
     }
 

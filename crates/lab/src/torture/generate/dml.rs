@@ -15,7 +15,7 @@ impl Generator {
         } else {
             "INSERT"
         };
-        let verb = self.replacing(verb);
+        let verb = self.replacing(verb, &table);
         let columns = self.some_columns(&table);
         let rows = 1 + self.random.below(4);
         let rows = self.rows(&columns, rows);
@@ -115,7 +115,7 @@ impl Generator {
         let selected: Vec<String> = columns.iter().map(|column| self.selected(column, &from)).collect();
         let condition = values::condition(&mut self.random, &from);
         let drawn = self.random.word(&["INSERT", "INSERT IGNORE", "REPLACE"]);
-        let verb = self.replacing(drawn);
+        let verb = self.replacing(drawn, &to);
         let limit = 1 + self.random.below(ROWS_MAX);
         Some(format!(
             "{verb} INTO {} ({}) SELECT {} FROM {} WHERE {condition} {} LIMIT {limit}",
@@ -148,7 +148,8 @@ impl Generator {
             _ => values::constant(random, column),
         };
         let selected: Vec<String> = columns.iter().map(|column| of(column, &mut self.random)).collect();
-        let verb = self.random.word(&["INSERT IGNORE", "REPLACE", "INSERT"]);
+        let drawn = self.random.word(&["INSERT IGNORE", "REPLACE", "INSERT"]);
+        let verb = self.replacing(drawn, &table);
         Some(format!(
             "{verb} INTO {} ({}) SELECT {} FROM seq_{}_to_{}",
             table.quoted(),
