@@ -11,6 +11,9 @@ const OWN_SQL: &str = ", completion_type=0, sql_safe_updates=0, sql_big_selects=
 /// Numbers of tables as they are, not as they were a day ago; definitions as one would write them.
 const QUESTIONS_MYSQL: &str = ", information_schema_stats_expiry=0, show_create_table_verbosity=0";
 
+/// Columns that MySQL adds to tables without a key are in row images, whether a session is to see them or not.
+const QUESTIONS_MYSQL_8_0_30: &str = ", show_gipk_in_create_table_and_information_schema=1";
+
 /// The settings that Spate's own SQL needs, each after a comma. Functions of the source may set them in a statement.
 pub(crate) fn own_sql(vendor: Vendor) -> String {
     let unlimited = match vendor {
@@ -26,8 +29,13 @@ pub(crate) fn own_sql(vendor: Vendor) -> String {
 /// Any error of the connection.
 pub(crate) fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::connect(endpoint, options)?;
-    let vendor = connection.server_version().vendor;
-    let questions = if vendor == Vendor::MySql { QUESTIONS_MYSQL } else { "" };
+    let version = connection.server_version();
+    let vendor = version.vendor;
+    let questions = match vendor {
+        Vendor::MariaDb => String::new(),
+        Vendor::MySql if version.has_invisible_keys() => [QUESTIONS_MYSQL, QUESTIONS_MYSQL_8_0_30].concat(),
+        Vendor::MySql => QUESTIONS_MYSQL.to_owned(),
+    };
     // Each question is a transaction of its own, and sees what is there now; a session that has nothing to say stays.
     let settings = format!("SET SESSION autocommit=1, sql_mode='', wait_timeout=28800{}{questions}", own_sql(vendor));
     connection.execute(settings.as_bytes())?;

@@ -257,6 +257,7 @@ impl Catalog {
              FROM information_schema.STATISTICS WHERE {place} {order}"
             ),
         )?;
+        let checked = self.checked(&place)?;
         let triggers =
             self.triggers(&format!("EVENT_OBJECT_SCHEMA = {} AND EVENT_OBJECT_TABLE {names}", quote::text(schema)))?;
         if columns.answer.rows.len() > PAGE_COLUMNS_MAX
@@ -274,10 +275,12 @@ impl Catalog {
             let columns = (&columns.answer, columns.rows_of(table));
             let indexes = (&indexes.answer, indexes.rows_of(table));
             let trigger = triggers.get(table).cloned();
+            let is_checked = checked.contains(table);
             let mut definition = self.define(name, engine, &table_type, columns, indexes)?;
             if definition.row_end.is_some() {
                 definition.has_history_limit = self.has_history_limit(&definition.name)?;
             }
+            definition.depends_on_session |= is_checked;
             definitions.insert(table.clone(), TableDefinition { trigger, ..definition });
         }
         Ok(definitions)
@@ -294,6 +297,18 @@ impl Catalog {
             Err(error) if error.code() == Some(NO_SUCH_TABLE) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The tables whose rows MySQL checks by expressions.
+    fn checked(&mut self, place: &str) -> Result<BTreeSet<String>> {
+        if self.server_version().vendor != Vendor::MySql {
+            return Ok(BTreeSet::new());
+        }
+        let sql = format!(
+            "SELECT TABLE_NAME FROM information_schema.TABLE_CONSTRAINTS WHERE {place} AND CONSTRAINT_TYPE = 'CHECK'"
+        );
+        let rows = self.connection.query(&sql)?;
+        Ok((0..rows.rows.len()).filter_map(|row| rows.text_at(row, 0)).collect())
     }
 
     /// A trigger of each table that has one.
@@ -352,6 +367,9 @@ impl Catalog {
             others().flat_map(|index| index.columns.iter().copied().flatten()).collect();
         unique_columns.sort_unstable();
         unique_columns.dedup();
+        let computes = columns.iter().any(|column| column.is_generated)
+            || indexes.iter().any(|index| index.columns.contains(&None));
+        let depends_on_session = computes && self.server_version().vendor == Vendor::MySql;
         let is_hidden = |column: &Option<usize>| column.is_none_or(|column| columns[column].is_generated);
         let has_hidden_unique_key = others().any(|index| index.columns.iter().any(is_hidden));
         Ok(TableDefinition {
@@ -363,6 +381,7 @@ impl Catalog {
             equivalent_keys,
             unique_columns,
             has_hidden_unique_key,
+            depends_on_session,
             row_end,
             has_history_limit: false,
             is_sequence: table_type == "SEQUENCE",

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use spate_binlog::load::LoadDuplicates;
 use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, OwnedUserValue, Statement, StatementContext};
+use spate_schedule::row_session::RowSession;
 use spate_schedule::statement::StatementClass;
 
 use spate_sql::edit::{self, Edit, Refusal};
@@ -59,12 +60,11 @@ pub fn session_settings(version: &ServerVersion) -> String {
     if version.vendor == Vendor::MariaDb {
         return [SESSION, SESSION_MARIADB, &own].concat();
     }
-    let has_invisible_keys = (version.major, version.minor, version.patch) >= (8, 0, 30);
     let since = |is_so: bool, settings: &'static str| if is_so { settings } else { "" };
     [
         SESSION,
         SESSION_MYSQL,
-        since(has_invisible_keys, SESSION_MYSQL_8_0_30),
+        since(version.has_invisible_keys(), SESSION_MYSQL_8_0_30),
         since(version.is_at_least(8, 4), SESSION_MYSQL_8_4),
         since(version.is_at_least(9, 7), SESSION_MYSQL_9_7),
         &own,
@@ -85,11 +85,21 @@ pub enum Executing {
 /// GTIDs of the replica's own.
 pub const OWN_GTIDS: &str = "SET SESSION gtid_next='AUTOMATIC'";
 
-/// Which server the replayed rows come from. Without it MySQL takes the columns of a generated invisible primary key for others
+/// Which server the replayed rows come from, for a SET. Without it MySQL takes the columns of a generated invisible primary key for others
 /// if the table has a functional index too, and refuses the rows with error 1105, `Unknown error`.
 pub fn source_version_sql(source: &ServerVersion) -> String {
-    format!("SET SESSION immediate_server_version={}", source.number())
+    format!("immediate_server_version={}", source.number())
 }
+
+/// The state in which a MySQL replica is to change rows as a source's session has.
+pub fn row_session_sql(session: &RowSession) -> String {
+    let zone = session.time_zone.as_ref().map(|zone| quote::text(&String::from_utf8_lossy(zone)));
+    let zone = zone.unwrap_or_else(|| "DEFAULT".to_owned());
+    format!("SET SESSION sql_mode={}, time_zone={zone}, lc_time_names={}", session.sql_mode, session.lc_time_names)
+}
+
+/// Undoes what [`row_session_sql`] sets.
+pub const AFTER_ROW_SESSION: &str = "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT";
 
 /// What a statement may have left behind on MySQL is undone before rows are replayed again.
 ///
@@ -300,7 +310,17 @@ pub fn statement_sql(
     if commits {
         after.push_str(", autocommit=0");
     }
-    Ok(StatementSql { before, sql: statement.sql.clone(), after: after.into_bytes() })
+    let sql = match commits && collations.is_mysql() && ends_with_semicolon(statement) {
+        true => [&statement.sql, &b" /**/"[..]].concat(),
+        false => statement.sql.clone(),
+    };
+    Ok(StatementSql { before, sql, after: after.into_bytes() })
+}
+
+/// True if the last token is a semicolon. MySQL takes it away from what a client sends, but not from what a replica executes, and it is a
+/// part of a program's body.
+fn ends_with_semicolon(statement: &Statement) -> bool {
+    statement.sql.ends_with(b";") && statement.text().tokens().last().is_some_and(|last| last.is_mark(b';'))
 }
 
 /// The settings with which Spate's own SQL is executed, each after a comma.

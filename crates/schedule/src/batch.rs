@@ -21,6 +21,7 @@ use crate::known::KnownTables;
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
+use crate::row_session::RowSession;
 use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
@@ -300,6 +301,7 @@ impl BatchBuilder {
     /// Ends the batch and returns it; the builder goes on with an empty one. In the midst of a transaction, that goes on there.
     pub fn take(&mut self) -> Batch {
         self.cut();
+        self.segment.session = None;
         self.batch_memory_bytes = 0;
         self.ordered_partial = 0;
         self.transaction.first_item = None;
@@ -352,10 +354,14 @@ impl BatchBuilder {
         if query.rolls_group_back() {
             return self.undo();
         }
+        let status = || StatusVariables::parse(query.status);
         if query.begins_group() {
+            if self.transaction.is_mysql {
+                self.transaction.session = Some(RowSession::of(header.timestamp_seconds, &status()?));
+            }
             return Ok(());
         }
-        let reading = StatusVariables::parse(query.status)?.reading(self.servers);
+        let reading = status()?.reading(self.servers);
         let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
@@ -364,6 +370,9 @@ impl BatchBuilder {
             return Err(Error::TurnedOut(Surprise::Undone));
         }
         let begins = self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
+        if begins || self.transaction.is_mysql && query.is_create_select() {
+            self.transaction.session = Some(RowSession::of(header.timestamp_seconds, &status()?));
+        }
         if begins || query.ends_group() && class != StatementClass::Xa {
             return Ok(());
         }
@@ -437,7 +446,7 @@ impl BatchBuilder {
     /// Ends the open segment: what comes is applied after it.
     fn cut(&mut self) {
         self.segment_memory_bytes = 0;
-        let segment = std::mem::take(&mut self.segment);
+        let segment = self.segment.take();
         if !segment.is_empty() {
             self.push(Item::Rows(segment));
         }

@@ -85,6 +85,9 @@ pub struct TableDefinition {
     pub is_transactional: bool,
     /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.
     pub has_engine_actions: bool,
+    /// The server computes something of its rows, or checks them, by expressions, and does so as the session's state says. False where a
+    /// source says nothing of its sessions.
+    pub depends_on_session: bool,
     /// How its rows can be found if it has no row key.
     pub lookup: LookupDefinition,
     /// A trigger that a statement would fire, if there is one, and if somebody asked.

@@ -172,7 +172,14 @@ where
         let all = ColumnBitmap::all(rows.plan().map.columns.len());
         let mut table_id = None;
         let mut open: Option<OpenEvent> = None;
-        for change in steps.iter().flat_map(|step| rows.changes(step)) {
+        let mut step = 0;
+        for (number, change) in
+            steps.iter().enumerate().flat_map(|(number, step)| rows.changes(step).map(move |change| (number, change)))
+        {
+            // MySQL looks for all rows of an event in one pass, and so finds none twice.
+            if std::mem::replace(&mut step, number) != number {
+                self.close(open.take());
+            }
             let (kind, first, second, copies) = match change {
                 KeylessChange::Delete { image, copies } => (RowsKind::Delete, image, &[][..], copies),
                 KeylessChange::Update { before, after } => (RowsKind::Update, before, after, 1),

@@ -33,6 +33,7 @@ pub mod own_schema;
 pub mod plan;
 mod rewrite;
 pub mod row_change;
+pub mod row_session;
 pub mod segment;
 pub mod sequence;
 pub mod statement;

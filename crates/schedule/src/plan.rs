@@ -112,6 +112,7 @@ impl TablePlan {
             is_sequence: false,
             is_transactional: true,
             has_engine_actions: false,
+            depends_on_session: true,
             ..TableDefinition::default()
         };
         let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);

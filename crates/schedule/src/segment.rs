@@ -13,6 +13,7 @@ use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::fold::TableFold;
 use crate::keyless::{KeylessRows, Step};
 use crate::plan::TablePlan;
+use crate::row_session::RowSession;
 
 /// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
 #[derive(Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Segment {
     pub(crate) keyless_of: HashMap<TableName, usize>,
     pub(crate) ordered: Vec<OrderedRows>,
     pub(crate) ordered_tables: HashMap<TableName, ()>,
+    /// What the source's sessions that changed rows by expressions have in common; `None`: there are no such rows.
+    pub(crate) session: Option<RowSession>,
 }
 
 /// One rows event that is applied as the source logged it.
@@ -50,6 +53,11 @@ impl Segment {
         &self.folds
     }
 
+    /// The session to apply them in; `None`: any.
+    pub fn session(&self) -> Option<&RowSession> {
+        self.session.as_ref()
+    }
+
     /// The changes of tables without a row key.
     pub fn keyless(&self) -> &[KeylessRows] {
         &self.keyless
@@ -69,6 +77,12 @@ impl Segment {
     /// The ordered changes.
     pub fn ordered(&self) -> &[OrderedRows] {
         &self.ordered
+    }
+
+    /// What was gathered. What comes goes on in the same session.
+    pub(crate) fn take(&mut self) -> Segment {
+        let session = self.session.clone();
+        std::mem::replace(self, Segment { session, ..Segment::default() })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -146,6 +160,11 @@ impl OrderedRows {
     /// The event's `FLAG_…` bits.
     pub fn flags(&self) -> u16 {
         self.flags
+    }
+
+    /// When it was logged, in seconds since 1970.
+    pub fn timestamp_seconds(&self) -> u32 {
+        self.timestamp_seconds
     }
 
     /// A bit per column: is it in a row's first image?

@@ -9,6 +9,7 @@ use crate::definition::TableName;
 use crate::error::Surprise;
 use crate::item::Alone;
 use crate::outdated::Outdated;
+use crate::row_session::RowSession;
 use crate::temporary::TemporaryTable;
 
 /// The transaction whose events are being taken.
@@ -31,6 +32,8 @@ pub(crate) struct OpenTransaction {
     /// Row changes of it were gathered.
     pub(crate) has_rows: bool,
     pub(crate) xid: Option<Xid>,
+    /// MySQL: the session that its rows are changed in.
+    pub(crate) session: Option<RowSession>,
     /// Its changes are kept apart from those of the transactions before it, from this item of the batch on.
     pub(crate) first_item: Option<usize>,
     pub(crate) alone: Option<Alone>,

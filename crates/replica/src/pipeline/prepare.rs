@@ -305,6 +305,9 @@ impl<'a> Preparer<'a> {
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
+        if let Some(emitter) = &mut pending.emitter {
+            emitter.begin_segment(segment, part, &mut pending.outlet)?;
+        }
         let keyless: Result<Vec<_>> = segment.keyless().iter().map(|rows| self.keyless(rows, part, pending)).collect();
         let keyless = keyless?;
         if let Some(emitter) = &mut pending.emitter {

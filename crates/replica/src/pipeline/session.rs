@@ -294,7 +294,7 @@ fn run_stages(
 
 fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: SessionMaker<'a>) -> Emitter<'a> {
     match dialect {
-        Dialect::Replay => Box::new(ReplayEmitter { one_by_one }),
+        Dialect::Replay => Box::new(ReplayEmitter { one_by_one, session: None }),
         Dialect::Sql => {
             let mut catalog = None;
             let late = move |name: &TableName| {

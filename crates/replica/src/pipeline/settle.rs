@@ -61,7 +61,10 @@ pub(crate) fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &
         }
         Err(error) => return Err(error),
     };
+    let is_left_out = intent.gtid.parse().is_ok_and(|gtid| settling.exclusions.gtids.contains(&gtid));
     let finding = match (intent.look(connection)?, settling.interrupted) {
+        // What it was to do, a person has seen to.
+        (Finding::Unknown | Finding::Mendable, _) if is_left_out => Finding::NotDone,
         (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Done)) => Finding::Done,
         (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
         (finding, _) => finding,

@@ -69,6 +69,11 @@ impl ServerVersion {
         }
     }
 
+    /// MySQL: true if it can give tables a primary key that nobody sees.
+    pub fn has_invisible_keys(&self) -> bool {
+        (self.major, self.minor, self.patch) >= (8, 0, 30)
+    }
+
     /// True if the version is this one or a later one; says nothing about the vendor.
     pub fn is_at_least(&self, major: u16, minor: u16) -> bool {
         (self.major, self.minor) >= (major, minor)

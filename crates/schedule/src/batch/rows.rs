@@ -116,12 +116,29 @@ impl BatchBuilder {
             return Ok(());
         }
         let plan = self.plan_of(plan, &rows)?;
+        self.agree_on_session(&plan);
         match rows.has_partial_json {
             true => self.partial_json(&plan, rows, images)?,
             false => self.images(&plan, &rows, images)?,
         }
         self.buffer = buffer;
         Ok(())
+    }
+
+    /// Begins another segment if what the server computes of these rows, it would compute otherwise in the open one's session.
+    fn agree_on_session(&mut self, plan: &TablePlan) {
+        let computes =
+            plan.definition.depends_on_session || plan.policy == FoldPolicy::Ordered(OrderedReason::OwnColumns);
+        let Some(own) = self.transaction.session.as_ref().filter(|_| computes) else { return };
+        let open = self.segment.session.as_ref().filter(|_| !self.segment.is_empty());
+        let both = open.map_or_else(|| Some(own.clone()), |open| open.with(own));
+        if both.is_none() {
+            let own = own.clone();
+            self.cut();
+            self.segment.session = Some(own);
+        } else {
+            self.segment.session = both;
+        }
     }
 
     /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.

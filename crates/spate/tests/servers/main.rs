@@ -48,6 +48,7 @@ mod secrets;
 mod sequences;
 mod session_defaults;
 mod session_variables;
+mod sessions_of_rows;
 mod shapes;
 mod skipping;
 mod sql_dialect;

@@ -95,3 +95,23 @@ fn a_running_program_shows_what_it_left_out() {
     site.wait_for_status("what was left out", |status| status["skipped"][0]["gtid"] == next.as_str());
     assert!(running.terminate().status.success());
 }
+
+/// What cannot be rolled back is noted before it is tried. The note goes with the transaction.
+#[test]
+fn what_was_noted_can_be_left_out() {
+    let site = Site::plain();
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM");
+    site.replica.sql("CREATE TRIGGER d.tr BEFORE INSERT ON d.t FOR EACH ROW SET NEW.v = NEW.v + 1");
+    site.source.sql("INSERT INTO d.t VALUES (1, 0)");
+    let gtid = site.source.sql("SELECT @@gtid_binlog_pos");
+    let in_sql = ["--start", "earliest", "--until", "caught-up", "--dialect", "sql"];
+    site.run(site.replicate(&in_sql)).assert_failed_saying(&["would fire the trigger tr", &gtid]);
+    assert_eq!(site.replica.sql("SELECT kind FROM spate.intent"), "irrevocable-rows");
+    site.run(site.replicate(&[&in_sql[..], &["--skip", &format!("gtid:{gtid}")]].concat()))
+        .assert_says(&["was left out"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.intent"), "0");
+    site.replica.sql("DROP TRIGGER d.tr");
+    site.source.sql("INSERT INTO d.t VALUES (2, 0)");
+    site.catch_up(&["--dialect", "sql"]);
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id, ':', v) FROM d.t"), "2:0");
+}

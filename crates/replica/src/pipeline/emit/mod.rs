@@ -25,6 +25,13 @@ pub(crate) trait RowEmitter {
     /// [`crate::Error::StageEnded`].
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()>;
 
+    /// Puts the session into the state in which the segment's rows were changed on the source, if that matters to them. What is done for
+    /// the segment comes after it.
+    ///
+    /// # Errors
+    /// [`crate::Error::StageEnded`].
+    fn begin_segment(&mut self, segment: &Segment, part: &Part, outlet: &mut Outlet<'_>) -> Result<()>;
+
     /// Writes a segment; of each table without a row key only these steps. Returns the number of net row changes.
     ///
     /// # Errors

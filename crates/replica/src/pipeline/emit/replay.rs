@@ -3,12 +3,13 @@
 use spate_binlog::{ChecksumAlgorithm, RowsVersion};
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::keyless::{KeylessRows, Step};
+use spate_schedule::row_session::RowSession;
 use spate_schedule::segment::Segment;
 
 use super::{RowEmitter, changes};
 use crate::dialect::{
-    BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql, binlog_half_sql_bytes,
-    binlog_sql_bytes, first_half, source_version_sql,
+    AFTER_ROW_SESSION, BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql,
+    binlog_half_sql_bytes, binlog_sql_bytes, first_half, row_session_sql, source_version_sql,
 };
 use crate::error::{Error, Result};
 use crate::pipeline::Part;
@@ -28,6 +29,8 @@ const PACKET_SHARE: (usize, usize) = (5, 8);
 pub(crate) struct ReplayEmitter {
     /// One row a statement, each with a description.
     pub(crate) one_by_one: bool,
+    /// What the session is set to; `None`: to what everything else needs.
+    pub(crate) session: Option<RowSession>,
 }
 
 impl RowEmitter for ReplayEmitter {
@@ -37,16 +40,23 @@ impl RowEmitter for ReplayEmitter {
         append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
         match RowsVersion::of(&part.format) {
             RowsVersion::V1 => vec![sql],
-            RowsVersion::V2 => {
-                let source = ServerVersion::parse(&part.format.server_version);
-                vec![sql, OWN_GTIDS.into(), source_version_sql(&source).into_bytes()]
-            }
+            RowsVersion::V2 => vec![sql, OWN_GTIDS.into()],
         }
     }
 
-    /// Replay leaves a session as it is.
-    fn end_rows(&mut self, _outlet: &mut Outlet<'_>) -> Result<()> {
-        Ok(())
+    fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
+        match self.session.take() {
+            Some(_) => outlet.plain(AFTER_ROW_SESSION.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// The server forgets the source's version whenever it commits.
+    fn begin_segment(&mut self, segment: &Segment, part: &Part, outlet: &mut Outlet<'_>) -> Result<()> {
+        let Some(session) = segment.session() else { return Ok(()) };
+        self.session = Some(session.clone());
+        let source = ServerVersion::parse(&part.format.server_version);
+        outlet.plain(format!("{}, {}", row_session_sql(session), source_version_sql(&source)).as_bytes())
     }
 
     fn segment(
@@ -57,11 +67,13 @@ impl RowEmitter for ReplayEmitter {
         outlet: &mut Outlet<'_>,
     ) -> Result<u64> {
         let changes = self.one_by_one.then(|| changes(segment, part));
-        self.write(changes, part, outlet, |writer| writer.segment_after(segment, keyless))
+        let seconds = segment.session().map_or_else(|| reached_seconds(part), |session| session.seconds);
+        self.write(changes, (part, seconds), outlet, |writer| writer.segment_after(segment, keyless))
     }
 
     fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
-        self.write(None::<std::iter::Empty<Change>>, part, outlet, |writer| writer.keyless(rows, steps))
+        let seconds = self.session.as_ref().map_or_else(|| reached_seconds(part), |session| session.seconds);
+        self.write(None::<std::iter::Empty<Change>>, (part, seconds), outlet, |writer| writer.keyless(rows, steps))
     }
 }
 
@@ -70,7 +82,7 @@ impl ReplayEmitter {
     fn write(
         &self,
         mut changes: Option<impl Iterator<Item = Change>>,
-        part: &Part,
+        (part, seconds): (&Part, u32),
         outlet: &mut Outlet<'_>,
         write: impl FnOnce(&mut ChunkWriter<Sink<'_>>) -> std::result::Result<(), EmitError>,
     ) -> Result<u64> {
@@ -83,15 +95,19 @@ impl ReplayEmitter {
             let change = changes.as_mut().and_then(Iterator::next);
             chunk(events, change, outlet).map_err(EmitError::Stage)
         };
-        let now_seconds = u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX);
         let mut writer: ChunkWriter<Sink<'_>> =
-            ChunkWriter::new(chunk_bytes_max, part.server_id, version, &mut send as Sink<'_>).at(now_seconds);
+            ChunkWriter::new(chunk_bytes_max, part.server_id, version, &mut send as Sink<'_>).at(seconds);
         let written = write(&mut writer).and_then(|()| writer.finish());
         written.map_err(|error| match error {
             EmitError::Stage(error) => error,
             EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error },
         })
     }
+}
+
+/// When net changes happened, unless something else says it.
+fn reached_seconds(part: &Part) -> u32 {
+    u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX)
 }
 
 /// What takes finished chunks.

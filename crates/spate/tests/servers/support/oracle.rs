@@ -1,7 +1,7 @@
 //! Native replication as the oracle: a second replica, like the first in everything, that follows the source by itself.
 
 use super::server::{ACCOUNT, PASSWORD};
-use super::{Kind, Server, Site};
+use super::{Ended, Kind, Server, Site};
 
 /// A source, a replica of Spate's, and a native one.
 #[derive(Debug)]
@@ -56,11 +56,12 @@ impl Oracle {
         assert_eq!(self.native.sql(&wait), "0", "{}", self.native.sql(status));
     }
 
-    /// Both replicas catch up; then they are compared.
-    pub fn catch_up(&self, options: &[&str]) {
+    /// Both replicas catch up; then they are compared. Returns what Spate has said.
+    pub fn catch_up(&self, options: &[&str]) -> Ended {
         self.native_catches_up();
-        self.site.catch_up(&[&["--start", "earliest"], options].concat());
+        let ended = self.site.catch_up(&[&["--start", "earliest"], options].concat());
         self.assert_equal();
+        ended
     }
 
     /// Compares definitions, with their counters, and rows, in the order in which they are stored.

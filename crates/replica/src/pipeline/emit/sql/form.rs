@@ -4,13 +4,15 @@ use spate_binlog::column::ColumnType;
 use spate_binlog::typed::Value;
 use spate_schedule::definition::ColumnDefinition;
 
-use super::literal::{append_hexadecimal, append_number, append_quoted, append_temporal};
+use super::literal::{append_hexadecimal, append_instant, append_number, append_quoted, append_temporal};
 
 /// How a column's values are written as SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
     /// Numbers, dates and times, as the servers write them; the number of an ENUM's choice, the bits of a SET.
     Plain,
+    /// An instant, written with its distance from UTC: the session may be in any time zone. (MySQL reads this since 8.0.19.)
+    Instant,
     /// Bits that may be 64: a column of a derived table that holds such a number and smaller ones would be a decimal's.
     Bits,
     /// Text: the source's bytes, in the replica's character set.
@@ -19,6 +21,8 @@ pub(super) enum Form {
     Bytes(u16),
     /// GEOMETRY.
     Geometry,
+    /// VECTOR: bytes that MySQL compares with no other bytes.
+    Vector,
     /// MySQL's JSON: text that the server reads.
     Json,
     /// The text of MySQL's JSON for a column of another character set: the server converts it, or refuses what it cannot.
@@ -69,7 +73,7 @@ impl Form {
             (Family::Uuid, _) => Form::Uuid,
             (Family::Geometry, _) => Form::Geometry,
             (Family::Json, _) => Form::Json,
-            (Family::Vector, _) => Form::Bytes(0),
+            (Family::Vector, _) => Form::Vector,
             (Family::String, ColumnType::Char { bytes_max }) if column.charset.is_empty() => Form::Bytes(bytes_max),
             (Family::String, _) if column.charset.is_empty() => Form::Bytes(0),
             (Family::String, ColumnType::Json { .. }) if column.charset != "utf8mb4" => Form::Document,
@@ -92,6 +96,7 @@ impl Form {
                 sql.push(b')');
             }
             (Form::Uuid, Value::Bytes(bytes)) => append_uuid(sql, bytes),
+            (Form::Instant, value) => append_instant(sql, value),
             (Form::Json, Value::Bytes(bytes)) => append_quoted(sql, bytes),
             (Form::Document, Value::Bytes(bytes)) => {
                 sql.extend_from_slice(b"_utf8mb4");
@@ -164,12 +169,8 @@ impl Form {
             return;
         };
         match (self, value) {
-            (Form::Geometry, Value::Geometry(bytes)) => {
-                sql.extend_from_slice(format!("HEX({name})=").as_bytes());
-                sql.push(b'\'');
-                append_hexadecimal(sql, bytes);
-                sql.push(b'\'');
-            }
+            (Form::Geometry, Value::Geometry(bytes)) => append_hex_match(sql, name, bytes),
+            (Form::Vector, Value::Bytes(bytes)) => append_hex_match(sql, name, bytes),
             (Form::Text, Value::Bytes(bytes)) => {
                 sql.extend_from_slice(name.as_bytes());
                 sql.push(b'=');
@@ -185,7 +186,19 @@ impl Form {
             (Form::Json, Value::Bytes(bytes)) => {
                 sql.extend_from_slice(format!("{name}=CAST(").as_bytes());
                 append_quoted(sql, bytes);
-                sql.extend_from_slice(b" AS JSON)");
+                // 1 and 1.0 are equal, but not the same.
+                sql.extend_from_slice(b" AS JSON) AND ");
+                sql.extend_from_slice(json_text(name.as_bytes()).as_slice());
+                sql.push(b'=');
+                let mut document = b"CAST(".to_vec();
+                append_quoted(&mut document, bytes);
+                document.extend_from_slice(b" AS JSON)");
+                sql.extend_from_slice(&json_text(&document));
+            }
+            // So are 0 and -0.
+            (Form::Plain, Value::Float(_) | Value::Double(_)) if is_zero(value) => {
+                let sign = if is_negative(value) { "=" } else { "<>" };
+                sql.extend_from_slice(format!("{name}=0 AND LEFT(CAST({name} AS CHAR),1){sign}'-'").as_bytes());
             }
             // An ENUM's number is not its text.
             (Form::Plain | Form::Bits, Value::Unsigned(_)) => {
@@ -199,6 +212,33 @@ impl Form {
                 self.append_assigned(sql, value);
             }
         }
+    }
+}
+
+fn append_hex_match(sql: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    sql.extend_from_slice(format!("HEX({name})='").as_bytes());
+    append_hexadecimal(sql, bytes);
+    sql.push(b'\'');
+}
+
+/// The bytes of a document's text.
+fn json_text(document: &[u8]) -> Vec<u8> {
+    [b"CAST(CAST(", document, b" AS CHAR CHARACTER SET utf8mb4) AS BINARY)"].concat()
+}
+
+fn is_zero(value: &Value<'_>) -> bool {
+    match *value {
+        Value::Float(value) => value == 0.0,
+        Value::Double(value) => value == 0.0,
+        _ => false,
+    }
+}
+
+fn is_negative(value: &Value<'_>) -> bool {
+    match *value {
+        Value::Float(value) => value.is_sign_negative(),
+        Value::Double(value) => value.is_sign_negative(),
+        _ => false,
     }
 }
 

@@ -65,6 +65,15 @@ pub(super) fn append_temporal(sql: &mut Vec<u8>, value: &Value<'_>) {
     sql.push(b'\'');
 }
 
+/// A time stamp in quotes, with its distance from UTC; zeros are the same everywhere.
+pub(super) fn append_instant(sql: &mut Vec<u8>, value: &Value<'_>) {
+    append_temporal(sql, value);
+    let is_zero = matches!(value, Value::Timestamp { seconds: 0, fraction } if fraction.value == 0);
+    if !is_zero && sql.pop().is_some() {
+        sql.extend_from_slice(b"+00:00'");
+    }
+}
+
 fn append_timestamp(sql: &mut Vec<u8>, seconds: u32, fraction: Fraction) {
     let date = match (seconds, fraction.value) {
         (0, 0) => Date { year: 0, month: 0, day: 0 },
@@ -129,6 +138,15 @@ mod tests {
         assert_eq!(timestamp(1, 1, 2), "'1970-01-01 00:00:01.01'");
         assert_eq!(timestamp(0x7fff_ffff, 999_999, 6), "'2038-01-19 03:14:07.999999'");
         assert_eq!(timestamp(u32::MAX, 0, 0), "'2106-02-07 06:28:15'");
+        let instant = |seconds| {
+            let mut sql = Vec::new();
+            append_instant(&mut sql, &Value::Timestamp { seconds, fraction: Fraction { value: 0, digits: 0 } });
+            String::from_utf8(sql).unwrap()
+        };
+        assert_eq!(
+            (instant(0).as_str(), instant(60).as_str()),
+            ("'0000-00-00 00:00:00'", "'1970-01-01 00:01:00+00:00'")
+        );
     }
 
     #[test]

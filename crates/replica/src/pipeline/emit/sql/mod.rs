@@ -18,6 +18,7 @@ use spate_binlog::{RowsKind, TableMap};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::fold::{FULL, NetChange, ShapeNumber, TableFold};
 use spate_schedule::keyless::{KeylessChange, KeylessRows, Step};
+use spate_schedule::row_session::RowSession;
 use spate_schedule::segment::{OrderedRows, Segment, WalkedRow};
 use spate_schedule::{TableDefinition, TableName, TablePlan, versioning};
 
@@ -27,6 +28,7 @@ use self::document::{DocumentError, Documents};
 use self::statement::{RowsStatement, delete_copies, single};
 use self::table::{SqlImage, SqlTable};
 use super::{RowEmitter, changes_of};
+use crate::dialect::row_session_sql;
 use crate::error::{Error, Result};
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, RowCheck};
@@ -41,8 +43,10 @@ pub(crate) struct SqlEmitter<'a> {
     /// One row a statement, each with a description.
     pub(crate) one_by_one: bool,
     pub(crate) late: LateDefinition<'a>,
-    /// What the session is set to; `None`: to what everything else but rows needs.
-    state: Option<SessionState>,
+    /// What the session is set to, and of which session of the source; `None`: to what everything else but rows needs.
+    state: Option<(SessionState, Option<RowSession>)>,
+    /// The source's session whose rows come.
+    row_session: Option<RowSession>,
     vendor: Vendor,
     /// What `late` has said.
     late_definitions: HashMap<TableName, TableDefinition>,
@@ -57,27 +61,49 @@ struct SessionState {
     foreign_keys: bool,
     /// An ENUM takes the number 0, with a warning.
     is_lenient: bool,
+    /// When the change happened, in seconds since 1970, if columns that only the replica has may tell.
+    at_seconds: Option<u32>,
 }
 
 /// For all that is folded.
-const STRICT: SessionState = SessionState { foreign_keys: false, is_lenient: false };
+const STRICT: SessionState = SessionState { foreign_keys: false, is_lenient: false, at_seconds: None };
 
 impl SessionState {
     fn sql(self, vendor: Vendor) -> String {
         let strict = if self.is_lenient { "" } else { "STRICT_ALL_TABLES," };
         format!(
             "SET SESSION sql_mode='{strict}NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_BACKSLASH_ESCAPES', \
-             time_zone='+00:00', foreign_key_checks={}{}",
-            u8::from(self.foreign_keys),
+             time_zone='+00:00', {}{}",
+            self.switches(),
             if vendor == Vendor::MariaDb { ", check_constraint_checks=0" } else { "" }
         )
+    }
+
+    /// The same, but with what MySQL computes of the rows as a session of the source had it. (A value that does not fit stays an error,
+    /// and days that do not exist are values only where they were on the source.)
+    fn sql_as(self, session: &RowSession) -> String {
+        /// NO_AUTO_VALUE_ON_ZERO, NO_BACKSLASH_ESCAPES.
+        const ALWAYS: u64 = 1 << 19 | 1 << 20;
+        /// STRICT_TRANS_TABLES, STRICT_ALL_TABLES.
+        const STRICTNESS: u64 = 1 << 21 | 1 << 22;
+        let strictness = if self.is_lenient { 0 } else { STRICTNESS };
+        let state = SessionState { at_seconds: self.at_seconds.or(Some(session.seconds)), ..self };
+        let session = RowSession { sql_mode: session.sql_mode & !STRICTNESS | strictness | ALWAYS, ..session.clone() };
+        format!("{}, {}", row_session_sql(&session), state.switches())
+    }
+
+    fn switches(self) -> String {
+        let at = self.at_seconds.map_or_else(|| "DEFAULT".to_owned(), |seconds| seconds.to_string());
+        format!("foreign_key_checks={}, timestamp={at}", u8::from(self.foreign_keys))
     }
 }
 
 /// Sets back what [`SessionState::sql`] sets.
 fn end_sql(vendor: Vendor) -> String {
     let checks = if vendor == Vendor::MariaDb { ", check_constraint_checks=1" } else { "" };
-    format!("SET SESSION sql_mode='', time_zone=DEFAULT, foreign_key_checks=1{checks}")
+    format!(
+        "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT, timestamp=DEFAULT, foreign_key_checks=1{checks}"
+    )
 }
 
 impl RowEmitter for SqlEmitter<'_> {
@@ -93,6 +119,11 @@ impl RowEmitter for SqlEmitter<'_> {
             Some(_) => outlet.statement(|sql| sql.extend_from_slice(end_sql(self.vendor).as_bytes()), None, None),
             None => Ok(()),
         }
+    }
+
+    fn begin_segment(&mut self, segment: &Segment, _part: &Part, _outlet: &mut Outlet<'_>) -> Result<()> {
+        self.row_session = segment.session().cloned();
+        Ok(())
     }
 
     fn segment(
@@ -125,7 +156,7 @@ impl RowEmitter for SqlEmitter<'_> {
 impl<'a> SqlEmitter<'a> {
     /// An emitter for a session that is set as every applier's session.
     pub(crate) fn new(one_by_one: bool, vendor: Vendor, late: LateDefinition<'a>) -> SqlEmitter<'a> {
-        SqlEmitter { one_by_one, late, state: None, vendor, late_definitions: HashMap::new() }
+        SqlEmitter { one_by_one, late, state: None, row_session: None, vendor, late_definitions: HashMap::new() }
     }
 }
 
@@ -294,6 +325,8 @@ impl Writing<'_, '_, '_> {
         };
         let mut changes = self.emitter.one_by_one.then(|| changes_of(ordered, self.part));
         let foreign_keys = ordered.flags() & FLAG_NO_FOREIGN_KEY_CHECKS == 0;
+        let has_own_columns = plan.policy == FoldPolicy::Ordered(OrderedReason::OwnColumns);
+        let at_seconds = has_own_columns.then(|| ordered.timestamp_seconds());
         let walk = |columns: &[u8]| table.image(columns).map_err(|error| self.at(error));
         let (mut before, mut after) = (walk(ordered.columns())?, walk(ordered.columns_after())?);
         let rows = ordered.walk().map_err(|error| self.at(error))?;
@@ -313,7 +346,7 @@ impl Writing<'_, '_, '_> {
                     after.missing_choices(&table, image)
                 }
             };
-            let state = SessionState { foreign_keys, is_lenient: missing > 0 };
+            let state = SessionState { foreign_keys, is_lenient: missing > 0, at_seconds };
             self.documents(&table, row, (&mut before, &mut after), state, change.as_ref())?;
             let written = single(&table, ordered.kind(), (&mut before, key), (&mut after, image), missing);
             let written = written.map_err(|error| self.at(error))?;
@@ -371,7 +404,8 @@ impl Writing<'_, '_, '_> {
     }
 
     fn table_of<'t>(&self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
-        SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))
+        let table = SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))?;
+        Ok(if self.emitter.row_session.is_some() { table.in_any_zone() } else { table })
     }
 
     fn close(&mut self, table: &SqlTable<'_>, open: Open) -> Result<()> {
@@ -393,11 +427,15 @@ impl Writing<'_, '_, '_> {
 
     /// Sets the session to this state, if it is not.
     fn set(&mut self, state: SessionState) -> Result<()> {
-        if self.emitter.state == Some(state) {
+        let session = &self.emitter.row_session;
+        if self.emitter.state.as_ref().is_some_and(|(set, of)| *set == state && of == session) {
             return Ok(());
         }
-        self.emitter.state = Some(state);
-        let set = state.sql(self.emitter.vendor);
+        let set = match session {
+            Some(session) => state.sql_as(session),
+            None => state.sql(self.emitter.vendor),
+        };
+        self.emitter.state = Some((state, session.clone()));
         self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)
     }
 

@@ -151,6 +151,16 @@ impl<'a> SqlTable<'a> {
         (names, values)
     }
 
+    /// The same table, for a session in any time zone.
+    pub(super) fn in_any_zone(mut self) -> Self {
+        for column in self.columns.iter_mut().flatten() {
+            if column.form == Form::Plain && matches!(column.column_type, ColumnType::Timestamp { .. }) {
+                column.form = Form::Instant;
+            }
+        }
+        self
+    }
+
     /// A document holds what its text does not tell.
     pub(super) fn other_types(&self, column: &str) -> Error {
         let why = format!(
