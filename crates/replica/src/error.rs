@@ -208,6 +208,22 @@ pub enum Error {
         /// The statement.
         statement: String,
     },
+    /// A statement was refused, and only a person can know how much of its transaction took effect.
+    #[error(
+        "transaction {gtid} at {place}, `{statement}`: {refusal}. What it did before that cannot be rolled back. Look what took effect \
+         on the replica, then start with --interrupted-statement done (all of it, or you made it so) or \
+         --interrupted-statement repeat (nothing)"
+    )]
+    HalfDone {
+        /// Its GTID.
+        gtid: String,
+        /// `file:position` on the source.
+        place: String,
+        /// What it is.
+        statement: String,
+        /// The replica's error.
+        refusal: String,
+    },
     /// An XA transaction ends that the replica has not prepared.
     #[error(
         "transaction {gtid} at {place} ends the XA transaction {xid}, which is not prepared on the {replica} (XA RECOVER): it was \

@@ -310,6 +310,8 @@ fn supervise(
     let mut expected = BTreeSet::new();
     // A transaction that cannot be applied, while those before it are: the last of these, and why.
     let mut known_error: Option<(u64, Error)> = None;
+    // Why the batch that was tried last was refused.
+    let mut refusal: Option<String> = None;
     let mut lock_waits = LockWaits::default();
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
@@ -341,6 +343,7 @@ fn supervise(
             }
             Err(error) => SessionReport { result: Err(error), last_handed: 0, last_applied: 0, in_doubt: 0 },
         };
+        let refused_before = refusal.take();
         match report.result {
             Ok(GatherEnd::Stopped) => break,
             Ok(GatherEnd::Reached) => {
@@ -365,6 +368,7 @@ fn supervise(
                 | Error::SomeTransaction { .. }
                 | Error::PacketTooLarge { .. }),
             ) => {
+                refusal = Some(error.to_string());
                 if narrowing.pace() == Pace::Full {
                     let how = "applying its transactions in ever smaller batches to find out which";
                     status.error("applier", format!("a batch failed ({error}): {how}"));
@@ -386,6 +390,15 @@ fn supervise(
                 if plan.limits.transactions_max == 1 || !narrowing.refused(report.in_doubt, report.last_handed) {
                     return Err(stopped(status, error));
                 }
+            }
+            Err(Error::Interrupted { gtid, place, statement }) => {
+                return Err(stopped(
+                    status,
+                    match refused_before {
+                        Some(refusal) => Error::HalfDone { gtid, place, statement, refusal },
+                        None => Error::Interrupted { gtid, place, statement },
+                    },
+                ));
             }
             Err(Error::TurnedOut { seqno, surprise }) => {
                 let applied = status.report().applied.seqno;

@@ -334,6 +334,21 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
     site.assert_identical();
 }
 
+/// What was refused is said, not only that somebody has to look.
+#[test]
+fn a_refusal_in_the_midst_of_what_cannot_be_rolled_back_is_named() {
+    let site = Site::new(&["--binlog-format=STATEMENT"], &[]);
+    site.both("CREATE DATABASE d; CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM");
+    site.replica.sql("INSERT INTO d.m VALUES (3)");
+    site.source.sql("INSERT INTO d.m VALUES (1), (2), (3)");
+    let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
+    ended.assert_failed_saying(&["error 1062", "cannot be rolled back", "--interrupted-statement done"]);
+    assert!(!ended.output.contains("an earlier run"), "{}", ended.output);
+    assert_eq!(site.replica.sql("SELECT GROUP_CONCAT(id) FROM d.m"), "1,2,3");
+    site.catch_up(&["--interrupted-statement", "done"]);
+    site.assert_identical();
+}
+
 /// MySQL that is killed in the midst of an ALTER TABLE may come back without the table's file, which is there again after one more
 /// start.
 #[test]

@@ -27,7 +27,8 @@ impl Generator {
             0..=2 if table.primary_key().is_none() => format!("ALTER TABLE {name} COMMENT='by hand'"),
             0 | 1 => format!("ALTER TABLE {name} ADD INDEX `own{number}` ({column})"),
             2 => format!("ALTER TABLE {name} ADD INDEX `own{number}` ({column}), COMMENT='by hand'"),
-            3 => format!(
+            // A table with a trigger of its own cannot go to another schema.
+            3 if !self.has(Feature::Ddl) => format!(
                 "CREATE TRIGGER {}.`own{number}` AFTER UPDATE ON {name} FOR EACH ROW SET @own = 1",
                 quote(&table.schema)
             ),
