@@ -4,7 +4,8 @@
 //! session; what is in the one count and not in those of Spate's own sessions, others have done. Looking costs one short question, so it
 //! is asked from time to time, when a batch begins.
 //!
-//! MariaDB's setting whether row changes fire triggers is looked at, too.
+//! MariaDB's settings of what row changes do are looked at, too: whether they fire triggers, and whether rows that are missing or there already
+//! are errors.
 //!
 //! A change of which the server hears no statement (a file that is exchanged below it) is not noticed, nor is one that is made while a batch
 //! is on its way.
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use spate_archive::is_blind_to;
+use spate_schedule::BatchBuilder;
 
 use crate::wire::{Connection, Result, Vendor};
 
@@ -65,16 +67,37 @@ pub(crate) struct Others<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Look {
     others: u64,
-    fires_triggers: bool,
+    ways: Ways,
     at: Instant,
+}
+
+/// What a replica does with replayed rows that a source's own does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// They fire triggers (MariaDB's slave_run_triggers_for_rbr).
+    pub(crate) fires_triggers: bool,
+    /// Rows that are missing are passed over, and rows that are there already are overwritten (MariaDB's slave_exec_mode=IDEMPOTENT), without a
+    /// word: what becomes of a row depends on each of its changes.
+    pub(crate) is_idempotent: bool,
+}
+
+impl Ways {
+    /// Has changes made as these ways need it.
+    pub(crate) fn tell(self, builder: &mut BatchBuilder) {
+        if self.fires_triggers {
+            builder.fire_triggers();
+        } else if self.is_idempotent {
+            builder.never_fold();
+        }
+    }
 }
 
 /// What others have changed since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Noticed {
     pub(crate) definitions: bool,
-    /// Row changes fire triggers now.
-    pub(crate) fires_triggers: bool,
+    /// What row changes do now.
+    pub(crate) ways: Ways,
 }
 
 impl<'a> Others<'a> {
@@ -87,9 +110,9 @@ impl<'a> Others<'a> {
         Ok(Others { own, last: look })
     }
 
-    /// True if row changes fired triggers on the replica when it was looked at last.
-    pub(crate) fn fires_triggers(&self) -> bool {
-        self.last.fires_triggers
+    /// What row changes did on the replica when it was looked at last.
+    pub(crate) fn ways(&self) -> Ways {
+        self.last.ways
     }
 
     /// What others have changed since the last look. It asks the server only if that was long enough ago.
@@ -102,7 +125,7 @@ impl<'a> Others<'a> {
         }
         let now = look(asking, self.own)?;
         let last = std::mem::replace(&mut self.last, now);
-        Ok(Noticed { definitions: now.others != last.others, fires_triggers: now.fires_triggers })
+        Ok(Noticed { definitions: now.others != last.others, ways: now.ways })
     }
 }
 
@@ -110,20 +133,17 @@ fn look(asking: &mut Connection, own: &OwnDefinitions) -> Result<Look> {
     // What the applier executes between the two is taken for others' once, and costs some questions.
     let executed = own.executed.load(Ordering::Acquire);
     let all = count(asking, "GLOBAL")?;
-    let fires_triggers = fires_triggers(asking)?;
-    Ok(Look { others: all.wrapping_sub(executed), fires_triggers, at: Instant::now() })
+    let ways = ways(asking)?;
+    Ok(Look { others: all.wrapping_sub(executed), ways, at: Instant::now() })
 }
 
-/// True if row changes fire triggers on the replica (MariaDB's slave_run_triggers_for_rbr).
-///
-/// # Errors
-/// Any error of the connection.
-fn fires_triggers(connection: &mut Connection) -> Result<bool> {
+fn ways(connection: &mut Connection) -> Result<Ways> {
     if connection.server_version().vendor == Vendor::MySql {
-        return Ok(false);
+        return Ok(Ways::default());
     }
-    let setting = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr")?.single_text();
-    Ok(setting.is_some_and(|setting| setting != "NO"))
+    let answer = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr, @@GLOBAL.slave_exec_mode")?;
+    let is_not = |column, usual: &str| answer.text_at(0, column).is_some_and(|setting| setting != usual);
+    Ok(Ways { fires_triggers: is_not(0, "NO"), is_idempotent: is_not(1, "STRICT") })
 }
 
 fn count(connection: &mut Connection, scope: &str) -> Result<u64> {

@@ -6,6 +6,7 @@
 //!   in between.
 //! - Who alters an event becomes its definer: for the applier's thread the account that the log names.
 //! - `CURRENT_USER` in a statement about accounts is the account that executed it on the source.
+//! - MariaDB's INSERT DELAYED and REPLACE DELAYED are done at once.
 //!
 //! Not so for a role that is made without WITH ADMIN, whose administrator becomes Spate's account instead of the source's: without being
 //! one, Spate could not grant the role later.
@@ -28,13 +29,16 @@ use crate::statement::{kind, opened};
 pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<Option<Vec<u8>>, Refusal> {
     let may_be_event = text.has_letters("EVENT");
     let may_name_accounts = ["CURRENT_USER", "CURRENT_ROLE", "ROLE"].iter().any(|letters| text.has_letters(letters));
-    if !may_be_event && !may_name_accounts {
+    if !may_be_event && !may_name_accounts && !text.has_letters("DELAYED") {
         return Ok(None);
     }
     // Behind `SET STATEMENT … FOR`, too.
     let mut words = opened(text);
     let Some(verb) = words.next() else { return certain(&words).map(|()| None) };
     let head = Head { verb, verb_end: words.end(), is_anonymous: words.peek().is_some_and(|word| word.is("EVENT")) };
+    if verb.is_one_of(&["INSERT", "REPLACE"]) {
+        return at_once(text, words);
+    }
     let changes_object = verb.is_one_of(&["CREATE", "ALTER", "DROP", "RENAME"]);
     let is_about_accounts = verb.is_one_of(&["GRANT", "REVOKE", "SET"]);
     if !changes_object && !is_about_accounts {
@@ -60,6 +64,14 @@ pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<
     }
     edits.sort_by_key(|edit| edit.range.start);
     edit::apply(text.sql, &edits, text.reading).map(Some)
+}
+
+/// INSERT or REPLACE without DELAYED. `words` follow the verb.
+fn at_once(text: SqlText<'_>, mut words: Lexer<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+    let delayed = words.next().filter(|word| word.is("DELAYED"));
+    certain(&words)?;
+    let edit = |delayed: Token<'_>| Edit { range: delayed.range(), text: vec![] };
+    delayed.map(|delayed| edit::apply(text.sql, &[edit(delayed)], text.reading)).transpose()
 }
 
 /// True if one of the first words behind the verb is EVENT, where it is not the name of something else.
@@ -382,6 +394,15 @@ mod tests {
             "ALTER DEFINER=a@b UNKNOWN WORDS EVENT e ENABLE",
         ] {
             assert_eq!(rewritten(sql), "refused", "{sql}");
+        }
+        assert_eq!(
+            rewritten("insert /* x */ DELAYED into t VALUES ('delayed')"),
+            "insert /* x */  into t VALUES ('delayed')"
+        );
+        for sql in
+            ["INSERT INTO `delayed` VALUES (1)", "INSERT `DELAYED` VALUES (1)", "INSERT LOW_PRIORITY t SELECT delayed"]
+        {
+            assert_eq!(rewritten(sql), "as it is", "{sql}");
         }
         assert_eq!(rewritten("CREATE TABLESPACE event ADD DATAFILE 'event.ibd'"), "as it is");
     }

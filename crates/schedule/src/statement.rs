@@ -168,6 +168,13 @@ pub fn drops_tables(text: SqlText<'_>) -> bool {
     drops && words.doubt().is_none()
 }
 
+/// True for DROP of a database or a trigger: MariaDB's own appliers, unless told otherwise, take one that is gone for dropped.
+pub fn drops_schema_or_trigger(text: SqlText<'_>) -> bool {
+    let mut words = opened(text);
+    let drops = words.accept("DROP") && ["DATABASE", "SCHEMA", "TRIGGER"].iter().any(|kind| words.accept(kind));
+    drops && words.doubt().is_none()
+}
+
 /// The DROP of tables, views or sequences with the schema of each. `None` for any other statement.
 ///
 /// # Errors
@@ -719,6 +726,14 @@ mod tests {
             assert!(makes_table(text(sql.as_bytes())), "{sql}");
         }
         assert!(!makes_table(text(b"CREATE VIEW v AS SELECT DATABASE()")));
+    }
+
+    #[test]
+    fn drops_of_schemas_and_triggers() {
+        for sql in ["DROP DATABASE d", "drop schema if exists d", "DROP TRIGGER /* x */ t"] {
+            assert!(drops_schema_or_trigger(text(sql.as_bytes())), "{sql}");
+        }
+        assert!(!drops_schema_or_trigger(text(b"DROP TABLE database")));
     }
 
     #[test]

@@ -267,6 +267,7 @@ fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOption
     )?;
     report.ask("binlog filters", Place::Source, server::filters(source, &facts_of_source))?;
     report.ask("own replication", Place::Replica, server::own_replication(replica, &facts_of_source))?;
+    report.ask("replication filters", Place::Replica, server::own_filters(replica))?;
     report.ask("events", Place::Replica, server::events(replica, &facts_of_replica))?;
     report.ask("plugins", Place::Both, tables::plugins(source, replica))?;
     if let Some(directory) = &options.archive_dir {

@@ -213,6 +213,29 @@ pub(super) fn filters(source: &mut Connection, facts: &Facts) -> Result<Vec<Find
     }])
 }
 
+/// Filters of a MariaDB replica's own replication, which mean nothing to Spate. (MySQL shows its own to few accounts.)
+pub(super) fn own_filters(replica: &mut Connection) -> Result<Vec<Finding>> {
+    let (check, place) = ("replication filters", Place::Replica);
+    if replica.server_version().vendor == Vendor::MySql {
+        return Ok(vec![]);
+    }
+    let rows = replica.query(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name LIKE 'replicate\\_%' AND Value NOT IN ('', 'REPLICATE') \
+         AND Variable_name <> 'replicate_annotate_row_events'",
+    )?;
+    let filter = |row| Some(format!("{}={}", rows.text_at(row, 0)?, rows.text_at(row, 1)?));
+    let filters: Vec<String> = (0..rows.rows.len()).filter_map(filter).collect();
+    Ok(vec![match filters.is_empty() {
+        true => Finding::ok(check, place, "none"),
+        false => Finding::warning(
+            check,
+            place,
+            format!("{}: these are of the replica's own replication, and Spate applies everything", filters.join(", ")),
+        )
+        .advise("Filter in the source's binlog, or let the replica's own replication go on"),
+    }])
+}
+
 /// Whether the replica replicates by itself, too.
 pub(super) fn own_replication(replica: &mut Connection, source: &Facts) -> Result<Vec<Finding>> {
     let (check, place) = ("own replication", Place::Replica);

@@ -48,8 +48,8 @@ const SMALL_SQL_BYTES: usize = 16 << 10;
 /// answer, and with a full socket nobody could send either: a Unix socket takes some 280 answers.
 const UNREAD_STATEMENTS_MAX: usize = 256;
 
-/// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", of a DROP.
-const CODES_UNKNOWN: [u16; 3] = [1051, 4091, 4092];
+/// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", "database doesn't exist", "Trigger does not exist", of a DROP.
+const CODES_UNKNOWN: [u16; 5] = [1051, 4091, 4092, 1008, 1360];
 
 const CODE_ROW_NOT_FOUND: u16 = 1032;
 const CODE_DUPLICATE_KEY: u16 = 1062;

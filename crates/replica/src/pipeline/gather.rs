@@ -265,9 +265,7 @@ impl Gatherer<'_> {
         if noticed.definitions {
             self.forget(&Outdated::All);
         }
-        if noticed.fires_triggers {
-            self.builder.fire_triggers();
-        }
+        noticed.ways.tell(&mut self.builder);
         Ok(())
     }
 

@@ -180,11 +180,10 @@ fn run_stages(
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);
     let mut builder = BatchBuilder::new();
-    if others.fires_triggers() {
-        builder.fire_triggers();
-    } else if plan.one_by_one {
+    if plan.one_by_one {
         builder.never_fold();
     }
+    others.ways().tell(&mut builder);
     let has_temporary_copies = !temporary_tables.is_empty();
     temporary_tables.retain(|table| !table.is_unnamed());
     builder.begin_with(temporary_tables);

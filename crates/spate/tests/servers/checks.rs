@@ -351,6 +351,13 @@ fn replication_of_the_replicas_own() {
         site.run(site.replicate(&["--start", "earliest"])).assert_failed_saying(&["own replication", "STOP"]);
         site.replica.sql(&format!("STOP {stop}"));
         Found::of(&site, &[]).assert("own replication", "replica", "ok", &[]);
+        if kind == Kind::Mariadb {
+            Found::of(&site, &[]).assert("replication filters", "replica", "ok", &[]);
+            site.replica
+                .sql("SET GLOBAL replicate_ignore_table='d.log', replicate_events_marked_for_skip=FILTER_ON_SLAVE");
+            let names = ["replicate_ignore_table=d.log", "replicate_events_marked_for_skip=FILTER_ON_SLAVE"];
+            Found::of(&site, &[]).assert("replication filters", "replica", "warning", &names);
+        }
     }
 }
 

@@ -240,6 +240,53 @@ fn alterations_by_hand_are_noticed() {
 }
 
 /// Who may only create routines gets EXECUTE and ALTER ROUTINE on what it creates, on a replica, too.
+/// A replica that passes over rows that are missing, and overwrites those that are there already.
+#[test]
+fn an_idempotent_replica() {
+    let acts = [
+        "UPDATE t SET id = 30 WHERE id = 3",
+        "UPDATE t SET a = 50 WHERE id = 5",
+        "INSERT INTO t VALUES (10, 11, 11); DELETE FROM t WHERE id = 10",
+        "DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (2, 20, 7)",
+    ];
+    in_both_ways(&Oracle::new(Kind::Mariadb, &[], &["--slave-exec-mode=IDEMPOTENT"]), |oracle, way, d| {
+        oracle.site.source.sql(&format!(
+            "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT PRIMARY KEY, a INT UNIQUE, b INT); \
+             INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3), (5, 5, 5)"
+        ));
+        oracle.catch_up(way);
+        oracle.replicas(&format!("DELETE FROM {d}.t WHERE id IN (2, 3, 5); INSERT INTO {d}.t VALUES (10, 10, 10)"));
+        oracle.site.source.sql(&format!("USE {d}; {}", acts.join("; ")));
+        oracle.catch_up(way);
+    });
+}
+
+/// What is gone on the replica is dropped already.
+#[test]
+fn drops_of_what_is_gone() {
+    in_both_ways(&Oracle::new(Kind::Mariadb, &[], &[]), |oracle, way, d| {
+        oracle.site.source.sql(&format!(
+            "CREATE DATABASE {d}; CREATE DATABASE {d}x; CREATE TABLE {d}.t (a INT); \
+             CREATE TRIGGER {d}.tr BEFORE INSERT ON {d}.t FOR EACH ROW SET @a = 1"
+        ));
+        oracle.catch_up(way);
+        oracle.replicas(&format!("DROP DATABASE {d}x; DROP TRIGGER {d}.tr"));
+        oracle.site.source.sql(&format!("DROP DATABASE {d}x; DROP TRIGGER {d}.tr; INSERT INTO {d}.t VALUES (1)"));
+        oracle.catch_up(way);
+    });
+}
+
+/// The server's own appliers delay nothing.
+#[test]
+fn delayed_inserts() {
+    let oracle = Oracle::new(Kind::Mariadb, &["--binlog-format=STATEMENT"], &["--binlog-format=MIXED"]);
+    oracle.site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (x INT) ENGINE=MyISAM; CREATE TABLE d.l (n INT)");
+    for _ in 0..20 {
+        oracle.site.source.sql("INSERT DELAYED INTO d.m (x) VALUES (1), (2); INSERT INTO d.l SELECT COUNT(*) FROM d.m");
+    }
+    oracle.catch_up(&[]);
+}
+
 #[test]
 fn creators_of_routines_may_use_them() {
     for kind in KINDS {

@@ -185,7 +185,9 @@ fn alters_table(sql: &str) -> bool {
     let is_disguised = sql.starts_with("/*") && sql.contains("alter table");
     let is_about_index = ["CREATE", "DROP"].iter().any(|word| sql.starts_with(word))
         && sql.split_once(" INDEX ").is_some_and(|(before, _)| !before.contains('('));
-    is_disguised || sql.starts_with("ALTER") && sql.contains(" TABLE ") || is_about_index
+    // InnoDB does these by an ALTER, too.
+    let rebuilds = sql.starts_with("OPTIMIZE") || sql.starts_with("REPAIR");
+    is_disguised || sql.starts_with("ALTER") && sql.contains(" TABLE ") || is_about_index || rebuilds
 }
 
 fn is_about_accounts(sql: &str) -> bool {
@@ -235,6 +237,7 @@ mod tests {
             "/* why */ alter table t ADD a INT",
             "CREATE UNIQUE INDEX i ON t (a)",
             "DROP INDEX i ON t",
+            "OPTIMIZE TABLE t",
         ] {
             assert!(alters_table(sql), "{sql}");
         }

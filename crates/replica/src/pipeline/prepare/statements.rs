@@ -1,7 +1,9 @@
 //! Statements of the source: what surrounds each in the session, how it should end, and which of them this replica must not execute.
 
 use spate_schedule::item::LoadFile;
-use spate_schedule::statement::{Object, StatementClass, may_concern_accounts, replaces, temporary_tables};
+use spate_schedule::statement::{
+    Object, StatementClass, drops_schema_or_trigger, may_concern_accounts, replaces, temporary_tables,
+};
 use spate_schedule::temporary::TemporaryTable;
 use spate_schedule::{Alone, Item, Statement};
 use spate_sql::edit::Refusal;
@@ -215,6 +217,7 @@ fn expected(statement: &Statement, is_mysql: bool) -> Expected {
     match statement.error_code {
         0 if drops_whole => Expected::Success,
         0 if spate_schedule::statement::drops_tables(statement.text()) => Expected::Gone,
+        0 if !is_mysql && drops_schema_or_trigger(statement.text()) => Expected::Gone,
         0 => Expected::Success,
         // Whether a statement had to wait for another's locks is nothing that it does.
         code if CONCURRENCY_CODES.contains(&code) => Expected::Success,

@@ -333,8 +333,9 @@ impl Family {
                 Family::Fixed(_, bytes) => bytes_max == bytes,
                 _ => false,
             },
-            ColumnType::Varchar { .. }
-            | ColumnType::VarcharCompressed { .. }
+            // That is how MariaDB logs vectors.
+            ColumnType::Varchar { .. } => matches!(self, Family::String | Family::Json | Family::Vector),
+            ColumnType::VarcharCompressed { .. }
             | ColumnType::Blob { .. }
             | ColumnType::BlobCompressed { .. }
             | ColumnType::Json { .. } => matches!(self, Family::String | Family::Json),
