@@ -9,7 +9,7 @@ use spate_binlog::table_map::{bit_is_set, names_no_column};
 use spate_binlog::{ImagePlan, RowsKind, TableMap};
 
 use crate::Result;
-use crate::definition::{FoldPolicy, OrderedReason, TableName};
+use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::TableFold;
 use crate::keyless::{KeylessRows, Step};
 use crate::plan::TablePlan;
@@ -68,10 +68,13 @@ impl Segment {
         self.keyless.iter().map(KeylessRows::steps).collect()
     }
 
-    /// True if it holds changes of a table that can neither roll back nor tell its rows apart by a key.
-    pub fn has_irrevocable_rows_without_key(&self) -> bool {
-        let definitions = self.ordered.iter().map(|ordered| &ordered.plan.definition);
-        definitions.into_iter().any(|definition| !definition.is_transactional && definition.row_key.is_empty())
+    /// True if it holds changes of a table that cannot roll back, and whose rows cannot be mended either: no key tells them apart, or the
+    /// server keeps their history, which mending would become a part of.
+    pub fn has_unmendable_rows(&self) -> bool {
+        let is_unmendable =
+            |definition: &TableDefinition| definition.row_key.is_empty() || definition.row_end.is_some();
+        let definitions = self.ordered.iter().map(|ordered| &*ordered.plan.definition);
+        definitions.into_iter().any(|definition| !definition.is_transactional && is_unmendable(definition))
     }
 
     /// The ordered changes.

@@ -126,6 +126,10 @@ impl Settings {
             // Of a partitioned table that was being created, parts may be left that nobody can remove.
             features.remove(Feature::Partitions);
         }
+        if failures.contains(&Failure::SpateKilled) && features.has(Feature::SystemVersioning) {
+            // A person would have to say of those that cannot roll back, too.
+            features.remove(Feature::Engines);
+        }
         if format == Format::Statement && pair.source == Vendor::MySql {
             features.remove(Feature::Xa);
         }

@@ -376,7 +376,7 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         None | Some(Alone::ImplicitDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
         None | Some(Alone::ImplicitDefaults | Alone::Numbered) => {
             let is_unclear = part.batch.items.iter().any(|item| match item {
-                Item::Rows(segment) => segment.has_irrevocable_rows_without_key(),
+                Item::Rows(segment) => segment.has_unmendable_rows(),
                 _ => false,
             });
             Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })

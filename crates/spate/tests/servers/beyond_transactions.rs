@@ -334,6 +334,29 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
     site.assert_identical();
 }
 
+/// To mend rows would make them a part of their history.
+#[test]
+fn interrupted_changes_of_versioned_rows_that_cannot_be_rolled_back() {
+    let site = Site::plain();
+    site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE h (id INT PRIMARY KEY, v INT, t TEXT) ENGINE=Aria WITH SYSTEM VERSIONING; \
+         INSERT INTO h SELECT seq, 0, REPEAT('x', 2000) FROM mysql.seq_1_to_300",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    let history = "SELECT id, v, row_start, row_end FROM d.h FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3, 4";
+    let before = site.replica.sql(history);
+    site.source.sql("USE d; UPDATE h SET v = v + 1 WHERE id % 3 > 0; UPDATE h SET v = v + 1");
+    for (point, changes) in [("after-intent", false), ("amid-statements:2", true)] {
+        let mut command = site.replicate(&["--until", "caught-up", "--interrupted-statement", "repeat"]);
+        command.env("SPATE_STOP_AT", point);
+        let ended = site.run(command);
+        assert!(ended.output.contains("stopped at"), "{point}: {}", ended.output);
+        assert_eq!(site.replica.sql(history) != before, changes, "{point}");
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["--interrupted-statement done", "cannot roll back"]);
+    }
+}
+
 /// What was refused is said, not only that somebody has to look.
 #[test]
 fn a_refusal_in_the_midst_of_what_cannot_be_rolled_back_is_named() {
