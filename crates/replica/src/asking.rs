@@ -37,7 +37,10 @@ pub(crate) fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<C
         Vendor::MySql => QUESTIONS_MYSQL.to_owned(),
     };
     // Each question is a transaction of its own, and sees what is there now; a session that has nothing to say stays.
-    let settings = format!("SET SESSION autocommit=1, sql_mode='', wait_timeout=28800{}{questions}", own_sql(vendor));
+    let settings = format!(
+        "SET SESSION autocommit=1, sql_mode='', character_set_client=utf8mb4, wait_timeout=28800{}{questions}",
+        own_sql(vendor)
+    );
     connection.execute(settings.as_bytes())?;
     Ok(connection)
 }

@@ -23,7 +23,8 @@ use crate::wire::{Connection, ServerVersion, Vendor, quote};
 /// a year. The rest undoes what the server's global settings could do to a replayed change.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\
-    SET SESSION autocommit=1, sql_mode='', foreign_key_checks=1, unique_checks=1, wait_timeout=28800, lock_wait_timeout=31536000";
+    SET SESSION autocommit=1, sql_mode='', character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, foreign_key_checks=1, \
+    unique_checks=1, wait_timeout=28800, lock_wait_timeout=31536000";
 
 /// The same, for what only MariaDB has. Where the replica's own choice of how to alter a table cannot do what the source did, the
 /// statement would fail.

@@ -4,7 +4,7 @@
 //! session; what is in the one count and not in those of Spate's own sessions, others have done. Looking costs one short question, so it
 //! is asked from time to time, when a batch begins.
 //!
-//! MariaDB's settings of what row changes do are looked at, too: whether they fire triggers, and whether rows that are missing or there already
+//! Settings of what row changes do are looked at, too: whether they fire triggers (MariaDB), and whether rows that are missing or there already
 //! are errors.
 //!
 //! A change of which the server hears no statement (a file that is exchanged below it) is not noticed, nor is one that is made while a batch
@@ -76,9 +76,10 @@ struct Look {
 pub(crate) struct Ways {
     /// They fire triggers (MariaDB's slave_run_triggers_for_rbr).
     pub(crate) fires_triggers: bool,
-    /// Rows that are missing are passed over, and rows that are there already are overwritten (MariaDB's slave_exec_mode=IDEMPOTENT), without a
-    /// word: what becomes of a row depends on each of its changes.
-    pub(crate) is_idempotent: bool,
+    /// Rows that are missing are passed over, and rows that are there already are overwritten (MariaDB's slave_exec_mode=IDEMPOTENT), or the
+    /// rest of an event with them is left out (slave_skip_errors), without a word: what becomes of a row depends on each of its changes, and on
+    /// the events that they came in.
+    pub(crate) is_forgiving: bool,
 }
 
 impl Ways {
@@ -86,7 +87,7 @@ impl Ways {
     pub(crate) fn tell(self, builder: &mut BatchBuilder) {
         if self.fires_triggers {
             builder.fire_triggers();
-        } else if self.is_idempotent {
+        } else if self.is_forgiving {
             builder.never_fold();
         }
     }
@@ -138,12 +139,21 @@ fn look(asking: &mut Connection, own: &OwnDefinitions) -> Result<Look> {
 }
 
 fn ways(connection: &mut Connection) -> Result<Ways> {
-    if connection.server_version().vendor == Vendor::MySql {
-        return Ok(Ways::default());
-    }
-    let answer = connection.query("SELECT @@GLOBAL.slave_run_triggers_for_rbr, @@GLOBAL.slave_exec_mode")?;
-    let is_not = |column, usual: &str| answer.text_at(0, column).is_some_and(|setting| setting != usual);
-    Ok(Ways { fires_triggers: is_not(0, "NO"), is_idempotent: is_not(1, "STRICT") })
+    // MySQL has had the name of the one since 8.0.26, and its replay does not go by the mode.
+    let settings = connection.query(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+         ('slave_run_triggers_for_rbr', 'slave_exec_mode', 'slave_skip_errors', 'replica_skip_errors')",
+    )?;
+    let vendor = connection.server_version().vendor;
+    let is_not = |name: &str, usual: &str| {
+        let named = (0..settings.rows.len()).filter(|&row| settings.text_at(row, 0).as_deref() == Some(name));
+        named.into_iter().any(|row| settings.text_at(row, 1).is_some_and(|value| value != usual))
+    };
+    let skips = is_not("slave_skip_errors", "OFF") || is_not("replica_skip_errors", "OFF");
+    Ok(Ways {
+        fires_triggers: is_not("slave_run_triggers_for_rbr", "NO"),
+        is_forgiving: skips || vendor == Vendor::MariaDb && is_not("slave_exec_mode", "STRICT"),
+    })
 }
 
 fn count(connection: &mut Connection, scope: &str) -> Result<u64> {

@@ -225,6 +225,11 @@ pub(super) fn own_filters(replica: &mut Connection) -> Result<Vec<Finding>> {
     )?;
     let filter = |row| Some(format!("{}={}", rows.text_at(row, 0)?, rows.text_at(row, 1)?));
     let filters: Vec<String> = (0..rows.rows.len()).filter_map(filter).collect();
+    // The server applies this one to replayed rows too, and to nothing else.
+    if let Some(rewrites) = filters.iter().find(|filter| filter.starts_with("replicate_rewrite_db=")) {
+        let why = format!("{rewrites}: the server would put replayed rows into another schema than statements");
+        return Ok(vec![Finding::error(check, place, why).advise("Take it out of its configuration, and restart it")]);
+    }
     Ok(vec![match filters.is_empty() {
         true => Finding::ok(check, place, "none"),
         false => Finding::warning(

@@ -261,6 +261,21 @@ fn an_idempotent_replica() {
     });
 }
 
+/// A replica that leaves out the rest of an event with a row that is there already.
+#[test]
+fn a_replica_that_skips_errors() {
+    for (kind, option) in [(Kind::Mariadb, "--slave-skip-errors=1062"), (Kind::Mysql, "--replica-skip-errors=1062")] {
+        in_both_ways(&Oracle::new(kind, &[], &[option]), |oracle, way, d| {
+            oracle.site.source.sql(&format!("CREATE DATABASE {d}; CREATE TABLE {d}.t (id INT PRIMARY KEY, a INT)"));
+            oracle.catch_up(way);
+            oracle.replicas(&format!("INSERT INTO {d}.t VALUES (1, 0), (7, 0)"));
+            let inserts: String = (1..30).map(|id| format!("INSERT INTO {d}.t VALUES ({id}, 1);")).collect();
+            oracle.site.source.sql(&format!("{inserts} INSERT INTO {d}.t VALUES (40, 1), (41, 1)"));
+            oracle.catch_up(way);
+        });
+    }
+}
+
 /// What is gone on the replica is dropped already.
 #[test]
 fn drops_of_what_is_gone() {

@@ -296,7 +296,12 @@ impl Generator {
             0 => {
                 let steps = self.using_anew(&schema);
                 self.next.extend(steps);
-                format!("ALTER DATABASE {schema} {}", types::collation(&mut self.random, &self.collations))
+                let collation = types::collation(&mut self.random, &self.collations);
+                let is_wide = ["utf16", "utf32", "ucs2"].iter().any(|charset| collation.contains(charset));
+                if is_wide && self.logs_statements() {
+                    return None;
+                }
+                format!("ALTER DATABASE {schema} {collation}")
             }
             1 => format!("CREATE DATABASE IF NOT EXISTS {schema}"),
             2 => "CREATE DATABASE IF NOT EXISTS `passing` CHARACTER SET latin1".to_owned(),

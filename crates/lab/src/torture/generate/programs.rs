@@ -156,9 +156,9 @@ impl Generator {
             return Some(match self.random.below(12) {
                 0..=5 => format!("SELECT NEXTVAL({sequence})"),
                 6 => format!("DO NEXT VALUE FOR {sequence}"),
-                7 | 8 => format!("SELECT SETVAL({sequence}, {})", self.random.below(400)),
+                7 | 8 => format!("SELECT SETVAL({sequence}, {})", 1 + self.random.below(38)),
                 9 => format!("ALTER SEQUENCE {sequence} INCREMENT BY {}", 1 + self.random.below(4)),
-                10 => format!("ALTER SEQUENCE {sequence} RESTART {}", self.random.below(50)),
+                10 => format!("ALTER SEQUENCE {sequence} RESTART {}", 1 + self.random.below(38)),
                 _ => format!("DROP SEQUENCE {sequence}"),
             });
         }

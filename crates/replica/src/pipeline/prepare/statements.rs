@@ -10,8 +10,9 @@ use spate_sql::edit::Refusal;
 
 use super::{Pending, Preparer, origin_sql};
 use crate::choice;
+use crate::choice::Dialect;
 use crate::creator;
-use crate::dialect::{Executing, StatementSql, load_sql, statement_sql};
+use crate::dialect::{Executing, StatementSql, load_sql, source_version_sql, statement_sql};
 use crate::error::{Error, Result};
 use crate::half_load::HalfLoad;
 use crate::journal;
@@ -140,8 +141,15 @@ impl<'a> Preparer<'a> {
                 &without_database
             }
         };
-        let StatementSql { before, sql, after } =
+        let StatementSql { mut before, sql, after } =
             statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
+        let source = wire::ServerVersion::parse(&part.format.server_version);
+        // Who may not replay may not say this either.
+        if let (Some(state), wire::Vendor::MySql, Dialect::Replay) =
+            (before.last_mut(), self.choice.replica, self.choice.choose(source.vendor)?)
+        {
+            state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
+        }
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));
         }
