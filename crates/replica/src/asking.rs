@@ -17,7 +17,7 @@ const QUESTIONS_MYSQL_8_0_30: &str = ", show_gipk_in_create_table_and_informatio
 /// The settings that Spate's own SQL needs, each after a comma. Functions of the source may set them in a statement.
 pub(crate) fn own_sql(vendor: Vendor) -> String {
     let unlimited = match vendor {
-        Vendor::MariaDb => ", max_statement_time=0",
+        Vendor::MariaDb => ", max_statement_time=0, max_session_mem_used=9223372036854775807",
         Vendor::MySql => ", max_execution_time=0",
     };
     format!("{OWN_SQL}{unlimited}")

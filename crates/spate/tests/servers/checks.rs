@@ -361,6 +361,15 @@ fn replication_of_the_replicas_own() {
     }
 }
 
+/// The server would put replayed rows into another schema than everything else.
+#[test]
+fn a_replica_that_rewrites_schemas() {
+    let site = Site::new(&[], &["--replicate-rewrite-db=d->e"]);
+    site.source.sql(TABLES);
+    Found::of(&site, &[]).assert("replication filters", "replica", "error", &["replicate_rewrite_db=", "restart"]);
+    site.run(site.replicate(&["--start", "earliest"])).assert_failed_saying(&["replicate_rewrite_db"]);
+}
+
 #[test]
 fn privileges_that_are_missing_and_those_of_roles() {
     for (kind, replay, client, read_only) in [
