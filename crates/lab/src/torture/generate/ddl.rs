@@ -224,8 +224,8 @@ impl Generator {
 
     fn rename(&mut self) -> Option<String> {
         let (table, other) = (self.table()?, self.table()?);
-        if !self.may_change_schema(&table) || !self.may_change_schema(&other) {
-            return Some(format!("RENAME TABLE {} TO {}.`r{}`", table.quoted(), quote(&table.schema), self.counter()));
+        if !self.may_change_name(&table) || !self.may_change_name(&other) {
+            return None;
         }
         let (first, second) = (table.quoted(), other.quoted());
         let schema = self.schema()?;

@@ -157,7 +157,7 @@ impl Generator {
                 0..=5 => format!("SELECT NEXTVAL({sequence})"),
                 6 => format!("DO NEXT VALUE FOR {sequence}"),
                 7 | 8 => format!("SELECT SETVAL({sequence}, {})", 1 + self.random.below(38)),
-                9 => format!("ALTER SEQUENCE {sequence} INCREMENT BY {}", 1 + self.random.below(4)),
+                9 => format!("ALTER SEQUENCE {sequence} CACHE {}", 2 + self.random.below(9)),
                 10 => format!("ALTER SEQUENCE {sequence} RESTART {}", 1 + self.random.below(38)),
                 _ => format!("DROP SEQUENCE {sequence}"),
             });

@@ -15,7 +15,8 @@
 //! - A statement that finds its rows by a key on the source may look through the whole table on a replica, whose numbers of it are
 //!   younger or older, and then waits for an XA transaction that stays prepared.
 //! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
-//! - A table in a foreign key that is moved to another schema leaves MariaDB with a name that is gone: a later INSERT ends the server.
+//! - A table in a foreign key that gets another name leaves MariaDB with a name that is gone: a later change of its rows, or ALTER, ends the
+//!   server.
 //! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a default, and
 //!   ON UPDATE, depends on what the server has done with the table since it opened it.
 //! - MySQL that is killed while others commit forgets prepared XA transactions whose format is not 1.
@@ -172,8 +173,8 @@ impl Generator {
         (self.logs_statements() && is_order_seen).then(|| table.order().map(|order| format!(" {order}")))?
     }
 
-    /// False if the server may crash over the table once it is in another schema.
-    pub(super) fn may_change_schema(&self, table: &Table) -> bool {
+    /// False if the server may crash over the table once it has another name.
+    pub(super) fn may_change_name(&self, table: &Table) -> bool {
         self.settings.pair.source == Vendor::MySql || (table.foreign_keys.is_empty() && !table.is_parent)
     }
 
