@@ -276,6 +276,19 @@ fn a_replica_that_skips_errors() {
     }
 }
 
+/// MySQL's events do not always say how TIMESTAMP columns get their defaults: as the last one did that has said it.
+#[test]
+fn definitions_after_others_with_time_stamps() {
+    let unlike = ["--explicit-defaults-for-timestamp=OFF", "--sql-mode=STRICT_ALL_TABLES,NO_ZERO_DATE"];
+    let oracle = Oracle::new(Kind::Mysql, &[], &unlike);
+    oracle.site.source.sql(
+        "CREATE DATABASE d; USE d; CREATE TABLE a (id INT PRIMARY KEY, p TIMESTAMP NOT NULL, q TIMESTAMP NOT NULL); CREATE TABLE b LIKE a; \
+         ALTER TABLE b ADD n INT; SET explicit_defaults_for_timestamp=OFF; CREATE TABLE e (id INT PRIMARY KEY, p TIMESTAMP); \
+         CREATE TABLE f LIKE e",
+    );
+    oracle.catch_up(&[]);
+}
+
 /// What is gone on the replica is dropped already.
 #[test]
 fn drops_of_what_is_gone() {

@@ -74,9 +74,8 @@ impl Generator {
         let is_foreign = self.sessions[step.session].language.is_foreign;
         // Written anew: a column's members may not even be different any more.
         let is_written_anew = sql.starts_with("CREATE") && (sql.contains(" SELECT ") || sql.contains(" LIKE "));
-        // MySQL writes programs anew each time that it logs them.
-        let is_told_whole = is_about_accounts(sql)
-            || self.settings.pair.source == Vendor::MySql && (sql.starts_with("CREATE") || sql.starts_with("ALTER"));
+        // In a chain, servers write programs anew each time that they log them.
+        let is_told_whole = is_about_accounts(sql) || sql.starts_with("CREATE") || sql.starts_with("ALTER");
         let is_misread =
             is_foreign && (is_written_anew || !outside_literals(sql).is_ascii() || (is_told_whole && !sql.is_ascii()));
         // Who creates a role gives it away; on a replica that is its own account.
