@@ -132,7 +132,10 @@ impl Generator {
     /// get their defaults.
     pub(super) fn replacing(&self, verb: &'static str, table: &Table) -> &'static str {
         let is_image = |(name, value): &(String, String)| name == "binlog-row-image" && value != "FULL";
-        let is_lost = self.is_shared() && self.settings.source_options.iter().any(is_image) || table.keeps_rows;
+        let has_images = self.settings.source_options.iter().any(is_image);
+        // A reference that stays on the replica takes the row away one day.
+        let matters = self.is_shared() || !table.foreign_keys.is_empty();
+        let is_lost = has_images && matters || table.keeps_rows;
         match verb {
             "REPLACE" if is_lost => "INSERT",
             "REPLACE " if is_lost => "",
