@@ -30,9 +30,11 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
         Vendor::MariaDb => {
             options.with("aria-pagecache-buffer-size", "8M").with("system-versioning-alter-history", "KEEP")
         }
-        // One worker, as MariaDB has it, so that native replication is as simple as it can be.
+        // One worker, as MariaDB has it, so that native replication is as simple as it can be. With statistics the server would renew
+        // histograms in the background, which wait for prepared XA transactions and keep definitions waiting.
         Vendor::MySql => options
             .with("replica-parallel-workers", 1)
+            .with("innodb-stats-auto-recalc", 0)
             .with("local-infile", 1)
             .with("information-schema-stats-expiry", 0),
     };
