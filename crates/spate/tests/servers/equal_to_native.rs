@@ -8,17 +8,10 @@ const KINDS: [Kind; 2] = [Kind::Mariadb, Kind::Mysql];
 /// In one batch, and transaction by transaction.
 const WAYS: [&[&str]; 2] = [&[], &["--batch-transactions", "1"]];
 
-/// Does the same in both ways on the same servers, each in a schema of its own.
-fn in_both_ways(oracle: &Oracle, act: impl Fn(&Oracle, &[&str], &str)) {
-    for (number, way) in WAYS.iter().enumerate() {
-        act(oracle, way, &format!("d{number}"));
-    }
-}
-
 #[test]
 fn columns_that_only_the_replica_has() {
     for kind in KINDS {
-        in_both_ways(&Oracle::new(kind, &[], &[]), |oracle, way, d| {
+        Oracle::new(kind, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
             oracle.site.source.sql(&format!(
                 "SET sql_log_bin=0; CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE, v INT); \
                  CREATE TABLE n (id INT PRIMARY KEY, v INT)",
@@ -60,7 +53,7 @@ fn columns_that_only_the_replica_has() {
 #[test]
 fn counters() {
     for kind in KINDS {
-        in_both_ways(&Oracle::new(kind, &[], &[]), |oracle, way, d| {
+        Oracle::new(kind, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
             let on_source = |sql: &str| {
                 oracle.site.source.sql(&format!("USE {d}; {sql}"));
                 oracle.catch_up(way);
@@ -249,7 +242,7 @@ fn an_idempotent_replica() {
         "INSERT INTO t VALUES (10, 11, 11); DELETE FROM t WHERE id = 10",
         "DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (2, 20, 7)",
     ];
-    in_both_ways(&Oracle::new(Kind::Mariadb, &[], &["--slave-exec-mode=IDEMPOTENT"]), |oracle, way, d| {
+    Oracle::new(Kind::Mariadb, &[], &["--slave-exec-mode=IDEMPOTENT"]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT PRIMARY KEY, a INT UNIQUE, b INT); \
              INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3), (5, 5, 5)"
@@ -265,7 +258,7 @@ fn an_idempotent_replica() {
 #[test]
 fn a_replica_that_skips_errors() {
     for (kind, option) in [(Kind::Mariadb, "--slave-skip-errors=1062"), (Kind::Mysql, "--replica-skip-errors=1062")] {
-        in_both_ways(&Oracle::new(kind, &[], &[option]), |oracle, way, d| {
+        Oracle::new(kind, &[], &[option]).in_ways(&WAYS, |oracle, way, d| {
             oracle.site.source.sql(&format!("CREATE DATABASE {d}; CREATE TABLE {d}.t (id INT PRIMARY KEY, a INT)"));
             oracle.catch_up(way);
             oracle.replicas(&format!("INSERT INTO {d}.t VALUES (1, 0), (7, 0)"));
@@ -292,7 +285,7 @@ fn definitions_after_others_with_time_stamps() {
 /// What is gone on the replica is dropped already.
 #[test]
 fn drops_of_what_is_gone() {
-    in_both_ways(&Oracle::new(Kind::Mariadb, &[], &[]), |oracle, way, d| {
+    Oracle::new(Kind::Mariadb, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; CREATE DATABASE {d}x; CREATE TABLE {d}.t (a INT); \
              CREATE TRIGGER {d}.tr BEFORE INSERT ON {d}.t FOR EACH ROW SET @a = 1"

@@ -5,20 +5,11 @@ use crate::support::{Kind, Oracle};
 /// In one batch, transaction by transaction, and as SQL statements.
 const WAYS: [&[&str]; 3] = [&[], &["--batch-transactions", "1"], &["--dialect", "sql"]];
 
-/// Does the same in each way on the same servers, in a schema of its own; `oracle.catch_up` compares.
-fn in_all_ways(oracle: &Oracle, ways: &[&[&str]], act: impl Fn(&Oracle, &[&str], &str)) {
-    for (number, way) in ways.iter().enumerate() {
-        let d = format!("d{number}");
-        oracle.site.source.sql(&format!("CREATE DATABASE {d}"));
-        act(oracle, way, &d);
-    }
-}
-
 #[test]
 fn what_is_computed_from_others() {
-    in_all_ways(&Oracle::new(Kind::Mysql, &[], &[]), &WAYS, |oracle, way, d| {
+    Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
-            "USE {d}; CREATE TABLE g (id INT PRIMARY KEY, at TIMESTAMP NULL, x INT, h INT AS (HOUR(at)) STORED, \
+            "CREATE DATABASE {d}; USE {d}; CREATE TABLE g (id INT PRIMARY KEY, at TIMESTAMP NULL, x INT, h INT AS (HOUR(at)) STORED, \
              name VARCHAR(20) AS (DAYNAME(at)) STORED, KEY late ((HOUR(at)))); \
              CREATE TABLE t (id INT PRIMARY KEY, clock TIME, at DATETIME AS (CAST(clock AS DATETIME)) STORED); \
              CREATE TABLE m (id INT PRIMARY KEY, c CHAR(10), n INT AS (LENGTH(c)) STORED); \
@@ -43,9 +34,9 @@ fn what_is_computed_from_others() {
 /// A check of the source's session holds there, and need not in another.
 #[test]
 fn what_is_checked() {
-    in_all_ways(&Oracle::new(Kind::Mysql, &[], &[]), &WAYS, |oracle, way, d| {
+    Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
-            "USE {d}; SET time_zone='+05:00'; CREATE TABLE c (id INT PRIMARY KEY, at TIMESTAMP, x INT, CHECK (HOUR(at) >= 8)); \
+            "CREATE DATABASE {d}; USE {d}; SET time_zone='+05:00'; CREATE TABLE c (id INT PRIMARY KEY, at TIMESTAMP, x INT, CHECK (HOUR(at) >= 8)); \
              INSERT INTO c VALUES (1, '2020-01-01 10:00:00', 1), (2, '2020-01-01 11:00:00', 1); UPDATE c SET x = 2",
         ));
         oracle.catch_up(way);
@@ -54,8 +45,8 @@ fn what_is_checked() {
 
 #[test]
 fn columns_that_only_the_replica_has() {
-    in_all_ways(&Oracle::new(Kind::Mysql, &[], &[]), &WAYS, |oracle, way, d| {
-        oracle.site.source.sql(&format!("CREATE TABLE {d}.e (id INT PRIMARY KEY, at TIMESTAMP)"));
+    Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
+        oracle.site.source.sql(&format!("CREATE DATABASE {d}; CREATE TABLE {d}.e (id INT PRIMARY KEY, at TIMESTAMP)"));
         oracle.catch_up(way);
         oracle.replicas(&format!(
             "ALTER TABLE {d}.e ADD w DATETIME DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, ADD h INT AS (HOUR(at)) STORED, \
@@ -73,9 +64,9 @@ fn columns_that_only_the_replica_has() {
 /// The server looks for all rows of an event in one pass.
 #[test]
 fn rows_without_a_key_that_change_twice() {
-    in_all_ways(&Oracle::new(Kind::Mysql, &[], &[]), &WAYS, |oracle, way, d| {
+    Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
-            "USE {d}; CREATE TABLE j (a INT, j JSON, t TEXT); CREATE TABLE f (n INT, a DOUBLE, b FLOAT); \
+            "CREATE DATABASE {d}; USE {d}; CREATE TABLE j (a INT, j JSON, t TEXT); CREATE TABLE f (n INT, a DOUBLE, b FLOAT); \
              INSERT INTO j VALUES (1, '{{\"a\": 6, \"b\": [1, {{}}]}}', 'x'), (2, '1', 'y'), (2, '1.0', 'y'), (2, '0', ''), (2, '0.0', ''); \
              INSERT INTO f VALUES (1, 0, 0), (1, -0e0, -0e0), (1, 0, 0); DELETE FROM f WHERE CAST(b AS CHAR) = '-0'; \
              UPDATE j SET t = 'z'; UPDATE j SET j = JSON_REMOVE(j, '$.b[0]') WHERE a = 1; UPDATE j SET j = JSON_REMOVE(j, '$.b'); \
@@ -94,9 +85,9 @@ fn hidden_columns_of_keys_and_of_indexes() {
     let unlike = ["--show-gipk-in-create-table-and-information-schema=OFF"];
     for replica in [&[][..], &unlike] {
         let oracle = Oracle::new(Kind::Mysql, &["--sql-generate-invisible-primary-key=ON"], replica);
-        in_all_ways(&oracle, &WAYS, |oracle, way, d| {
+        oracle.in_ways(&WAYS, |oracle, way, d| {
             oracle.site.source.sql(&format!(
-                "USE {d}; CREATE TABLE t (id INT NOT NULL, n INT); CREATE INDEX i ON t ((n + 1)); CREATE TABLE u (a INT PRIMARY KEY); \
+                "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (id INT NOT NULL, n INT); CREATE INDEX i ON t ((n + 1)); CREATE TABLE u (a INT PRIMARY KEY); \
                  INSERT INTO u VALUES (1); INSERT INTO t VALUES (1, 1), (2, 2)"
             ));
             oracle.catch_up(way);
@@ -114,9 +105,9 @@ fn hidden_columns_of_keys_and_of_indexes() {
 /// The server takes a semicolon at the end away from what a client sends.
 #[test]
 fn a_semicolon_is_a_part_of_a_program() {
-    in_all_ways(&Oracle::new(Kind::Mysql, &[], &[]), &WAYS[..1], |oracle, way, d| {
+    Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS[..1], |oracle, way, d| {
         oracle.site.source.sql(&format!(
-            "USE {d}; CREATE TABLE t (a INT); CREATE PROCEDURE p() SELECT 1; DO 1; CREATE FUNCTION f() RETURNS INT NO SQL RETURN 1; DO 1; \
+            "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (a INT); CREATE PROCEDURE p() SELECT 1; DO 1; CREATE FUNCTION f() RETURNS INT NO SQL RETURN 1; DO 1; \
              CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 1; DO 1"
         ));
         oracle.catch_up(way);

@@ -12,10 +12,13 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Servers of one kind; both replicas have the same options.
+    /// Servers of one kind; both replicas have the same options. The native one has one worker: MySQL's own state of a session stays
+    /// with each of them, so that what several make of a source's statements depends on who gets which.
     pub fn new(kind: Kind, source: &[&str], replica: &[&str]) -> Oracle {
+        let one_worker: &[&str] = if kind == Kind::Mysql { &["--replica-parallel-workers=1"] } else { &[] };
+        let replica = &[one_worker, replica].concat();
         let site = Site::between((kind, source), (kind, replica));
-        let native = Server::replica(kind, &[replica, &["--server-id=3"]].concat());
+        let native = Server::replica(kind, &[replica, &["--server-id=3"][..]].concat());
         Oracle { site, native, kind }
     }
 
@@ -81,6 +84,13 @@ impl Oracle {
                 self.native.sql(&look),
                 "{table}: Spate's replica, and the native one"
             );
+        }
+    }
+
+    /// Does the same in each way of applying on the same servers, each in a schema of its own, which `act` makes.
+    pub fn in_ways(&self, ways: &[&[&str]], act: impl Fn(&Oracle, &[&str], &str)) {
+        for (number, way) in ways.iter().enumerate() {
+            act(self, way, &format!("d{number}"));
         }
     }
 
