@@ -46,8 +46,7 @@ pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
 }
 
 /// The same, for what sessions can set since MySQL 8.0.30.
-const SESSION_MYSQL_8_0_30: &str =
-    ", sql_generate_invisible_primary_key=0, show_gipk_in_create_table_and_information_schema=1";
+const SESSION_MYSQL_8_0_30: &str = ", sql_generate_invisible_primary_key=0";
 
 /// The same, for what sessions can set since MySQL 8.4: the source has let a foreign key refer to a key that is not unique.
 const SESSION_MYSQL_8_4: &str = ", restrict_fk_on_non_standard_key=0";

@@ -392,13 +392,11 @@ fn supervise(
                 }
             }
             Err(Error::Interrupted { gtid, place, statement }) => {
-                return Err(stopped(
-                    status,
-                    match refused_before {
-                        Some(refusal) => Error::HalfDone { gtid, place, statement, refusal },
-                        None => Error::Interrupted { gtid, place, statement },
-                    },
-                ));
+                let error = match refused_before {
+                    Some(refusal) => Error::HalfDone { gtid, place, statement, refusal },
+                    None => Error::Interrupted { gtid, place, statement },
+                };
+                return Err(stopped(status, error));
             }
             Err(Error::TurnedOut { seqno, surprise }) => {
                 let applied = status.report().applied.seqno;

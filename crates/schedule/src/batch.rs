@@ -354,14 +354,18 @@ impl BatchBuilder {
         if query.rolls_group_back() {
             return self.undo();
         }
-        let status = || StatusVariables::parse(query.status);
-        if query.begins_group() {
-            if self.transaction.is_mysql {
-                self.transaction.session = Some(RowSession::of(header.timestamp_seconds, &status()?));
-            }
+        let begins_group = query.begins_group();
+        // Nothing of it is needed where most transactions begin.
+        if begins_group && !self.transaction.is_mysql {
             return Ok(());
         }
-        let reading = status()?.reading(self.servers);
+        let status = StatusVariables::parse(query.status)?;
+        let session = RowSession::of(header.timestamp_seconds, &status);
+        if begins_group {
+            self.transaction.session = Some(session);
+            return Ok(());
+        }
+        let reading = status.reading(self.servers);
         let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
@@ -371,7 +375,7 @@ impl BatchBuilder {
         }
         let begins = self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
         if begins || self.transaction.is_mysql && query.is_create_select() {
-            self.transaction.session = Some(RowSession::of(header.timestamp_seconds, &status()?));
+            self.transaction.session = Some(session);
         }
         if begins || query.ends_group() && class != StatementClass::Xa {
             return Ok(());

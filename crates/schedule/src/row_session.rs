@@ -17,8 +17,8 @@ pub struct RowSession {
 }
 
 impl RowSession {
-    /// Bits of `sql_mode` that decide how text is read: PIPES_AS_CONCAT, ANSI_QUOTES, IGNORE_SPACE, those that only name a set of
-    /// others, NO_BACKSLASH_ESCAPES and HIGH_NOT_PRECEDENCE. What is computed was read when the table was opened.
+    /// Bits of `sql_mode` that decide how text is read: PIPES_AS_CONCAT, ANSI_QUOTES, IGNORE_SPACE, ANSI (a name for these and
+    /// others), NO_BACKSLASH_ESCAPES and HIGH_NOT_PRECEDENCE. What is computed was read when the table was opened.
     const OF_TEXT: u64 = 0b1110 | 1 << 18 | 1 << 20 | 1 << 29;
 
     /// In any time zone, a day begins with one of these.

@@ -142,8 +142,7 @@ pub fn makes_table(text: SqlText<'_>) -> bool {
 pub fn temporary_tables(text: SqlText<'_>, database: &str) -> Result<(bool, Vec<TableName>), Doubt> {
     let mut words = opened(text);
     let creates = words.next().is_some_and(|first| first.is("CREATE"));
-    while words.next().is_some_and(|word| !word.is_one_of(&["TABLE", "TABLES", "SEQUENCE"])) {}
-    skip_existence(&mut words);
+    pass_kind(&mut words);
     let names = names(&mut words, database, if creates { 1 } else { usize::MAX });
     match words.doubt() {
         None => Ok((creates, names)),
@@ -160,19 +159,28 @@ pub(crate) fn takes_what_exists(text: SqlText<'_>) -> bool {
 
 /// True for DROP TABLE, VIEW or SEQUENCE: what is gone already does not matter to them.
 pub fn drops_tables(text: SqlText<'_>) -> bool {
-    let mut words = opened(text);
-    let drops = words.accept("DROP") && {
-        words.accept("TEMPORARY");
-        ["TABLE", "TABLES", "VIEW", "SEQUENCE"].iter().any(|kind| words.accept(kind))
-    };
-    drops && words.doubt().is_none()
+    drops(text, &["TABLE", "TABLES", "VIEW", "SEQUENCE"])
 }
 
 /// True for DROP of a database or a trigger: MariaDB's own appliers, unless told otherwise, take one that is gone for dropped.
 pub fn drops_schema_or_trigger(text: SqlText<'_>) -> bool {
+    drops(text, &["DATABASE", "SCHEMA", "TRIGGER"])
+}
+
+/// True for DROP, or DROP TEMPORARY, of one of these kinds.
+fn drops(text: SqlText<'_>, kinds: &[&str]) -> bool {
     let mut words = opened(text);
-    let drops = words.accept("DROP") && ["DATABASE", "SCHEMA", "TRIGGER"].iter().any(|kind| words.accept(kind));
+    let drops = words.accept("DROP") && {
+        words.accept("TEMPORARY");
+        kinds.iter().any(|kind| words.accept(kind))
+    };
     drops && words.doubt().is_none()
+}
+
+/// Passes over everything before the names in a CREATE or DROP of tables, views or sequences.
+fn pass_kind(words: &mut Lexer<'_>) {
+    while words.next().is_some_and(|word| !word.is_one_of(&["TABLE", "TABLES", "VIEW", "SEQUENCE"])) {}
+    skip_existence(words);
 }
 
 /// The DROP of tables, views or sequences with the schema of each. `None` for any other statement.
@@ -186,21 +194,16 @@ pub(crate) fn drop_with_schemas(text: SqlText<'_>, database: &str) -> Result<Opt
         return Ok(None);
     }
     let mut words = opened(text);
-    while words.next().is_some_and(|word| !word.is_one_of(&["TABLE", "TABLES", "VIEW", "SEQUENCE"])) {}
-    skip_existence(&mut words);
+    pass_kind(&mut words);
     let mut edits = Vec::new();
-    while let Some(start) = words.peek().map(|first| first.start) {
-        // MySQL's own way to name a table of the default database.
-        let has_mark = words.accept_mark(b'.');
-        let Some(_) = words.name() else { break };
-        let has_schema = !has_mark && words.accept_mark(b'.');
-        if has_schema {
-            words.name();
-        } else {
+    while let Some(first) = words.peek()
+        && let Some(named) = name(&mut words, "")
+    {
+        if named.schema.is_empty() {
             let schema = edit::quoted_name(database, text.reading).ok_or(UNTOLD)?;
-            let (range, mark) = (start..words.end(), if has_mark { "" } else { "." });
-            let name = [&schema, mark.as_bytes(), &text.sql[range.clone()]].concat();
-            edits.push(Edit { range, text: name });
+            let mark: &[u8] = if first.is_mark(b'.') { b"" } else { b"." };
+            let range = first.start..words.end();
+            edits.push(Edit { text: [&schema, mark, &text.sql[range.clone()]].concat(), range });
         }
         if !words.accept_mark(b',') {
             break;

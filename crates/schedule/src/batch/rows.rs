@@ -129,16 +129,13 @@ impl BatchBuilder {
     fn agree_on_session(&mut self, plan: &TablePlan) {
         let computes =
             plan.definition.depends_on_session || plan.policy == FoldPolicy::Ordered(OrderedReason::OwnColumns);
-        let Some(own) = self.transaction.session.as_ref().filter(|_| computes) else { return };
+        let Some(own) = self.transaction.session.clone().filter(|_| computes) else { return };
         let open = self.segment.session.as_ref().filter(|_| !self.segment.is_empty());
-        let both = open.map_or_else(|| Some(own.clone()), |open| open.with(own));
+        let both = open.map_or_else(|| Some(own.clone()), |open| open.with(&own));
         if both.is_none() {
-            let own = own.clone();
             self.cut();
-            self.segment.session = Some(own);
-        } else {
-            self.segment.session = both;
         }
+        self.segment.session = both.or(Some(own));
     }
 
     /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.

@@ -9,8 +9,7 @@ use spate_schedule::{Alone, Item, Statement};
 use spate_sql::edit::Refusal;
 
 use super::{Pending, Preparer, origin_sql};
-use crate::choice;
-use crate::choice::Dialect;
+use crate::choice::{self, Dialect};
 use crate::creator;
 use crate::dialect::{Executing, StatementSql, load_sql, source_version_sql, statement_sql};
 use crate::error::{Error, Result};

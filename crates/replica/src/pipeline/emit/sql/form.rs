@@ -196,8 +196,8 @@ impl Form {
                 sql.extend_from_slice(&json_text(&document));
             }
             // So are 0 and -0.
-            (Form::Plain, Value::Float(_) | Value::Double(_)) if is_zero(value) => {
-                let sign = if is_negative(value) { "=" } else { "<>" };
+            (Form::Plain, Value::Float(_) | Value::Double(_)) if let Some(is_negative) = sign_of_zero(value) => {
+                let sign = if is_negative { "=" } else { "<>" };
                 sql.extend_from_slice(format!("{name}=0 AND LEFT(CAST({name} AS CHAR),1){sign}'-'").as_bytes());
             }
             // An ENUM's number is not its text.
@@ -226,20 +226,14 @@ fn json_text(document: &[u8]) -> Vec<u8> {
     [b"CAST(CAST(", document, b" AS CHAR CHARACTER SET utf8mb4) AS BINARY)"].concat()
 }
 
-fn is_zero(value: &Value<'_>) -> bool {
-    match *value {
-        Value::Float(value) => value == 0.0,
-        Value::Double(value) => value == 0.0,
-        _ => false,
-    }
-}
-
-fn is_negative(value: &Value<'_>) -> bool {
-    match *value {
-        Value::Float(value) => value.is_sign_negative(),
-        Value::Double(value) => value.is_sign_negative(),
-        _ => false,
-    }
+/// Whether a floating zero has the sign of a negative number. `None` for any other value.
+fn sign_of_zero(value: &Value<'_>) -> Option<bool> {
+    let number = match *value {
+        Value::Float(number) => f64::from(number),
+        Value::Double(number) => number,
+        _ => return None,
+    };
+    (number == 0.0).then_some(number.is_sign_negative())
 }
 
 /// What a column without a default becomes if an insert leaves it out and the session is not strict: what the vendors' own
