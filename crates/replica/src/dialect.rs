@@ -37,14 +37,6 @@ const SESSION_MYSQL: &str = ", sql_require_primary_key=0";
 /// How long the session inside an XA transaction may be silent.
 const IDLE_SECONDS_BESIDE: u64 = 28800;
 
-/// Sets up a session of MySQL for temporary tables that were created so, or for anything else. Not within a transaction.
-pub(crate) fn implicit_defaults_sql(is_implicit: bool) -> &'static [u8] {
-    match is_implicit {
-        true => b"SET SESSION explicit_defaults_for_timestamp=0",
-        false => b"SET SESSION explicit_defaults_for_timestamp=DEFAULT",
-    }
-}
-
 /// The same, for what sessions can set since MySQL 8.0.30.
 const SESSION_MYSQL_8_0_30: &str = ", sql_generate_invisible_primary_key=0";
 
@@ -484,6 +476,7 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
     }
     if collations.is_mysql() && statement.class == StatementClass::Definition {
         let switches = [
+            // It stays for what comes after: see `told_defaults.rs`.
             ("explicit_defaults_for_timestamp", status.explicit_defaults_for_timestamp),
             ("sql_require_primary_key", status.sql_require_primary_key),
             ("default_table_encryption", status.default_table_encryption),

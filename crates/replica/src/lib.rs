@@ -49,6 +49,7 @@ mod source;
 pub mod status;
 mod sweep;
 mod temporary;
+mod told_defaults;
 pub mod translate;
 pub mod until;
 pub mod verify;

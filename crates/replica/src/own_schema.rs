@@ -3,14 +3,14 @@
 use crate::error::{Error, Result};
 use crate::verify::hold;
 use crate::wire::Connection;
-use crate::{applier_lock, checkpoint, journal, lock_names, records, temporary};
+use crate::{applier_lock, checkpoint, journal, lock_names, records, temporary, told_defaults};
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
 /// Each table's name, and what creates it if it is missing.
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 11] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
     ("lock_name", lock_names::CREATE_TABLE),
     ("session", applier_lock::CREATE_TABLE),
@@ -21,6 +21,7 @@ const TABLES: [(&str, &str); 10] = [
     ("repaired", records::CREATE_REPAIRED),
     ("temporary_table", temporary::CREATE_TABLE),
     ("temporary_row", temporary::CREATE_ROWS),
+    ("session_state", told_defaults::CREATE_TABLE),
 ];
 
 /// Creates what is missing; nothing usually is, and then one question is all.

@@ -60,8 +60,9 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// Some row changes are of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
-    /// MySQL: its temporary tables are to be created without explicit_defaults_for_timestamp. All parts of a batch say the same.
-    pub has_implicit_defaults: bool,
+    /// MySQL: the `explicit_defaults_for_timestamp` to create its temporary tables with. `None` if that was said before, or nothing of it.
+    /// All parts of a batch say the same.
+    pub explicit_defaults: Option<bool>,
     /// The temporary tables of the source's sessions at its end.
     pub temporary: TemporaryTables,
 }
@@ -119,6 +120,10 @@ pub struct BatchBuilder {
     origins: Origins,
     /// Those open at the end of the batch last taken.
     taken_temporary: BTreeSet<TemporaryTable>,
+    /// What MySQL's events have said last of `explicit_defaults_for_timestamp`.
+    defaults: Option<bool>,
+    /// What they had said at the end of the batch last taken.
+    taken_defaults: Option<bool>,
 }
 
 impl BatchBuilder {
@@ -309,7 +314,8 @@ impl BatchBuilder {
         self.taken_temporary.clone_from(&self.temporary.open);
         let mut batch = std::mem::take(&mut self.batch);
         batch.alone.clone_from(&self.transaction.alone);
-        batch.has_implicit_defaults = self.transaction.has_implicit_defaults;
+        batch.explicit_defaults = self.transaction.explicit_defaults;
+        self.taken_defaults = self.defaults;
         let used_by = std::mem::take(&mut self.temporary.used_by);
         let needed_by = std::mem::take(&mut self.temporary.needed_by);
         batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by, needed_by };
@@ -325,6 +331,12 @@ impl BatchBuilder {
     pub fn begin_with(&mut self, open: BTreeSet<TemporaryTable>) {
         self.taken_temporary.clone_from(&open);
         self.temporary.open = open;
+    }
+
+    /// Begins with what MySQL's events have said of `explicit_defaults_for_timestamp`.
+    pub fn begin_with_defaults(&mut self, explicit: Option<bool>) {
+        self.defaults = explicit;
+        self.taken_defaults = explicit;
     }
 
     /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
@@ -346,6 +358,7 @@ impl BatchBuilder {
         self.ordered_partial = 0;
         self.transaction = OpenTransaction::default();
         self.temporary = TemporaryTables { open: self.taken_temporary.clone(), ..TemporaryTables::default() };
+        self.defaults = self.taken_defaults;
     }
 
     fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {

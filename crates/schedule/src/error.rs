@@ -44,8 +44,8 @@ pub enum Surprise {
     Undone,
     /// An XA transaction that was committed without being prepared.
     OnePhase,
-    /// It creates temporary tables without explicit_defaults_for_timestamp.
-    ImplicitDefaults,
+    /// It creates temporary tables with this `explicit_defaults_for_timestamp`, which is another than before.
+    TimestampDefaults(bool),
     /// The source says of a table what contradicts the definition by which rows were gathered: all before it is to be applied, and
     /// definitions are to be read once more.
     Redefined,
@@ -56,7 +56,9 @@ impl fmt::Display for Surprise {
         formatter.write_str(match self {
             Surprise::Undone => "the source rolled the transaction back, or could not have done so",
             Surprise::OnePhase => "the source committed the XA transaction without preparing it",
-            Surprise::ImplicitDefaults => "it creates temporary tables without explicit_defaults_for_timestamp",
+            Surprise::TimestampDefaults(_) => {
+                "it creates temporary tables with another explicit_defaults_for_timestamp"
+            }
             Surprise::Redefined => "the source's table is not what the replica's definition says",
         })
     }

@@ -50,8 +50,9 @@ pub enum Alone {
     Irrevocable,
     /// It can be rolled back, and was; but values that it took from sequences stay taken.
     RolledBack,
-    /// MySQL has created its temporary tables without explicit_defaults_for_timestamp, which a session cannot set within a transaction.
-    ImplicitDefaults,
+    /// MySQL has created its temporary tables with another `explicit_defaults_for_timestamp`, which a session cannot set within a
+    /// transaction.
+    TimestampDefaults,
     /// Rows that it changes may keep its number: their table is system-versioned by transactions.
     Numbered,
 }

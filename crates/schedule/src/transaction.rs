@@ -39,8 +39,8 @@ pub(crate) struct OpenTransaction {
     pub(crate) alone: Option<Alone>,
     /// The system-versioned table that it creates, and the column that says when a version ended.
     pub(crate) created: Option<(TableName, usize)>,
-    /// MySQL: it creates temporary tables without explicit_defaults_for_timestamp.
-    pub(crate) has_implicit_defaults: bool,
+    /// MySQL: the `explicit_defaults_for_timestamp` with which it creates temporary tables, if that is not what was said before.
+    pub(crate) explicit_defaults: Option<bool>,
     /// The definitions that its statements put out of date.
     pub(crate) outdated: Outdated,
     /// It is only one half of a statement's life: nothing of it is executed.
@@ -51,12 +51,14 @@ pub(crate) struct OpenTransaction {
     pub(crate) before: (BatchStatistics, usize),
     pub(crate) had_irrevocable_rows: bool,
     pub(crate) temporary_before: BTreeSet<TemporaryTable>,
+    /// What was said of `explicit_defaults_for_timestamp` before it.
+    pub(crate) defaults_before: Option<bool>,
 }
 
 impl OpenTransaction {
     /// Makes it a batch of its own. The first reason stays, unless any other can be told with it.
     pub(crate) fn stand_alone(&mut self, why: Alone) {
-        if matches!(self.alone, None | Some(Alone::ImplicitDefaults | Alone::Numbered)) {
+        if matches!(self.alone, None | Some(Alone::TimestampDefaults | Alone::Numbered)) {
             self.alone = Some(why);
         }
     }

@@ -15,7 +15,7 @@ use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_schedule::{Alone, Item, TablePlan};
 
-use super::command::Command;
+use super::command::{Command, Execution};
 use super::default_databases::DefaultDatabases;
 use super::emit::RowEmitter;
 use super::emit::sql::in_place;
@@ -25,13 +25,14 @@ use super::unnamed::UnnamedTables;
 use super::{Part, PartEnd};
 use crate::checkpoint::Checkpoint;
 use crate::choice::{self, Dialect, DialectChoice};
-use crate::dialect::{Collations, implicit_defaults_sql};
+use crate::dialect::Collations;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::records;
 use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
 use crate::temporary;
+use crate::told_defaults;
 use crate::wire::{Vendor, quote};
 
 /// What writes rows.
@@ -58,6 +59,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) preparing: Preparing,
     /// Where the replica is before the first batch.
     pub(crate) from: Checkpoint,
+    /// What the applier's session begins with: see `told_defaults.rs`.
+    pub(crate) told_defaults: Option<bool>,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
 }
@@ -85,8 +88,8 @@ struct Pending<'a> {
     /// Temporary tables of the source that this session could not make again.
     lost: BTreeSet<TemporaryTable>,
     unnamed: UnnamedTables,
-    /// The applier's session was told to have no explicit_defaults_for_timestamp.
-    has_implicit_defaults: bool,
+    /// What was said last of `explicit_defaults_for_timestamp`, to the applier's session and for the next.
+    told_defaults: Option<bool>,
     databases: DefaultDatabases,
 }
 
@@ -97,6 +100,16 @@ impl Pending<'_> {
             Some(emitter) => emitter.end_rows(&mut self.outlet),
             None => Ok(()),
         }
+    }
+
+    /// Keeps for the next session what was said of `explicit_defaults_for_timestamp`.
+    fn keep_defaults(&mut self, is_explicit: bool) -> Result<()> {
+        if self.told_defaults.replace(is_explicit) == Some(is_explicit) {
+            return Ok(());
+        }
+        self.outlet.flush(None)?;
+        let sql = told_defaults::keep_sql(is_explicit);
+        self.outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))
     }
 }
 
@@ -120,7 +133,7 @@ impl<'a> Preparer<'a> {
             has_temporary_copies: self.has_temporary_copies,
             lost: BTreeSet::new(),
             unnamed: UnnamedTables::default(),
-            has_implicit_defaults: false,
+            told_defaults: self.told_defaults,
             databases: DefaultDatabases::default(),
         };
         loop {
@@ -226,9 +239,7 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
-                if part.batch.has_implicit_defaults && self.choice.replica == Vendor::MySql {
-                    statements.push(implicit_defaults_sql(true).to_vec());
-                }
+                statements.extend(pending.told_defaults.map(told_defaults::set_sql));
                 // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
                 if self.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
@@ -293,14 +304,14 @@ impl<'a> Preparer<'a> {
         pending.outlet.plain(&origin_sql(part))
     }
 
-    /// Sets up the session for temporary tables that MySQL has created without explicit_defaults_for_timestamp, or for others again.
+    /// Sets up the session for the temporary tables that MySQL has created.
     fn tell_defaults(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
-        let is_implicit = part.batch.has_implicit_defaults;
-        if self.choice.replica != Vendor::MySql || pending.is_open || pending.has_implicit_defaults == is_implicit {
+        let Some(is_explicit) = part.batch.explicit_defaults.filter(|_| !pending.is_open) else { return Ok(()) };
+        if self.choice.replica != Vendor::MySql || pending.told_defaults == Some(is_explicit) {
             return Ok(());
         }
-        pending.has_implicit_defaults = is_implicit;
-        pending.outlet.plain(implicit_defaults_sql(is_implicit))
+        pending.keep_defaults(is_explicit)?;
+        pending.outlet.plain(&told_defaults::set_sql(is_explicit))
     }
 
     fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
@@ -373,8 +384,8 @@ fn intent_kind(part: &Part) -> Option<IntentKind> {
         Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
         // Nothing of it stays that would do harm a second time.
         Some(Alone::RolledBack) => None,
-        None | Some(Alone::ImplicitDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
-        None | Some(Alone::ImplicitDefaults | Alone::Numbered) => {
+        None | Some(Alone::TimestampDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
+        None | Some(Alone::TimestampDefaults | Alone::Numbered) => {
             let is_unclear = part.batch.items.iter().any(|item| match item {
                 Item::Rows(segment) => segment.has_unmendable_rows(),
                 _ => false,

@@ -36,6 +36,7 @@ use crate::privileges::{self, AccountGuard};
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::temporary;
+use crate::told_defaults;
 use crate::until::Until;
 use crate::wire::{Connection, Vendor};
 
@@ -169,6 +170,7 @@ fn run_stages(
     let vendor = connection.server_version().vendor;
     let preparing = Preparing::ask(&mut connection)?;
     let mut temporary_tables = temporary::kept(&mut connection)?;
+    let told_defaults = told_defaults::go_on(&mut connection)?;
     let numbers_transactions = catalog::has_versions_by_transactions(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
@@ -184,6 +186,7 @@ fn run_stages(
         builder.never_fold();
     }
     others.ways().tell(&mut builder);
+    builder.begin_with_defaults(told_defaults);
     let has_temporary_copies = !temporary_tables.is_empty();
     temporary_tables.retain(|table| !table.is_unnamed());
     builder.begin_with(temporary_tables);
@@ -239,6 +242,7 @@ fn run_stages(
         one_by_one: plan.one_by_one,
         has_temporary_copies,
         preparing,
+        told_defaults,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, lock, &ends);

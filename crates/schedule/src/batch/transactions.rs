@@ -40,6 +40,7 @@ impl BatchBuilder {
         let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
         self.cut();
         self.taken_temporary.clone_from(&self.transaction.temporary_before);
+        self.taken_defaults = self.transaction.defaults_before;
         let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
         let own_items = self.batch.items.split_off(first);
         self.batch_memory_bytes -= memory_bytes;
@@ -53,7 +54,7 @@ impl BatchBuilder {
             },
             alone: None,
             has_irrevocable_rows: self.batch.has_irrevocable_rows,
-            has_implicit_defaults: false,
+            explicit_defaults: None,
             temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.batch, own);
@@ -91,6 +92,7 @@ impl BatchBuilder {
         self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
         self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
         self.transaction.temporary_before.clone_from(&self.temporary.open);
+        self.transaction.defaults_before = self.defaults;
     }
 
     /// The last event of the transaction was taken.
@@ -122,7 +124,10 @@ impl BatchBuilder {
         };
         let expected = std::mem::take(&mut self.transaction.expected);
         let is_irrevocable = expected.contains(&Surprise::Undone);
-        let has_implicit_defaults = expected.contains(&Surprise::ImplicitDefaults);
+        let explicit_defaults = expected.iter().find_map(|surprise| match surprise {
+            Surprise::TimestampDefaults(is_explicit) => Some(*is_explicit),
+            _ => None,
+        });
         let flags = if is_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
         self.begin_transaction(OpenTransaction {
             flags: Some(flags),
@@ -131,11 +136,8 @@ impl BatchBuilder {
             expected,
             ..OpenTransaction::default()
         });
-        if has_implicit_defaults {
-            if self.transaction.first_item.is_none() {
-                self.keep_apart();
-            }
-            self.take_defaults_as_implicit();
+        if let Some(is_explicit) = explicit_defaults {
+            self.take_defaults(is_explicit);
         }
         Ok(())
     }
@@ -150,29 +152,34 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Keeps the transaction that is underway apart from others if this statement of it creates a temporary table without
-    /// explicit_defaults_for_timestamp. (A session cannot change that within a transaction, so it is true of all of its statements. MySQL logs
-    /// it only of statements that make a TIMESTAMP column; for changes of rows, its own replicas too go by their global setting.)
+    /// Keeps the transaction that is underway apart from others if this statement of it creates a temporary table with another
+    /// `explicit_defaults_for_timestamp` than was said before. (A session cannot change that within a transaction, so it is true of all of
+    /// its statements. MySQL logs it only of statements that make a TIMESTAMP column; its own replicas go on with what was said last.)
     pub(super) fn stand_with_defaults(&mut self, statement: &Statement) -> Result<()> {
-        let is_implicit = statement.class == StatementClass::Temporary
-            && statement.status.explicit_defaults_for_timestamp == Some(false);
-        if !is_implicit || !self.transaction.is_mysql || self.transaction.has_implicit_defaults {
+        let told = statement.status.explicit_defaults_for_timestamp.filter(|_| self.transaction.is_mysql);
+        let Some(is_explicit) = told.filter(|_| told != self.defaults) else { return Ok(()) };
+        // Definitions are executed with what they say.
+        if statement.class == StatementClass::Definition {
+            self.defaults = told;
+        }
+        if statement.class != StatementClass::Temporary {
             return Ok(());
         }
         let has_begun = self.transaction.has_rows || self.transaction.has_statements;
         if self.transaction.was_taken || self.transaction.first_item.is_none() && has_begun {
-            return Err(Error::TurnedOut(Surprise::ImplicitDefaults));
+            return Err(Error::TurnedOut(Surprise::TimestampDefaults(is_explicit)));
         }
-        if self.transaction.first_item.is_none() {
-            self.keep_apart();
-        }
-        self.take_defaults_as_implicit();
+        self.take_defaults(is_explicit);
         Ok(())
     }
 
-    fn take_defaults_as_implicit(&mut self) {
-        self.transaction.has_implicit_defaults = true;
-        self.transaction.stand_alone(Alone::ImplicitDefaults);
+    fn take_defaults(&mut self, is_explicit: bool) {
+        if self.transaction.first_item.is_none() {
+            self.keep_apart();
+        }
+        self.defaults = Some(is_explicit);
+        self.transaction.explicit_defaults = self.defaults;
+        self.transaction.stand_alone(Alone::TimestampDefaults);
     }
 
     /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared. Nothing but its end
@@ -182,8 +189,8 @@ impl BatchBuilder {
         if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
             return Err(Error::TurnedOut(Surprise::OnePhase));
         }
-        if self.transaction.has_implicit_defaults {
-            self.transaction.stand_alone(Alone::ImplicitDefaults);
+        if self.transaction.explicit_defaults.is_some() {
+            self.transaction.stand_alone(Alone::TimestampDefaults);
         }
         Ok(())
     }

@@ -160,6 +160,12 @@ impl<'a> Preparer<'a> {
             return Err(refused(statement, part, why));
         }
         let created = UnnamedTables::count_before(statement, self.choice.replica, outlet)?;
+        if let (true, StatementClass::Definition, Some(is_explicit)) =
+            (self.collations.is_mysql(), statement.class, statement.status.explicit_defaults_for_timestamp)
+        {
+            pending.keep_defaults(is_explicit)?;
+        }
+        let outlet = &mut pending.outlet;
         for sql in before {
             outlet.send(Command::Execute(execution(sql)))?;
         }
