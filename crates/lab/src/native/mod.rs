@@ -56,6 +56,8 @@ pub(crate) struct NativeState {
     pub(crate) position: String,
     /// Why it stopped, if it has.
     pub(crate) error: Option<String>,
+    /// It has not stopped, but waits for what it will not get.
+    pub(crate) stands_still: bool,
 }
 
 /// Lets `replica` follow `source` from where it stands.
@@ -79,7 +81,7 @@ pub(crate) fn state(vendor: Vendor, session: &mut Session) -> Result<NativeState
     };
     let [applier, receiver] = dialect.running_columns();
     let error = stopped(applier, "Last_SQL_Error").or_else(|| stopped(receiver, "Last_IO_Error"));
-    Ok(NativeState { position, error })
+    Ok(NativeState { position, error, stands_still: false })
 }
 
 /// A replica that is set up to follow a source by itself.

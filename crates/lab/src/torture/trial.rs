@@ -1,5 +1,7 @@
 //! One trial: fresh servers, statements on the source, failures, and the comparison at the end.
 
+mod comparison;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,15 +10,15 @@ use super::driver::{Driver, Outcome};
 use super::fate::Fate;
 use super::feature::Feature;
 use super::generate::Generator;
-use super::judge::{Finding, Judgement, judge, named_transaction};
+use super::judge::Finding;
 use super::link::{End, Link};
 use super::mysql_only::MySqlOnly;
-use super::picture::{Class, Picture};
+use super::picture::Picture;
 use super::servers::{Parties, Servers, files_directory};
-use super::settings::{Beginning, Failure, Format, Settings};
+use super::settings::{Beginning, Failure, Settings};
 use super::step::{Action, Step};
 use super::world::World;
-use super::{mysql_words, picture, shared_picture};
+use super::{mysql_words, picture};
 use crate::home::create_private_directory;
 use crate::native::{self, NativeState};
 use crate::position;
@@ -74,7 +76,7 @@ pub(super) struct TrialResult {
     pub(super) notes: Vec<String>,
     /// Spate stopped where the native replica had stopped before it: no finding, but worth a look.
     pub(super) has_excused_stop: bool,
-    /// The native replica came to the end.
+    /// The native replica came to the end, or as far as Spate's: they were compared.
     pub(super) has_oracle: bool,
 }
 
@@ -387,6 +389,7 @@ impl Trial<'_> {
             if progress.is_stuck(&state.position) {
                 // It waits for what it will not get, such as the locks of a prepared XA transaction that a later one ends.
                 state.error = Some(format!("it stood still for {STUCK_AFTER:?}, before {end}"));
+                state.stands_still = true;
                 return Ok(Some(state));
             }
             std::thread::sleep(LOOK_EVERY);
@@ -422,90 +425,6 @@ impl Trial<'_> {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-    }
-
-    /// Compares, if both have come to the end. Where the native replica has not, Spate need not either.
-    fn compare(&mut self, native: &NativeState) -> Result<()> {
-        let was_killed = self.result.steps.iter().any(Step::is_failure);
-        if let Some(error) = &native.error {
-            self.result.notes.push(format!("native stopped at {}: {error}", native.position));
-            // A stop at an earlier transaction has nothing to do with native's.
-            let is_stop = |finding: &Finding| match finding {
-                Finding::Stopped { output } => {
-                    named_transaction(output).is_none_or(|gtid| !position::has_reached(&native.position, gtid))
-                }
-                finding => matches!(finding, Finding::Stuck { .. }),
-            };
-            let stops: Vec<Finding> = self.result.findings.extract_if(.., |finding| is_stop(finding)).collect();
-            if !stops.is_empty() {
-                self.result.has_excused_stop = true;
-                self.result.notes.extend(stops.iter().map(|stop| format!("so did Spate: {}", stop.headline())));
-            }
-            if !stops.is_empty() || !self.result.findings.is_empty() {
-                return Ok(());
-            }
-            // There is no oracle left but the source itself.
-            let source = picture::take(&self.servers.source)?;
-            let judgement = judge(&source, &source, &self.picture_of_replica(picture::take)?, was_killed);
-            self.result
-                .notes
-                .extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
-            return Ok(());
-        }
-        if !self.result.findings.is_empty() {
-            return Ok(());
-        }
-        self.result.has_oracle = true;
-        let Some(native) = &self.servers.native else { return Ok(()) };
-        let native = picture::take(native)?;
-        let spate = self.picture_of_replica(picture::take)?;
-        // Replicas that somebody has changed are other than their source.
-        let are_changed = self.result.steps.iter().any(|step| matches!(step.action, Action::OnReplicas(_)));
-        let source = if are_changed { native.clone() } else { picture::take(&self.servers.source)? };
-        let judgement = judge(&source, &native, &spate, was_killed);
-        self.take(judgement);
-        if let Some(downstream) = &self.servers.downstream {
-            // What its own source is like was judged just now. That logs what statements do as rows, which say nothing of values that these
-            // have used up.
-            let is_told = |class: Class| self.settings.format == Format::Row || class != Class::Counter;
-            let told = |mut picture: Picture| {
-                picture.retain(|(class, _), _| is_told(*class));
-                let definitions = picture.iter_mut().filter(|((class, _), _)| *class == Class::Definition);
-                definitions.flat_map(|(_, lines)| lines).for_each(|line| *line = without_charset(line));
-                picture
-            };
-            let judgement = judge(&told(spate), &told(native), &told(picture::take(downstream)?), was_killed);
-            self.take(judgement.of_server("the replica's replica"));
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, judgement: Judgement) {
-        self.result.findings.extend(judgement.findings);
-        self.result.notes.extend(judgement.notes);
-    }
-}
-
-impl Trial<'_> {
-    /// Between vendors there is no other oracle than the source itself.
-    fn compare_with_source(&mut self) -> Result<()> {
-        if !self.result.findings.is_empty() {
-            return Ok(());
-        }
-        let source = shared_picture::take(&self.servers.source)?;
-        let spate = self.picture_of_replica(shared_picture::take)?;
-        self.take(judge(&source, &source, &spate, false));
-        Ok(())
-    }
-}
-
-/// A column's definition without the character set that its collation tells: CREATE TABLE … SELECT is logged with both.
-fn without_charset(line: &str) -> String {
-    const WORDS: &str = " CHARACTER SET ";
-    let Some((before, rest)) = line.split_once(WORDS) else { return line.to_owned() };
-    match rest.split_once(' ') {
-        Some((_, behind)) if behind.starts_with("COLLATE ") => format!("{before} {behind}"),
-        _ => line.to_owned(),
     }
 }
 

@@ -297,7 +297,7 @@ impl Generator {
             (outside(when(Feature::Views, 12)), Kind::View),
             (outside(when(Feature::Triggers, 7)), Kind::Trigger),
             (outside(when(Feature::Routines, 14)), Kind::Routine),
-            (outside(when(Feature::Sequences, 12)), Kind::Sequence),
+            (outside(if self.may_create_sequences() { when(Feature::Sequences, 12) } else { 0 }), Kind::Sequence),
             (outside(when(Feature::Accounts, 10)), Kind::Account),
             (when(Feature::TemporaryTables, 16), Kind::Temporary),
             (when(Feature::LoadData, 8), Kind::Load),

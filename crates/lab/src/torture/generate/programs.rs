@@ -139,13 +139,11 @@ impl Generator {
             0 => format!("BEGIN {change}; INSERT INTO {log} VALUES ('end', 1); END"),
             _ => change,
         };
-        let verb = self.random.word(&["CREATE EVENT IF NOT EXISTS", "CREATE OR REPLACE EVENT"]);
-        let schedule = self.random.word(&[
-            "EVERY 1 SECOND",
-            "EVERY 1 SECOND",
-            "AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND",
-            "EVERY 1 DAY",
-        ]);
+        let schedules = ["EVERY 1 SECOND", "EVERY 1 SECOND", "AT CURRENT_TIMESTAMP + INTERVAL 1 SECOND", "EVERY 1 DAY"];
+        let (verb, name, schedule) = match self.random.chance(30) {
+            true => ("CREATE OR REPLACE EVENT", format!("{}.`e3`", quote(&schema)), "EVERY 1 DAY"),
+            false => ("CREATE EVENT IF NOT EXISTS", name, self.random.word(&schedules)),
+        };
         let end = self.random.word(&["", "ON COMPLETION PRESERVE ", "ENABLE ", "DISABLE ", "COMMENT 'do ä' "]);
         Some(format!("{verb} {name} ON SCHEDULE {schedule} {end}DO {body}"))
     }

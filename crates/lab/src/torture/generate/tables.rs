@@ -215,7 +215,8 @@ impl Generator {
     }
 
     fn versioning(&mut self, draft: &mut Draft) -> String {
-        if !self.has(Feature::SystemVersioning) || !self.random.chance(25) {
+        let has_long_key = draft.parts.iter().any(|part| part.contains(" USING HASH"));
+        if !self.has(Feature::SystemVersioning) || has_long_key || !self.random.chance(25) {
             return String::new();
         }
         match self.random.below(4) {
