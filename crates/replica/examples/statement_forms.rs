@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use spate_replica::wire::{ConnectOptions, Connection, Vendor};
+use spate_connection::{ConnectOptions, Connection, Vendor};
 
 /// Rows in the table, and rows that each form changes.
 const ROWS: u64 = 400_000;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::lock_names::{self, LockNames};
-use crate::wire::{Connection, quote};
+use spate_connection::{Connection, quote};
 
 /// The server ends an applier's session that is silent for this long.
 pub(crate) const IDLE_SECONDS_MAX: u64 = 60;

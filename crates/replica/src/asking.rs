@@ -1,7 +1,7 @@
 //! Connections for Spate's own questions, whatever the server's global settings make of a new session.
 
-use crate::endpoint::Endpoint;
-use crate::wire::{ConnectOptions, Connection, Result, Vendor};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, Result, Vendor};
 
 /// What Spate's own SQL needs of a session, each setting after a comma: nothing refuses or cuts what it executes, and answers are UTF-8,
 /// with names quoted as Spate quotes them.

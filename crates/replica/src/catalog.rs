@@ -9,7 +9,7 @@ use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
 use crate::others::{Noticed, Others};
-use crate::wire::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
+use spate_connection::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
 
 /// Tables whose definitions are read together at most. A question about one costs as many round trips as about all of them.
 const PAGE_TABLES_MAX: usize = 256;

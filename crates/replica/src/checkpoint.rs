@@ -4,7 +4,7 @@ use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
-use crate::wire::{Connection, quote};
+use spate_connection::{Connection, quote};
 
 /// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
 pub const APPLIER: u32 = 0;

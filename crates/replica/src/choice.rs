@@ -5,7 +5,7 @@ use spate_binlog::FormatDescription;
 
 use crate::error::{Error, Result};
 use crate::status::Status;
-use crate::wire::Vendor;
+use spate_connection::Vendor;
 
 /// How row changes are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use spate_schedule::Statement;
 use spate_schedule::needs::{CreatedRoutine, Creator, Untold, created_routine};
 
 use crate::error::{Error, Result};
-use crate::wire::{Connection, Vendor, quote};
+use spate_connection::{Connection, Vendor, quote};
 
 /// The routine that a statement creates, with the account that a replica of this vendor takes for its creator.
 ///

@@ -14,7 +14,7 @@ use spate_sql::{Token, TokenKind};
 use crate::applier_lock::IDLE_SECONDS_MAX;
 use crate::asking::own_sql;
 use crate::error::Result;
-use crate::wire::{Connection, ServerVersion, Vendor, quote};
+use spate_connection::{Connection, ServerVersion, Vendor, quote};
 
 /// What every applier session sets: what replay needs, and nothing more.
 ///

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::intake::{IntakeOptions, SILENCE_MAX};
 use crate::source::{SourceFacts, check_source};
 use crate::status::Status;
-use crate::wire::{ConnectOptions, Connection, Vendor, quote};
+use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 
 const COM_BINLOG_DUMP: u8 = 0x12;
 const COM_REGISTER_SLAVE: u8 = 0x15;

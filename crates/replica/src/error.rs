@@ -33,7 +33,7 @@ impl fmt::Display for TransactionPlace {
 pub enum Error {
     /// A connection failed, or a server refused something.
     #[error(transparent)]
-    Wire(#[from] crate::wire::Error),
+    Wire(#[from] spate_connection::Error),
     /// The archive failed.
     #[error(transparent)]
     Archive(#[from] spate_archive::Error),
@@ -62,7 +62,7 @@ pub enum Error {
     #[error("the replica refused it: {source}")]
     Batch {
         /// What the replica said.
-        source: crate::wire::Error,
+        source: spate_connection::Error,
     },
     /// Rows that a batch deletes from a table without a key are not there; which transaction of it, is still to be found out.
     #[error("{missing} rows to delete from {table}, which has no key, are not on the replica")]
@@ -150,7 +150,7 @@ pub enum Error {
         /// The change, its table and key.
         change: String,
         /// What the replica said.
-        source: crate::wire::Error,
+        source: spate_connection::Error,
         /// What to do about it.
         advice: &'static str,
     },
@@ -261,7 +261,7 @@ pub enum Error {
         /// The table.
         table: String,
         /// What the replica said.
-        source: crate::wire::Error,
+        source: spate_connection::Error,
     },
     /// The source no longer has what is needed.
     #[error(
@@ -366,7 +366,7 @@ impl Error {
         /// Access denied: to a database, to commands of replicas, to a table, to a column, missing SUPER or its parts.
         const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
         match &self {
-            Error::Wire(crate::wire::Error::Server { peer, error }) if DENIED.contains(&error.code) => {
+            Error::Wire(spate_connection::Error::Server { peer, error }) if DENIED.contains(&error.code) => {
                 Error::Privilege {
                     peer: peer.to_string(),
                     action,

@@ -30,7 +30,7 @@ use spate_binlog::{ImagePlan, Span};
 use spate_schedule::TablePlan;
 use spate_schedule::definition::ColumnDefinition;
 
-use crate::wire::quote;
+use spate_connection::quote;
 
 /// Bytes of a fingerprint: so many that two rows of all tables of the world do not share one.
 pub const FINGERPRINT_BYTES: usize = 16;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use spate_schedule::TableName;
 use spate_sql::Servers;
 
-use crate::wire::{Connection, Error, Result, ResultSet, Vendor, quote};
+use spate_connection::{Connection, Error, Result, ResultSet, Vendor, quote};
 
 /// The dictionary shows so many characters of a name, and nothing says that more follow.
 const DICTIONARY_NAME_CHARACTERS: usize = 193;

@@ -7,10 +7,10 @@ use spate_binlog::GtidPosition;
 use crate::applier_lock::ApplierLock;
 use crate::asking;
 use crate::checkpoint;
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection, Vendor, quote};
 use crate::{journal, own_schema};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 
 /// What was handed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

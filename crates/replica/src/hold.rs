@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::verify::hold::{HOLD_QUERY, HoldLimit, HoldRequest};
-use crate::wire::Connection;
+use spate_connection::Connection;
 
 /// How often the request is looked for.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);

@@ -13,14 +13,14 @@ use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
 use crate::asking;
-use crate::backoff::Backoff;
 use crate::dump::{self, Dump};
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::retention::Retaining;
 use crate::source::{mariadb_file_after, oldest_binlog};
 use crate::status::Status;
-use crate::wire::{self, ConnectOptions, Connection, Vendor};
+use spate_connection::backoff::Backoff;
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, Vendor};
 
 /// Before each event of a semi-synchronous stream: this byte, then whether an acknowledgement is wanted.
 const SEMI_SYNC_MAGIC: u8 = 0xef;
@@ -66,7 +66,7 @@ pub(crate) struct Intake<'a> {
 
 /// Ends the intake's connection from another thread.
 #[derive(Debug, Default)]
-pub(crate) struct Interrupt(Mutex<Option<wire::ShutdownHandle>>);
+pub(crate) struct Interrupt(Mutex<Option<spate_connection::ShutdownHandle>>);
 
 impl Interrupt {
     /// Ends the connection that is open now. To be called after the stop flag was raised.
@@ -158,7 +158,11 @@ impl Intake<'_> {
             Ok(Some(payload)) => {
                 split(payload, stream.is_semi_sync).map_err(|error| bad_stream(&peer, "a packet", error))?
             }
-            Ok(None) => return Err(wire::Error::Lost { peer, error: std::io::ErrorKind::UnexpectedEof.into() }.into()),
+            Ok(None) => {
+                return Err(
+                    spate_connection::Error::Lost { peer, error: std::io::ErrorKind::UnexpectedEof.into() }.into()
+                );
+            }
             Err(error) if error.is_timeout() => {
                 if stream.last_heard.elapsed() > SILENCE_MAX {
                     return Err(error.into());
@@ -265,7 +269,7 @@ impl Intake<'_> {
     }
 
     /// What the source says instead of events, in the midst of this file.
-    fn stream_error(&self, error: wire::Error, file: &str) -> Error {
+    fn stream_error(&self, error: spate_connection::Error, file: &str) -> Error {
         let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
             return Error::from(error).or_privilege("send its binlog", dump::GRANT);
         };
@@ -276,7 +280,7 @@ impl Intake<'_> {
             match self.passes_torn_end(connection, file) {
                 Ok(true) => {
                     let torn = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
-                    return wire::Error::Lost { peer: connection.peer().clone(), error: torn }.into();
+                    return spate_connection::Error::Lost { peer: connection.peer().clone(), error: torn }.into();
                 }
                 Ok(false) => {}
                 Err(error) => return error,
@@ -309,7 +313,7 @@ fn announced_file(body: &[u8]) -> spate_binlog::Result<String> {
     Ok(file.to_owned())
 }
 
-fn bad_stream(peer: &wire::Peer, what: &str, error: spate_binlog::Error) -> Error {
+fn bad_stream(peer: &spate_connection::Peer, what: &str, error: spate_binlog::Error) -> Error {
     Error::Stream { peer: peer.to_string(), what: what.to_owned(), error }
 }
 

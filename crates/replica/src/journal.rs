@@ -23,7 +23,7 @@ use spate_sql::{Doubt, Reading, SqlText};
 
 use crate::checkpoint::{APPLIER, Checkpoint};
 use crate::error::{Error, Result};
-use crate::wire::{Connection, quote};
+use spate_connection::{Connection, quote};
 
 pub(crate) use objects::without_counter;
 use objects::{fingerprint, fingerprint_of_absence, is_readable, quoted};
@@ -188,7 +188,7 @@ impl Intent {
     fn excerpt(&self) -> Vec<u8> {
         match self.kind {
             IntentKind::XaPrepare | IntentKind::XaEnd => self.statement.clone(),
-            _ => statement::excerpt(&self.statement).into_bytes(),
+            _ => spate_sql::excerpt(&self.statement).into_bytes(),
         }
     }
 
@@ -351,7 +351,7 @@ impl Intent {
     /// For messages.
     pub(crate) fn described(&self) -> String {
         match self.kind {
-            IntentKind::Definition | IntentKind::CreateSelect => statement::excerpt(&self.statement),
+            IntentKind::Definition | IntentKind::CreateSelect => spate_sql::excerpt(&self.statement),
             IntentKind::XaPrepare => format!("XA PREPARE {}", String::from_utf8_lossy(&self.statement)),
             IntentKind::XaEnd => format!("the end of XA transaction {}", String::from_utf8_lossy(&self.statement)),
             IntentKind::IrrevocableRows | IntentKind::Irrevocable => {
@@ -453,7 +453,7 @@ pub(crate) fn read(connection: &mut Connection) -> Result<Option<Note>> {
             short if short.starts_with("statement '") || kind.is_some_and(|kind| kind.name().starts_with("xa-")) => {
                 short
             }
-            whole => statement::excerpt(whole.as_bytes()),
+            whole => spate_sql::excerpt(whole.as_bytes()),
         },
     }))
 }

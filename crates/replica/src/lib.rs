@@ -1,7 +1,6 @@
 //! Everything that talks to servers.
 //!
 //! The tour, in the order data meets it:
-//! - [`endpoint`], [`wire`]: where a server is, and the connection to it;
 //! - `source`, [`intake`]: the source's binlog, into the archive;
 //! - `pipeline`: from the archive to the replica: gather and fold, prepare, apply;
 //! - [`catalog`], [`dialect`], [`checkpoint`]: what the applier asks and tells the replica;
@@ -14,7 +13,6 @@
 
 mod applier_lock;
 mod asking;
-mod backoff;
 pub mod catalog;
 pub mod check;
 pub mod checkpoint;
@@ -22,7 +20,6 @@ pub mod choice;
 mod creator;
 pub mod dialect;
 mod dump;
-pub mod endpoint;
 mod error;
 pub mod exclusions;
 mod fetch;
@@ -53,7 +50,6 @@ mod told_defaults;
 pub mod translate;
 pub mod until;
 pub mod verify;
-pub mod wire;
 
 pub use error::{Error, Result, TransactionPlace};
 pub use fetch::{FetchOptions, fetch};

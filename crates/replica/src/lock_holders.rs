@@ -1,7 +1,7 @@
 //! Waiting for locks in vain, and who may hold them.
 
 use crate::error::Error;
-use crate::wire::{CODE_LOCK_WAIT, Connection, Result};
+use spate_connection::{CODE_LOCK_WAIT, Connection, Result};
 
 /// Names in a message.
 const HOLDERS_MAX: usize = 5;

@@ -6,7 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use crate::wire::{Connection, Error, Result, ResultSet, quote};
+use spate_connection::{Connection, Error, Result, ResultSet, quote};
 
 /// Creates the table of the one secret.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.lock_name (\

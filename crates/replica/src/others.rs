@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use spate_archive::is_blind_to;
 use spate_schedule::BatchBuilder;
 
-use crate::wire::{Connection, Result, Vendor};
+use spate_connection::{Connection, Result, Vendor};
 
 /// Between two looks: a question takes the server a fraction of a millisecond.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::verify::hold;
-use crate::wire::Connection;
 use crate::{applier_lock, checkpoint, journal, lock_names, records, temporary, told_defaults};
+use spate_connection::Connection;
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 

@@ -6,7 +6,7 @@ use crate::choice::{DialectChoice, WantedDialect};
 use crate::error::{Error, Result};
 use crate::pipeline::command::Change;
 use crate::pipeline::sessions::SessionMaker;
-use crate::wire::{Connection, ServerVersion, Vendor};
+use spate_connection::{Connection, ServerVersion, Vendor};
 
 /// What Spate does with its own tables.
 const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];

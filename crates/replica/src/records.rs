@@ -6,7 +6,7 @@ use spate_schedule::TableName;
 use crate::error::{Result, TransactionPlace};
 use crate::exclusions::Skipped;
 use crate::status::{SKIPPED_MAX, SkippedStatus};
-use crate::wire::{Connection, quote};
+use spate_connection::{Connection, quote};
 
 /// A key of a repaired row is kept up to this many characters.
 const KEY_CHARACTERS_MAX: usize = 500;

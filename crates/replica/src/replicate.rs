@@ -14,11 +14,9 @@ use spate_binlog::GtidPosition;
 use spate_schedule::Surprise;
 
 use crate::asking;
-use crate::backoff::Backoff;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::WantedDialect;
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
 use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
@@ -35,7 +33,9 @@ use crate::retention::Retaining;
 use crate::source::{SourcePlace, current_place, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
-use crate::wire::{ConnectOptions, Connection};
+use spate_connection::backoff::Backoff;
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection};
 
 /// How to replicate.
 #[derive(Debug, Clone)]

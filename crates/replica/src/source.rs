@@ -6,7 +6,7 @@ use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
 use crate::until::Start;
-use crate::wire::{Connection, ServerVersion, Vendor, quote};
+use spate_connection::{Connection, ServerVersion, Vendor, quote};
 
 const GRANT_MONITOR: &str = "GRANT BINLOG MONITOR ON *.* TO <the user of Spate>";
 const GRANT_CLIENT: &str = "GRANT REPLICATION CLIENT ON *.* TO <the user of Spate>";

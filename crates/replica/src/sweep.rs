@@ -17,7 +17,7 @@ use spate_schedule::keyless::{KeylessRows, Step};
 
 use crate::error::{Error, Result};
 use crate::fingerprint::{Fingerprint, Fingerprinter};
-use crate::wire::{Connection, quote};
+use spate_connection::{Connection, quote};
 
 /// Changes for which the server's own search costs less than a sweep: an image is compared some ten times faster than a
 /// fingerprint is made, and on the average is found half-way.

@@ -25,7 +25,7 @@ use form::BEGINNING;
 use crate::checkpoint::APPLIER;
 use crate::error::Result as ReplicaResult;
 use crate::journal::without_counter;
-use crate::wire::{self, Connection, ResultSet, ServerError, Vendor, quote};
+use spate_connection::{Connection, ResultSet, ServerError, Vendor, quote};
 
 /// The table of copied temporary tables.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.temporary_table (\
@@ -187,7 +187,7 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// A refusal is no reason to stop: the table may never be used again, and what uses it says that it is not there.
-fn is_refusal(error: &wire::Error) -> bool {
+fn is_refusal(error: &spate_connection::Error) -> bool {
     error.server_error().is_some() && !error.is_transient()
 }
 
@@ -259,7 +259,11 @@ fn too_large(table: &TemporaryTable, bytes: u64) -> String {
     )
 }
 
-fn copy(connection: &mut Connection, table: &TemporaryTable, budget: &mut CopyBudget) -> wire::Result<Copied> {
+fn copy(
+    connection: &mut Connection,
+    table: &TemporaryTable,
+    budget: &mut CopyBudget,
+) -> spate_connection::Result<Copied> {
     connection.execute(format!("SET SESSION pseudo_thread_id={}", table.thread_id).as_bytes())?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let Some(definition) = definition_of(connection, table)? else {
@@ -289,7 +293,7 @@ fn copy(connection: &mut Connection, table: &TemporaryTable, budget: &mut CopyBu
 }
 
 /// What creates the table as it is now; `None` if there is no such temporary table.
-fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Option<String>> {
+fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> spate_connection::Result<Option<String>> {
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(None) };
     let definition = whole_text(connection, &definition, 0, 1)?;
@@ -302,7 +306,10 @@ fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> wire::R
 }
 
 /// The columns that a row is made of, quoted, and for each an expression of its value as a literal.
-fn columns_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<(Vec<String>, Vec<String>)> {
+fn columns_of(
+    connection: &mut Connection,
+    table: &TemporaryTable,
+) -> spate_connection::Result<(Vec<String>, Vec<String>)> {
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
     let (mut names, mut values) = (Vec::new(), Vec::new());
@@ -319,9 +326,14 @@ fn columns_of(connection: &mut Connection, table: &TemporaryTable) -> wire::Resu
 }
 
 /// A text of an answer, empty for NULL. Bytes that are not UTF-8 are refused: with others in their place, the table would be another.
-fn whole_text(connection: &Connection, answer: &ResultSet, row: usize, column: usize) -> wire::Result<String> {
+fn whole_text(
+    connection: &Connection,
+    answer: &ResultSet,
+    row: usize,
+    column: usize,
+) -> spate_connection::Result<String> {
     let bytes = answer.rows.get(row).and_then(|row| row.get(column)?.clone()).unwrap_or_default();
-    String::from_utf8(bytes).map_err(|error| wire::Error::Server {
+    String::from_utf8(bytes).map_err(|error| spate_connection::Error::Server {
         peer: connection.peer().clone(),
         error: ServerError {
             code: CODE_INVALID_CHARACTERS,
@@ -352,7 +364,7 @@ fn literal(column_type: &str, column: &str) -> String {
 }
 
 /// An answer, or `None` if there is no such table.
-fn shown<T>(answer: wire::Result<T>) -> wire::Result<Option<T>> {
+fn shown<T>(answer: spate_connection::Result<T>) -> spate_connection::Result<Option<T>> {
     match answer {
         Err(error) if is_refusal(&error) => Ok(None),
         answer => answer.map(Some),
@@ -360,7 +372,7 @@ fn shown<T>(answer: wire::Result<T>) -> wire::Result<Option<T>> {
 }
 
 /// Makes a table as it was kept; the inner error says why its copy is none of Spate's.
-fn make(connection: &mut Connection, table: &TemporaryTable) -> wire::Result<Result<(), String>> {
+fn make(connection: &mut Connection, table: &TemporaryTable) -> spate_connection::Result<Result<(), String>> {
     let condition = condition(table);
     let kept = connection.query(&format!("SELECT definition FROM spate.temporary_table WHERE {condition}"))?;
     let definition = kept.text_at(0, 0).unwrap_or_default();
@@ -388,7 +400,7 @@ fn fill(
     condition: &str,
     insert: &str,
     columns: usize,
-) -> wire::Result<Result<(), String>> {
+) -> spate_connection::Result<Result<(), String>> {
     let (mut after, mut sql) = (0, Vec::new());
     loop {
         let rows = connection.query(&format!(

@@ -6,7 +6,7 @@
 
 use crate::checkpoint::APPLIER;
 use crate::error::Result;
-use crate::wire::{Connection, Vendor};
+use spate_connection::{Connection, Vendor};
 
 /// The table of what was said last: one row for each applier, once it was said at all.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session_state (\

@@ -44,7 +44,7 @@ pub(crate) use self::conversions::{question, redefinitions};
 use spate_sql::edit::{self, Edit as TextEdit};
 use spate_sql::{SqlText, Token, TokenKind};
 
-use crate::wire::{ServerVersion, Vendor};
+use spate_connection::{ServerVersion, Vendor};
 
 /// Why a statement is refused.
 pub type Refusal = &'static str;

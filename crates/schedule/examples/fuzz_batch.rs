@@ -176,7 +176,7 @@ fn emit(batch: &Batch, random: &mut Random, tally: &mut Tally) {
             Item::Statement(statement) => {
                 let touched = spate_schedule::statement::touched(statement.text(), &statement.database);
                 let _ = (touched, statement.error_code);
-                let _ = spate_schedule::statement::excerpt(&statement.sql);
+                let _ = spate_sql::excerpt(&statement.sql);
             }
             _ => {}
         }

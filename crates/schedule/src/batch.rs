@@ -499,7 +499,7 @@ fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
             "it asks for the default database, the source's session had none, and the applier's has one: execute it \
                    on the replica by hand, without a default database, and leave the transaction out"
                 .to_owned();
-        return Err(Error::Refused { what: statement::excerpt(&statement.sql), why });
+        return Err(Error::Refused { what: spate_sql::excerpt(&statement.sql), why });
     }
     // What names a file must stay where it is.
     let is_behind_file = |load: &LoadFile| answered.get(..load.name.end) == statement.sql.get(..load.name.end);
@@ -512,7 +512,7 @@ fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
 
 /// The error of a statement whose text is not certain, or cannot be changed as the replica needs it.
 fn refused_text(sql: &[u8], why: spate_sql::edit::Refusal) -> Error {
-    Error::Refused { what: statement::excerpt(sql), why: why.to_string() }
+    Error::Refused { what: spate_sql::excerpt(sql), why: why.to_string() }
 }
 
 impl Batch {
@@ -528,12 +528,12 @@ fn refused_half_load(statement: &Statement) -> Error {
         "it ended half-way on the source, with error {code}, and a file that is sent over a connection is loaded to its end: make the \
          table what it is on the source, and leave the transaction out"
     );
-    Error::Refused { what: statement::excerpt(&statement.sql), why }
+    Error::Refused { what: spate_sql::excerpt(&statement.sql), why }
 }
 
 fn refused_xa(sql: &[u8]) -> Error {
     let why = "no GTID event names its XA transaction; let native replication apply it, then go on after it".to_owned();
-    Error::Refused { what: statement::excerpt(sql), why }
+    Error::Refused { what: spate_sql::excerpt(sql), why }
 }
 
 fn refused_event(event_type: EventType) -> Error {

@@ -159,7 +159,7 @@ impl Statement {
         let status = StatusVariables::parse(query.status)?;
         let reading = status.reading(servers);
         let text = SqlText { sql: query.statement, reading: &reading };
-        let refused = |why: String| Error::Refused { what: statement::excerpt(query.statement), why };
+        let refused = |why: String| Error::Refused { what: spate_sql::excerpt(query.statement), why };
         let unclear = |doubt| refused(spate_sql::edit::Refusal::Doubtful(doubt).to_string());
         let class = statement::classify(text).map_err(unclear)?;
         let database = default_database(header, &query, text)?;
@@ -205,7 +205,7 @@ impl Statement {
     /// # Errors
     /// [`Error::Refused`] if it asks which its default database is.
     pub fn without_database(&self) -> Result<Statement> {
-        let refused = |why: String| Error::Refused { what: statement::excerpt(&self.sql), why };
+        let refused = |why: String| Error::Refused { what: spate_sql::excerpt(&self.sql), why };
         let mut changed = Statement { database: String::new(), ..self.clone() };
         let unclear = |refusal: spate_sql::edit::Refusal| refused(refusal.to_string());
         // Servers write these themselves, at the end of a session or of a table that was there.
@@ -266,7 +266,7 @@ fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlT
     let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
     let database = if is_usable { query.database } else { b"" };
     std::str::from_utf8(database).map_err(|_| Error::Refused {
-        what: statement::excerpt(query.statement),
+        what: spate_sql::excerpt(query.statement),
         why: "the name of its default database is not in UTF-8".to_owned(),
     })
 }

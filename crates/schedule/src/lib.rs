@@ -8,7 +8,6 @@
 //! - [`fold`]: net row changes by row key; [`keyless`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
-//! - [`excerpt`]: what of a statement may be shown to people;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
 //! - [`versioning`]: rows of system-versioned tables that mean something else on the replica;
@@ -21,7 +20,6 @@ pub mod definition;
 pub mod difference;
 pub mod emit;
 mod error;
-pub mod excerpt;
 pub mod fold;
 pub mod item;
 pub mod keyless;

@@ -4,7 +4,6 @@ use spate_sql::edit::{self, Edit};
 use spate_sql::{Doubt, Lexer, Reading, SqlText};
 
 use crate::definition::TableName;
-pub use crate::excerpt::excerpt;
 
 /// What a statement does to the transaction that it stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -138,7 +138,7 @@ impl Origins {
                  again once that session has ended",
                 self.servers.get(&thread_id).copied().unwrap_or_default()
             );
-            return Err(Error::Refused { what: statement::excerpt(&statement.sql), why });
+            return Err(Error::Refused { what: spate_sql::excerpt(&statement.sql), why });
         }
         if statement.class == StatementClass::Temporary || has_some(thread_id) {
             self.servers.retain(|&thread_id, _| has_some(thread_id));

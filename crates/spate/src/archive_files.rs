@@ -13,9 +13,9 @@ use spate_archive::{
     Seek, TransactionRecord, WriterOptions,
 };
 use spate_binlog::{Boundary, GtidPosition};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection};
 use spate_replica::checkpoint;
-use spate_replica::endpoint::Endpoint;
-use spate_replica::wire::{ConnectOptions, Connection};
 
 use crate::arguments::{ListArguments, PurgeArguments};
 use crate::{Failure, print, say};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use spate_replica::endpoint::{Endpoint, OPTION_GROUPS, OptionFiles, PublicKey, TlsMode, TlsOptions};
+use spate_connection::endpoint::{Endpoint, OPTION_GROUPS, OptionFiles, PublicKey, TlsMode, TlsOptions};
 
 use crate::{Failure, say};
 

@@ -4,17 +4,21 @@
 //! version ([`reading`]). The [`lexer`] takes it apart as that server does, and says where it is not sure. Nothing else in Spate
 //! looks for words in a statement's text, and nothing changes a text but [`edit`], which holds the outcome against what it was.
 //!
+//! What of a statement may be shown to people is its [`excerpt`](mod@excerpt).
+//!
 //! No I/O, no state, and nothing of ours is imported.
 
 pub mod charset;
 pub mod edit;
 pub mod encoding;
+pub mod excerpt;
 pub mod lexer;
 pub mod reading;
 mod single_byte;
 pub mod text;
 
 pub use encoding::Encoding;
+pub use excerpt::excerpt;
 pub use lexer::{Doubt, Lexer, Token, TokenKind};
 pub use reading::{Reading, Server, Servers, Vendor};
 pub use text::SqlText;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::endpoint::{Address, Endpoint};
 use crate::error::Result;
-use crate::wire::{Connection, Protection, ServerVersion, Vendor};
+use spate_connection::endpoint::{Address, Endpoint};
+use spate_connection::{Connection, Protection, ServerVersion, Vendor};
 
 /// The variables that the checks look at; a server answers with those that it has.
 const VARIABLES: [&str; 32] = [

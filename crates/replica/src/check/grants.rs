@@ -9,8 +9,8 @@ use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::query::StatusVariables;
 use spate_binlog::{QueryEvent, TableMap, compressed};
-use spate_schedule::excerpt::excerpt;
 use spate_schedule::needs::{self, Need};
+use spate_sql::excerpt;
 use spate_sql::{Servers, SqlText};
 
 use super::facts::Facts;
@@ -19,7 +19,7 @@ use crate::asking;
 use crate::choice::{Dialect, DialectChoice, vendor_of};
 use crate::error::{Error, Result};
 use crate::privileges::Rights;
-use crate::wire::{Connection, ServerVersion, Vendor, quote};
+use spate_connection::{Connection, ServerVersion, Vendor, quote};
 
 /// Schemas that get privileges; what is more is left out, and counted.
 const SCHEMAS_MAX: usize = 100;

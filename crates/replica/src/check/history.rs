@@ -11,7 +11,7 @@ use super::{Finding, Place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Error, Result};
 use crate::source::{current_place, oldest_binlog};
-use crate::wire::Connection;
+use spate_connection::Connection;
 
 const CHECK: &str = "retention";
 

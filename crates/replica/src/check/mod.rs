@@ -25,11 +25,11 @@ use serde::Serialize;
 
 use crate::asking;
 use crate::choice::WantedDialect;
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
-use crate::wire::{ConnectOptions, Connection};
 use facts::Facts;
 pub use grants::{Grant, Grants, grants};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection};
 
 /// How long a server may take for one answer. The slowest question reads all definitions of tables.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -169,7 +169,7 @@ impl Report {
             Err(Error::Privilege { message, grant, .. }) => {
                 self.add([Finding::skipped(check, place, message).advise(grant)]);
             }
-            Err(Error::Wire(crate::wire::Error::Server { error, .. })) if !error.is_transient() => {
+            Err(Error::Wire(spate_connection::Error::Server { error, .. })) if !error.is_transient() => {
                 self.add([Finding::skipped(check, place, error)]);
             }
             Err(error) => return Err(error),

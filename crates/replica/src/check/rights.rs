@@ -5,7 +5,7 @@ use super::{CheckOptions, Finding, Place};
 use crate::choice::{Dialect, DialectChoice};
 use crate::error::{Error, Result};
 use crate::privileges::Rights;
-use crate::wire::{Connection, Vendor};
+use spate_connection::{Connection, Vendor};
 
 const CHECK: &str = "privileges";
 

@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::{Finding, Place, some_of};
 use crate::error::{Error, Result};
 use crate::privileges::SUPER_READ_ONLY;
-use crate::wire::{Connection, Proof, Protection, Vendor};
+use spate_connection::{Connection, Proof, Protection, Vendor};
 
 pub(super) fn source(facts: &Facts) -> Vec<Finding> {
     let mut found = vec![version(facts, Place::Source), connection(facts, Place::Source), login(facts, Place::Source)];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::facts::Facts;
 use super::{Finding, Place};
 use crate::error::{Error, Result};
-use crate::wire::Connection;
+use spate_connection::Connection;
 
 /// More than this, and the lag that people see is wrong by as much.
 const CLOCK_DIFFERENCE_MAX: f64 = 1.0;
@@ -65,7 +65,7 @@ pub(super) fn time_zones(source: &mut Connection, replica: &mut Connection) -> R
 /// How many zones there are, and a hash over them.
 fn zones(server: &mut Connection) -> Result<(u64, String)> {
     const GRANT: &str = "GRANT SELECT ON mysql.* TO <the user of Spate>";
-    let refused = |error: crate::wire::Error| Error::from(error).or_privilege("show its time zones", GRANT);
+    let refused = |error: spate_connection::Error| Error::from(error).or_privilege("show its time zones", GRANT);
     let count = server.query("SELECT COUNT(*) FROM mysql.time_zone_name").map_err(refused)?;
     let hash = server
         .query(

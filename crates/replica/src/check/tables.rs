@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Finding, Place, some_of};
 use crate::error::Result;
 use crate::foreign_keys::{self, ForeignKey};
-use crate::wire::{Connection, ResultSet, Vendor};
+use spate_connection::{Connection, ResultSet, Vendor};
 
 const REPLICA: Place = Place::Replica;
 

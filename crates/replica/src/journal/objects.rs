@@ -5,7 +5,7 @@ use spate_schedule::statement::Object;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::Result;
-use crate::wire::{Connection, Vendor, quote};
+use spate_connection::{Connection, Vendor, quote};
 
 /// What objects are like, as a digest: their definitions, and for tables the engine's numbers, which change when a table is
 /// rebuilt, emptied, renamed or exchanged.

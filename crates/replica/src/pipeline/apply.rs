@@ -32,7 +32,7 @@ use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Left, Sweep};
 use crate::temporary::{self, CopyBudget};
-use crate::wire::{self, CODE_LOCK_WAIT, Connection};
+use spate_connection::{CODE_LOCK_WAIT, Connection};
 
 /// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
 const IN_FLIGHT_MAX: usize = 3;
@@ -345,7 +345,7 @@ impl<'a> Applier<'a> {
     fn ask(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
         self.receive_all()?;
         let mut found = None;
-        let see = |row: wire::Row<'_>| {
+        let see = |row: spate_connection::Row<'_>| {
             found = Some((0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect());
             ControlFlow::Break(())
         };
@@ -399,18 +399,24 @@ impl<'a> Applier<'a> {
 }
 
 /// True if a server has said that it did not execute a statement, and nobody has interrupted it.
-fn is_final_refusal(error: &wire::Error) -> bool {
+fn is_final_refusal(error: &spate_connection::Error) -> bool {
     /// Other sessions held a lock.
     const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, 1213];
-    error.code().is_some_and(|code| !wire::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
+    error
+        .code()
+        .is_some_and(|code| !spate_connection::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
 }
 
 /// Holds an answer against what was expected.
-fn answered(connection: &Connection, answer: wire::Result<()>, sent: Sent) -> Result<()> {
+fn answered(connection: &Connection, answer: spate_connection::Result<()>, sent: Sent) -> Result<()> {
     held_against(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
 }
 
-fn held_against(connection: &Connection, answer: wire::Result<()>, expected: Expected) -> wire::Result<()> {
+fn held_against(
+    connection: &Connection,
+    answer: spate_connection::Result<()>,
+    expected: Expected,
+) -> spate_connection::Result<()> {
     match (answer, expected) {
         (Ok(()), Expected::Failure(code)) => Err(refusal(
             connection,
@@ -424,7 +430,11 @@ fn held_against(connection: &Connection, answer: wire::Result<()>, expected: Exp
 }
 
 /// Looks whether statements found the rows that they were to change, and wrote values as they are.
-fn checked(connection: &Connection, outcome: &wire::Outcome, checks: &[RowCheck]) -> wire::Result<()> {
+fn checked(
+    connection: &Connection,
+    outcome: &spate_connection::Outcome,
+    checks: &[RowCheck],
+) -> spate_connection::Result<()> {
     for check in checks {
         let Some(statement) = outcome.each.get(check.statement) else {
             return Err(refusal(connection, CODE_ROW_NOT_FOUND, "an answer is missing".to_owned()));
@@ -452,9 +462,9 @@ fn are_alike(actual: u16, expected: u16) -> bool {
 }
 
 /// What the server should have said.
-pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> wire::Error {
-    let error = wire::ServerError { code, sql_state: String::new(), message, statement: 0 };
-    wire::Error::Server { peer: connection.peer().clone(), error }
+pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> spate_connection::Error {
+    let error = spate_connection::ServerError { code, sql_state: String::new(), message, statement: 0 };
+    spate_connection::Error::Server { peer: connection.peer().clone(), error }
 }
 
 /// From `Records: 3  Deleted: 0  Skipped: 1  Warnings: 1`.
@@ -464,7 +474,7 @@ fn skipped_rows(info: &str) -> u64 {
 }
 
 /// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
-fn refused(source: wire::Error, change: Option<Change>) -> Error {
+fn refused(source: spate_connection::Error, change: Option<Change>) -> Error {
     let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
     if source.server_error().is_none() || source.is_transient() && !is_named {
         return source.into();

@@ -8,7 +8,7 @@ use spate_schedule::statement::{StatementClass, may_drop_schema};
 
 use super::outlet::Outlet;
 use crate::error::Result;
-use crate::wire::quote;
+use spate_connection::quote;
 
 /// What a session is told whose default database is gone: nothing that a statement could change is found there without the name of
 /// its database.

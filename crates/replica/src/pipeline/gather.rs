@@ -25,7 +25,7 @@ use crate::others::Others;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::until::Until;
-use crate::wire::ServerVersion;
+use spate_connection::ServerVersion;
 
 /// How long to wait for something before looking whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -522,6 +522,6 @@ fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
 }
 
 fn no_table(place: TransactionPlace, name: &TableName) -> Error {
-    let hint = format!("GRANT SELECT ON {}.* TO the user of Spate", crate::wire::quote::identifier(&name.schema));
+    let hint = format!("GRANT SELECT ON {}.* TO the user of Spate", spate_connection::quote::identifier(&name.schema));
     Error::NoTable { place, table: name.to_string(), hint }
 }

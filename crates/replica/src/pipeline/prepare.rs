@@ -33,7 +33,7 @@ use crate::status::{BatchStatus, Status};
 use crate::sweep::Sweeper;
 use crate::temporary;
 use crate::told_defaults;
-use crate::wire::{Vendor, quote};
+use spate_connection::{Vendor, quote};
 
 /// What writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;

@@ -19,7 +19,7 @@ use crate::dialect::append_binlog;
 use crate::error::{Error, Result};
 use crate::records;
 use crate::status::{REPAIRS_MAX, push_bounded};
-use crate::wire::{self, Connection, Vendor, quote};
+use spate_connection::{Connection, Vendor, quote};
 
 const ROW_NOT_FOUND: u16 = 1032;
 const DUPLICATE_KEY: u16 = 1062;
@@ -98,7 +98,7 @@ impl<'a> Repairer<'a> {
         &mut self,
         connection: &mut Connection,
         change: &Change,
-        refusal: wire::Error,
+        refusal: spate_connection::Error,
     ) -> Result<String> {
         let Some(row) = change.row.as_deref() else {
             let advice =
@@ -161,7 +161,7 @@ impl<'a> Repairer<'a> {
         change: &Change,
         row: &RowChange,
         what: &OneRow,
-    ) -> Result<wire::Result<Written>> {
+    ) -> Result<spate_connection::Result<Written>> {
         let bad = |error| undecodable(change, error);
         if self.dialect(row)? == Dialect::Sql {
             let written = match one_row(row, what, self.choice.replica).map_err(bad)? {
@@ -202,17 +202,17 @@ impl<'a> Repairer<'a> {
         Ok(std::mem::take(&mut self.done))
     }
 
-    fn check_complete(&self, change: &Change, row: &RowChange, refusal: &wire::Error) -> Result<()> {
+    fn check_complete(&self, change: &Change, row: &RowChange, refusal: &spate_connection::Error) -> Result<()> {
         if row.is_complete() {
             return Ok(());
         }
         let advice = "The row cannot be repaired, since the source logged only a part of it: set binlog_row_image=FULL there. \
                       Mend this one by hand, or leave the transaction out (--skip)";
         let (peer, error) = match refusal {
-            wire::Error::Server { peer, error } => (peer.clone(), error.clone()),
+            spate_connection::Error::Server { peer, error } => (peer.clone(), error.clone()),
             _ => return Err(Error::StageEnded),
         };
-        Err(unrepaired(change, wire::Error::Server { peer, error }, advice))
+        Err(unrepaired(change, spate_connection::Error::Server { peer, error }, advice))
     }
 
     /// Makes the row be there, whatever it meets. `refusal`: an insert of it was refused already.
@@ -221,7 +221,7 @@ impl<'a> Repairer<'a> {
         connection: &mut Connection,
         change: &Change,
         row: &RowChange,
-        refusal: Option<wire::Error>,
+        refusal: Option<spate_connection::Error>,
     ) -> Result<(Repair, String)> {
         if refusal.is_none() {
             match self.write(connection, change, row, &OneRow::Insert)? {
@@ -386,14 +386,14 @@ enum Written {
     HasNoKey,
 }
 
-fn replay(connection: &mut Connection, events: &[u8]) -> wire::Result<()> {
+fn replay(connection: &mut Connection, events: &[u8]) -> spate_connection::Result<()> {
     let mut sql = Vec::new();
     append_binlog(&mut sql, events);
     connection.execute(&sql).map(drop)
 }
 
 /// In the SQL dialect, a statement that finds no row says so by its count only.
-fn execute(connection: &mut Connection, statements: &[Vec<u8>; 2], what: &OneRow) -> wire::Result<()> {
+fn execute(connection: &mut Connection, statements: &[Vec<u8>; 2], what: &OneRow) -> spate_connection::Result<()> {
     connection.execute(&statements[0])?;
     let outcome = connection.execute(&statements[1])?;
     let found = match (what, outcome.each.last()) {
@@ -411,7 +411,7 @@ fn undecodable(change: &Change, error: spate_schedule::Error) -> Error {
     Error::Transaction { place: change.place.clone(), error }
 }
 
-fn unrepaired(change: &Change, source: wire::Error, advice: &'static str) -> Error {
+fn unrepaired(change: &Change, source: spate_connection::Error, advice: &'static str) -> Error {
     if source.is_transient() || source.server_error().is_none() {
         return source.into();
     }

@@ -38,7 +38,7 @@ use crate::status::Status;
 use crate::temporary;
 use crate::told_defaults;
 use crate::until::Until;
-use crate::wire::{Connection, Vendor};
+use spate_connection::{Connection, Vendor};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;

@@ -10,10 +10,10 @@ use crate::applier_lock::{ApplierLock, Role};
 use crate::asking;
 use crate::choice::WantedDialect;
 use crate::dialect::session_settings;
-use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::journal;
-use crate::wire::{ConnectOptions, Connection, ShutdownHandle, Vendor};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, ShutdownHandle, Vendor};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
 const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);

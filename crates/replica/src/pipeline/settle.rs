@@ -22,7 +22,7 @@ use crate::exclusions::Exclusions;
 use crate::journal::{self, Finding, Intent, IntentKind, Note};
 use crate::replicate::InterruptedStatement;
 use crate::status::Status;
-use crate::wire::{Connection, ServerVersion, Vendor};
+use spate_connection::{Connection, ServerVersion, Vendor};
 
 /// How often to look whether to stop while the archive does not hold the noted transaction yet. The replica is told as often that
 /// the session lives, which keeps the applier's lock.

@@ -10,7 +10,7 @@ use spate_schedule::temporary::TemporaryTable;
 
 use super::outlet::Outlet;
 use crate::error::{Error, Result};
-use crate::wire::Vendor;
+use spate_connection::Vendor;
 
 /// How the servers begin what they log at the end of a session: it drops all that the session still has.
 const SESSION_END: &[u8] = b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS ";

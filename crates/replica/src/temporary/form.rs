@@ -6,7 +6,7 @@
 use spate_schedule::TableName;
 use spate_schedule::own_schema::OWN_SCHEMA;
 
-use crate::wire::quote;
+use spate_connection::quote;
 
 /// How the definition of a temporary table begins. (What is not temporary shows another beginning: a temporary table that is gone
 /// may have hidden a table.)

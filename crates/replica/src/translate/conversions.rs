@@ -15,7 +15,7 @@
 use spate_sql::{Reading, SqlText, Token, TokenKind, edit};
 
 use super::{Refusal, spelled, tokens};
-use crate::wire::{Vendor, quote};
+use spate_connection::{Vendor, quote};
 use spate_schedule::TableName;
 
 /// Types whose values all convert alike.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::error::{Error, Result};
-use crate::wire::{Connection, ResultSet, quote};
+use spate_connection::{Connection, ResultSet, quote};
 
 /// Schemas that belong to the server, or to Spate.
 const OWN_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "spate"];

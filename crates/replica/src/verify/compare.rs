@@ -17,7 +17,7 @@ use super::meet::Meeting;
 use super::report::{DifferingKey, KeyRange, RowDifference, RowDifferences, TableReport, Verdict};
 use super::snapshot::LET_GO;
 use super::{Progress, ProgressSink, VerifyOptions};
-use crate::wire::{self, Connection, ResultSet};
+use spate_connection::{Connection, ResultSet};
 
 /// Ranges ready per pair of connections: enough that nobody waits for the next boundary.
 const RANGES_READY_PER_PAIR: usize = 4;
@@ -214,7 +214,7 @@ impl Comparison<'_> {
     }
 }
 
-fn table_error(name: &TableName, error: wire::Error) -> Error {
+fn table_error(name: &TableName, error: spate_connection::Error) -> Error {
     match error.code() {
         Some(code) if TABLE_ALTERED_CODES.contains(&code) => Error::TableAltered { table: name.to_string() },
         _ => Error::Wire(error),

@@ -7,7 +7,7 @@
 //! an exclusive or it counts equal rows.
 
 use super::catalog::{Column, RowHash, Table, TableName};
-use crate::wire::quote;
+use spate_connection::quote;
 
 /// Added for a row that the server could not hash, so that it shows in the sum: more than any number of hashes makes.
 const UNHASHABLE: &str = "10000000000000000000000000000000000000000";

@@ -1,7 +1,5 @@
 //! Why a comparison could not be made. (That the servers differ is no error: it is the report.)
 
-use crate::wire;
-
 /// Shorthand for results of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -10,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// Talking to a server failed.
     #[error(transparent)]
-    Wire(#[from] wire::Error),
+    Wire(#[from] spate_connection::Error),
     /// A server's answer is not what it should be.
     #[error("unexpected answer: {why}")]
     Unexpected {

@@ -27,7 +27,7 @@ use spate_binlog::{Gtid, GtidPosition};
 
 use super::error::{Error, Result};
 use crate::lock_names::LockNames;
-use crate::wire::{Connection, ResultSet, quote};
+use spate_connection::{Connection, ResultSet, quote};
 
 /// A request whose holder has not renewed it for this long counts for nothing.
 pub const EXPIRY_SECONDS: u64 = 30;

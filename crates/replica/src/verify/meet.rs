@@ -9,7 +9,7 @@ use super::hold::{Hold, parse_position};
 use super::report::Position;
 use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start, start_on_source};
 use super::{Progress, ProgressSink, VerifyOptions};
-use crate::wire::{ConnectOptions, Connection, Vendor};
+use spate_connection::{ConnectOptions, Connection, Vendor};
 
 /// Between two looks at the replica's position.
 const POLL: Duration = Duration::from_millis(20);

@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::endpoint::Endpoint;
+use spate_connection::endpoint::Endpoint;
 
 mod catalog;
 mod compare;

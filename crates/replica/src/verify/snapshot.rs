@@ -15,8 +15,8 @@ use spate_binlog::GtidPosition;
 use super::error::{Error, Result};
 use super::hold::parse_position;
 use crate::asking;
-use crate::endpoint::Endpoint;
-use crate::wire::{CODE_LOCK_WAIT, ConnectOptions, Connection, Vendor, quote};
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{CODE_LOCK_WAIT, ConnectOptions, Connection, Vendor, quote};
 
 /// Bursts without a lock before commits are held up.
 const FREE_BURSTS_MAX: usize = 20;

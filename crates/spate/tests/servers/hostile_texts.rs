@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use spate_replica::wire::{ConnectOptions, Connection};
+use spate_connection::{ConnectOptions, Connection};
 
 use crate::support::{Kind, Server, Site};
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use spate_replica::wire::{ConnectOptions, Connection, Error, ResultSet, ServerVersion, Vendor};
+use spate_connection::{ConnectOptions, Connection, Error, ResultSet, ServerVersion, Vendor};
 use spate_sql::reading::{Reading, Server as Reader, Servers, Vendor as ReaderVendor};
 use spate_sql::{Lexer, Token, TokenKind, charset};
 

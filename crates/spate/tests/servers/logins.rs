@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use spate_replica::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
-use spate_replica::wire::{ConnectOptions, Connection, Error, Proof, Protection};
+use spate_connection::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
+use spate_connection::{ConnectOptions, Connection, Error, Proof, Protection};
 
 use crate::support::server::PASSWORD;
 use crate::support::{Kind, Server, Site};

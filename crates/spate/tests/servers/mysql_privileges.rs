@@ -1,6 +1,6 @@
 //! On MySQL too, the privileges that the README lists are enough, and each of them is needed.
 
-use spate_replica::wire::{ConnectOptions, Connection};
+use spate_connection::{ConnectOptions, Connection};
 
 use crate::support::program::program;
 use crate::support::server::PASSWORD;

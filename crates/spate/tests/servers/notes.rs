@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use spate_replica::wire::{ConnectOptions, Connection};
+use spate_connection::{ConnectOptions, Connection};
 
 use crate::support::{Ended, Kind, Server, Site, wait_until};
 

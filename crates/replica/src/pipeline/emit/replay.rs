@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, Command, Execution};
 use crate::pipeline::outlet::Outlet;
-use crate::wire::ServerVersion;
+use spate_connection::ServerVersion;
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.

@@ -21,7 +21,6 @@ use crate::pipeline::default_databases::NO_DATABASE;
 use crate::pipeline::outlet::Outlet;
 use crate::pipeline::unnamed::UnnamedTables;
 use crate::translate;
-use crate::wire;
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
@@ -34,7 +33,7 @@ impl<'a> Preparer<'a> {
 
     /// A statement of the other vendor, in this one's words.
     fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
-        let source = wire::ServerVersion::parse(&part.format.server_version);
+        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
         translate::translated(statement, self.choice.replica, &source).map_err(|why| refused(statement, part, why))
     }
 
@@ -142,9 +141,9 @@ impl<'a> Preparer<'a> {
         };
         let StatementSql { mut before, sql, after } =
             statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
-        let source = wire::ServerVersion::parse(&part.format.server_version);
+        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
         // Who may not replay may not say this either.
-        if let (Some(state), wire::Vendor::MySql, Dialect::Replay) =
+        if let (Some(state), spate_connection::Vendor::MySql, Dialect::Replay) =
             (before.last_mut(), self.choice.replica, self.choice.choose(source.vendor)?)
         {
             state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
@@ -154,7 +153,7 @@ impl<'a> Preparer<'a> {
         }
         let expected = expected(statement, self.collations.is_mysql());
         if let Expected::Failure(code) = expected
-            && wire::ServerError::is_transient_code(code)
+            && spate_connection::ServerError::is_transient_code(code)
         {
             let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
             return Err(refused(statement, part, why));
@@ -198,7 +197,7 @@ impl<'a> Preparer<'a> {
         if let Some(before) = created
             && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
         {
-            let what = spate_schedule::statement::excerpt(&statement.sql);
+            let what = spate_sql::excerpt(&statement.sql);
             let why = "a function or a trigger makes temporary tables, which are not kept over a restart";
             self.status.note("applier", &format!("{what} of the source's session {}: {why}", statement.thread_id));
         }
@@ -240,11 +239,11 @@ fn expected(statement: &Statement, is_mysql: bool) -> Expected {
 
 /// The error of a statement that this replica must not execute.
 fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Error {
-    let what = spate_schedule::statement::excerpt(&statement.sql);
+    let what = spate_sql::excerpt(&statement.sql);
     let error = spate_schedule::Error::Refused { what, why: why.into() };
     Error::Transaction { place: part.place.clone(), error }
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {
-    Change { place: part.place.clone(), what: spate_schedule::statement::excerpt(&statement.sql), row: None }
+    Change { place: part.place.clone(), what: spate_sql::excerpt(&statement.sql), row: None }
 }

@@ -9,9 +9,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use spate_binlog::{Gtid, GtidPosition};
 
 use super::*;
-use crate::endpoint::Secret;
 use crate::lock_names::LockNames;
 use crate::verify::hold::{HOLD_QUERY, HoldLimit, HoldRequest};
+use spate_connection::endpoint::Secret;
 
 #[test]
 fn positions_that_do_not_meet() {
@@ -215,7 +215,7 @@ fn a_source_too_busy_for_equal_snapshots() {
         let is_done = &done;
         scope.spawn(move || write(writing, is_done, &sender));
         for (endpoint, may_hold_up_commits) in [(pair.source.root(), true), (reader, false)] {
-            let options = crate::wire::ConnectOptions::new("source");
+            let options = spate_connection::ConnectOptions::new("source");
             let mut control = snapshot::open_session(&endpoint, &options).unwrap();
             let mut sessions = snapshot::open_sessions(&endpoint, &options, 3).unwrap();
             // Each at a position of its own.

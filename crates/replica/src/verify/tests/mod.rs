@@ -5,8 +5,8 @@ mod meeting;
 
 use super::hold::CREATE_TABLE;
 use super::*;
-use crate::wire::test_server::TestServer;
-use crate::wire::{Connection, quote};
+use spate_connection::test_server::TestServer;
+use spate_connection::{Connection, quote};
 
 struct Pair {
     source: TestServer,

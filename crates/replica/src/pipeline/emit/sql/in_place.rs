@@ -11,7 +11,7 @@ use super::table::SqlTable;
 use super::{STRICT, end_sql};
 use crate::fingerprint::Fingerprinter;
 use crate::pipeline::command::RowCheck;
-use crate::wire::Vendor;
+use spate_connection::Vendor;
 
 /// What a list of values, and each of its columns, is called. The expression of a fingerprint says the table's columns without the
 /// table's name.

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::pipeline::Part;
 use crate::pipeline::command::{Change, RowCheck};
 use crate::pipeline::outlet::Outlet;
-use crate::wire::Vendor;
+use spate_connection::Vendor;
 
 /// Asks the replica for a table that it did not have when the batch was gathered.
 pub(crate) type LateDefinition<'a> = Box<dyn FnMut(&TableName) -> Result<Option<TableDefinition>> + Send + 'a>;

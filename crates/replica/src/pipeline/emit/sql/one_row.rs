@@ -7,7 +7,7 @@ use spate_schedule::{Result, RowChange, TableDefinition, TableName};
 use super::statement::single;
 use super::table::SqlTable;
 use super::{STRICT, SessionState};
-use crate::wire::Vendor;
+use spate_connection::Vendor;
 
 /// What is to become of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use spate_schedule::Result;
 use super::form::Form;
 use super::table::{SqlImage, SqlTable};
 use crate::pipeline::command::RowCheck;
-use crate::wire::{Vendor, quote};
+use spate_connection::{Vendor, quote};
 
 /// Rows in one statement: more of them gain nothing.
 const ROWS_MAX: u64 = 500;

@@ -9,7 +9,7 @@ use spate_schedule::{Error, Result};
 use spate_sql::charset;
 
 use super::form::{Form, implicit_default};
-use crate::wire::{Vendor, quote};
+use spate_connection::{Vendor, quote};
 
 /// How a table's rows are written.
 #[derive(Debug)]

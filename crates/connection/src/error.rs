@@ -64,7 +64,7 @@ impl fmt::Display for ServerError {
 }
 
 /// A lock wait timeout.
-pub(crate) const CODE_LOCK_WAIT: u16 = 1205;
+pub const CODE_LOCK_WAIT: u16 = 1205;
 
 /// Error numbers after which the same statement may succeed, on this connection or on a new one.
 const TRANSIENT_CODES: [u16; 21] = [

@@ -302,7 +302,7 @@ fn names_in_the_subject_count_only_without_the_extension_for_names() {
 /// Made once with the commands of the vendors' manuals (`openssl x509 -req` without extensions), valid for a century.
 #[test]
 fn certificates_of_the_first_version() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/tls/first_version");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tls/first_version");
     let ca = directory.join("ca.pem");
     let files = Files { certificate: directory.join("server-cert.pem"), key: directory.join("server-key.pem") };
     let server = start(&ca, &files);

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use spate_replica::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
-use spate_replica::wire::{ConnectOptions, Connection};
+use spate_connection::endpoint::{Endpoint, PublicKey, Secret, TlsMode, TlsOptions};
+use spate_connection::{ConnectOptions, Connection};
 use tempfile::TempDir;
 
 use super::mutate::{Random, mutate};

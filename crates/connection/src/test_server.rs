@@ -1,5 +1,7 @@
 //! A real `mariadbd` in a directory of its own, for tests.
 
+#![expect(clippy::unwrap_used, reason = "a test that has no server fails")]
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,12 +15,13 @@ use crate::endpoint::Endpoint;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server that dies with this value.
-pub(crate) struct TestServer {
+pub struct TestServer {
     directory: TempDir,
     /// Kept for the next server.
     _template: Arc<TempDir>,
     child: Child,
-    pub(crate) port: u16,
+    /// Its TCP port on 127.0.0.1.
+    pub port: u16,
 }
 
 /// An empty data directory, made once and copied, and removed with the last server that was made from it.
@@ -53,7 +56,11 @@ fn free_port() -> u16 {
 }
 
 impl TestServer {
-    pub(crate) fn start(options: &[&str]) -> TestServer {
+    /// Starts a server with these options, and waits until it answers.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(options: &[&str]) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
         let template = template();
         let copied =
@@ -96,21 +103,26 @@ impl TestServer {
         }
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
         self.directory.path().join("server.sock")
     }
 
     /// Root over the socket, without a password.
-    pub(crate) fn root(&self) -> Endpoint {
+    pub fn root(&self) -> Endpoint {
         Endpoint::unix("root", self.socket())
     }
 
-    pub(crate) fn connect(&self) -> Connection {
+    /// A connection of root.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn connect(&self) -> Connection {
         Connection::connect(&self.root(), &ConnectOptions::new("server")).unwrap()
     }
 
     /// Kills the server at once, as a crash would.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _already_dead = self.child.kill();
         self.child.wait().unwrap();
     }

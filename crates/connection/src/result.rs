@@ -416,7 +416,7 @@ pub(super) fn parse_error(payload: &[u8], statement: usize) -> Option<ServerErro
     Some(ServerError {
         code,
         sql_state: String::from_utf8_lossy(sql_state).into_owned(),
-        message: spate_schedule::excerpt::without_literals(
+        message: spate_sql::excerpt::without_literals(
             code,
             &String::from_utf8_lossy(&message[..message.len().min(ERROR_TEXT_BYTES_MAX)]),
         ),

@@ -11,7 +11,7 @@ const SUCCESS_AFTER: Duration = Duration::from_secs(10);
 
 /// Delays that double with each failure in a row.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     next: Duration,
 }
 
@@ -23,21 +23,21 @@ impl Default for Backoff {
 
 impl Backoff {
     /// The delay before the next try.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (self.next * 2).min(DELAY_MAX);
         delay
     }
 
     /// Begins anew if what has just failed had worked for a while.
-    pub(crate) fn note_success_after(&mut self, worked_for: Duration) {
+    pub fn note_success_after(&mut self, worked_for: Duration) {
         if worked_for >= SUCCESS_AFTER {
             *self = Backoff::default();
         }
     }
 
     /// Waits, but not past `stop`.
-    pub(crate) fn wait(&self, delay: Duration, stop: &AtomicBool) {
+    pub fn wait(&self, delay: Duration, stop: &AtomicBool) {
         const STOP_CHECK: Duration = Duration::from_millis(50);
         let end = Instant::now() + delay;
         while !stop.load(Ordering::Acquire) {
