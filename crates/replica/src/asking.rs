@@ -27,7 +27,7 @@ pub(crate) fn own_sql(vendor: Vendor) -> String {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
+pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::connect(endpoint, options)?;
     let version = connection.server_version();
     let vendor = version.vendor;

@@ -39,7 +39,7 @@ pub enum Error {
     Archive(#[from] spate_archive::Error),
     /// The request of a comparison to wait could not be understood.
     #[error(transparent)]
-    Hold(#[from] crate::verify::Error),
+    Hold(#[from] crate::hold_request::HoldRequestError),
     /// A transaction holds something that is damaged or that Spate does not apply.
     #[error("{place}: {error}. Nothing of it was applied")]
     Transaction {

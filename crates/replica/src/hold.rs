@@ -1,4 +1,4 @@
-//! The applier's side of a comparison's request to wait: see [`crate::verify::hold`].
+//! The applier's side of a comparison's request to wait: see [`crate::hold_request`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use spate_archive::stopping_point;
 use spate_binlog::Gtid;
 
 use crate::error::Result;
+use crate::hold_request::{HOLD_QUERY, HoldLimit, HoldRequest};
 use crate::progress::Progress;
 use crate::status::Status;
-use crate::verify::hold::{HOLD_QUERY, HoldLimit, HoldRequest};
 use spate_connection::Connection;
 
 /// How often the request is looked for.

@@ -8,11 +8,10 @@
 //! - [`mod@check`]: a look at both ends before anything runs;
 //! - [`replicate`](mod@replicate): all of it together, and what happens after a failure;
 //! - [`choice`], [`translate`]: which dialect, and statements for servers of another vendor;
-//! - [`status`]: what a running Spate says of itself;
-//! - [`verify`]: comparison of source and replica.
+//! - [`status`]: what a running Spate says of itself.
 
 mod applier_lock;
-mod asking;
+pub mod asking;
 pub mod catalog;
 pub mod check;
 pub mod checkpoint;
@@ -28,11 +27,12 @@ mod foreign_keys;
 mod half_load;
 pub mod handover;
 mod hold;
+pub mod hold_request;
 pub mod intake;
 mod journal;
 pub mod limits;
 mod lock_holders;
-mod lock_names;
+pub mod lock_names;
 mod narrowing;
 mod others;
 mod own_schema;
@@ -49,7 +49,6 @@ mod temporary;
 mod told_defaults;
 pub mod translate;
 pub mod until;
-pub mod verify;
 
 pub use error::{Error, Result, TransactionPlace};
 pub use fetch::{FetchOptions, fetch};

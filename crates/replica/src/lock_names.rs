@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use spate_connection::{Connection, Error, Result, ResultSet, quote};
 
 /// Creates the table of the one secret.
-pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.lock_name (\
+pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.lock_name (\
      id INT NOT NULL PRIMARY KEY COMMENT 'always 1', \
      name VARCHAR(48) CHARACTER SET ascii NOT NULL COMMENT 'begins the names of the locks') ENGINE=InnoDB";
 
@@ -20,7 +20,7 @@ const READ: &str = "SELECT name FROM spate.lock_name WHERE id = 1";
 
 /// The names of the locks on one replica.
 #[derive(Debug, Clone)]
-pub(crate) struct LockNames {
+pub struct LockNames {
     stem: String,
 }
 
@@ -29,7 +29,7 @@ impl LockNames {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn make(connection: &mut Connection) -> Result<LockNames> {
+    pub fn make(connection: &mut Connection) -> Result<LockNames> {
         if let Some(names) = Self::parse(&connection.query(READ)?) {
             return Ok(names);
         }
@@ -44,7 +44,7 @@ impl LockNames {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn read(connection: &mut Connection) -> Result<Option<LockNames>> {
+    pub fn read(connection: &mut Connection) -> Result<Option<LockNames>> {
         let present =
             "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'lock_name'";
         if connection.query(present)?.rows.is_empty() {
@@ -58,27 +58,27 @@ impl LockNames {
     }
 
     /// Of the Spate that applies: its guard holds it.
-    pub(crate) fn applier(&self) -> String {
+    pub fn applier(&self) -> String {
         self.quoted("applier")
     }
 
     /// Of the session that applies.
-    pub(crate) fn main(&self) -> String {
+    pub fn main(&self) -> String {
         self.quoted("main")
     }
 
     /// Of the session beside it, for notes.
-    pub(crate) fn journal(&self) -> String {
+    pub fn journal(&self) -> String {
         self.quoted("journal")
     }
 
     /// Of the session inside an XA transaction.
-    pub(crate) fn branch(&self) -> String {
+    pub fn branch(&self) -> String {
         self.quoted("branch")
     }
 
     /// Of a comparison, so that there is one at a time.
-    pub(crate) fn verify(&self) -> String {
+    pub fn verify(&self) -> String {
         self.quoted("verify")
     }
 
@@ -88,7 +88,7 @@ impl LockNames {
 }
 
 /// A name that no other process has.
-pub(crate) fn random() -> String {
+pub fn random() -> String {
     let (one, other) = (RandomState::new().hash_one(1), RandomState::new().hash_one(2));
     format!("{one:016x}{other:016x}")
 }

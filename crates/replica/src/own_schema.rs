@@ -1,8 +1,7 @@
 //! Spate's own schema on the replica: all its tables, created together where any is missing.
 
 use crate::error::{Error, Result};
-use crate::verify::hold;
-use crate::{applier_lock, checkpoint, journal, lock_names, records, temporary, told_defaults};
+use crate::{applier_lock, checkpoint, hold_request, journal, lock_names, records, temporary, told_defaults};
 use spate_connection::Connection;
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
@@ -16,7 +15,7 @@ const TABLES: [(&str, &str); 11] = [
     ("session", applier_lock::CREATE_TABLE),
     ("intent", journal::CREATE_TABLE),
     ("prepared", journal::CREATE_PREPARED_TABLE),
-    ("hold", hold::CREATE_TABLE),
+    ("hold", hold_request::CREATE_TABLE),
     ("skipped", records::CREATE_SKIPPED),
     ("repaired", records::CREATE_REPAIRED),
     ("temporary_table", temporary::CREATE_TABLE),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use spate_replica::verify::{self, Progress, Report, TableName, TableReport, Verdict, VerifyOptions};
+use spate_verify::{Progress, Report, TableName, TableReport, Verdict, VerifyOptions};
 
 use crate::arguments::VerifyArguments;
 use crate::{Failure, print, progress_line};
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
         )
     };
     let line = progress_line::line();
-    let report = verify::run(&options, &|progress| {
+    let report = spate_verify::run(&options, &|progress| {
         line.set_message(describe(progress));
         line.tick();
     });

@@ -13,7 +13,7 @@ use spate_connection::{ConnectOptions, Connection, Vendor};
 
 /// Between two looks at the replica's position.
 const POLL: Duration = Duration::from_millis(20);
-/// Between two signs of life; much less than [`super::hold::EXPIRY_SECONDS`].
+/// Between two signs of life; much less than [`spate_replica::hold_request::EXPIRY_SECONDS`].
 const RENEWAL: Duration = Duration::from_secs(2);
 /// How often the source's tables may change under a snapshot before it is given up.
 const CATALOG_ATTEMPTS_MAX: usize = 5;
@@ -102,7 +102,7 @@ impl Parties<'_> {
         self.options.connections.max(1)
     }
 
-    /// The applier is alive: see [`super::hold`] for the steps.
+    /// The applier is alive: see [`spate_replica::hold_request`] for the steps.
     fn meet_by_holding(mut self, replica_control: &mut Connection, progress: ProgressSink<'_>) -> Result<Meeting> {
         // Everything slow that can be done before the hold is.
         let source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;

@@ -1,7 +1,7 @@
 //! Compares a source and a replica, table by table, at exactly the same position.
 //!
 //! The tour, in the order of a comparison:
-//! - [`hold`]: how an applier is asked to wait at the source snapshot's position;
+//! - `hold`: how an applier is asked to wait at the source snapshot's position;
 //! - `snapshot`: sessions on the source that all read one state, whose position is known;
 //! - `meet`: both servers' snapshots, brought to one position;
 //! - `catalog`: the tables on both sides, and whether their columns are alike;
@@ -21,7 +21,7 @@ mod catalog;
 mod compare;
 mod digest;
 mod error;
-pub mod hold;
+mod hold;
 mod meet;
 mod report;
 mod snapshot;

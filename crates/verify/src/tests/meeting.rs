@@ -9,9 +9,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use spate_binlog::{Gtid, GtidPosition};
 
 use super::*;
-use crate::lock_names::LockNames;
-use crate::verify::hold::{HOLD_QUERY, HoldLimit, HoldRequest};
 use spate_connection::endpoint::Secret;
+use spate_replica::hold_request::{HOLD_QUERY, HoldLimit, HoldRequest};
+use spate_replica::lock_names::LockNames;
 
 #[test]
 fn positions_that_do_not_meet() {

@@ -25,9 +25,7 @@
 
 use spate_binlog::{Gtid, GtidPosition};
 
-use super::error::{Error, Result};
-use crate::lock_names::LockNames;
-use spate_connection::{Connection, ResultSet, quote};
+use spate_connection::ResultSet;
 
 /// A request whose holder has not renewed it for this long counts for nothing.
 pub const EXPIRY_SECONDS: u64 = 30;
@@ -44,6 +42,22 @@ pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.hold (\
 /// Reads the request, or no row. Cheap enough for every second and every round trip.
 pub const HOLD_QUERY: &str = "SELECT token, until_position, COALESCE(acknowledged_token = token, 0) AS is_acknowledged \
     FROM spate.hold WHERE id = 1 AND heartbeat > UTC_TIMESTAMP(6) - INTERVAL 30 SECOND";
+
+/// The row of the request makes no sense: somebody else has written it.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldRequestError {
+    /// It names no request.
+    #[error("spate.hold has a token that is no number")]
+    Token,
+    /// It asks for a position that is none.
+    #[error("spate.hold asks for the position '{text}', which cannot be read: {error}")]
+    Position {
+        /// What was found.
+        text: String,
+        /// What is wrong with it.
+        error: spate_binlog::Error,
+    },
+}
 
 /// How far an applier may go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,19 +96,21 @@ impl HoldRequest {
     /// Reads the answer to [`HOLD_QUERY`].
     ///
     /// # Errors
-    /// [`Error::Unexpected`] and [`Error::Position`] if the row makes no sense.
-    pub fn parse(answer: &ResultSet) -> Result<HoldRequest> {
+    /// The row makes no sense.
+    pub fn parse(answer: &ResultSet) -> Result<HoldRequest, HoldRequestError> {
         if answer.rows.is_empty() {
             return Ok(HoldRequest::default());
         }
         let token = answer.text(0, "token").and_then(|token| token.parse().ok());
         let limit = match answer.text(0, "until_position") {
             None => HoldLimit::NowStop,
-            Some(position) => HoldLimit::Until(parse_position(&position)?),
+            Some(text) => HoldLimit::Until(
+                text.parse().map_err(|error| HoldRequestError::Position { text: text.clone(), error })?,
+            ),
         };
         Ok(HoldRequest {
             limit,
-            token: token.ok_or_else(|| Error::unexpected("spate.hold has a token that is no number"))?,
+            token: token.ok_or(HoldRequestError::Token)?,
             is_acknowledged: answer.text(0, "is_acknowledged").as_deref() == Some("1"),
         })
     }
@@ -106,88 +122,6 @@ impl HoldRequest {
         is_due.then(|| {
             format!("UPDATE spate.hold SET acknowledged_token = token WHERE id = 1 AND token = {}", self.token)
         })
-    }
-}
-
-pub(super) fn parse_position(text: &str) -> Result<GtidPosition> {
-    text.parse().map_err(|error| Error::Position { text: text.to_owned(), error })
-}
-
-/// Verify's side: a request on the replica. Dropped without [`Hold::release`] it is taken back all the same, as far as the
-/// connection still carries, and otherwise by its age.
-pub(super) struct Hold<'a> {
-    replica: &'a mut Connection,
-    /// The name of the comparison's lock, quoted.
-    lock: String,
-    is_held: bool,
-}
-
-impl<'a> Hold<'a> {
-    /// True if an applier is at work on the replica.
-    pub(super) fn is_applier_present(replica: &mut Connection) -> Result<bool> {
-        let Some(names) = LockNames::read(replica)? else { return Ok(false) };
-        let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", names.applier()))?;
-        Ok(holder.single_text().is_some())
-    }
-
-    /// Asks the applier to stop now. The session should not log, as the request is no part of the source's history; if it
-    /// may not refrain, the request lands in the replica's own binlog, which is untidy and no more.
-    pub(super) fn stop_now(replica: &'a mut Connection) -> Result<Hold<'a>> {
-        let lock = LockNames::make(replica)?.verify();
-        let is_taken = replica.query(&format!("SELECT GET_LOCK({lock}, 0)"))?;
-        if is_taken.single_text().as_deref() != Some("1") {
-            return Err(Error::Busy);
-        }
-        let mut hold = Hold { replica, lock, is_held: false };
-        hold.replica.execute(
-            b"REPLACE INTO spate.hold (id, token, until_position, heartbeat) VALUES (1, UUID_SHORT(), NULL, UTC_TIMESTAMP(6))",
-        )?;
-        hold.is_held = true;
-        Ok(hold)
-    }
-
-    /// True if the applier has stopped.
-    pub(super) fn is_acknowledged(&mut self) -> Result<bool> {
-        let answer = self.replica.query("SELECT acknowledged_token = token FROM spate.hold WHERE id = 1")?;
-        Ok(answer.single_text().as_deref() == Some("1"))
-    }
-
-    /// Lets the applier go on to a position.
-    pub(super) fn run_until(&mut self, position: &GtidPosition) -> Result<()> {
-        let sql = format!(
-            "UPDATE spate.hold SET until_position = {}, token = UUID_SHORT(), heartbeat = UTC_TIMESTAMP(6) WHERE id = 1",
-            quote::text(&position.to_string())
-        );
-        self.replica.execute(sql.as_bytes())?;
-        Ok(())
-    }
-
-    /// Says that we are still here.
-    pub(super) fn renew(&mut self) -> Result<()> {
-        self.replica.execute(b"UPDATE spate.hold SET heartbeat = UTC_TIMESTAMP(6) WHERE id = 1")?;
-        Ok(())
-    }
-
-    /// The connection, for the questions that have to be asked meanwhile.
-    pub(super) fn replica(&mut self) -> &mut Connection {
-        self.replica
-    }
-
-    /// Lets the applier go on.
-    pub(super) fn release(mut self) -> Result<()> {
-        self.is_held = false;
-        let sql = format!("DELETE FROM spate.hold WHERE id = 1; DO RELEASE_LOCK({})", self.lock);
-        self.replica.execute(sql.as_bytes())?;
-        Ok(())
-    }
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        if self.is_held {
-            // On the way out with an error; if this fails too, the request expires.
-            let _expires = self.replica.execute(b"DELETE FROM spate.hold WHERE id = 1");
-        }
     }
 }
 
@@ -205,7 +139,7 @@ mod tests {
         let gtid = |text: &str| text.parse::<Gtid>().unwrap();
         assert!(HoldLimit::None.allows(gtid("0-1-5")));
         assert!(!HoldLimit::NowStop.allows(gtid("0-1-5")));
-        let until = HoldLimit::Until(parse_position("0-1-5,2-1-9").unwrap());
+        let until = HoldLimit::Until("0-1-5,2-1-9".parse().unwrap());
         assert!(until.allows(gtid("0-3-5")) && until.allows(gtid("2-1-1")));
         assert!(!until.allows(gtid("0-1-6")) && !until.allows(gtid("1-1-1")));
     }
@@ -222,7 +156,7 @@ mod tests {
         assert!(stop.acknowledgement().unwrap().contains("token = 77"));
         assert_eq!(HoldRequest::parse(&answer(None, "1")).unwrap().acknowledgement(), None);
         let until = HoldRequest::parse(&answer(Some("0-1-5"), "0")).unwrap();
-        assert_eq!(until.limit, HoldLimit::Until(parse_position("0-1-5").unwrap()));
+        assert_eq!(until.limit, HoldLimit::Until("0-1-5".parse().unwrap()));
         assert_eq!(until.acknowledgement(), None);
         assert!(HoldRequest::parse(&answer(Some("nonsense"), "0")).is_err());
     }

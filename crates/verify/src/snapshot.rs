@@ -14,9 +14,9 @@ use spate_binlog::GtidPosition;
 
 use super::error::{Error, Result};
 use super::hold::parse_position;
-use crate::asking;
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{CODE_LOCK_WAIT, ConnectOptions, Connection, Vendor, quote};
+use spate_replica::asking;
 
 /// Bursts without a lock before commits are held up.
 const FREE_BURSTS_MAX: usize = 20;

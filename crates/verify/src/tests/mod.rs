@@ -3,10 +3,10 @@
 mod differences;
 mod meeting;
 
-use super::hold::CREATE_TABLE;
 use super::*;
 use spate_connection::test_server::TestServer;
 use spate_connection::{Connection, quote};
+use spate_replica::{hold_request, lock_names};
 
 struct Pair {
     source: TestServer,
@@ -26,8 +26,8 @@ impl Pair {
                   source_file VARCHAR(255) NOT NULL, source_position BIGINT NOT NULL, seqno BIGINT NOT NULL)",
             )
             .unwrap();
-        at_replica.execute(CREATE_TABLE.as_bytes()).unwrap();
-        at_replica.execute(crate::lock_names::CREATE_TABLE.as_bytes()).unwrap();
+        at_replica.execute(hold_request::CREATE_TABLE.as_bytes()).unwrap();
+        at_replica.execute(lock_names::CREATE_TABLE.as_bytes()).unwrap();
         Pair { source, replica, at_source, at_replica }
     }
 
