@@ -108,8 +108,9 @@ impl<'a> Comparisons<'a> {
     pub(crate) fn compare(&self, settings: &Settings, steps: &[Step], tell: &dyn Fn(&str)) -> Result<Comparison> {
         let work = self.home.work()?;
         let result = trial::run(&self.ground, settings, Script::Given(steps), &work.path().join("e"), tell)?;
-        let TrialResult { statements, findings, notes, has_oracle, .. } = result;
-        Ok(Comparison { statements, findings, notes, has_oracle })
+        let TrialResult { statements, findings, notes, has_oracle, has_excused_stop, .. } = result;
+        // Where both stopped alike, what comes after was not compared.
+        Ok(Comparison { statements, findings, notes, has_oracle: has_oracle && !has_excused_stop })
     }
 }
 
