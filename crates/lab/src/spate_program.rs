@@ -15,7 +15,7 @@ use crate::process::ProcessIdentity;
 use crate::sandbox::{ACCOUNT, Sandbox, dying_with_us, tail_of};
 use crate::{Error, Result};
 
-/// Names another program than the one that is running.
+/// Names another program than the one beside the laboratory.
 const PROGRAM_VARIABLE: &str = "SPATE_BIN";
 /// The peak of its memory only ever grows, so this is how much of the last moment can be missed.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
@@ -67,15 +67,18 @@ impl SpateProgram {
     /// password, as over a network, and the replica through its socket, as beside it.
     ///
     /// # Errors
-    /// [`Error::ProgramNotRun`] if the program that is running cannot be found again.
+    /// [`Error::ProgramNotRun`] if nobody knows where it stands.
     pub fn new(source: &Sandbox, source_password: &str, replica: &Sandbox, directory: &Path) -> Result<SpateProgram> {
         let path = match std::env::var_os(PROGRAM_VARIABLE) {
             Some(path) => PathBuf::from(path),
-            None => std::env::current_exe().map_err(|source| Error::ProgramNotRun {
-                program: "spate".into(),
-                advice: "Name it in SPATE_BIN.",
-                source,
-            })?,
+            None => {
+                let laboratory = std::env::current_exe().map_err(|source| Error::ProgramNotRun {
+                    program: "spate".into(),
+                    advice: "Name it in SPATE_BIN.",
+                    source,
+                })?;
+                laboratory.with_file_name("spate")
+            }
         };
         Ok(SpateProgram {
             path,
@@ -87,7 +90,7 @@ impl SpateProgram {
         })
     }
 
-    /// Runs the program at `path` instead of the one that is running.
+    /// Runs the program at `path` instead of the one beside the laboratory.
     #[must_use]
     pub fn with_path(mut self, path: PathBuf) -> SpateProgram {
         self.path = path;

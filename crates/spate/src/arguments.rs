@@ -2,13 +2,13 @@
 
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "these comments are the help's text")]
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::Gtid;
-use spate_lab::LabCommand;
 use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::limits::{self, BatchLimits};
@@ -55,9 +55,11 @@ pub(crate) enum Command {
         command: ArchiveCommand,
     },
     /// The laboratory: sandboxes of real servers, races, lag under a live load
+    #[command(disable_help_flag = true)]
     Lab {
-        #[command(subcommand)]
-        command: LabCommand,
+        /// What the laboratory is to do: see `spate lab --help`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
 }
 

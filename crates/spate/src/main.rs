@@ -7,6 +7,7 @@ mod check;
 mod connection_arguments;
 mod handover;
 mod help_examples;
+mod lab;
 mod progress_line;
 mod replicate;
 mod signals;
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),
         Command::Archive { command: ArchiveCommand::Purge(options) } => archive_files::purge(&options),
-        Command::Lab { command } => spate_lab::run(command).map_err(Failure::from),
+        Command::Lab { arguments } => lab::run(&arguments),
     };
     done.unwrap_or_else(|failure| {
         say(&format!("spate: {}", describe(failure.as_ref())));
@@ -49,8 +50,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Passwords are in memory from the beginning, with the environment, and would be in every core dump. (What the laboratory starts is
-/// not concerned: a new program begins as the system likes it.)
+/// Passwords are in memory from the beginning, with the environment, and would be in every core dump. (The laboratory is not concerned: a
+/// new program begins as the system likes it.)
 fn keep_memory_private() {
     if std::env::var(CORE_DUMPS_VARIABLE).is_ok_and(|value| value == "yes") {
         return;

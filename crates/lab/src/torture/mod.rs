@@ -65,7 +65,7 @@ pub struct TorturePlan {
     pub shrink: Option<Duration>,
     /// Where records, and the servers' directories of seeds with findings, are kept.
     pub keep: Option<PathBuf>,
-    /// The `spate` program; `None` is the one that is running.
+    /// The `spate` program; `None` is the one beside the laboratory.
     pub spate: Option<PathBuf>,
     /// Arguments of `spate replicate` beside those that a seed draws.
     pub spate_arguments: Vec<String>,

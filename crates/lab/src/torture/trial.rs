@@ -48,7 +48,7 @@ const STEPS_MAX: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(super) struct Ground {
     pub(super) parties: Parties,
-    /// The `spate` program; `None` is the one that is running.
+    /// The `spate` program; `None` is the one beside the laboratory.
     pub(super) spate: Option<PathBuf>,
 }
 
