@@ -7,7 +7,7 @@ use spate_archive::{Retention, SyncPolicy, WriterOptions};
 
 use crate::error::{Error, Result};
 use crate::intake::{Intake, IntakeOptions, Interrupt};
-use crate::replicate::{connect_patiently, open_archive};
+use crate::patience::{connect_patiently, open_archive};
 use crate::retention::Retaining;
 use crate::source::{current_place, resolve_start};
 use crate::status::Status;

@@ -28,6 +28,15 @@ use spate_connection::{Connection, quote};
 pub(crate) use objects::without_counter;
 use objects::{fingerprint, fingerprint_of_absence, is_readable, quoted};
 
+/// What a person found out about an interrupted statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InterruptedStatement {
+    /// It took effect.
+    Done,
+    /// It did not, and is to be executed again.
+    Repeat,
+}
+
 /// The table of notes: at most one for each applier.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
      applier INT UNSIGNED NOT NULL PRIMARY KEY, \

@@ -1,28 +1,26 @@
 //! The whole: intake and pipeline side by side, and the supervisor that begins the pipeline again after a failure.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{
-    Archive, ArchiveWriter, Exposure, RealFileSystem, Retention, SyncPolicy, WriterOptions, stopping_point,
-};
+use spate_archive::{Archive, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 use spate_schedule::Surprise;
 
-use crate::asking;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::checkpoint::{self, Checkpoint};
 use crate::choice::WantedDialect;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
-use crate::intake::{DISK_FULL_RETRY, Intake, IntakeOptions, Interrupt, SILENCE_MAX};
+use crate::intake::{Intake, IntakeOptions, Interrupt};
+use crate::journal::InterruptedStatement;
 use crate::limits::BatchLimits;
 use crate::lock_holders::{self, LockWaits};
 use crate::narrowing::{Narrowing, Pace};
+use crate::patience::{connect_patiently, open_archive};
 use crate::pipeline::gather::GatherEnd;
 use crate::pipeline::repair::RepairScope;
 use crate::pipeline::session::{self, Prepared, SessionPlan, SessionReport};
@@ -33,9 +31,9 @@ use crate::retention::Retaining;
 use crate::source::{SourcePlace, current_place, resolve_start};
 use crate::status::Status;
 use crate::until::{Start, Until};
+use spate_connection::Connection;
 use spate_connection::backoff::Backoff;
 use spate_connection::endpoint::Endpoint;
-use spate_connection::{ConnectOptions, Connection};
 
 /// How to replicate.
 #[derive(Debug, Clone)]
@@ -82,15 +80,6 @@ impl ReplicateOptions {
     fn session_maker(&self) -> SessionMaker<'_> {
         SessionMaker { replica: &self.replica, without_binlog: self.without_replica_binlog, dialect: self.dialect }
     }
-}
-
-/// What a person found out about an interrupted statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InterruptedStatement {
-    /// It took effect.
-    Done,
-    /// It did not, and is to be executed again.
-    Repeat,
 }
 
 /// Replicates until stopped or until [`ReplicateOptions::until`].
@@ -151,32 +140,6 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 fn receiving_failed_for_good(status: &Status) -> bool {
     let report = status.report();
     report.lag_transactions == 0
-}
-
-/// Opens the archive. Recovery needs a little space, to mend what a crash on a full disk left: with none, it is waited for.
-pub(crate) fn open_archive(
-    dir: &Path,
-    options: &WriterOptions,
-    status: &Status,
-    stop: &AtomicBool,
-) -> Result<ArchiveWriter> {
-    loop {
-        match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
-            Err(error @ spate_archive::Error::DiskFull { .. }) if !stop.load(Ordering::Acquire) => {
-                status.intake(format!("waiting: {error}"));
-                status.error("intake", error.to_string());
-                Backoff::default().wait(DISK_FULL_RETRY, stop);
-            }
-            opened => {
-                let writer = opened?;
-                // Who cannot be asked what others may do, such as a file system, gives no reason to stop.
-                if let Ok(Some(exposure)) = Exposure::of(dir) {
-                    status.note("intake", &format!("warning: {exposure}"));
-                }
-                return Ok(writer);
-            }
-        }
-    }
 }
 
 /// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
@@ -244,22 +207,6 @@ fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Resu
     };
     prepared.checkpoint = Some(checkpoint.clone());
     Ok((prepared, checkpoint))
-}
-
-pub(crate) fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
-    let mut backoff = Backoff::default();
-    let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
-    loop {
-        match asking::connect(source, &options) {
-            Ok(connection) => return Ok(connection),
-            Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
-                status.error("intake", format!("{error}; trying again until it answers"));
-                let delay = backoff.next_delay();
-                backoff.wait(delay, stop);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 fn begin_first(

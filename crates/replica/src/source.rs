@@ -5,8 +5,9 @@ use std::fmt;
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
+use crate::known_servers::check_version;
 use crate::until::Start;
-use spate_connection::{Connection, ServerVersion, Vendor, quote};
+use spate_connection::{Connection, Vendor, quote};
 
 const GRANT_MONITOR: &str = "GRANT BINLOG MONITOR ON *.* TO <the user of Spate>";
 const GRANT_CLIENT: &str = "GRANT REPLICATION CLIENT ON *.* TO <the user of Spate>";
@@ -48,24 +49,6 @@ const FIRST_EVENT: u64 = 4;
 
 /// Events that MySQL is asked to list at a time.
 const LISTED_EVENTS_MAX: u64 = 10_000;
-
-/// Refuses servers that Spate does not know.
-///
-/// # Errors
-/// [`Error::Unsuitable`] names the version.
-pub(crate) fn check_version(connection: &Connection) -> Result<()> {
-    let version: &ServerVersion = connection.server_version();
-    let is_known = match version.vendor {
-        Vendor::MariaDb => version.is_at_least(10, 5),
-        Vendor::MySql => version.is_at_least(8, 0),
-    };
-    if is_known {
-        return Ok(());
-    }
-    let why =
-        format!("it is {version}, and this version of Spate works with MariaDB 10.5 and later and MySQL 8.0 and later");
-    Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
-}
 
 /// Looks whether a server can be the source.
 ///

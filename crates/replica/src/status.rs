@@ -11,7 +11,6 @@ use spate_schedule::difference::Contradiction;
 
 use crate::checkpoint::Checkpoint;
 use crate::exclusions::Skipped;
-use crate::pipeline::repair::Repairs;
 
 /// Rates are averages over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
@@ -30,6 +29,14 @@ pub(crate) const SKIPPED_MAX: usize = 20;
 
 /// Repairs kept for the status page: the latest; the log has all, and `spate.repaired` on the replica counts them.
 pub(crate) const REPAIRS_MAX: usize = 20;
+
+/// What was repaired in a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Repairs {
+    pub(crate) count: u64,
+    /// The latest of them, in words; no more than a status page shows.
+    pub(crate) latest: Vec<String>,
+}
 
 /// A place in the source's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
 use super::PartEnd;
+use super::account_guard::AccountGuard;
 use super::command::{Change, Command, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
 use super::prepare::batch_status;
@@ -27,7 +28,6 @@ use crate::creator;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent, IntentKind};
 use crate::others::OwnDefinitions;
-use crate::privileges::AccountGuard;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::sweep::{Left, Sweep};

@@ -12,6 +12,7 @@
 //! ([`crate::replicate`]) begins another at the checkpoint. So there is one way back from every failure, and it is the same
 //! as after a crash.
 
+mod account_guard;
 pub(crate) mod apply;
 pub(crate) mod command;
 mod default_databases;

@@ -18,7 +18,7 @@ use crate::choice::{Dialect, DialectChoice};
 use crate::dialect::append_binlog;
 use crate::error::{Error, Result};
 use crate::records;
-use crate::status::{REPAIRS_MAX, push_bounded};
+use crate::status::{REPAIRS_MAX, Repairs, push_bounded};
 use spate_connection::{Connection, Vendor, quote};
 
 const ROW_NOT_FOUND: u16 = 1032;
@@ -61,14 +61,6 @@ impl Repair {
             Repair::Removed => "removed",
         }
     }
-}
-
-/// What was repaired in a transaction.
-#[derive(Debug, Default)]
-pub(crate) struct Repairs {
-    pub(crate) count: u64,
-    /// The latest of them, in words; no more than a status page shows.
-    pub(crate) latest: Vec<String>,
 }
 
 /// Mends refused row changes over the applier's own connection.

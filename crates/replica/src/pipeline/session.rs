@@ -11,6 +11,7 @@ use spate_archive::{Archive, ReadOptions};
 use spate_schedule::outdated::Outdated;
 use spate_schedule::{BatchBuilder, Surprise, TableName};
 
+use super::account_guard::AccountGuard;
 use super::apply::Applier;
 use super::emit::replay::ReplayEmitter;
 use super::emit::sql::SqlEmitter;
@@ -32,7 +33,7 @@ use crate::journal::{self, Note};
 use crate::limits::BatchLimits;
 use crate::others::{Others, OwnDefinitions};
 use crate::own_schema;
-use crate::privileges::{self, AccountGuard};
+use crate::privileges;
 use crate::progress::Progress;
 use crate::status::Status;
 use crate::temporary;
@@ -115,7 +116,7 @@ pub(crate) struct Prepared {
 /// [`Error::Locked`], a missing privilege, or any error of the connection.
 pub(crate) fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<Prepared> {
     let mut guard = maker.connect_impatiently()?;
-    crate::source::check_version(&guard)?;
+    crate::known_servers::check_version(&guard)?;
     let choice = privileges::check(&mut guard, maker.dialect)?;
     maker.set_up(&mut guard)?;
     if needs_silence {

@@ -19,8 +19,7 @@ use crate::checkpoint::Checkpoint;
 use crate::creator;
 use crate::error::{Error, Result};
 use crate::exclusions::Exclusions;
-use crate::journal::{self, Finding, Intent, IntentKind, Note};
-use crate::replicate::InterruptedStatement;
+use crate::journal::{self, Finding, Intent, IntentKind, InterruptedStatement, Note};
 use crate::status::Status;
 use spate_connection::{Connection, ServerVersion, Vendor};
 
