@@ -5,7 +5,7 @@
 //! notice for hours: the session stays, and with it the lock. Two things end it:
 //! - *this* process comes back on a new connection: it recognises the session as its own, by a second lock whose name no
 //!   other process has, and ends it;
-//! - *another* process, on another machine, wants to take over: a session that says nothing for [`IDLE_SECONDS_MAX`] is ended
+//! - *another* process, on another machine, wants to take over: a session that says nothing for `IDLE_SECONDS_MAX` is ended
 //!   by the server itself, and one that is alive says something more often.
 //!
 //! Everything is executed in other sessions: the one that applies, one for notes, and parts of XA transactions. The server finishes what they
@@ -27,14 +27,14 @@ use spate_connection::{Connection, quote};
 pub(crate) const IDLE_SECONDS_MAX: u64 = 60;
 
 /// How often a session without work says something: four times before its silence would end it.
-pub(crate) const PING_EVERY: Duration = Duration::from_secs(IDLE_SECONDS_MAX / 4);
+pub const PING_EVERY: Duration = Duration::from_secs(IDLE_SECONDS_MAX / 4);
 
 /// How long to wait for a lock: after a crash the server may still be ending the old session, and its last commit.
 const WAIT_SECONDS: u32 = 10;
 
 /// The locks of the sessions that apply to one replica.
 #[derive(Debug, Clone)]
-pub(crate) struct ApplierLock {
+pub struct ApplierLock {
     names: LockNames,
 }
 
@@ -49,7 +49,7 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session 
 
 /// A session that executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// Applies.
     Main,
     /// For notes, and for what ends an XA transaction.
@@ -64,7 +64,7 @@ impl ApplierLock {
     ///
     /// # Errors
     /// [`Error::Locked`] if another process holds it, or one of its sessions does not end; any error of the connection.
-    pub(crate) fn take(guard: &mut Connection) -> Result<ApplierLock> {
+    pub fn take(guard: &mut Connection) -> Result<ApplierLock> {
         let lock = ApplierLock { names: LockNames::make(guard)? };
         let (own, applier) = (own_name(), lock.names.applier());
         let holder = guard
@@ -86,7 +86,7 @@ impl ApplierLock {
     ///
     /// # Errors
     /// [`Error::Locked`] if another session holds it; any error of the connections.
-    pub(crate) fn begin(&self, role: Role, session: &mut Connection, other: &mut Connection) -> Result<()> {
+    pub fn begin(&self, role: Role, session: &mut Connection, other: &mut Connection) -> Result<()> {
         let (what, id) = (role.name(), session.connection_id());
         other
             .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ('{what}', {id})").as_bytes())?;
@@ -101,7 +101,7 @@ impl ApplierLock {
     ///
     /// # Errors
     /// [`Error::Locked`] if another session holds it; any error of the connection.
-    pub(crate) fn take_for(&self, role: Role, connection: &mut Connection) -> Result<()> {
+    pub fn take_for(&self, role: Role, connection: &mut Connection) -> Result<()> {
         take(connection, &self.name(role), WAIT_SECONDS)
     }
 
@@ -109,7 +109,7 @@ impl ApplierLock {
     ///
     /// # Errors
     /// [`Error::Locked`] if another session has taken it meanwhile; any error of the connection.
-    pub(crate) fn keep(&self, role: Role, connection: &mut Connection) -> Result<()> {
+    pub fn keep(&self, role: Role, connection: &mut Connection) -> Result<()> {
         keep(connection, &self.name(role))
     }
 

@@ -132,7 +132,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn look_for_others(&mut self, others: &mut Others<'_>) -> Result<Noticed> {
+    pub fn look_for_others(&mut self, others: &mut Others<'_>) -> Result<Noticed> {
         others.look(&mut self.connection)
     }
 
@@ -538,7 +538,7 @@ fn row_key_index(indexes: &[Index]) -> Option<usize> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn has_versions_by_transactions(connection: &mut Connection) -> Result<bool> {
+pub fn has_versions_by_transactions(connection: &mut Connection) -> Result<bool> {
     if connection.server_version().vendor == Vendor::MySql {
         return Ok(false);
     }

@@ -54,7 +54,7 @@ impl Checkpoint {
     }
 
     /// Moves to the end of the transaction that `event` stands in, as far as the event shows where that is.
-    pub(crate) fn pass(&mut self, event: &ArchivedEvent<'_>) {
+    pub fn pass(&mut self, event: &ArchivedEvent<'_>) {
         if let Some(gtid) = event.gtid() {
             self.gtid_position.advance(gtid.gtid);
         }
@@ -67,7 +67,7 @@ impl Checkpoint {
     }
 
     /// Where to go on in an archive.
-    pub(crate) fn seek(&self) -> Seek {
+    pub fn seek(&self) -> Seek {
         match self.place_without_gtid() {
             Some((file, position)) => Seek::Source { file, position },
             None => Seek::AfterGtid(self.gtid_position.clone()),
@@ -75,7 +75,7 @@ impl Checkpoint {
     }
 
     /// The place in the source's binlog, if no GTID says where to go on.
-    pub(crate) fn place_without_gtid(&self) -> Option<(String, u64)> {
+    pub fn place_without_gtid(&self) -> Option<(String, u64)> {
         let is_by_file = self.gtid_position.is_empty() && !self.source_file.is_empty();
         is_by_file.then(|| (self.source_file.clone(), self.source_position))
     }
@@ -98,7 +98,7 @@ impl Checkpoint {
 }
 
 /// The server's error if the checkpoint is not where it was left: a subquery of two rows, which no mode makes a warning of.
-pub(crate) const CODE_MOVED: u16 = 1242;
+pub const CODE_MOVED: u16 = 1242;
 
 /// Reads the checkpoint; `None` if nothing was ever applied here.
 ///

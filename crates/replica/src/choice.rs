@@ -20,21 +20,23 @@ pub enum Dialect {
 pub type WantedDialect = Option<Dialect>;
 
 /// The vendor of the server whose binlog begins with this.
-pub(crate) fn vendor_of(format: &FormatDescription) -> Vendor {
+pub fn vendor_of(format: &FormatDescription) -> Vendor {
     if format.is_mariadb() { Vendor::MariaDb } else { Vendor::MySql }
 }
 
 /// All that the choice depends on, but for the source's vendor, which the binlog tells.
 #[derive(Debug, Clone)]
-pub(crate) struct DialectChoice {
-    pub(crate) wanted: WantedDialect,
+pub struct DialectChoice {
+    /// What a person wants.
+    pub wanted: WantedDialect,
     /// The account has the privilege to replay.
-    pub(crate) may_replay: bool,
+    pub may_replay: bool,
     /// It sees every trigger.
-    pub(crate) sees_triggers: bool,
-    pub(crate) replica: Vendor,
+    pub sees_triggers: bool,
+    /// The replica's vendor.
+    pub replica: Vendor,
     /// The replica, for messages.
-    pub(crate) peer: String,
+    pub peer: String,
 }
 
 impl DialectChoice {
@@ -42,7 +44,7 @@ impl DialectChoice {
     ///
     /// # Errors
     /// [`Error::Unsuitable`] if replay was asked for and cannot be; [`Error::Privilege`] names the GRANT that is missing.
-    pub(crate) fn choose(&self, source: Vendor) -> Result<Dialect> {
+    pub fn choose(&self, source: Vendor) -> Result<Dialect> {
         let is_same = source == self.replica;
         let best = if is_same && self.may_replay { Dialect::Replay } else { Dialect::Sql };
         let dialect = self.wanted.unwrap_or(best);
@@ -77,7 +79,7 @@ impl DialectChoice {
     }
 
     /// Says which dialect it is, and why, if nobody asked for it.
-    pub(crate) fn say(&self, dialect: Dialect, source: Vendor, status: &Status) {
+    pub fn say(&self, dialect: Dialect, source: Vendor, status: &Status) {
         let why = match dialect {
             _ if self.wanted.is_some() => None,
             Dialect::Replay => None,
@@ -93,7 +95,7 @@ impl DialectChoice {
     }
 
     /// The least privilege that allows replay.
-    pub(crate) fn replay_privilege(&self) -> &'static str {
+    pub fn replay_privilege(&self) -> &'static str {
         match self.replica {
             Vendor::MariaDb => "BINLOG REPLAY",
             Vendor::MySql => "REPLICATION_APPLIER",

@@ -12,7 +12,7 @@ use spate_connection::{Connection, Vendor, quote};
 ///
 /// # Errors
 /// [`Untold`].
-pub(crate) fn routine(statement: &Statement, replica: Vendor) -> std::result::Result<Option<CreatedRoutine>, Untold> {
+pub fn routine(statement: &Statement, replica: Vendor) -> std::result::Result<Option<CreatedRoutine>, Untold> {
     let creator = match replica {
         Vendor::MariaDb => Creator::Definer,
         Vendor::MySql => Creator::Invoker,
@@ -24,7 +24,7 @@ pub(crate) fn routine(statement: &Statement, replica: Vendor) -> std::result::Re
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
-pub(crate) fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()> {
+pub fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()> {
     const BOTH: u64 = 2;
     let grantee = quote::text(&format!("'{}'@'{}'", routine.user, routine.host));
     let schema = quote::text(&routine.name.schema);

@@ -211,7 +211,8 @@ impl Collations {
         Ok(Collations { names, version: Some(connection.server_version().clone()) })
     }
 
-    pub(crate) fn is_mysql(&self) -> bool {
+    /// True if the replica is of MySQL.
+    pub fn is_mysql(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 

@@ -17,7 +17,7 @@ pub struct Exclusions {
 
 /// Why a transaction is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exclusion {
+pub enum Exclusion {
     /// It was named.
     Named,
     /// It comes from an ignored server.
@@ -26,14 +26,16 @@ pub(crate) enum Exclusion {
 
 /// A named transaction that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Skipped {
-    pub(crate) gtid: Gtid,
-    pub(crate) place: TransactionPlace,
+pub struct Skipped {
+    /// Its GTID.
+    pub gtid: Gtid,
+    /// Where it stands.
+    pub place: TransactionPlace,
 }
 
 impl Exclusions {
     /// Why a transaction is left out, if it is. `server_id` is the one in its first event's header.
-    pub(crate) fn of(&self, gtid: Option<Gtid>, server_id: u32) -> Option<Exclusion> {
+    pub fn of(&self, gtid: Option<Gtid>, server_id: u32) -> Option<Exclusion> {
         let is_from = |server_id| self.server_ids.contains(&server_id);
         if is_from(server_id) || gtid.and_then(|gtid| gtid.server_id()).is_some_and(is_from) {
             return Some(Exclusion::Server);
@@ -42,12 +44,12 @@ impl Exclusions {
     }
 
     /// True if there is a ring to be broken: what is applied must then be logged under the id of the server it came from.
-    pub(crate) fn break_ring(&self) -> bool {
+    pub fn break_ring(&self) -> bool {
         !self.server_ids.is_empty()
     }
 
     /// The named transactions that a replica at `position` has behind it already.
-    pub(crate) fn behind(&self, position: &GtidPosition) -> Vec<Gtid> {
+    pub fn behind(&self, position: &GtidPosition) -> Vec<Gtid> {
         self.gtids.iter().copied().filter(|&gtid| position.covers(gtid)).collect()
     }
 }

@@ -32,18 +32,19 @@ const DENIED: [u16; 4] = [1044, 1045, 1142, 1227];
 
 /// A foreign key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ForeignKey {
-    pub(crate) child: TableName,
+pub struct ForeignKey {
+    /// The table whose rows refer to others.
+    pub child: TableName,
     pub(crate) parent: TableName,
     /// The engine changes rows of the child by itself.
-    pub(crate) has_action: bool,
+    pub has_action: bool,
 }
 
 /// All foreign keys of a server, in any order.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn read(connection: &mut Connection) -> Result<Vec<ForeignKey>> {
+pub fn read(connection: &mut Connection) -> Result<Vec<ForeignKey>> {
     if connection.server_version().vendor == Vendor::MySql {
         return from_constraints(connection);
     }

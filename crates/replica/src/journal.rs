@@ -3,7 +3,7 @@
 //!
 //! | intention | it took effect if |
 //! | --- | --- |
-//! | a statement that commits by itself | the objects that it names are not what they were (see [`fingerprint`]) |
+//! | a statement that commits by itself | the objects that it names are not what they were (see `fingerprint`) |
 //! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it begins anew |
 //! | XA PREPARE | the server lists the XID as prepared |
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
@@ -12,7 +12,7 @@
 //!
 //! A note is for recognition only. It holds no statement: those hold passwords, and everyone who may write to the schema `spate`
 //! could have one executed. What is looked at and dropped is what the archive's transaction at the note's place says
-//! (`pipeline/settle.rs`).
+//! (`settle.rs` of the applier).
 
 mod objects;
 
@@ -58,7 +58,7 @@ pub(crate) const CREATE_PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate
      COMMENT='XA transactions that are prepared'";
 
 /// The change that every XA transaction has.
-pub(crate) fn prepare_sql(xid: &Xid) -> String {
+pub fn prepare_sql(xid: &Xid) -> String {
     format!("INSERT INTO spate.prepared VALUES ({})", quote::text(&xid.to_string()))
 }
 
@@ -66,14 +66,14 @@ pub(crate) fn prepare_sql(xid: &Xid) -> String {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
+pub fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
     let counts = connection
         .query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_delete', 'Handler_update', 'Handler_write')")?;
     Ok((0..counts.rows.len()).any(|row| counts.text_at(row, 1).as_deref() != Some("0")))
 }
 
 /// What undoes [`prepare_sql`] once the XA transaction has ended.
-pub(crate) fn ended_sql(xid: &Xid) -> String {
+pub fn ended_sql(xid: &Xid) -> String {
     unmark_sql(&xid.to_string())
 }
 
@@ -83,10 +83,14 @@ fn unmark_sql(xid: &str) -> String {
 
 /// What kind of intention a note is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IntentKind {
+pub enum IntentKind {
+    /// A statement that commits by itself.
     Definition,
+    /// CREATE TABLE … SELECT in row format.
     CreateSelect,
+    /// An XA transaction up to XA PREPARE.
     XaPrepare,
+    /// XA COMMIT or XA ROLLBACK.
     XaEnd,
     /// Changes of rows that can be told apart.
     IrrevocableRows,
@@ -96,27 +100,28 @@ pub(crate) enum IntentKind {
 
 /// An intention.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Intent {
-    pub(crate) kind: IntentKind,
+pub struct Intent {
+    /// What it is of.
+    pub kind: IntentKind,
     /// Where the replica is once it is done.
-    pub(crate) checkpoint: Checkpoint,
+    pub checkpoint: Checkpoint,
     /// The transaction.
-    pub(crate) gtid: String,
+    pub gtid: String,
     /// Default schema of the statement.
-    pub(crate) database: String,
+    pub database: String,
     /// How the statement's text is to be read.
-    pub(crate) reading: Reading,
+    pub reading: Reading,
     /// The statement, or the XID.
-    pub(crate) statement: Vec<u8>,
+    pub statement: Vec<u8>,
     /// Before it was executed.
-    pub(crate) fingerprint: String,
+    pub fingerprint: String,
     /// The routine that it creates.
-    pub(crate) routine: Option<CreatedRoutine>,
+    pub routine: Option<CreatedRoutine>,
 }
 
 /// What is to be done about a note that an earlier run left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub enum Finding {
     /// It took effect: go on after it.
     Done,
     /// It did not: execute it again.
@@ -138,7 +143,7 @@ impl IntentKind {
     ];
 
     /// True if it is of one transaction alone, which the archive tells, too. Others are of all that a batch has done.
-    pub(crate) fn is_of_one_transaction(self) -> bool {
+    pub fn is_of_one_transaction(self) -> bool {
         !matches!(self, IntentKind::IrrevocableRows | IntentKind::Irrevocable)
     }
 
@@ -160,7 +165,7 @@ impl Intent {
     ///
     /// # Errors
     /// [`Error::NotPrepared`]; any error of the connection.
-    pub(crate) fn note(&self, connection: &mut Connection) -> Result<()> {
+    pub fn note(&self, connection: &mut Connection) -> Result<()> {
         // Once there is a note, an XA transaction that is not prepared has ended.
         if self.kind == IntentKind::XaEnd && !self.is_prepared(connection)? {
             return Err(Error::NotPrepared {
@@ -229,7 +234,7 @@ impl Intent {
     }
 
     /// True if nothing of the statement stays when a server refuses it, or nothing that would do harm when it is executed again.
-    pub(crate) fn is_whole_or_nothing(&self) -> bool {
+    pub fn is_whole_or_nothing(&self) -> bool {
         statement::is_whole_or_nothing(self.text())
     }
 
@@ -237,7 +242,7 @@ impl Intent {
     ///
     /// # Errors
     /// Any error of the connection; [`Error::TableLost`].
-    pub(crate) fn look(&self, connection: &mut Connection) -> Result<Finding> {
+    pub fn look(&self, connection: &mut Connection) -> Result<Finding> {
         match self.kind {
             IntentKind::Definition | IntentKind::CreateSelect if self.is_unclear() => Ok(Finding::Unknown),
             IntentKind::Definition => {
@@ -358,7 +363,7 @@ impl Intent {
     }
 
     /// For messages.
-    pub(crate) fn described(&self) -> String {
+    pub fn described(&self) -> String {
         match self.kind {
             IntentKind::Definition | IntentKind::CreateSelect => spate_sql::excerpt(&self.statement),
             IntentKind::XaPrepare => format!("XA PREPARE {}", String::from_utf8_lossy(&self.statement)),
@@ -383,17 +388,19 @@ fn is_all_revocable(connection: &mut Connection) -> Result<bool> {
 }
 
 /// The statement that removes the note.
-pub(crate) fn forget_sql() -> String {
+pub fn forget_sql() -> String {
     format!("DELETE FROM spate.intent WHERE applier={APPLIER}")
 }
 
-/// What a note says. Whoever may write to the schema `spate` may have written it: see `pipeline/settle.rs`.
+/// What a note says. Whoever may write to the schema `spate` may have written it: see `settle.rs` of the applier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) kind: IntentKind,
+pub struct Note {
+    /// What it is of.
+    pub kind: IntentKind,
     /// Where the replica is once it is done.
     place: Checkpoint,
-    pub(crate) fingerprint: String,
+    /// What the objects that the statement names were like before.
+    pub fingerprint: String,
     /// For messages.
     excerpt: String,
 }
@@ -401,7 +408,7 @@ pub(crate) struct Note {
 impl Note {
     /// True if a replica at this position has done it, and nothing beyond. By GTID where there are any: another source of the same
     /// transactions has other files.
-    pub(crate) fn is_at(&self, position: &Checkpoint) -> bool {
+    pub fn is_at(&self, position: &Checkpoint) -> bool {
         let is_in_place = || {
             (&self.place.source_file, self.place.source_position) == (&position.source_file, position.source_position)
         };
@@ -412,7 +419,7 @@ impl Note {
     }
 
     /// True if a replica at this position is beyond it.
-    pub(crate) fn is_before(&self, position: &Checkpoint) -> bool {
+    pub fn is_before(&self, position: &Checkpoint) -> bool {
         match self.place.gtid_position.is_empty() {
             true => {
                 !position.gtid_position.is_empty()
@@ -424,7 +431,7 @@ impl Note {
     }
 
     /// For messages.
-    pub(crate) fn described(&self) -> String {
+    pub fn described(&self) -> String {
         let Note { kind, place, excerpt, .. } = self;
         let (gtid, file, position) = (&place.gtid_position, &place.source_file, place.source_position);
         format!("a note of the kind {} for GTID position '{gtid}' ({file}:{position}): {excerpt:?}", kind.name())
@@ -435,7 +442,7 @@ impl Note {
 ///
 /// # Errors
 /// Any error of the connection; [`Error::Checkpoint`] if the note cannot be read.
-pub(crate) fn read(connection: &mut Connection) -> Result<Option<Note>> {
+pub fn read(connection: &mut Connection) -> Result<Option<Note>> {
     let rows = connection.query(&format!(
         "SELECT kind, gtid_position, source_file, source_position, seqno, source_seconds, statement, fingerprint \
          FROM spate.intent WHERE applier = {APPLIER}"
@@ -471,7 +478,7 @@ pub(crate) fn read(connection: &mut Connection) -> Result<Option<Note>> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn accept(connection: &mut Connection, from: &Checkpoint, intent: &Intent) -> Result<Checkpoint> {
+pub fn accept(connection: &mut Connection, from: &Checkpoint, intent: &Intent) -> Result<Checkpoint> {
     let mut sql = format!("BEGIN;{};{}", forget_sql(), intent.checkpoint.update_sql(from));
     if intent.kind == IntentKind::XaEnd {
         sql = format!("{sql};{}", unmark_sql(&String::from_utf8_lossy(&intent.statement)));

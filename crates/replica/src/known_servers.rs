@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Unsuitable`] names the version.
-pub(crate) fn check_version(connection: &Connection) -> Result<()> {
+pub fn check_version(connection: &Connection) -> Result<()> {
     let version: &ServerVersion = connection.server_version();
     let is_known = match version.vendor {
         Vendor::MariaDb => version.is_at_least(10, 5),

@@ -14,7 +14,7 @@ const SQL: &str = "SELECT t.trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, t.trx_sta
 
 /// Waits for locks that ended without them, with nothing applied in between.
 #[derive(Debug, Default)]
-pub(crate) struct LockWaits {
+pub struct LockWaits {
     /// What was applied then.
     seqno: u64,
     times: u32,
@@ -22,7 +22,7 @@ pub(crate) struct LockWaits {
 
 impl LockWaits {
     /// True if waiting seems not to help: another session's transaction that is over soon has let the second try pass.
-    pub(crate) fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
+    pub fn is_in_vain(&mut self, error: &Error, applied: u64) -> bool {
         const TRIES: u32 = 2;
         if error.code() != Some(CODE_LOCK_WAIT) {
             return false;
@@ -34,7 +34,7 @@ impl LockWaits {
 }
 
 /// A sentence about them.
-pub(crate) fn told(connection: &mut Connection) -> String {
+pub fn told(connection: &mut Connection) -> String {
     match holders(connection) {
         Ok(holders) if holders.is_empty() => {
             "No transaction holds locks now: something that was over soon, or the lock of a table's definition"

@@ -41,7 +41,7 @@ const COUNTERS: [&str; 14] = [
 
 /// What Spate's applying session has executed of them.
 #[derive(Debug, Default)]
-pub(crate) struct OwnDefinitions {
+pub struct OwnDefinitions {
     executed: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ impl OwnDefinitions {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn count(&self, session: &mut Connection) -> Result<()> {
+    pub fn count(&self, session: &mut Connection) -> Result<()> {
         self.executed.store(count(session, "SESSION")?, Ordering::Release);
         Ok(())
     }
@@ -59,7 +59,7 @@ impl OwnDefinitions {
 
 /// Notices what others do.
 #[derive(Debug)]
-pub(crate) struct Others<'a> {
+pub struct Others<'a> {
     own: &'a OwnDefinitions,
     last: Look,
 }
@@ -73,7 +73,7 @@ struct Look {
 
 /// What a replica does with replayed rows that a source's own does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Ways {
+pub struct Ways {
     /// They fire triggers (MariaDB's slave_run_triggers_for_rbr).
     pub(crate) fires_triggers: bool,
     /// Rows that are missing are passed over, and rows that are there already are overwritten (MariaDB's slave_exec_mode=IDEMPOTENT), or the
@@ -84,7 +84,7 @@ pub(crate) struct Ways {
 
 impl Ways {
     /// Has changes made as these ways need it.
-    pub(crate) fn tell(self, builder: &mut BatchBuilder) {
+    pub fn tell(self, builder: &mut BatchBuilder) {
         if self.fires_triggers {
             builder.fire_triggers();
         } else if self.is_forgiving {
@@ -95,10 +95,11 @@ impl Ways {
 
 /// What others have changed since the last look.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Noticed {
-    pub(crate) definitions: bool,
+pub struct Noticed {
+    /// Definitions of tables.
+    pub definitions: bool,
     /// What row changes do now.
-    pub(crate) ways: Ways,
+    pub ways: Ways,
 }
 
 impl<'a> Others<'a> {
@@ -106,13 +107,13 @@ impl<'a> Others<'a> {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn begin(asking: &mut Connection, own: &'a OwnDefinitions) -> Result<Others<'a>> {
+    pub fn begin(asking: &mut Connection, own: &'a OwnDefinitions) -> Result<Others<'a>> {
         let look = look(asking, own)?;
         Ok(Others { own, last: look })
     }
 
     /// What row changes did on the replica when it was looked at last.
-    pub(crate) fn ways(&self) -> Ways {
+    pub fn ways(&self) -> Ways {
         self.last.ways
     }
 

@@ -27,7 +27,7 @@ const TABLES: [(&str, &str); 11] = [
 ///
 /// # Errors
 /// Any error of the connection; a missing privilege names the GRANT.
-pub(crate) fn create(connection: &mut Connection) -> Result<()> {
+pub fn create(connection: &mut Connection) -> Result<()> {
     let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
     let present = connection.query(&format!(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names})"

@@ -22,18 +22,18 @@ struct Grant {
 
 /// Something that an account lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub struct Missing {
     /// What it cannot do.
-    pub(crate) action: &'static str,
+    pub action: &'static str,
     /// The privilege, as SHOW GRANTS writes it.
-    pub(crate) privilege: String,
+    pub privilege: String,
     /// The statement that gives it, without the account.
-    pub(crate) grant: &'static str,
+    pub grant: &'static str,
 }
 
 /// What an account may do, as SHOW GRANTS tells.
 #[derive(Debug)]
-pub(crate) struct Rights {
+pub struct Rights {
     grants: Vec<Grant>,
     version: ServerVersion,
 }
@@ -43,12 +43,12 @@ impl Rights {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn read(connection: &mut Connection) -> Result<Rights> {
+    pub fn read(connection: &mut Connection) -> Result<Rights> {
         Ok(Rights { grants: read(connection)?, version: connection.server_version().clone() })
     }
 
     /// True if it has this privilege for everything.
-    pub(crate) fn has(&self, privilege: &str) -> bool {
+    pub fn has(&self, privilege: &str) -> bool {
         may(&self.grants, privilege, &["*.*"])
     }
 
@@ -61,7 +61,7 @@ impl Rights {
     }
 
     /// Which dialect row changes can be written in.
-    pub(crate) fn choice(&self, wanted: WantedDialect, peer: String) -> DialectChoice {
+    pub fn choice(&self, wanted: WantedDialect, peer: String) -> DialectChoice {
         let may_replay = match self.is_mysql() {
             true => self.has_one_of(&["BINLOG_ADMIN", "REPLICATION_APPLIER", "SUPER"]),
             false => self.has_one_of(&["BINLOG REPLAY", "SUPER"]),
@@ -71,7 +71,7 @@ impl Rights {
     }
 
     /// What every run needs on the replica, and the account lacks.
-    pub(crate) fn missing_on_replica(&self, is_read_only: bool) -> Vec<Missing> {
+    pub fn missing_on_replica(&self, is_read_only: bool) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut lacks = |action, privilege: &str, grant| {
             missing.push(Missing { action, privilege: privilege.to_owned(), grant });
@@ -106,7 +106,7 @@ impl Rights {
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
-pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<DialectChoice> {
+pub fn check(connection: &mut Connection, wanted: WantedDialect) -> Result<DialectChoice> {
     let rights = Rights::read(connection)?;
     let peer = connection.peer().to_string();
     let choice = rights.choice(wanted, peer.clone());
@@ -128,14 +128,14 @@ pub(crate) fn check(connection: &mut Connection, wanted: WantedDialect) -> Resul
 }
 
 /// MySQL lets administrators write to a server that is read-only, but nobody at all to one that is super-read-only.
-pub(crate) const SUPER_READ_ONLY: &str = "it is super_read_only, which keeps everybody but its own replication from writing: \
+pub const SUPER_READ_ONLY: &str = "it is super_read_only, which keeps everybody but its own replication from writing: \
     SET GLOBAL super_read_only=OFF there, and leave read_only=ON";
 
 /// True if the account would see a trigger of the table, if there were one.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn may_see_triggers(connection: &mut Connection, table: &TableName) -> Result<bool> {
+pub fn may_see_triggers(connection: &mut Connection, table: &TableName) -> Result<bool> {
     let grants = read(connection)?;
     Ok(may(&grants, "TRIGGER", &["*.*", &format!("{}.*", table.schema), &format!("{}.{}", table.schema, table.table)]))
 }

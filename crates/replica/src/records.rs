@@ -34,7 +34,7 @@ pub(crate) const CREATE_REPAIRED: &str = "CREATE TABLE IF NOT EXISTS spate.repai
      PRIMARY KEY (schema_name, table_name, repair)) ENGINE=InnoDB COMMENT='rows that were not as the source left them'";
 
 /// The statement that records a skip; to be executed before the checkpoint moves, in the same transaction.
-pub(crate) fn skip_sql(skipped: &Skipped) -> String {
+pub fn skip_sql(skipped: &Skipped) -> String {
     format!(
         "REPLACE INTO spate.skipped (gtid, source_file, source_position, why) VALUES ('{}', {}, {}, '--skip')",
         skipped.gtid,
@@ -47,7 +47,7 @@ pub(crate) fn skip_sql(skipped: &Skipped) -> String {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn latest_skips(connection: &mut Connection) -> Result<Vec<SkippedStatus>> {
+pub fn latest_skips(connection: &mut Connection) -> Result<Vec<SkippedStatus>> {
     let rows = connection.query(&format!(
         "SELECT gtid, source_file, source_position, UNIX_TIMESTAMP(skipped_at) FROM spate.skipped \
          ORDER BY skipped_at DESC, gtid DESC LIMIT {SKIPPED_MAX}"
@@ -63,7 +63,7 @@ pub(crate) fn latest_skips(connection: &mut Connection) -> Result<Vec<SkippedSta
 }
 
 /// The statement that counts a repair.
-pub(crate) fn repair_sql(table: &TableName, repair: &str, place: &TransactionPlace, key: &str) -> String {
+pub fn repair_sql(table: &TableName, repair: &str, place: &TransactionPlace, key: &str) -> String {
     let key: String = key.chars().take(KEY_CHARACTERS_MAX).collect();
     format!(
         "INSERT INTO spate.repaired (schema_name, table_name, repair, repairs, last_gtid, last_source_file, \

@@ -28,14 +28,15 @@ const DIFFERENCE_WARNINGS_MAX: usize = 5;
 pub(crate) const SKIPPED_MAX: usize = 20;
 
 /// Repairs kept for the status page: the latest; the log has all, and `spate.repaired` on the replica counts them.
-pub(crate) const REPAIRS_MAX: usize = 20;
+pub const REPAIRS_MAX: usize = 20;
 
 /// What was repaired in a transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Repairs {
-    pub(crate) count: u64,
+pub struct Repairs {
+    /// How many rows.
+    pub count: u64,
     /// The latest of them, in words; no more than a status page shows.
-    pub(crate) latest: Vec<String>,
+    pub latest: Vec<String>,
 }
 
 /// A place in the source's history.
@@ -267,30 +268,33 @@ impl Status {
         report
     }
 
-    pub(crate) fn intake(&self, what: impl Into<String>) {
+    /// Says what the intake is doing.
+    pub fn intake(&self, what: impl Into<String>) {
         self.lock().report.intake = what.into();
     }
 
-    pub(crate) fn applier(&self, what: impl Into<String>) {
+    /// Says what the applier is doing.
+    pub fn applier(&self, what: impl Into<String>) {
         self.lock().report.applier = what.into();
     }
 
     /// Notes what the source's clock shows now, in seconds since 1970.
-    pub(crate) fn source_clock(&self, seconds: f64) {
+    pub fn source_clock(&self, seconds: f64) {
         self.lock().source_clock = Some((Instant::now(), seconds));
     }
 
     /// Notes the source's `max_allowed_packet`.
-    pub(crate) fn source_packet(&self, bytes: u64) {
+    pub fn source_packet(&self, bytes: u64) {
         self.lock().source_packet_bytes = Some(bytes);
     }
 
     /// The source's `max_allowed_packet` in bytes, if it was asked.
-    pub(crate) fn source_packet_bytes(&self) -> Option<u64> {
+    pub fn source_packet_bytes(&self) -> Option<u64> {
         self.lock().source_packet_bytes
     }
 
-    pub(crate) fn archive(&self, archive: Archive) {
+    /// Notes the archive.
+    pub fn archive(&self, archive: Archive) {
         let mut state = self.lock();
         state.received_seqno = archive.tail().received().seqno;
         state.archive = Some(archive);
@@ -298,7 +302,7 @@ impl Status {
 
     /// Notes how far the archive reaches. On a replica that was caught up, what comes next is the oldest to be applied, even
     /// if nobody applies it yet.
-    pub(crate) fn received(&self, end: &LogEnd) {
+    pub fn received(&self, end: &LogEnd) {
         let mut state = self.lock();
         if state.received_seqno <= state.applied.seqno && end.seqno > state.applied.seqno {
             state.oldest_unapplied_seconds = state.believe(f64::from(end.commit_seconds));
@@ -306,16 +310,19 @@ impl Status {
         state.received_seqno = end.seqno;
     }
 
-    pub(crate) fn received_bytes(&self, bytes: u64) {
+    /// Adds to the bytes that were received.
+    pub fn received_bytes(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn applying(&self, oldest_seconds: f64) {
+    /// Notes the commit time of the oldest transaction on its way, in seconds since 1970.
+    pub fn applying(&self, oldest_seconds: f64) {
         let mut state = self.lock();
         state.oldest_unapplied_seconds = state.believe(oldest_seconds);
     }
 
-    pub(crate) fn applied(&self, checkpoint: &Checkpoint, batch: Option<&BatchStatus>) {
+    /// Notes how far the replica has come; with a batch, what it held.
+    pub fn applied(&self, checkpoint: &Checkpoint, batch: Option<&BatchStatus>) {
         let mut state = self.lock();
         if batch.is_none() {
             state.oldest_unapplied_seconds = state.believe(checkpoint.source_seconds as f64);
@@ -333,22 +340,22 @@ impl Status {
     }
 
     /// The checkpoint as it is on the replica.
-    pub(crate) fn applied_checkpoint(&self) -> Checkpoint {
+    pub fn applied_checkpoint(&self) -> Checkpoint {
         self.lock().applied.clone()
     }
 
     /// The last transaction of this archive that this process has seen committed on the replica.
-    pub(crate) fn applied_here(&self) -> Option<u64> {
+    pub fn applied_here(&self) -> Option<u64> {
         self.lock().applied_here
     }
 
     /// What earlier runs left out.
-    pub(crate) fn skipped_before(&self, skipped: Vec<SkippedStatus>) {
+    pub fn skipped_before(&self, skipped: Vec<SkippedStatus>) {
         self.lock().report.skipped = skipped;
     }
 
     /// Notes transactions that were left out, once they are committed as such.
-    pub(crate) fn left_out(&self, skipped: &[Skipped], ignored: u64) {
+    pub fn left_out(&self, skipped: &[Skipped], ignored: u64) {
         self.lock().report.ignored_transactions += ignored;
         for Skipped { gtid, place } in skipped {
             let status = SkippedStatus {
@@ -363,7 +370,7 @@ impl Status {
     }
 
     /// Notes repairs, once they are committed.
-    pub(crate) fn repaired(&self, repairs: Repairs) {
+    pub fn repaired(&self, repairs: Repairs) {
         let mut state = self.lock();
         state.report.repairs += repairs.count;
         for repair in repairs.latest {
@@ -372,7 +379,7 @@ impl Status {
     }
 
     /// Notes files removed from the archive.
-    pub(crate) fn purged(&self, files: u64, bytes: u64) {
+    pub fn purged(&self, files: u64, bytes: u64) {
         let purged = &mut self.lock().report.purged;
         purged.files += files;
         purged.bytes += bytes;
@@ -380,7 +387,7 @@ impl Status {
     }
 
     /// Notes an error, once: a repetition of the latest only moves its time.
-    pub(crate) fn error(&self, stage: &str, message: impl Into<String>) {
+    pub fn error(&self, stage: &str, message: impl Into<String>) {
         let (message, at_seconds) = (message.into(), unix_seconds() as u64);
         if self.remember(stage, &message, at_seconds) {
             (self.notify)(stage, &message);
@@ -388,7 +395,7 @@ impl Status {
     }
 
     /// Warns, once, of a table whose changes cost the replica more than they need.
-    pub(crate) fn table_without_key(&self, table: &str) {
+    pub fn table_without_key(&self, table: &str) {
         {
             let mut state = self.lock();
             if state.keyless_tables.contains(table) {
@@ -408,7 +415,7 @@ impl Status {
     }
 
     /// Tells that a definition is out of date, or the replica's table another than the source's: which of both, a second look shows.
-    pub(crate) fn table_redefined(&self, contradiction: &Contradiction, gtid: &str) {
+    pub fn table_redefined(&self, contradiction: &Contradiction, gtid: &str) {
         let message = format!(
             "table {}: its definition as Spate has read it does not fit what the binlog says at {gtid} ({}): reading the replica's definitions \
              once more",
@@ -418,7 +425,7 @@ impl Status {
     }
 
     /// Tells, once, of a table that is not what it is on the source.
-    pub(crate) fn table_differs(&self, contradiction: &Contradiction) {
+    pub fn table_differs(&self, contradiction: &Contradiction) {
         let name = &contradiction.definition.name;
         let told = {
             let mut state = self.lock();
@@ -438,7 +445,7 @@ impl Status {
     }
 
     /// Warns of an event that alone is larger than a batch may be, and again of one that is twice as large.
-    pub(crate) fn large_event(&self, bytes: u64, batch_bytes: usize, place: &str) {
+    pub fn large_event(&self, bytes: u64, batch_bytes: usize, place: &str) {
         {
             let mut state = self.lock();
             if bytes < state.largest_event_bytes.saturating_mul(2) {
@@ -456,7 +463,7 @@ impl Status {
     }
 
     /// Tells of something that is no error.
-    pub(crate) fn note(&self, stage: &str, message: &str) {
+    pub fn note(&self, stage: &str, message: &str) {
         (self.notify)(stage, message);
     }
 
@@ -481,7 +488,7 @@ impl Status {
     }
 
     /// Notes that `--until` was reached.
-    pub(crate) fn reached_end(&self) {
+    pub fn reached_end(&self) {
         self.has_reached_end.store(true, Ordering::Release);
     }
 
@@ -550,7 +557,7 @@ fn position(end: &LogEnd) -> PositionStatus {
 }
 
 /// Adds to a list that keeps its last `maximum` entries.
-pub(crate) fn push_bounded<T>(list: &mut Vec<T>, entry: T, maximum: usize) {
+pub fn push_bounded<T>(list: &mut Vec<T>, entry: T, maximum: usize) {
     if list.len() >= maximum {
         list.remove(0);
     }

@@ -18,7 +18,7 @@ use spate_schedule::TableName;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_sql::{Lexer, Reading};
 
-pub(crate) use budget::CopyBudget;
+pub use budget::CopyBudget;
 use budget::{COPY_BYTES_MAX, COPY_BYTES_PER_SECOND};
 use form::BEGINNING;
 
@@ -72,7 +72,7 @@ const CODE_INVALID_CHARACTERS: u16 = 1300;
 const LOST: &str = "@spate_lost_temporary_tables";
 
 /// Asks for them: see [`lost`].
-pub(crate) const ASK_LOST: &str = "SELECT @spate_lost_temporary_tables";
+pub const ASK_LOST: &str = "SELECT @spate_lost_temporary_tables";
 
 /// Why a table without a definition cannot be made again.
 const NOT_KEPT: &str = "it could not be kept";
@@ -88,7 +88,7 @@ const INSERT_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn keep(
+pub fn keep(
     connection: &mut Connection,
     tables: &TemporaryTables,
     budget: &mut CopyBudget,
@@ -137,7 +137,7 @@ pub(crate) fn keep(
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResult<()> {
+pub fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResult<()> {
     connection.execute(session_sql(connection))?;
     let mut lost = String::new();
     for table in &kept(connection)? {
@@ -165,7 +165,7 @@ pub(crate) fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> Repli
 }
 
 /// Which tables [`restore`] could not make again: from the answer to [`ASK_LOST`].
-pub(crate) fn lost(answer: &[u8]) -> BTreeSet<TemporaryTable> {
+pub fn lost(answer: &[u8]) -> BTreeSet<TemporaryTable> {
     let text = String::from_utf8_lossy(answer);
     let parts: Vec<&str> = text.lines().collect();
     let table = |parts: &[&str]| {
@@ -195,7 +195,7 @@ fn is_refusal(error: &spate_connection::Error) -> bool {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn kept(connection: &mut Connection) -> ReplicaResult<BTreeSet<TemporaryTable>> {
+pub fn kept(connection: &mut Connection) -> ReplicaResult<BTreeSet<TemporaryTable>> {
     let rows = connection.query(&format!(
         "SELECT thread_id, schema_name, table_name FROM spate.temporary_table WHERE applier={APPLIER}"
     ))?;

@@ -15,13 +15,13 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session_
      COMMENT='what a new session of the applier begins with'";
 
 /// Sets up a session of MySQL. Not within a transaction, where the server refuses it.
-pub(crate) fn set_sql(is_explicit: bool) -> Vec<u8> {
+pub fn set_sql(is_explicit: bool) -> Vec<u8> {
     format!("SET SESSION explicit_defaults_for_timestamp={}", u8::from(is_explicit)).into_bytes()
 }
 
 /// Keeps it. Whether the statement that says it was executed does not matter: the next session executes it first of all, and it says the
 /// same again.
-pub(crate) fn keep_sql(is_explicit: bool) -> Vec<u8> {
+pub fn keep_sql(is_explicit: bool) -> Vec<u8> {
     format!("REPLACE INTO spate.session_state VALUES ({APPLIER},{})", u8::from(is_explicit)).into_bytes()
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn keep_sql(is_explicit: bool) -> Vec<u8> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub(crate) fn go_on(connection: &mut Connection) -> Result<Option<bool>> {
+pub fn go_on(connection: &mut Connection) -> Result<Option<bool>> {
     if connection.server_version().vendor != Vendor::MySql {
         return Ok(None);
     }

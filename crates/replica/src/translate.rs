@@ -40,7 +40,7 @@ use spate_binlog::query::StatusVariables;
 use spate_schedule::item::Statement;
 use spate_schedule::statement::StatementClass;
 
-pub(crate) use self::conversions::{question, redefinitions};
+pub use self::conversions::{question, redefinitions};
 use spate_sql::edit::{self, Edit as TextEdit};
 use spate_sql::{SqlText, Token, TokenKind};
 

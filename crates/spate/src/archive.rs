@@ -11,8 +11,8 @@ use serde::Serialize;
 use spate_archive::{Archive, DirectoryOptions, ReadOptions, RealFileSystem, Seek};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType, QueryEvent, RowsVersion, TableMap};
-use spate_replica::FetchOptions;
-use spate_replica::intake::IntakeOptions;
+use spate_receive::FetchOptions;
+use spate_receive::intake::IntakeOptions;
 use spate_replica::status::Status;
 use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
@@ -45,7 +45,7 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
     let over = AtomicBool::new(false);
     let done = thread::scope(|scope| {
         let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
-        let done = spate_replica::fetch(&options, &status, &stop);
+        let done = spate_receive::fetch(&options, &status, &stop);
         over.store(true, Ordering::Release);
         drawing.thread().unpark();
         done

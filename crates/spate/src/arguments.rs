@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use spate_apply::limits::{self, BatchLimits};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::Gtid;
 use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
-use spate_replica::limits::{self, BatchLimits};
 use spate_replica::until::{Start, Until};
 
 use crate::archive_files::Before;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
-use spate_replica::check::{self, CheckOptions, Grants, Level, Report};
+use spate_operate::check::{self, CheckOptions, Grants, Level, Report};
 
 use crate::arguments::{CheckArguments, Conflict};
 use crate::{Failure, print};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use spate_replica::handover;
+use spate_operate::handover;
 
 use crate::arguments::HandoverArguments;
 use crate::{Failure, print};

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use spate_archive::{FileSystem, RealFileSystem};
-use spate_replica::intake::IntakeOptions;
+use spate_operate::{OnConflict, ReplicateOptions};
+use spate_receive::intake::IntakeOptions;
+use spate_replica::journal::InterruptedStatement;
 use spate_replica::status::Status;
-use spate_replica::{InterruptedStatement, OnConflict, ReplicateOptions};
 
 use crate::arguments::{Conflict, Outcome, ReplicateArguments};
 use crate::status_socket::StatusSocket;
@@ -55,7 +56,7 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     let done = thread::scope(|scope| {
         let serving = scope.spawn(|| socket.serve(&status, &over));
         let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
-        let done = spate_replica::replicate(&options, &status, &stop);
+        let done = spate_operate::replicate(&options, &status, &stop);
         over.store(true, Ordering::Release);
         serving.thread().unpark();
         drawing.thread().unpark();

@@ -15,7 +15,7 @@ pub(super) const COPY_BYTES_PER_SECOND: u64 = 256 << 10;
 
 /// The bytes that copies may still write in this session, and the tables that wait for more. Those are marked as lost until then.
 #[derive(Debug)]
-pub(crate) struct CopyBudget {
+pub struct CopyBudget {
     bytes: u64,
     refilled: Instant,
     /// Tables that were too large when they were last looked at, and when the budget has refilled enough for them.
@@ -24,7 +24,7 @@ pub(crate) struct CopyBudget {
 
 impl CopyBudget {
     /// A full budget.
-    pub(crate) fn new(now: Instant) -> CopyBudget {
+    pub fn new(now: Instant) -> CopyBudget {
         CopyBudget { bytes: COPY_BYTES_MAX, refilled: now, waiting: BTreeMap::new() }
     }
 

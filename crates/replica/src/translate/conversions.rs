@@ -45,7 +45,7 @@ enum Family {
 
 /// A column that an alteration defines anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Redefinition {
+pub struct Redefinition {
     column: String,
     family: Family,
     /// For messages.
@@ -56,14 +56,14 @@ pub(crate) struct Redefinition {
 ///
 /// # Errors
 /// A comment that only some servers execute.
-pub(crate) fn redefinitions(text: SqlText<'_>) -> Result<Vec<Redefinition>, Refusal> {
+pub fn redefinitions(text: SqlText<'_>) -> Result<Vec<Redefinition>, Refusal> {
     let tokens = tokens(text)?;
     let Some(start) = behind_table(&tokens) else { return Ok(Vec::new()) };
     Ok(edit::clauses(&tokens[start..]).filter_map(redefined).collect())
 }
 
 /// Asks a replica for the types that these columns of a table have now: one row with a value for each.
-pub(crate) fn question(table: &TableName, redefinitions: &[Redefinition], replica: Vendor) -> String {
+pub fn question(table: &TableName, redefinitions: &[Redefinition], replica: Vendor) -> String {
     let schema = quote::text(&table.schema);
     let name = quote::text(&table.table);
     let types = redefinitions.iter().map(|redefinition| {
@@ -90,7 +90,7 @@ impl Redefinition {
     ///
     /// # Errors
     /// Why it is refused.
-    pub(crate) fn check(&self, present: Option<&str>) -> Result<(), String> {
+    pub fn check(&self, present: Option<&str>) -> Result<(), String> {
         let column = &self.column;
         let Some(present) = present else { return Err(format!("the replica's table has no column '{column}'")) };
         // Behind the type MariaDB may say more, in a comment.

@@ -1,0 +1,519 @@
+//! The last stage: one connection to the replica, which executes what was prepared and commits it with its checkpoint.
+//!
+//! The session runs without autocommit, so nothing that it sends can become permanent before a COMMIT is sent; and a COMMIT
+//! is only sent when every statement before it has succeeded. A deadlock that rolls back the transaction under statements
+//! still in flight therefore does no harm: what they do is rolled back when the session ends.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+use spate_archive::stopping_point;
+use spate_binlog::RowsKind;
+use spate_binlog::load::LoadDuplicates;
+use spate_schedule::item::LoadFile;
+
+use super::PartEnd;
+use super::account_guard::AccountGuard;
+use super::command::{Change, Command, Execution, Expected, FoundRow, RowCheck};
+use super::files::Files;
+use super::prepare::batch_status;
+use super::repair::Repairer;
+use super::sessions::Sessions;
+use crate::progress::Progress;
+use crate::sweep::{Left, Sweep};
+use spate_connection::{CODE_LOCK_WAIT, Connection};
+use spate_replica::applier_lock::PING_EVERY;
+use spate_replica::checkpoint::CODE_MOVED;
+use spate_replica::creator;
+use spate_replica::journal::{self, Intent, IntentKind};
+use spate_replica::others::OwnDefinitions;
+use spate_replica::status::Status;
+use spate_replica::temporary::{self, CopyBudget};
+use spate_replica::{Error, Result};
+
+/// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
+const IN_FLIGHT_MAX: usize = 3;
+
+/// The same for packets of a statement of the source and of what sets the session up for it: each is small, and a statement
+/// takes about four of them.
+const SINGLES_IN_FLIGHT_MAX: usize = 16;
+
+/// What counts as small, in bytes.
+const SMALL_SQL_BYTES: usize = 16 << 10;
+
+/// Statements whose answers nobody has read when something more is sent. The server reads no further while it cannot write an
+/// answer, and with a full socket nobody could send either: a Unix socket takes some 280 answers.
+const UNREAD_STATEMENTS_MAX: usize = 256;
+
+/// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", "database doesn't exist", "Trigger does not exist", of a DROP.
+const CODES_UNKNOWN: [u16; 5] = [1051, 4091, 4092, 1008, 1360];
+
+const CODE_ROW_NOT_FOUND: u16 = 1032;
+const CODE_DUPLICATE_KEY: u16 = 1062;
+
+/// A duplicate, of a key that is not named, of one that is, and with its name.
+const CODES_DUPLICATE: [u16; 3] = [1022, CODE_DUPLICATE_KEY, 1586];
+const CODE_DATA_TRUNCATED: u16 = 1265;
+
+pub(crate) struct Applier<'a> {
+    sessions: Sessions<'a>,
+    files: Files,
+    input: Receiver<Command>,
+    tickets: Sender<()>,
+    status: &'a Status,
+    progress: &'a Progress,
+    /// When the open batch began.
+    began: Option<Instant>,
+    /// What was sent and not answered, oldest first.
+    in_flight: VecDeque<Sent>,
+    /// What the open batch does was noted before.
+    has_intent: bool,
+    /// The definition that was noted, until the replica has executed it.
+    unexecuted: Option<Box<Intent>>,
+    /// Mends refused row changes. A change must then have its answer before the next is sent.
+    repairer: Option<Repairer<'a>>,
+    accounts: AccountGuard<'a>,
+    /// A statement of the source was executed in the open batch: it may have released our locks.
+    has_foreign_sql: bool,
+    /// A statement of the open batch that may lock us out.
+    watched: Option<Change>,
+    /// What copies of temporary tables may write.
+    copies: CopyBudget,
+    /// The open batch is a definition.
+    has_definition: bool,
+    own_definitions: &'a OwnDefinitions,
+}
+
+/// What was sent: what it does, how it should end, and how many rows its statements should find.
+#[derive(Debug, Default)]
+struct Sent {
+    statements: usize,
+    change: Option<Change>,
+    expected: Expected,
+    checks: Vec<RowCheck>,
+    is_careful: bool,
+}
+
+impl From<Execution> for Sent {
+    fn from(execution: Execution) -> Sent {
+        Sent {
+            statements: execution.statements,
+            change: execution.change,
+            expected: execution.expected,
+            checks: execution.checks,
+            is_careful: execution.is_careful,
+        }
+    }
+}
+
+impl<'a> Applier<'a> {
+    /// An applier over sessions of which the first holds the lock.
+    #[expect(clippy::too_many_arguments, reason = "it is where the stage's parts come together, once")]
+    pub(crate) fn new(
+        sessions: Sessions<'a>,
+        files: Files,
+        input: Receiver<Command>,
+        tickets: Sender<()>,
+        status: &'a Status,
+        progress: &'a Progress,
+        repairer: Option<Repairer<'a>>,
+        accounts: AccountGuard<'a>,
+        own_definitions: &'a OwnDefinitions,
+    ) -> Applier<'a> {
+        Applier {
+            sessions,
+            files,
+            input,
+            tickets,
+            status,
+            progress,
+            began: None,
+            in_flight: VecDeque::new(),
+            has_intent: false,
+            unexecuted: None,
+            repairer,
+            accounts,
+            has_foreign_sql: false,
+            watched: None,
+            copies: CopyBudget::new(Instant::now()),
+            has_definition: false,
+            own_definitions,
+        }
+    }
+
+    /// Applies until the stage before is gone; what it left behind unfinished is rolled back with the connection.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] or [`Error::Change`] if the replica refuses something; an error of the connection.
+    pub(crate) fn run(mut self) -> Result<()> {
+        self.sessions.main().execute(b"SET SESSION autocommit=0")?;
+        while let Some(command) = self.next_command()? {
+            let began = *self.began.get_or_insert_with(Instant::now);
+            match command {
+                Command::Execute(execution) => {
+                    self.execute(execution)?;
+                    stopping_point("amid-statements");
+                }
+                Command::LoadBlock(block) => self.files.append(&block)?,
+                Command::Load(execution, load) => self.load(execution, &load)?,
+                Command::Intend(intent) => {
+                    stopping_point("before-intent");
+                    intent.note(self.sessions.journal()?)?;
+                    self.has_intent = true;
+                    let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
+                    self.unexecuted = is_definition.then_some(intent);
+                    self.has_definition |= is_definition;
+                    stopping_point("after-intent");
+                }
+                Command::Settle(answer) => {
+                    self.receive_all()?;
+                    // The preparing stage may be gone already; this session then ends without a commit.
+                    let _is_gone = answer.send(());
+                }
+                Command::ExecuteApart(execution) => {
+                    self.receive_all()?;
+                    let connection = self.sessions.journal()?;
+                    let answer = match execution.is_single {
+                        true => connection.execute_single(&execution.sql),
+                        false => connection.execute(&execution.sql),
+                    };
+                    answered(connection, answer.map(drop), execution.into())?;
+                }
+                Command::OpenBranch(statements) => {
+                    self.receive_all()?;
+                    self.sessions.open_branch(&statements)?;
+                }
+                Command::MarkBranch(xid) => {
+                    self.receive_all()?;
+                    self.sessions.mark_branch(&xid)?;
+                }
+                Command::CloseBranch => {
+                    self.receive_all()?;
+                    self.sessions.close_branch()?;
+                }
+                Command::WatchAccount(change) => self.watched = Some(change),
+                Command::GiveToCreator(routine) => {
+                    self.receive_all()?;
+                    stopping_point("before-creators-privileges");
+                    creator::give(self.sessions.main(), &routine)?;
+                }
+                Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
+                Command::RestoreTemporary => {
+                    self.receive_all()?;
+                    let status = self.status;
+                    temporary::restore(self.sessions.main(), |message| status.note("applier", message))?;
+                }
+                Command::Ask { sql, change, answer } => self.ask(&sql, change, &answer)?,
+                Command::KeepTemporary(tables) => {
+                    self.receive_all()?;
+                    let status = self.status;
+                    let tell = |message: &str| status.note("applier", message);
+                    temporary::keep(self.sessions.main(), &tables, &mut self.copies, tell)?;
+                    stopping_point("after-temporary-copies");
+                }
+                Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
+                    self.status.applying(oldest_seconds);
+                    let mut committed = self.commit(&sql, statements);
+                    if committed.is_ok() && std::mem::take(&mut self.has_definition) {
+                        self.own_definitions.count(self.sessions.main())?;
+                    }
+                    if committed.is_ok() {
+                        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+                        committed = self.committed(end, row_changes, net_row_changes, milliseconds);
+                    }
+                    match self.watched.take() {
+                        Some(change) => self.accounts.look(change, committed)?,
+                        None => committed?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
+    fn next_command(&mut self) -> Result<Option<Command>> {
+        loop {
+            match self.input.recv_timeout(PING_EVERY) {
+                Ok(command) => return Ok(Some(command)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.receive_all()?;
+                    self.sessions.main().execute(b"DO 0")?;
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, execution: Execution) -> Result<()> {
+        let in_flight_max = match () {
+            () if execution.is_careful || self.repairer.is_some() => 0,
+            () if execution.is_single && execution.sql.len() < SMALL_SQL_BYTES => SINGLES_IN_FLIGHT_MAX - 1,
+            () => IN_FLIGHT_MAX - 1,
+        };
+        while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
+            self.receive()?;
+        }
+        self.has_foreign_sql |= execution.is_single;
+        let connection = self.sessions.current();
+        match execution.is_single {
+            true => connection.send_single(&execution.sql)?,
+            false => connection.send_statements(&execution.sql, execution.statements)?,
+        }
+        let is_careful = execution.is_careful;
+        self.in_flight.push_back(execution.into());
+        if is_careful { self.receive_all() } else { Ok(()) }
+    }
+
+    fn load(&mut self, execution: Execution, load: &LoadFile) -> Result<()> {
+        self.receive_all()?;
+        self.has_foreign_sql = true;
+        let file = self.files.open(load.file_id)?;
+        let connection = self.sessions.current();
+        let mut answer = connection.load_local(&execution.sql, file);
+        if load.duplicates == LoadDuplicates::Fail
+            && let Ok(outcome) = &answer
+            && skipped_rows(&outcome.info) > 0
+        {
+            let message = format!("rows of LOAD DATA were there already: {}", outcome.info);
+            answer = Err(refusal(connection, CODE_DUPLICATE_KEY, message));
+        }
+        self.files.remove(load.file_id);
+        answered(self.sessions.current(), answer.map(drop), execution.into())
+    }
+
+    /// Statements whose answers were not read yet.
+    fn unread_statements(&self) -> usize {
+        self.in_flight.iter().map(|sent| sent.statements).sum()
+    }
+
+    fn receive_all(&mut self) -> Result<()> {
+        while !self.in_flight.is_empty() {
+            self.receive()?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let Sent { change, expected, checks, is_careful, .. } = self.in_flight.pop_front().unwrap_or_default();
+        let answer = self.sessions.current().receive_result();
+        match &answer {
+            Ok(_) if is_careful => self.unexecuted = None,
+            Err(error) if is_final_refusal(error) => self.forget_refused(is_careful),
+            _ => {}
+        }
+        let connection = self.sessions.current();
+        let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));
+        let Err(error) = held_against(connection, answer, expected) else { return Ok(()) };
+        match (&mut self.repairer, change) {
+            (Some(repairer), Some(change)) if error.server_error().is_some() && !error.is_transient() => {
+                let message = repairer.repair(connection, &change, error)?;
+                self.status.note("applier", &message);
+                Ok(())
+            }
+            (_, change) => Err(refused(error, change)),
+        }
+    }
+
+    /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: what changes later is nothing that
+    /// it did. (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes
+    /// before it.
+    fn forget_refused(&mut self, was_sent: bool) {
+        let Some(intent) = self.unexecuted.take() else { return };
+        if was_sent && !intent.is_whole_or_nothing() {
+            return;
+        }
+        // If it cannot be removed, the next session looks at it.
+        let _removed =
+            self.sessions.journal().and_then(|journal| Ok(journal.execute(journal::forget_sql().as_bytes())?));
+    }
+
+    fn sweep(&mut self, sweep: Sweep, answer: &Sender<Left>) -> Result<()> {
+        self.receive_all()?;
+        let surplus = sweep.run(self.sessions.current()).map_err(|error| match error {
+            Error::Wire(error) => refused(error, None),
+            other => other,
+        })?;
+        // The preparing stage may be gone already; this session then ends without a commit.
+        let _is_gone = answer.send(surplus);
+        Ok(())
+    }
+
+    fn ask(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
+        self.receive_all()?;
+        let mut found = None;
+        let see = |row: spate_connection::Row<'_>| {
+            found = Some((0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect());
+            ControlFlow::Break(())
+        };
+        self.sessions.current().for_each_row(sql, see).map_err(|error| refused(error, change))?;
+        // As for a sweep.
+        let _is_gone = answer.send(found);
+        Ok(())
+    }
+
+    fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
+        self.receive_all()?;
+        if std::mem::take(&mut self.has_foreign_sql) {
+            self.sessions.keep_lock()?;
+        }
+        let fulfils = std::mem::take(&mut self.has_intent);
+        if fulfils {
+            stopping_point("before-fulfilment");
+        } else {
+            stopping_point("before-commit");
+        }
+        self.sessions.main().send_statements(sql, statements)?;
+        stopping_point("after-commit-sent");
+        let answer = self.sessions.main().receive_result();
+        match answer {
+            Err(error) if error.code() == Some(CODE_MOVED) => {
+                return Err(Error::CheckpointMoved { replica: self.sessions.main().peer().to_string() });
+            }
+            answer => answer.map(drop).map_err(|error| refused(error, None))?,
+        }
+        if fulfils {
+            stopping_point("after-fulfilment");
+        } else {
+            stopping_point("after-commit");
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) -> Result<()> {
+        self.progress.applied(end.checkpoint.seqno);
+        let batch = batch_status(&end, row_changes, net_row_changes, milliseconds);
+        self.status.applied(&end.checkpoint, Some(&batch));
+        self.began = None;
+        self.status.left_out(&end.skipped, end.ignored);
+        // The preparing stage may be gone already, at the end of a run.
+        let _is_gone = self.tickets.try_send(());
+        if let Some(repairer) = &mut self.repairer {
+            self.status.repaired(repairer.committed()?);
+        }
+        Ok(())
+    }
+}
+
+/// True if a server has said that it did not execute a statement, and nobody has interrupted it.
+fn is_final_refusal(error: &spate_connection::Error) -> bool {
+    /// Other sessions held a lock.
+    const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, 1213];
+    error
+        .code()
+        .is_some_and(|code| !spate_connection::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
+}
+
+/// Holds an answer against what was expected.
+fn answered(connection: &Connection, answer: spate_connection::Result<()>, sent: Sent) -> Result<()> {
+    held_against(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
+}
+
+fn held_against(
+    connection: &Connection,
+    answer: spate_connection::Result<()>,
+    expected: Expected,
+) -> spate_connection::Result<()> {
+    match (answer, expected) {
+        (Ok(()), Expected::Failure(code)) => Err(refusal(
+            connection,
+            code,
+            "the statement ended with this error on the source, and succeeds here".into(),
+        )),
+        (Err(error), Expected::Failure(code)) if error.code().is_some_and(|actual| are_alike(actual, code)) => Ok(()),
+        (Err(error), Expected::Gone) if error.code().is_some_and(|code| CODES_UNKNOWN.contains(&code)) => Ok(()),
+        (answer, _) => answer,
+    }
+}
+
+/// Looks whether statements found the rows that they were to change, and wrote values as they are.
+fn checked(
+    connection: &Connection,
+    outcome: &spate_connection::Outcome,
+    checks: &[RowCheck],
+) -> spate_connection::Result<()> {
+    for check in checks {
+        let Some(statement) = outcome.each.get(check.statement) else {
+            return Err(refusal(connection, CODE_ROW_NOT_FOUND, "an answer is missing".to_owned()));
+        };
+        let (verb, found) = match check.kind {
+            RowsKind::Insert => ("insert into", statement.affected_rows),
+            RowsKind::Update => ("update in", statement.matched_rows.unwrap_or(statement.affected_rows)),
+            RowsKind::Delete => ("delete from", statement.affected_rows),
+        };
+        if found != check.rows {
+            let message = format!("of {} rows to {verb} {}, {found} were found", check.rows, check.table);
+            return Err(refusal(connection, CODE_ROW_NOT_FOUND, message));
+        }
+        if check.warnings.is_some_and(|warnings| warnings != statement.warnings) {
+            let message = format!("a value for {} would not be stored as it is", check.table);
+            return Err(refusal(connection, CODE_DATA_TRUNCATED, message));
+        }
+    }
+    Ok(())
+}
+
+/// True if a server may say the one where another says the other: which of several it finds first is up to it.
+fn are_alike(actual: u16, expected: u16) -> bool {
+    actual == expected || CODES_DUPLICATE.contains(&actual) && CODES_DUPLICATE.contains(&expected)
+}
+
+/// What the server should have said.
+pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> spate_connection::Error {
+    let error = spate_connection::ServerError { code, sql_state: String::new(), message, statement: 0 };
+    spate_connection::Error::Server { peer: connection.peer().clone(), error }
+}
+
+/// From `Records: 3  Deleted: 0  Skipped: 1  Warnings: 1`.
+fn skipped_rows(info: &str) -> u64 {
+    let skipped = info.split_once("Skipped: ").map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
+    skipped.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
+fn refused(source: spate_connection::Error, change: Option<Change>) -> Error {
+    let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
+    if source.server_error().is_none() || source.is_transient() && !is_named {
+        return source.into();
+    }
+    match change {
+        Some(Change { place, what, .. }) => {
+            let advice = advice(source.code());
+            Error::Change { place, change: what, source, advice }
+        }
+        None => Error::Batch { source },
+    }
+}
+
+/// What to do about a refused change, told by the server's error number.
+fn advice(code: Option<u16>) -> &'static str {
+    match code {
+        Some(1032) => {
+            "The row is missing on the replica: somebody deleted it there, or the replica began at a wrong position. \
+             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
+        }
+        Some(1062) => {
+            "The row is on the replica already: somebody wrote there, or the replica began at a wrong position. \
+             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
+        }
+        // The server does not say more when a replayed row does not fit.
+        Some(1105 | 1677) => {
+            "The replica's table may have columns of other types, to which the source's values cannot be converted: compare SHOW \
+             CREATE TABLE on both. (slave_type_conversions=ALL_NON_LOSSY on the replica allows wider types.)"
+        }
+        Some(1146) => "The table is missing on the replica",
+        Some(1153) => "Raise max_allowed_packet on the replica",
+        // A path that is none: see how changes of documents are written.
+        Some(3143) => {
+            "The JSON document on the replica is not the one that the source changed: compare the replica with the source (spate \
+             verify)"
+        }
+        Some(CODE_LOCK_WAIT | 1213) => "Other sessions write to the replica",
+        Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
+        Some(1044 | 1142 | 1143 | 1227 | 1370 | 1698) => "The user of Spate lacks a privilege on the replica",
+        _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",
+    }
+}

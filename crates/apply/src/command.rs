@@ -1,0 +1,114 @@
+//! What passes from the preparing stage to the applier.
+
+use crossbeam_channel::Sender;
+use spate_binlog::{RowsKind, Xid};
+use spate_schedule::item::{FileBlock, LoadFile};
+use spate_schedule::needs::CreatedRoutine;
+use spate_schedule::temporary::TemporaryTables;
+use spate_schedule::{RowChange, TableName};
+
+use super::PartEnd;
+use crate::sweep::{Left, Sweep};
+use spate_replica::TransactionPlace;
+use spate_replica::journal::Intent;
+
+/// What the applier is to do next.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Execute this within the open transaction.
+    Execute(Execution),
+    /// Keep a block of a file that a LOAD DATA will read.
+    LoadBlock(FileBlock),
+    /// Execute a LOAD DATA.
+    Load(Execution, LoadFile),
+    /// Note what cannot be rolled back, before it is executed.
+    Intend(Box<Intent>),
+    /// Answer once all before has succeeded, and is no longer held.
+    Settle(Sender<()>),
+    /// Execute this outside of the open transaction.
+    ExecuteApart(Execution),
+    /// Execute what follows in a session of its own, which begins with these statements.
+    OpenBranch(Vec<Vec<u8>>),
+    /// See to it that the XA transaction of that session has a change.
+    MarkBranch(Xid),
+    /// End that session, and go on in the first.
+    CloseBranch,
+    /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
+    Sweep { sweep: Sweep, answer: Sender<Left> },
+    /// Answer with the values of one row that this finds; `None` if there is none.
+    Ask { sql: Vec<u8>, change: Option<Change>, answer: Sender<FoundRow> },
+    /// The batch has a statement that may lock us out: look after its commit.
+    WatchAccount(Change),
+    /// The statement before has created this: give its definer what a server gives.
+    GiveToCreator(CreatedRoutine),
+    /// Make the source's temporary tables again. Before anything else of a session.
+    RestoreTemporary,
+    /// Copy the temporary tables that statements to come may use.
+    KeepTemporary(TemporaryTables),
+    /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
+    Commit {
+        sql: Vec<u8>,
+        statements: usize,
+        end: PartEnd,
+        oldest_seconds: f64,
+        row_changes: u64,
+        net_row_changes: u64,
+    },
+}
+
+/// The values of a row, if there is one; `None` among them is NULL.
+pub(crate) type FoundRow = Option<Vec<Option<Vec<u8>>>>;
+
+/// Statements to execute.
+#[derive(Debug, Default)]
+pub(crate) struct Execution {
+    pub(crate) sql: Vec<u8>,
+    /// How many statements `sql` holds; 0 if there may be any number.
+    pub(crate) statements: usize,
+    /// What it does; only while a failed batch is being taken apart.
+    pub(crate) change: Option<Change>,
+    /// How it should end.
+    pub(crate) expected: Expected,
+    /// How many rows some of the statements must have found.
+    pub(crate) checks: Vec<RowCheck>,
+    /// It cannot be rolled back: all before it must have succeeded, and nothing may follow until it has.
+    pub(crate) is_careful: bool,
+    /// It holds text of the source: the server must take it as one statement, whatever it holds.
+    pub(crate) is_single: bool,
+}
+
+/// How a statement should end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// It succeeds.
+    #[default]
+    Success,
+    /// It fails with this error, as it did on the source.
+    Failure(u16),
+    /// It succeeds, or a table that it drops is gone already.
+    Gone,
+}
+
+/// What a statement that changes rows must say of itself: else a row was missing, or was one too many, and nothing commits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RowCheck {
+    /// Which of the statements that were sent together, from 0.
+    pub(crate) statement: usize,
+    /// How many rows it was to change.
+    pub(crate) rows: u64,
+    /// What it does to them.
+    pub(crate) kind: RowsKind,
+    /// How many warnings it is to have, if that matters: any other was an inexact conversion.
+    pub(crate) warnings: Option<u16>,
+    /// The table, for messages.
+    pub(crate) table: TableName,
+}
+
+/// One change of one transaction, for messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) place: TransactionPlace,
+    pub(crate) what: String,
+    /// The row change, if it is one: a repair needs it.
+    pub(crate) row: Option<Box<RowChange>>,
+}

@@ -1,0 +1,151 @@
+//! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
+
+use spate_binlog::{ChecksumAlgorithm, RowsVersion};
+use spate_schedule::emit::ChunkWriter;
+use spate_schedule::keyless::{KeylessRows, Step};
+use spate_schedule::row_session::RowSession;
+use spate_schedule::segment::Segment;
+
+use super::{RowEmitter, changes};
+use crate::Part;
+use crate::command::{Change, Command, Execution};
+use crate::outlet::Outlet;
+use spate_connection::ServerVersion;
+use spate_replica::dialect::{
+    AFTER_ROW_SESSION, BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql,
+    binlog_half_sql_bytes, binlog_sql_bytes, first_half, row_session_sql, source_version_sql,
+};
+use spate_replica::{Error, Result};
+
+/// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
+/// applier has something to do while the next is being encoded.
+const CHUNK_EVENT_BYTES: usize = 384 << 10;
+
+/// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
+const PACKET_SHARE: (usize, usize) = (5, 8);
+
+/// Writes rows for replay.
+#[derive(Debug)]
+pub(crate) struct ReplayEmitter {
+    /// One row a statement, each with a description.
+    pub(crate) one_by_one: bool,
+    /// What the session is set to; `None`: to what everything else needs.
+    pub(crate) session: Option<RowSession>,
+}
+
+impl RowEmitter for ReplayEmitter {
+    /// Tells a session how the source lays out its events.
+    fn session_sql(&self, part: &Part) -> Vec<Vec<u8>> {
+        let mut sql = Vec::new();
+        append_binlog(&mut sql, &part.format.encode(part.server_id, ChecksumAlgorithm::None));
+        match RowsVersion::of(&part.format) {
+            RowsVersion::V1 => vec![sql],
+            RowsVersion::V2 => vec![sql, OWN_GTIDS.into()],
+        }
+    }
+
+    fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
+        match self.session.take() {
+            Some(_) => outlet.plain(AFTER_ROW_SESSION.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// The server forgets the source's version whenever it commits.
+    fn begin_segment(&mut self, segment: &Segment, part: &Part, outlet: &mut Outlet<'_>) -> Result<()> {
+        let Some(session) = segment.session() else { return Ok(()) };
+        self.session = Some(session.clone());
+        let source = ServerVersion::parse(&part.format.server_version);
+        outlet.plain(format!("{}, {}", row_session_sql(session), source_version_sql(&source)).as_bytes())
+    }
+
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        keyless: &[Vec<Step>],
+        part: &Part,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<u64> {
+        let changes = self.one_by_one.then(|| changes(segment, part));
+        let seconds = segment.session().map_or_else(|| reached_seconds(part), |session| session.seconds);
+        self.write(changes, (part, seconds), outlet, |writer| writer.segment_after(segment, keyless))
+    }
+
+    fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
+        let seconds = self.session.as_ref().map_or_else(|| reached_seconds(part), |session| session.seconds);
+        self.write(None::<std::iter::Empty<Change>>, (part, seconds), outlet, |writer| writer.keyless(rows, steps))
+    }
+}
+
+impl ReplayEmitter {
+    /// Has events written, and sends them; returns how many rows they change.
+    fn write(
+        &self,
+        mut changes: Option<impl Iterator<Item = Change>>,
+        (part, seconds): (&Part, u32),
+        outlet: &mut Outlet<'_>,
+        write: impl FnOnce(&mut ChunkWriter<Sink<'_>>) -> std::result::Result<(), EmitError>,
+    ) -> Result<u64> {
+        let chunk_bytes_max = match self.one_by_one {
+            true => 1,
+            false => CHUNK_EVENT_BYTES.min(outlet.max_allowed_packet() * PACKET_SHARE.0 / PACKET_SHARE.1),
+        };
+        let version = RowsVersion::of(&part.format);
+        let mut send = |events: &[u8]| -> std::result::Result<(), EmitError> {
+            let change = changes.as_mut().and_then(Iterator::next);
+            chunk(events, change, outlet).map_err(EmitError::Stage)
+        };
+        let mut writer: ChunkWriter<Sink<'_>> =
+            ChunkWriter::new(chunk_bytes_max, part.server_id, version, &mut send as Sink<'_>).at(seconds);
+        let written = write(&mut writer).and_then(|()| writer.finish());
+        written.map_err(|error| match error {
+            EmitError::Stage(error) => error,
+            EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error },
+        })
+    }
+}
+
+/// When net changes happened, unless something else says it.
+fn reached_seconds(part: &Part) -> u32 {
+    u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX)
+}
+
+/// What takes finished chunks.
+type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> std::result::Result<(), EmitError>;
+
+fn chunk(events: &[u8], change: Option<Change>, outlet: &mut Outlet<'_>) -> Result<()> {
+    let sql_bytes = binlog_sql_bytes(events.len());
+    if !outlet.fits(sql_bytes) {
+        outlet.flush(None)?;
+        return halves(events, change, outlet);
+    }
+    outlet.make_room(sql_bytes)?;
+    outlet.statement(|sql| append_binlog(sql, events), None, change)
+}
+
+/// Sends events that are too large for one packet in two.
+fn halves(events: &[u8], change: Option<Change>, outlet: &Outlet<'_>) -> Result<()> {
+    let (first, second) = events.split_at(first_half(events.len()));
+    let sql_bytes = binlog_half_sql_bytes(first.len().max(second.len()));
+    if !outlet.fits(sql_bytes) {
+        return Err(outlet.too_large(binlog_sql_bytes(events.len()), change));
+    }
+    for (half, events) in [first, second].into_iter().enumerate() {
+        let execution = Execution { sql: binlog_half_sql(half, events), statements: 1, ..Execution::default() };
+        outlet.send(Command::Execute(execution))?;
+        outlet.settle()?;
+    }
+    let (sql, statements) = (BINLOG_OF_HALVES.to_vec(), BINLOG_OF_HALVES_STATEMENTS);
+    outlet.send(Command::Execute(Execution { sql, statements, change, ..Execution::default() }))
+}
+
+enum EmitError {
+    Schedule(spate_schedule::Error),
+    Stage(Error),
+}
+
+impl From<spate_schedule::Error> for EmitError {
+    fn from(error: spate_schedule::Error) -> EmitError {
+        EmitError::Schedule(error)
+    }
+}

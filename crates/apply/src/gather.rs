@@ -1,0 +1,527 @@
+//! The first stage: reads the archive, folds, and decides where a batch ends.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
+use spate_binlog::payload::PayloadEvents;
+use spate_binlog::{Boundary, EventHeader, EventType};
+use spate_schedule::outdated::Outdated;
+use spate_schedule::versioning::LastMoment;
+use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
+use spate_sql::Servers;
+
+use super::Part;
+use super::open::Open;
+use crate::hold::HoldState;
+use crate::limits::BatchLimits;
+use crate::progress::Progress;
+use spate_connection::ServerVersion;
+use spate_replica::catalog::Catalog;
+use spate_replica::choice::{self, Dialect, DialectChoice};
+use spate_replica::exclusions::Exclusions;
+use spate_replica::others::Others;
+use spate_replica::status::Status;
+use spate_replica::until::Until;
+use spate_replica::{Error, Result, TransactionPlace};
+
+/// How long to wait for something before looking whether to stop.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+
+/// With transactions at hand and nobody hungry, new arrivals are looked for this often: they still fit into the batch.
+const ARRIVAL_CHECK: Duration = Duration::from_millis(1);
+
+/// With more to read, a batch is gathered at least for this long although the next stage is hungry: a replica that is behind
+/// gains more from folding than it loses by waiting. At the end of what was received, nothing waits.
+const BEHIND_GATHER_MIN: Duration = Duration::from_millis(300);
+
+/// How long a batch waits for the end of the source's temporary tables. A source's session may keep one for hours, and readers
+/// of the replica cannot wait for that.
+const TEMPORARY_TABLES_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Why gathering ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatherEnd {
+    /// `--until` was reached.
+    Reached,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// Where batches take shape. It sees one event after the other; where they come from is the caller's affair.
+pub(crate) struct Gatherer<'a> {
+    pub(crate) builder: BatchBuilder,
+    pub(crate) catalog: Catalog,
+    pub(crate) output: Sender<Part>,
+    pub(crate) hunger: Receiver<()>,
+    pub(crate) limits: BatchLimits,
+    pub(crate) until: Until,
+    pub(crate) hold: &'a HoldState,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) progress: &'a Progress,
+    /// Go no further than this transaction: what comes after it is known to be bad.
+    pub(crate) last_seqno: Option<u64>,
+    /// Transactions of which it is known what they turn out to be.
+    pub(crate) expected: BTreeSet<(u64, Surprise)>,
+    /// To read again from where the last part ended.
+    pub(crate) archive: &'a Archive,
+    /// What was open when the last part was handed over; `None` if that was in the midst of a transaction.
+    pub(crate) handed: Option<Open>,
+    /// All up to `last_seqno` is one batch.
+    pub(crate) is_one_batch: bool,
+    /// End after so many transactions.
+    pub(crate) transactions_left: Option<u64>,
+    /// What is left out.
+    pub(crate) exclusions: &'a Exclusions,
+    /// How row changes may be written.
+    pub(crate) choice: DialectChoice,
+    /// To tell of events that memory is too small for.
+    pub(crate) status: &'a Status,
+    /// Who else changes definitions on the replica.
+    pub(crate) others: Others<'a>,
+    pub(crate) open: Open,
+}
+
+impl Gatherer<'_> {
+    /// Gathers until told to stop, or `--until` is reached.
+    ///
+    /// # Errors
+    /// A definite error of the archive or of a transaction; [`Error::StageEnded`] if the next stage is gone.
+    pub(crate) fn run(mut self, mut reader: ArchiveReader) -> Result<GatherEnd> {
+        if self.until.is_reached_by(&self.open.checkpoint, self.archive) {
+            return Ok(GatherEnd::Reached);
+        }
+        while !self.stop.load(Ordering::Acquire) {
+            let gathered = match reader.next_event() {
+                Ok(Some(event)) => self.event(&event),
+                Ok(None) => self.idle(&reader),
+                Err(error) => Err(error.into()),
+            };
+            match gathered {
+                Ok(None) => {}
+                Ok(Some(end)) => return Ok(end),
+                Err(Error::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
+                    reader = self.rewind(seqno, surprise)?;
+                }
+                Err(error) => return Err(self.behind(error)),
+            }
+        }
+        Ok(GatherEnd::Stopped)
+    }
+
+    /// Begins again after the last part, and expects of a transaction what it turned out to be.
+    fn rewind(&mut self, seqno: u64, surprise: Surprise) -> Result<ArchiveReader> {
+        let handed = self.handed.clone().unwrap_or_default();
+        self.expected.retain(|&(known, _)| known > handed.checkpoint.seqno);
+        if !self.expected.insert((seqno, surprise)) {
+            // It was expected already: to begin again would never end.
+            return Err(Error::TurnedOut { seqno, surprise });
+        }
+        self.builder.rewind();
+        // What the next stage asked for and what this session has begun is not undone.
+        let seek = handed.checkpoint.seek();
+        let Open { is_hungry, stale_until, has_begun, .. } = self.open;
+        self.open = Open { is_hungry, stale_until, has_begun, ..handed };
+        Ok(self.archive.reader(&seek, ReadOptions::default())?)
+    }
+
+    fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
+        let bytes = event.header.event_length;
+        if bytes as usize > self.limits.memory_bytes_max {
+            let place = format!("{}:{}", event.source_file, event.source_end_position.saturating_sub(u64::from(bytes)));
+            self.status.large_event(u64::from(bytes), self.limits.memory_bytes_max, &place);
+        }
+        match event.boundary {
+            Boundary::Outside => {
+                self.outside(event)?;
+                return Ok(None);
+            }
+            Boundary::Begin | Boundary::Whole => {
+                if let Some(end) = self.begin_transaction(event)? {
+                    return Ok(Some(end));
+                }
+            }
+            Boundary::Inside | Boundary::End => {}
+        }
+        let is_left_out = self.open.excluded.is_some();
+        if !is_left_out {
+            self.take(event)?;
+            if event.boundary == Boundary::Begin {
+                for &(_, surprise) in self.expected.iter().filter(|(seqno, _)| *seqno == event.seqno) {
+                    self.builder.expect(surprise);
+                }
+            }
+        }
+        match event.boundary {
+            Boundary::End | Boundary::Whole => {
+                if !is_left_out {
+                    self.stand_alone()?;
+                    self.builder.end_transaction();
+                }
+                self.open.end_transaction(event);
+                self.after_transaction()
+            }
+            _ if is_left_out => Ok(None),
+            _ => self.inside_transaction().map(|()| None),
+        }
+    }
+
+    /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
+    fn outside(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+        // A session begins to read with the first event of the file in which the checkpoint is.
+        let is_behind = *self.open.checkpoint.source_file == **event.source_file
+            && event.source_end_position <= self.open.checkpoint.source_position;
+        let begins_file = event.header.event_type == EventType::FORMAT_DESCRIPTION;
+        if begins_file {
+            self.read_for(event)?;
+        }
+        if begins_file && event.format.created_seconds != 0 && !is_behind {
+            self.builder.source_restarted();
+        }
+        Ok(())
+    }
+
+    /// Statements are read as the server that wrote this file and the replica read them.
+    fn read_for(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+        let source = ServerVersion::parse(&event.format.server_version);
+        let servers = Servers { source: Some(source.reader()), replica: Some(self.catalog.server_version().reader()) };
+        self.builder.read_for(servers);
+        self.builder.time_stamps_reach(LastMoment::of(source.reader()), self.catalog.last_moment()?);
+        Ok(())
+    }
+
+    /// A transaction that turns out to need a batch of its own is separated from those before it.
+    fn stand_alone(&mut self) -> Result<()> {
+        if self.open.transactions > 0 && self.builder.stands_among_others() {
+            self.separate()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the batch before the transaction that is underway.
+    fn separate(&mut self) -> Result<()> {
+        let earlier = self.builder.take_earlier();
+        self.hand_over_batch(earlier, false)?;
+        self.open.began = Some(Instant::now());
+        self.open.oldest_seconds = self.open.underway_seconds;
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
+        let begin = event.source_end_position.saturating_sub(u64::from(event.header.event_length));
+        if self.until.excludes(event.source_file, begin) {
+            self.hand_over_whole()?;
+            return Ok(Some(GatherEnd::Reached));
+        }
+        let gtid = event.gtid().map(|event| event.gtid);
+        if event.header.event_type == EventType::ANONYMOUS_GTID {
+            self.check_anonymous(event)?;
+        }
+        let excluded = self.exclusions.of(gtid, event.header.server_id);
+        self.look_for_others()?;
+        let ends_before = excluded.is_none()
+            && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
+        let reads_anew = excluded.is_none() && self.reads_definitions_anew(event.seqno);
+        let is_held = !self.hold.try_begin(gtid, event.seqno);
+        if is_held || ends_before || reads_anew {
+            self.hand_over_whole()?;
+        }
+        if is_held && !self.hold.wait_begin(gtid, event.seqno, self.stop) {
+            return Ok(Some(GatherEnd::Stopped));
+        }
+        if !std::mem::replace(&mut self.open.has_begun, true) {
+            if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
+                self.catalog.say_triggers();
+            }
+            self.read_for(event)?;
+            self.progress.begin_after(event.seqno.saturating_sub(1));
+        }
+        if reads_anew {
+            self.open.stale_until = Some(event.seqno.saturating_sub(1));
+            self.forget(&Outdated::All);
+        }
+        self.open.begin_transaction(event, excluded);
+        if gtid.is_none() && excluded.is_none() {
+            self.builder.begin_anonymous();
+        }
+        Ok(None)
+    }
+
+    /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
+    /// may be why. (What is mended is one batch: there, what was read first counts.)
+    fn reads_definitions_anew(&self, seqno: u64) -> bool {
+        !self.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
+    }
+
+    /// A batch does not begin by definitions that others have changed meanwhile.
+    fn look_for_others(&mut self) -> Result<()> {
+        let is_between = self.open.transactions == 0 && !self.open.is_continued;
+        if !is_between {
+            return Ok(());
+        }
+        let noticed = self.catalog.look_for_others(&mut self.others)?;
+        if noticed.definitions {
+            self.forget(&Outdated::All);
+        }
+        noticed.ways.tell(&mut self.builder);
+        Ok(())
+    }
+
+    /// Forgets what is out of date, in the builder and in the catalog.
+    fn forget(&mut self, outdated: &Outdated) {
+        let outdated = self.catalog.forget(outdated);
+        self.builder.forget(&outdated);
+    }
+
+    fn say_contradiction(&self, surprise: Surprise) {
+        let contradiction = self.builder.contradiction().filter(|_| surprise == Surprise::Redefined);
+        if let Some(contradiction) = contradiction {
+            self.status.table_redefined(contradiction, &self.open.place.gtid);
+        }
+    }
+
+    fn say_differing(&mut self) {
+        for table in self.builder.take_differing() {
+            self.status.table_differs(&table);
+        }
+    }
+
+    /// After a restart, the place behind a transaction without a GTID could not be told from the checkpoint's GTID position.
+    fn check_anonymous(&self, event: &ArchivedEvent<'_>) -> Result<()> {
+        let position = &self.open.checkpoint.gtid_position;
+        if position.is_empty() {
+            return Ok(());
+        }
+        let why = format!(
+            "it has no GTID, and comes after others that have (GTID position '{position}'): a source must give GTIDs to all \
+             transactions or to none"
+        );
+        let place = TransactionPlace {
+            gtid: String::new(),
+            file: event.source_file.to_string(),
+            position: event.source_end_position,
+        };
+        Err(Error::Transaction {
+            place,
+            error: spate_schedule::Error::Refused { what: "a transaction".to_owned(), why },
+        })
+    }
+
+    /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.
+    fn is_of_other_origin(&self, server_id: u32) -> bool {
+        self.exclusions.break_ring() && self.open.origin.is_some_and(|origin| origin != server_id)
+    }
+
+    fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+        if event.header.event_type != EventType::TRANSACTION_PAYLOAD {
+            return self.take_one(event, &event.header, event.body);
+        }
+        let place = self.open.place.clone();
+        let bad = |error: spate_binlog::Error| Error::Transaction { place: place.clone(), error: error.into() };
+        let mut events = PayloadEvents::open(event.body).map_err(bad)?;
+        while let Some((header, body)) = events.next_event().map_err(bad)? {
+            self.take_one(event, &header, body)?;
+            self.inside_transaction()?;
+        }
+        Ok(())
+    }
+
+    /// Takes an event that stands in `event`, or is `event` itself.
+    fn take_one(&mut self, event: &ArchivedEvent<'_>, header: &EventHeader, body: &[u8]) -> Result<()> {
+        loop {
+            let answer = self.builder.event(header, body);
+            if let Err(spate_schedule::Error::TurnedOut(surprise)) = answer {
+                self.say_contradiction(surprise);
+                return Err(Error::TurnedOut { seqno: event.seqno, surprise });
+            }
+            let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
+            let refused = |error| match error {
+                spate_schedule::Error::NoTable(name) => no_table(at(), &name),
+                error => Error::Transaction { place: at(), error },
+            };
+            match answer.map_err(refused)? {
+                Answer::Taken => {
+                    if header.event_type == EventType::TABLE_MAP {
+                        self.say_differing();
+                    }
+                    return Ok(());
+                }
+                Answer::NeedsForeignKeys => {
+                    self.wait_for_definitions()?;
+                    if self.catalog.foreign_keys_have_changed()? {
+                        return Err(Error::ForeignKeysChanged);
+                    }
+                }
+                Answer::NeedsDefinition(name) => {
+                    if let Some(definition) = self.catalog.at_hand(&name) {
+                        self.builder.learn_ahead(definition);
+                        continue;
+                    }
+                    self.wait_for_definitions()?;
+                    let Some(definition) = self.catalog.definition(&name)? else {
+                        let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
+                        let taken = self.builder.absent(name, body);
+                        return taken.map_err(|error| Error::Transaction { place: at(), error });
+                    };
+                    self.builder.learn(definition);
+                }
+            }
+        }
+    }
+
+    /// After DDL, the replica's definitions are those that the next events need only once the DDL is applied. (What was read
+    /// before it, and is not forgotten, the DDL does not change.)
+    fn wait_for_definitions(&mut self) -> Result<()> {
+        let Some(seqno) = self.open.stale_until else { return Ok(()) };
+        while !self.progress.wait_applied(seqno, STOP_CHECK) {
+            if self.stop.load(Ordering::Acquire) {
+                return Err(Error::StageEnded);
+            }
+        }
+        self.open.stale_until = None;
+        Ok(())
+    }
+
+    /// A definite error in a transaction does not keep back the whole transactions before it. The builder holds a piece of
+    /// the bad one by now, so they are gathered again by the next session, which ends with them. (What may pass by itself, such as
+    /// a lost connection, is no fault of the transaction that happened to be read.)
+    fn behind(&self, error: Error) -> Error {
+        let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
+        let ends_session = matches!(error, Error::StageEnded | Error::TurnedOut { .. } | Error::ForeignKeysChanged);
+        let is_definite = !error.is_transient() && !ends_session;
+        if !is_definite || is_nothing_lost {
+            return error;
+        }
+        Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }
+    }
+
+    /// True if the source's binlog goes on beyond the place where to end, and nothing was gathered before it: behind the last
+    /// transaction may come a new file that holds none yet.
+    fn is_past_end(&self, reader: &ArchiveReader) -> bool {
+        let (file, position) = reader.source_position();
+        let is_idle = self.open.transactions == 0 && !self.open.is_continued;
+        is_idle
+            && (self.until.excludes(file, position) || self.until.is_reached_by(&self.open.checkpoint, self.archive))
+    }
+
+    /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)
+    fn idle(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+        if self.is_past_end(reader) {
+            return Ok(Some(GatherEnd::Reached));
+        }
+        if self.open.transactions == 0 {
+            return wait(reader);
+        }
+        if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
+            self.open.is_hungry = true;
+            let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+            if self.waits_for_more(gathered) {
+                return wait(reader);
+            }
+            self.hand_over_whole()?;
+        }
+        Ok(None)
+    }
+
+    fn hunger_within(&self, timeout: Duration) -> Result<bool> {
+        match self.hunger.recv_timeout(timeout) {
+            Ok(()) => Ok(true),
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::StageEnded),
+        }
+    }
+
+    fn after_transaction(&mut self) -> Result<Option<GatherEnd>> {
+        self.transactions_left = self.transactions_left.map(|left| left.saturating_sub(1));
+        let is_last =
+            self.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last) || self.transactions_left == Some(0);
+        let reached = is_last || self.until.is_reached_by(&self.open.checkpoint, self.archive);
+        if !self.open.is_hungry {
+            self.open.is_hungry = self.hunger.try_recv().is_ok();
+        }
+        let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let alone = self.builder.alone().cloned();
+        let is_worth_it = self.open.is_hungry && gathered >= BEHIND_GATHER_MIN;
+        let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_more(gathered);
+        if reached || alone.is_some() || is_due {
+            self.hand_over_whole()?;
+        } else if self.builder.memory_bytes() >= self.limits.memory_bytes_max {
+            self.hand_over(true)?;
+        }
+        if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
+            self.open.stale_until = Some(self.open.checkpoint.seqno);
+            let outdated = self.builder.outdated().clone();
+            self.forget(&outdated);
+        }
+        Ok(reached.then_some(GatherEnd::Reached))
+    }
+
+    /// A batch that ends while a session of the source has a temporary table could not be followed by one that uses the table,
+    /// should the session that applies end in between. So a batch waits for the table's end, within reason.
+    fn waits_for_more(&self, gathered: Duration) -> bool {
+        if self.is_one_batch {
+            return true;
+        }
+        self.builder.has_temporary_tables() && gathered < TEMPORARY_TABLES_WAIT_MAX
+    }
+
+    fn is_full(&self, gathered: Duration) -> bool {
+        self.open.transactions >= self.limits.transactions_max
+            || self.builder.memory_bytes() >= self.limits.memory_bytes_max
+            || gathered >= self.limits.duration_max
+    }
+
+    /// A transaction that outgrows memory goes on in pieces, all in one transaction of the replica.
+    fn inside_transaction(&mut self) -> Result<()> {
+        self.stand_alone()?;
+        if self.builder.memory_bytes() < self.limits.memory_bytes_max {
+            return Ok(());
+        }
+        if self.open.transactions > 0 && self.builder.may_stand_alone() {
+            return self.separate();
+        }
+        self.hand_over(true)
+    }
+
+    fn hand_over_whole(&mut self) -> Result<()> {
+        if self.open.transactions == 0 { Ok(()) } else { self.hand_over(false) }
+    }
+
+    /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
+    fn hand_over(&mut self, goes_on: bool) -> Result<()> {
+        let batch = self.builder.take();
+        self.hand_over_batch(batch, goes_on)
+    }
+
+    fn hand_over_batch(&mut self, batch: Batch, goes_on: bool) -> Result<()> {
+        let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
+        while !self.open.is_hungry {
+            self.open.is_hungry = self.hunger_within(STOP_CHECK)?;
+            if self.stop.load(Ordering::Acquire) {
+                return Err(Error::StageEnded);
+            }
+        }
+        self.open.is_hungry = false;
+        // Underway and not ended, a transaction's first half was handed over.
+        let is_whole = part.end.is_some() || self.open.underway.is_none();
+        self.handed = is_whole.then(|| self.open.clone());
+        self.progress.handed(part.reached.seqno);
+        spate_archive::stopping_point("after-gathering");
+        self.output.send(part).map_err(|_| Error::StageEnded)
+    }
+}
+
+/// Waits until there may be more to read.
+fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+    match reader.wait(STOP_CHECK) {
+        Waited::Closed => Err(Error::StageEnded),
+        Waited::Ready | Waited::TimedOut => Ok(None),
+    }
+}
+
+fn no_table(place: TransactionPlace, name: &TableName) -> Error {
+    let hint = format!("GRANT SELECT ON {}.* TO the user of Spate", spate_connection::quote::identifier(&name.schema));
+    Error::NoTable { place, table: name.to_string(), hint }
+}

@@ -1,0 +1,432 @@
+//! The second stage: sorts and encodes a batch into the statements that the replica will execute. Rows are written by an emitter,
+//! one for each dialect; everything else is the same in all of them.
+
+mod statements;
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::SyncSender;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use spate_binlog::RowsKind;
+use spate_schedule::definition::{FoldPolicy, OrderedReason};
+use spate_schedule::keyless::{KeylessRows, Step};
+use spate_schedule::segment::{OrderedRows, Segment};
+use spate_schedule::sequence::SequenceSetting;
+use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
+use spate_schedule::{Alone, Item, TablePlan};
+
+use super::command::{Command, Execution};
+use super::default_databases::DefaultDatabases;
+use super::emit::RowEmitter;
+use super::emit::sql::in_place;
+use super::outlet::Outlet;
+use super::sessions::Preparing;
+use super::unnamed::UnnamedTables;
+use super::{Part, PartEnd};
+use crate::sweep::Sweeper;
+use spate_connection::{Vendor, quote};
+use spate_replica::checkpoint::Checkpoint;
+use spate_replica::choice::{self, Dialect, DialectChoice};
+use spate_replica::dialect::Collations;
+use spate_replica::journal::{self, Intent, IntentKind};
+use spate_replica::records;
+use spate_replica::status::{BatchStatus, Status};
+use spate_replica::temporary;
+use spate_replica::told_defaults;
+use spate_replica::{Error, Result};
+
+/// What writes rows.
+pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
+
+/// How to prepare.
+pub(crate) struct Preparer<'a> {
+    pub(crate) input: Receiver<Part>,
+    pub(crate) hunger: Sender<()>,
+    pub(crate) tickets: Receiver<()>,
+    pub(crate) output: SyncSender<Command>,
+    pub(crate) collations: Collations,
+    /// Makes what writes rows, once it is known in which dialect.
+    pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
+    pub(crate) choice: DialectChoice,
+    pub(crate) status: &'a Status,
+    /// The replica's limit, in bytes.
+    pub(crate) max_allowed_packet: usize,
+    /// Take row changes apart, one a statement, each with a description.
+    pub(crate) one_by_one: bool,
+    /// Copies of the source's temporary tables were kept before.
+    pub(crate) has_temporary_copies: bool,
+    /// How XA transactions may be prepared.
+    pub(crate) preparing: Preparing,
+    /// Where the replica is before the first batch.
+    pub(crate) from: Checkpoint,
+    /// What the applier's session begins with: see `told_defaults.rs`.
+    pub(crate) told_defaults: Option<bool>,
+    /// The replica is part of a ring: its binlog must say which server a change comes from.
+    pub(crate) is_in_ring: bool,
+}
+
+/// What has been prepared of the open batch.
+struct Pending<'a> {
+    outlet: Outlet<'a>,
+    row_changes: u64,
+    net_row_changes: u64,
+    /// Where the replica is once everything before the open batch is committed.
+    from: Checkpoint,
+    /// From the first part on.
+    emitter: Option<Emitter<'a>>,
+    /// A part was prepared, and the batch goes on.
+    is_open: bool,
+    /// What was noted before the batch's changes.
+    intent: Option<IntentKind>,
+    /// Something of the batch changes the replica's data.
+    has_changes: bool,
+    /// The server that the applier's session was last told to log changes for.
+    origin: Option<u32>,
+    /// The source's temporary tables, and who has used them in the batch.
+    temporary: TemporaryTables,
+    has_temporary_copies: bool,
+    /// Temporary tables of the source that this session could not make again.
+    lost: BTreeSet<TemporaryTable>,
+    unnamed: UnnamedTables,
+    /// What was said last of `explicit_defaults_for_timestamp`, to the applier's session and for the next.
+    told_defaults: Option<bool>,
+    databases: DefaultDatabases,
+}
+
+impl Pending<'_> {
+    /// What comes next in the session is no row.
+    fn end_rows(&mut self) -> Result<()> {
+        match &mut self.emitter {
+            Some(emitter) => emitter.end_rows(&mut self.outlet),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps for the next session what was said of `explicit_defaults_for_timestamp`.
+    fn keep_defaults(&mut self, is_explicit: bool) -> Result<()> {
+        if self.told_defaults.replace(is_explicit) == Some(is_explicit) {
+            return Ok(());
+        }
+        self.outlet.flush(None)?;
+        let sql = told_defaults::keep_sql(is_explicit);
+        self.outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))
+    }
+}
+
+impl<'a> Preparer<'a> {
+    /// Prepares batches until the stage before is gone.
+    ///
+    /// # Errors
+    /// [`Error::StageEnded`] if the applier is gone; an encoding error.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut pending = Pending {
+            outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
+            row_changes: 0,
+            net_row_changes: 0,
+            from: self.from.clone(),
+            emitter: None,
+            is_open: false,
+            intent: None,
+            has_changes: false,
+            origin: None,
+            temporary: TemporaryTables::default(),
+            has_temporary_copies: self.has_temporary_copies,
+            lost: BTreeSet::new(),
+            unnamed: UnnamedTables::default(),
+            told_defaults: self.told_defaults,
+            databases: DefaultDatabases::default(),
+        };
+        loop {
+            // A ticket is worth a batch; a batch in several parts needs only one.
+            if !pending.is_open && self.tickets.recv().is_err() {
+                return Err(Error::StageEnded);
+            }
+            if self.hunger.send(()).is_err() {
+                return Ok(());
+            }
+            let Ok(part) = self.input.recv() else { return Ok(()) };
+            let is_sure = self.one_by_one || part.batch.alone.is_some();
+            self.part(part, &mut pending).map_err(|error| match error {
+                // A part's place is that of its last transaction.
+                Error::Transaction { error, .. } if !is_sure => Error::SomeTransaction { error },
+                other => other,
+            })?;
+        }
+    }
+
+    fn part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+        if pending.emitter.is_none() {
+            let source = choice::vendor_of(&part.format);
+            let dialect = self.choice.choose(source)?;
+            self.choice.say(dialect, source, self.status);
+            let emitter = pending.emitter.insert((self.emitters)(dialect));
+            for sql in emitter.session_sql(&part) {
+                pending.outlet.plain(&sql)?;
+            }
+            if pending.has_temporary_copies {
+                pending.outlet.flush(None)?;
+                pending.outlet.send(Command::RestoreTemporary)?;
+                let answer = pending.outlet.ask(temporary::ASK_LOST.into(), None)?.unwrap_or_default();
+                pending.lost = answer.first().and_then(Option::as_deref).map(temporary::lost).unwrap_or_default();
+                pending.unnamed.take_lost(&mut pending.lost);
+                // A question begins a transaction.
+                pending.outlet.plain(b"ROLLBACK")?;
+            }
+        }
+        self.tell_origin(&part, pending)?;
+        self.tell_defaults(&part, pending)?;
+        self.refuse_conversions(&part, pending)?;
+        self.intend(&part, pending)?;
+        let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
+        if let (Some(Alone::Numbered), Some(end), false) = (&part.batch.alone, &part.end, may_undo || pending.is_open) {
+            // A server that changes another table afterwards does not register the transaction's number.
+            pending.outlet.plain(end.checkpoint.update_sql(&pending.from).as_bytes())?;
+            pending.from.clone_from(&end.checkpoint);
+        }
+        pending.is_open = part.end.is_none();
+        pending.row_changes += part.batch.statistics.row_changes;
+        pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
+        pending.temporary.open.clone_from(&part.batch.temporary.open);
+        pending.temporary.used_by.extend(&part.batch.temporary.used_by);
+        for item in &part.batch.items {
+            match item {
+                Item::Rows(segment) => self.segment(segment, &part, pending)?,
+                Item::Statement(statement) => self.statement(statement, &part, pending)?,
+                Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
+                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
+                Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
+                Item::SourceRestarted => pending.unnamed.source_restarted(),
+            }
+        }
+        match part.end {
+            Some(end) => self.end(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a note made of what the batch is about to do, if that cannot be rolled back.
+    fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        let Some(kind) = intent_kind(part) else { return Ok(()) };
+        // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
+        if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
+            return Ok(());
+        }
+        if let (true, Some(Alone::XaPrepare(xid))) = (self.preparing.is_lost, &part.batch.alone) {
+            let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
+                       --no-replica-binlog, or run the replica with skip-log-bin";
+            let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
+            return Err(Error::Transaction { place: part.place.clone(), error });
+        }
+        pending.intent = Some(kind);
+        let statement = part.batch.items.iter().find_map(|item| match item {
+            Item::Statement(statement) => Some(statement),
+            _ => None,
+        });
+        pending.outlet.send(Command::Intend(Box::new(Intent {
+            kind,
+            checkpoint: part.reached.clone(),
+            gtid: part.place.gtid.clone(),
+            database: statement.map(|statement| statement.database.clone()).unwrap_or_default(),
+            reading: statement.map(|statement| statement.reading).unwrap_or_default(),
+            statement: match &part.batch.alone {
+                Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
+                _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
+            },
+            fingerprint: String::new(),
+            routine: None,
+        })))?;
+        match &part.batch.alone {
+            Some(Alone::XaPrepare(xid)) => {
+                let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
+                statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
+                statements.extend(pending.told_defaults.map(told_defaults::set_sql));
+                // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
+                // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
+                if self.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
+                    statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
+                }
+                statements.push(format!("XA START {xid}").into_bytes());
+                pending.end_rows()?;
+                pending.outlet.flush(None)?;
+                pending.outlet.send(Command::OpenBranch(statements))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: f64, pending: &mut Pending<'a>) -> Result<()> {
+        if let Some(Alone::XaPrepare(xid)) = alone {
+            // In the branch's own session, which ends with it.
+            pending.end_rows()?;
+            pending.outlet.flush(None)?;
+            pending.outlet.send(Command::MarkBranch(xid.clone()))?;
+            pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
+            pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
+            pending.outlet.send(Command::CloseBranch)?;
+        }
+        keep_temporary(pending)?;
+        let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
+        spate_archive::stopping_point("before-checkpoint-update");
+        for skipped in &end.skipped {
+            statements += 1;
+            sql.extend_from_slice(records::skip_sql(skipped).as_bytes());
+            sql.push(b';');
+        }
+        if pending.from != end.checkpoint {
+            statements += 1;
+            sql.extend_from_slice(end.checkpoint.update_sql(&pending.from).as_bytes());
+            sql.push(b';');
+            pending.from.clone_from(&end.checkpoint);
+        }
+        if pending.intent.take().is_some() {
+            statements += 1;
+            sql.extend_from_slice(journal::forget_sql().as_bytes());
+            sql.push(b';');
+        }
+        statements += 1;
+        sql.extend_from_slice(b"COMMIT");
+        // A checkpoint alone would go round the ring for ever.
+        if !std::mem::take(&mut pending.has_changes) && self.is_in_ring {
+            statements += 2;
+            sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice(), b";SET SESSION sql_log_bin=1"].concat();
+        }
+        let row_changes = std::mem::take(&mut pending.row_changes);
+        let net_row_changes = std::mem::take(&mut pending.net_row_changes);
+        pending.outlet.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
+    }
+
+    /// In a ring, the replica logs a change under the id of the server that it comes from.
+    fn tell_origin(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if !self.is_in_ring || pending.is_open || pending.origin == Some(part.server_id) {
+            return Ok(());
+        }
+        pending.origin = Some(part.server_id);
+        pending.outlet.plain(&origin_sql(part))
+    }
+
+    /// Sets up the session for the temporary tables that MySQL has created.
+    fn tell_defaults(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        let Some(is_explicit) = part.batch.explicit_defaults.filter(|_| !pending.is_open) else { return Ok(()) };
+        if self.choice.replica != Vendor::MySql || pending.told_defaults == Some(is_explicit) {
+            return Ok(());
+        }
+        pending.keep_defaults(is_explicit)?;
+        pending.outlet.plain(&told_defaults::set_sql(is_explicit))
+    }
+
+    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        self.warn_of_missing_keys(segment);
+        if let Some(emitter) = &mut pending.emitter {
+            emitter.begin_segment(segment, part, &mut pending.outlet)?;
+        }
+        let keyless: Result<Vec<_>> = segment.keyless().iter().map(|rows| self.keyless(rows, part, pending)).collect();
+        let keyless = keyless?;
+        if let Some(emitter) = &mut pending.emitter {
+            pending.net_row_changes += emitter.segment(segment, &keyless, part, &mut pending.outlet)?;
+        }
+        Ok(())
+    }
+
+    /// Has those changes of a table without a key made that cost less in one pass over it than by the server's search, and all that
+    /// come before them; returns what is left to do.
+    fn keyless(&self, rows: &KeylessRows, part: &Part, pending: &mut Pending<'a>) -> Result<Vec<Step>> {
+        let mut waiting = Vec::new();
+        for mut step in rows.steps() {
+            if let Some(sweeper) = Sweeper::of(rows, &step, self.max_allowed_packet) {
+                if let (Some(emitter), false) = (&mut pending.emitter, waiting.is_empty()) {
+                    pending.net_row_changes += emitter.keyless(rows, &waiting, part, &mut pending.outlet)?;
+                    waiting.clear();
+                }
+                pending.outlet.flush(None)?;
+                let left = sweeper.each(|sweep| {
+                    let (answer, answered) = bounded(1);
+                    pending.outlet.send(Command::Sweep { sweep, answer })?;
+                    answered.recv().map_err(|_| Error::StageEnded)
+                })?;
+                if step.kind == RowsKind::Delete {
+                    let swept = rows.deletes(&step).filter(|(image, _, _)| !left.contains(image));
+                    pending.net_row_changes += swept.map(|(_, _, copies)| copies).sum::<u64>();
+                    step.left = Some(left);
+                } else if left.is_empty()
+                    && let Some(written) = in_place(rows, &step, self.choice.replica, self.max_allowed_packet)
+                {
+                    pending.end_rows()?;
+                    for (sql, check) in written {
+                        pending.net_row_changes += check.as_ref().map_or(0, |check| check.rows);
+                        pending.outlet.make_room(sql.len())?;
+                        pending.outlet.statement(|packet| packet.extend_from_slice(&sql), check, None)?;
+                    }
+                    continue;
+                }
+            }
+            waiting.push(step);
+        }
+        Ok(waiting)
+    }
+
+    fn warn_of_missing_keys(&self, segment: &Segment) {
+        let ordered = segment.ordered().iter().map(OrderedRows::plan);
+        let plans = segment.keyless().iter().map(|rows| &**rows.plan()).chain(ordered);
+        // Of a table that the same transaction creates, the replica was not asked.
+        let is_known = |plan: &&TablePlan| plan.policy != FoldPolicy::Ordered(OrderedReason::JustCreated);
+        for plan in plans.filter(is_known).filter(|plan| plan.definition.row_key.is_empty()) {
+            self.status.table_without_key(&plan.definition.name.to_string());
+        }
+    }
+}
+
+fn intent_kind(part: &Part) -> Option<IntentKind> {
+    match &part.batch.alone {
+        Some(Alone::Definition) => Some(IntentKind::Definition),
+        Some(Alone::CreateSelect) => Some(IntentKind::CreateSelect),
+        Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
+        Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
+        Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
+        // Nothing of it stays that would do harm a second time.
+        Some(Alone::RolledBack) => None,
+        None | Some(Alone::TimestampDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
+        None | Some(Alone::TimestampDefaults | Alone::Numbered) => {
+            let is_unclear = part.batch.items.iter().any(|item| match item {
+                Item::Rows(segment) => segment.has_unmendable_rows(),
+                _ => false,
+            });
+            Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })
+        }
+    }
+}
+
+fn sequence_sql(setting: &SequenceSetting) -> String {
+    let name = quote::qualified(&setting.name.schema, &setting.name.table);
+    // A parser does not take the lowest number of all: it comes after the one above it.
+    let (value, is_used) = match setting.value == i128::from(i64::MIN) {
+        true => (setting.value + 1, 1),
+        false => (setting.value, 0),
+    };
+    format!("DO SETVAL({name}, {value}, {is_used}, {})", setting.round)
+}
+
+/// Has copies made of the temporary tables that the batch leaves behind, where they are outdated.
+fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
+    let used_by = std::mem::take(&mut pending.temporary.used_by);
+    let mut open = pending.temporary.open.clone();
+    open.extend(pending.unnamed.kept());
+    // What has waited to be copied needs no use; but in a ring, a batch without changes must not write.
+    let may_be_outdated = pending.has_changes || !used_by.is_empty();
+    if open.is_empty() != pending.has_temporary_copies && (open.is_empty() || !may_be_outdated) {
+        return Ok(());
+    }
+    pending.end_rows()?;
+    pending.outlet.flush(None)?;
+    pending.has_temporary_copies = !open.is_empty();
+    pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by, ..TemporaryTables::default() }))
+}
+
+/// Tells a session where the changes come from that it will log.
+fn origin_sql(part: &Part) -> Vec<u8> {
+    format!("SET SESSION server_id={}", part.server_id).into_bytes()
+}
+
+/// The status of a batch that took `milliseconds`.
+pub(crate) fn batch_status(end: &PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) -> BatchStatus {
+    BatchStatus { transactions: end.transactions, row_changes, net_row_changes, milliseconds }
+}

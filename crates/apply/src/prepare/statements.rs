@@ -1,0 +1,249 @@
+//! Statements of the source: what surrounds each in the session, how it should end, and which of them this replica must not execute.
+
+use spate_schedule::item::LoadFile;
+use spate_schedule::statement::{
+    Object, StatementClass, drops_schema_or_trigger, may_concern_accounts, replaces, temporary_tables,
+};
+use spate_schedule::temporary::TemporaryTable;
+use spate_schedule::{Alone, Item, Statement};
+use spate_sql::edit::Refusal;
+
+use super::{Pending, Preparer, origin_sql};
+use crate::Part;
+use crate::command::{Change, Command, Execution, Expected};
+use crate::default_databases::NO_DATABASE;
+use crate::half_load::HalfLoad;
+use crate::outlet::Outlet;
+use crate::unnamed::UnnamedTables;
+use spate_replica::choice::{self, Dialect};
+use spate_replica::creator;
+use spate_replica::dialect::{Executing, StatementSql, load_sql, source_version_sql, statement_sql};
+use spate_replica::journal;
+use spate_replica::translate;
+use spate_replica::{Error, Result};
+
+/// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
+const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
+
+impl<'a> Preparer<'a> {
+    /// True if the source is of another vendor than the replica.
+    pub(super) fn is_foreign(&self, part: &Part) -> bool {
+        choice::vendor_of(&part.format) != self.choice.replica
+    }
+
+    /// A statement of the other vendor, in this one's words.
+    fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
+        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
+        translate::translated(statement, self.choice.replica, &source).map_err(|why| refused(statement, part, why))
+    }
+
+    /// Refuses an alteration by which the replica would convert values in another way than the source, of another vendor, did.
+    pub(super) fn refuse_conversions(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if !self.is_foreign(part) || part.batch.alone != Some(Alone::Definition) {
+            return Ok(());
+        }
+        for item in &part.batch.items {
+            let Item::Statement(statement) = item else { continue };
+            let redefinitions =
+                translate::redefinitions(statement.text()).map_err(|why| refused(statement, part, why))?;
+            let objects = spate_schedule::statement::touched(statement.text(), &statement.database);
+            let objects = objects.map_err(|doubt| refused(statement, part, Refusal::Doubtful(doubt).to_string()))?;
+            let (Some(Object::Table(table)), false) = (objects.first(), redefinitions.is_empty()) else { continue };
+            let question = translate::question(table, &redefinitions, self.choice.replica);
+            let types = pending.outlet.ask(question.into_bytes(), None)?.unwrap_or_default();
+            // Some of a session's settings cannot be made in a transaction, and a question begins one.
+            pending.outlet.plain(b"ROLLBACK")?;
+            for (place, redefinition) in redefinitions.iter().enumerate() {
+                let present = types.get(place).and_then(|value| value.as_deref()).map(String::from_utf8_lossy);
+                redefinition.check(present.as_deref()).map_err(|why| refused(statement, part, why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what a session of the source does with its temporary tables if one of them could not be made again: it would go to a
+    /// table of the same name, or find none.
+    fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if let Some(why) = pending.unnamed.refusal(statement) {
+            return Err(refused(statement, part, why));
+        }
+        if pending.lost.is_empty() {
+            return Ok(());
+        }
+        if statement.class == StatementClass::Temporary {
+            let (creates, names) = temporary_tables(statement.text(), &statement.database).unwrap_or_default();
+            if !creates || replaces(statement.text()) {
+                pending.lost.retain(|table| table.thread_id != statement.thread_id || !names.contains(&table.name));
+            }
+            if !creates {
+                return Ok(());
+            }
+        }
+        let is_of_session = |table: &&TemporaryTable| table.thread_id == statement.thread_id;
+        let needs_one = part.batch.temporary.needed_by.contains(&statement.thread_id);
+        let Some(table) = pending.lost.iter().find(is_of_session).filter(|_| needs_one) else { return Ok(()) };
+        let why = format!(
+            "it uses temporary tables of the source's session {}, whose temporary table {} could not be kept: execute it on the \
+             replica by hand, and leave the transaction out (--skip)",
+            table.thread_id, table.name
+        );
+        Err(refused(statement, part, why))
+    }
+
+    pub(super) fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        self.refuse_lost(statement, part, pending)?;
+        pending.end_rows()?;
+        let outlet = &mut pending.outlet;
+        outlet.flush(None)?;
+        let change = self.one_by_one.then(|| change(statement, part));
+        pending.net_row_changes += 1;
+        if statement.class == StatementClass::Definition && may_concern_accounts(statement.text()) {
+            outlet.send(Command::WatchAccount(self::change(statement, part)))?;
+        }
+        if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
+            if self.is_in_ring {
+                let sql = origin_sql(part);
+                outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
+            }
+            let sql = statement.sql.clone();
+            outlet.send(Command::ExecuteApart(Execution { sql, change, is_single: true, ..Execution::default() }))?;
+            return outlet.plain(journal::ended_sql(xid).as_bytes());
+        }
+        // Each is one statement, and holds what the source has said.
+        let execution = |sql: Vec<u8>| Execution {
+            sql,
+            statements: 1,
+            change: change.clone(),
+            is_single: true,
+            ..Execution::default()
+        };
+        let foreign;
+        let statement = match self.is_foreign(part) {
+            false => statement,
+            true => {
+                foreign = self.translated(statement, part)?;
+                &foreign
+            }
+        };
+        let executing = match &part.batch.alone {
+            Some(Alone::XaPrepare(_)) => Executing::Branch,
+            _ => Executing::Main,
+        };
+        let without_database;
+        let statement = match pending.databases.has(statement, outlet)? {
+            true => statement,
+            false => {
+                outlet.send(Command::Execute(execution(NO_DATABASE.to_vec())))?;
+                let changed = statement.without_database();
+                without_database = changed.map_err(|error| Error::Transaction { place: part.place.clone(), error })?;
+                &without_database
+            }
+        };
+        let StatementSql { mut before, sql, after } =
+            statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
+        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
+        // Who may not replay may not say this either.
+        if let (Some(state), spate_connection::Vendor::MySql, Dialect::Replay) =
+            (before.last_mut(), self.choice.replica, self.choice.choose(source.vendor)?)
+        {
+            state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
+        }
+        if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
+            return Err(outlet.too_large(large.len(), change));
+        }
+        let expected = expected(statement, self.collations.is_mysql());
+        if let Expected::Failure(code) = expected
+            && spate_connection::ServerError::is_transient_code(code)
+        {
+            let why = format!("it was interrupted on the source with error {code}, and nobody knows how far it got");
+            return Err(refused(statement, part, why));
+        }
+        let created = UnnamedTables::count_before(statement, self.choice.replica, outlet)?;
+        if let (true, StatementClass::Definition, Some(is_explicit)) =
+            (self.collations.is_mysql(), statement.class, statement.status.explicit_defaults_for_timestamp)
+        {
+            pending.keep_defaults(is_explicit)?;
+        }
+        let outlet = &mut pending.outlet;
+        for sql in before {
+            outlet.send(Command::Execute(execution(sql)))?;
+        }
+        // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
+        let is_careful = part.batch.alone.is_some();
+        match &statement.load {
+            None => outlet.send(Command::Execute(Execution { expected, is_careful, ..execution(sql) }))?,
+            Some(load) => {
+                let sql = load_sql(statement, load).map_err(|why| self::refused(statement, part, why.to_string()))?;
+                match statement.error_code {
+                    0 => outlet
+                        .send(Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone()))?,
+                    _ => {
+                        let half = HalfLoad::of(statement, load, &sql);
+                        let half = half.map_err(|why| self::refused(statement, part, why.to_string()))?;
+                        let ending = |sql| Execution { expected, is_careful, ..execution(sql) };
+                        send_half(half, load, execution, ending, outlet)?;
+                    }
+                }
+            }
+        }
+        outlet.send(Command::Execute(execution(after)))?;
+        if statement.class == StatementClass::Definition && statement.error_code == 0 {
+            let routine = creator::routine(statement, self.choice.replica);
+            let why = "it is not certain whether it creates a routine";
+            if let Some(routine) = routine.map_err(|_| self::refused(statement, part, why))? {
+                outlet.send(Command::GiveToCreator(routine))?;
+            }
+        }
+        if let Some(before) = created
+            && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
+        {
+            let what = spate_sql::excerpt(&statement.sql);
+            let why = "a function or a trigger makes temporary tables, which are not kept over a restart";
+            self.status.note("applier", &format!("{what} of the source's session {}: {why}", statement.thread_id));
+        }
+        Ok(())
+    }
+}
+
+/// Sends half a LOAD DATA, by way of a scratch table. `ending`: the statement that is to end as the source's has ended.
+fn send_half(
+    half: HalfLoad,
+    load: &LoadFile,
+    execution: impl Fn(Vec<u8>) -> Execution,
+    ending: impl FnOnce(Vec<u8>) -> Execution,
+    outlet: &mut Outlet<'_>,
+) -> Result<()> {
+    outlet.send(Command::Execute(execution(half.create)))?;
+    // Of the scratch table's rows none is there already.
+    outlet.send(Command::Load(execution(half.load), load.clone()))?;
+    for sql in half.numbering {
+        outlet.send(Command::Execute(execution(sql)))?;
+    }
+    outlet.send(Command::Execute(ending(half.insert)))?;
+    outlet.send(Command::Execute(execution(half.drop)))
+}
+
+fn expected(statement: &Statement, is_mysql: bool) -> Expected {
+    // MySQL drops all tables or none: if one is gone, the others would stay.
+    let drops_whole = is_mysql && statement.class == StatementClass::Definition && statement.sql.contains(&b',');
+    match statement.error_code {
+        0 if drops_whole => Expected::Success,
+        0 if spate_schedule::statement::drops_tables(statement.text()) => Expected::Gone,
+        0 if !is_mysql && drops_schema_or_trigger(statement.text()) => Expected::Gone,
+        0 => Expected::Success,
+        // Whether a statement had to wait for another's locks is nothing that it does.
+        code if CONCURRENCY_CODES.contains(&code) => Expected::Success,
+        code => Expected::Failure(code),
+    }
+}
+
+/// The error of a statement that this replica must not execute.
+fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Error {
+    let what = spate_sql::excerpt(&statement.sql);
+    let error = spate_schedule::Error::Refused { what, why: why.into() };
+    Error::Transaction { place: part.place.clone(), error }
+}
+
+fn change(statement: &Statement, part: &Part) -> Change {
+    Change { place: part.place.clone(), what: spate_sql::excerpt(&statement.sql), row: None }
+}

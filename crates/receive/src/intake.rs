@@ -1,0 +1,344 @@
+//! The connection to the source: asks for its binlog as a replica does, and puts every event into the archive.
+//!
+//! After any break it goes on where the archive ends, so nothing is lost and nothing comes twice. What the source is asked
+//! for is described in the MariaDB knowledge base: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use spate_archive::{ArchiveWriter, LogEnd, check_source_name, stopping_point};
+use spate_binlog::header::{EventHeader, EventType};
+use spate_binlog::session::RotateEvent;
+use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
+
+use crate::dump::{self, Dump};
+use crate::retention::Retaining;
+use crate::source::{mariadb_file_after, oldest_binlog};
+use spate_connection::backoff::Backoff;
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, Vendor};
+use spate_replica::asking;
+use spate_replica::status::Status;
+use spate_replica::{Error, Result};
+
+/// Before each event of a semi-synchronous stream: this byte, then whether an acknowledgement is wanted.
+const SEMI_SYNC_MAGIC: u8 = 0xef;
+
+/// A source silent for this long is taken to be gone.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// How long to wait for space on a full disk before trying again.
+pub(crate) const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
+
+/// The server's error for everything that it cannot serve from its binlog.
+const CODE_CANNOT_SERVE: u16 = 1236;
+
+/// What it says of a file that ends amid an event.
+const TORN_END: &str = "truncated in the middle of event";
+
+/// How to receive.
+#[derive(Debug, Clone)]
+pub struct IntakeOptions {
+    /// The source.
+    pub source: Endpoint,
+    /// Our id among the source's replicas; each needs its own.
+    pub server_id: u32,
+    /// Where an empty archive begins if the source's transactions have no GTIDs: its file and an offset in it.
+    pub start_place: Option<(String, u64)>,
+    /// Acknowledge transactions semi-synchronously once they are durable.
+    pub semi_sync: bool,
+}
+
+/// Receives until stopped.
+pub struct Intake<'a> {
+    /// How to receive.
+    pub options: &'a IntakeOptions,
+    /// Takes what is received.
+    pub writer: ArchiveWriter,
+    /// Is told how far it has come.
+    pub status: &'a Status,
+    /// Set when the process is to end.
+    pub stop: &'a AtomicBool,
+    /// Stop by itself once the archive reaches this position.
+    pub until: Option<GtidPosition>,
+    /// What to remove from the archive meanwhile.
+    pub retention: Option<Retaining<'a>>,
+    /// Where to leave the handle that ends the connection, so that a stop need not wait for the source to say something.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Ends the intake's connection from another thread.
+#[derive(Debug, Default)]
+pub struct Interrupt(Mutex<Option<spate_connection::ShutdownHandle>>);
+
+impl Interrupt {
+    /// Ends the connection that is open now. To be called after the stop flag was raised.
+    pub fn now(&self) {
+        if let Some(handle) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            handle.shutdown();
+        }
+    }
+
+    fn arm(&self, connection: &Connection) -> Result<()> {
+        let handle = connection.shutdown_handle()?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        Ok(())
+    }
+}
+
+/// What an open stream needs to remember.
+struct Stream {
+    connection: Connection,
+    is_semi_sync: bool,
+    checksum: ChecksumAlgorithm,
+    /// The source's file whose format description is still to come.
+    next_file: String,
+    last_heard: Instant,
+}
+
+/// A packet, taken apart.
+struct Packet<'a> {
+    event: &'a [u8],
+    wants_acknowledgement: bool,
+}
+
+impl Intake<'_> {
+    /// Receives until stopped; breaks are mended, and told once.
+    ///
+    /// # Errors
+    /// A definite error: of the login, of the source's binlog, of the archive.
+    pub fn run(mut self) -> Result<()> {
+        let mut backoff = Backoff::default();
+        while !self.stop.load(Ordering::Acquire) {
+            self.status.intake("connecting");
+            let (began, begin) = (Instant::now(), self.writer.end().gtid_position);
+            let Err(error) = self.receive() else { break };
+            self.writer.discard_partial_transaction()?;
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            if !error.is_transient() {
+                self.status.intake("stopped");
+                self.status.error("intake", error.to_string());
+                return Err(error);
+            }
+            backoff.note_success_after(began.elapsed());
+            if self.writer.end().gtid_position != begin {
+                // It brought something: this break is the first.
+                backoff = Backoff::default();
+            }
+            let delay = backoff.next_delay();
+            self.status.intake(format!("waiting: {error}"));
+            self.status.error("intake", format!("{error}; trying again until it answers"));
+            backoff.wait(delay, self.stop);
+        }
+        self.writer.sync()?;
+        self.status.intake("stopped");
+        Ok(())
+    }
+
+    /// One connection, from its first to its last packet.
+    fn receive(&mut self) -> Result<()> {
+        let end = self.writer.end();
+        let mut stream = self.open(&end)?;
+        self.status.intake("receiving");
+        while !self.stop.load(Ordering::Acquire) {
+            if self.until.as_ref().is_some_and(|until| self.writer.end().gtid_position.covers_all(until)) {
+                self.flush()?;
+                return Ok(());
+            }
+            if !stream.connection.has_buffered_packet() {
+                self.flush()?;
+            }
+            self.packet(&mut stream)?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, stream: &mut Stream) -> Result<()> {
+        let peer = stream.connection.peer().clone();
+        let packet = match stream.connection.next_packet() {
+            Ok(Some(payload)) => {
+                split(payload, stream.is_semi_sync).map_err(|error| bad_stream(&peer, "a packet", error))?
+            }
+            Ok(None) => {
+                return Err(
+                    spate_connection::Error::Lost { peer, error: std::io::ErrorKind::UnexpectedEof.into() }.into()
+                );
+            }
+            Err(error) if error.is_timeout() => {
+                if stream.last_heard.elapsed() > SILENCE_MAX {
+                    return Err(error.into());
+                }
+                return self.flush();
+            }
+            Err(error) => return Err(self.stream_error(error, &stream.next_file)),
+        };
+        stream.last_heard = Instant::now();
+        self.status.received_bytes(packet.event.len() as u64);
+        let header = EventHeader::parse(packet.event).map_err(|error| bad_stream(&peer, "an event", error))?;
+        let place = || format!("{} at {}:{}", header.event_type, stream.next_file, header.next_position);
+        let bad = |error| bad_stream(&peer, &place(), error);
+        match header.event_type {
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => return Ok(()),
+            EventType::ROTATE if header.is_artificial() => {
+                let body = stream.checksum.verified_body(packet.event).map_err(bad)?;
+                stream.next_file = announced_file(body).map_err(bad)?;
+                return Ok(());
+            }
+            EventType::FORMAT_DESCRIPTION => {
+                stream.checksum = FormatDescription::parse(packet.event).map_err(bad)?.checksum;
+                let file = stream.next_file.clone();
+                self.with_space(|writer| writer.begin_file(&file, packet.event))?;
+                return self.purge();
+            }
+            _ => {}
+        }
+        self.with_space(|writer| writer.append(packet.event).map(drop))?;
+        if packet.wants_acknowledgement {
+            self.with_space(ArchiveWriter::sync)?;
+            let mut acknowledgement = vec![SEMI_SYNC_MAGIC];
+            acknowledgement.extend_from_slice(&u64::from(header.next_position).to_le_bytes());
+            acknowledgement.extend_from_slice(stream.next_file.as_bytes());
+            stopping_point("before-acknowledgement");
+            stream.connection.write_packet_raw(&acknowledgement)?;
+            stopping_point("after-acknowledgement");
+        }
+        Ok(())
+    }
+
+    /// Removes files that nobody needs, if it is time to look.
+    fn purge(&mut self) -> Result<()> {
+        let Some(mut retaining) = self.retention.take() else { return Ok(()) };
+        let purged = self.with_space(|writer| retaining.purge_if_due(writer));
+        self.retention = Some(retaining);
+        purged
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.purge()?;
+        let is_due = self.writer.sync_due_in().is_some_and(|due| due.is_zero());
+        if self.writer.pending_bytes() == 0 && !is_due {
+            return Ok(());
+        }
+        self.with_space(ArchiveWriter::flush)?;
+        self.status.received(&self.writer.end());
+        Ok(())
+    }
+
+    /// Tries again for as long as the disk is full: intake stops, applying goes on.
+    fn with_space(&mut self, mut act: impl FnMut(&mut ArchiveWriter) -> spate_archive::Result<()>) -> Result<()> {
+        let mut was_full = false;
+        loop {
+            match act(&mut self.writer) {
+                Ok(()) => break,
+                Err(error) if error.is_fatal() => crash(&error),
+                Err(error @ spate_archive::Error::DiskFull { .. }) if !self.stop.load(Ordering::Acquire) => {
+                    was_full = true;
+                    self.status.intake(format!("waiting: {error}"));
+                    self.status.error("intake", error.to_string());
+                    Backoff::default().wait(DISK_FULL_RETRY, self.stop);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if was_full {
+            self.status.intake("receiving");
+            self.status.note("intake", "there is space on the archive's disk again: receiving");
+        }
+        Ok(())
+    }
+
+    /// Connects, asks for the binlog after `end`.
+    fn open(&self, end: &LogEnd) -> Result<Stream> {
+        let Dump { connection, is_semi_sync, checksum } = dump::begin(self.options, end, self.status)?;
+        self.interrupt.arm(&connection)?;
+        Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
+    }
+
+    /// A MariaDB that is killed while it writes leaves a file that ends amid a transaction, which its recovery rolls back, and whoever reads
+    /// along ends there with an error. If the next file begins where the archive ends, nothing is between, and who asks anew is sent that one.
+    fn passes_torn_end(&self, connection: &mut Connection, file: &str) -> Result<bool> {
+        if connection.server_version().vendor != Vendor::MariaDb {
+            return Ok(false);
+        }
+        let Some((next, position)) = mariadb_file_after(connection, file)? else { return Ok(false) };
+        if *self.writer.end().gtid_position != position {
+            return Ok(false);
+        }
+        let message = format!("the source's {file} ends amid an event, as a crash leaves it: going on with {next}");
+        self.status.note("intake", &message);
+        Ok(true)
+    }
+
+    /// What the source says instead of events, in the midst of this file.
+    fn stream_error(&self, error: spate_connection::Error, file: &str) -> Error {
+        let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
+            return Error::from(error).or_privilege("send its binlog", dump::GRANT);
+        };
+        let message = server_error.message.clone();
+        let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
+        let mut asked = asking::connect(&self.options.source, &options).map_err(Error::from);
+        if let (Ok(connection), true) = (&mut asked, message.contains(TORN_END)) {
+            match self.passes_torn_end(connection, file) {
+                Ok(true) => {
+                    let torn = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message);
+                    return spate_connection::Error::Lost { peer: connection.peer().clone(), error: torn }.into();
+                }
+                Ok(false) => {}
+                Err(error) => return error,
+            }
+        }
+        let oldest = asked.and_then(|mut connection| oldest_binlog(&mut connection));
+        Error::Purged {
+            source_server: format!("source ({})", self.options.source),
+            wanted: (*self.writer.end().gtid_position).clone(),
+            message,
+            oldest: oldest.map_or_else(|_| "unknown".to_owned(), |oldest| oldest.to_string()),
+        }
+    }
+}
+
+fn split(payload: &[u8], is_semi_sync: bool) -> spate_binlog::Result<Packet<'_>> {
+    let truncated = || spate_binlog::Error::Truncated { what: "packet", needed: 3, available: payload.len() };
+    match (is_semi_sync, payload) {
+        (true, [0, SEMI_SYNC_MAGIC, flag, event @ ..]) => Ok(Packet { event, wants_acknowledgement: *flag & 1 != 0 }),
+        (false, [0, event @ ..]) => Ok(Packet { event, wants_acknowledgement: false }),
+        _ => Err(truncated()),
+    }
+}
+
+/// The file that the source's next events are of. The name is checked before it is part of any message or path.
+fn announced_file(body: &[u8]) -> spate_binlog::Result<String> {
+    let file = RotateEvent::parse(body)?.file;
+    let malformed = |why| spate_binlog::Error::Malformed { what: "the binlog file's name", why };
+    check_source_name(file).map_err(malformed)?;
+    Ok(file.to_owned())
+}
+
+fn bad_stream(peer: &spate_connection::Peer, what: &str, error: spate_binlog::Error) -> Error {
+    Error::Stream { peer: peer.to_string(), what: what.to_owned(), error }
+}
+
+/// Nobody knows what is on the disk: only a restart, which reads it again, can go on.
+fn crash(error: &spate_archive::Error) -> ! {
+    use std::io::Write;
+    let _unheard = writeln!(std::io::stderr(), "spate: {error}. Ending at once; a restart recovers");
+    std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_is_refused_when_it_is_announced() {
+        let announced = |name: &str| announced_file(&[&4u64.to_le_bytes(), name.as_bytes()].concat());
+        assert_eq!(announced("mariadb-bin.000001").unwrap(), "mariadb-bin.000001");
+        for name in ["status.socket", "archive.list", "..", "a/b", "-rf", "", "a\u{1b}[2Jb", &"x".repeat(300)] {
+            let why = announced(name).unwrap_err().to_string();
+            assert!(!why.chars().any(char::is_control), "{why:?}");
+        }
+    }
+}
