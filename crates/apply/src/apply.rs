@@ -21,7 +21,7 @@ use super::command::{Change, Command, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
 use super::prepare::batch_status;
 use super::repair::Repairer;
-use super::sessions::Sessions;
+use super::sessions::{Sessions, refusal};
 use crate::progress::Progress;
 use crate::sweep::{Left, Sweep};
 use spate_connection::{CODE_LOCK_WAIT, Connection};
@@ -459,12 +459,6 @@ fn checked(
 /// True if a server may say the one where another says the other: which of several it finds first is up to it.
 fn are_alike(actual: u16, expected: u16) -> bool {
     actual == expected || CODES_DUPLICATE.contains(&actual) && CODES_DUPLICATE.contains(&expected)
-}
-
-/// What the server should have said.
-pub(super) fn refusal(connection: &Connection, code: u16, message: String) -> spate_connection::Error {
-    let error = spate_connection::ServerError { code, sql_state: String::new(), message, statement: 0 };
-    spate_connection::Error::Server { peer: connection.peer().clone(), error }
 }
 
 /// From `Records: 3  Deleted: 0  Skipped: 1  Warnings: 1`.

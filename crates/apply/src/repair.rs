@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use spate_binlog::{RowsKind, RowsVersion};
 use spate_schedule::{RowChange, TableName};
 
-use super::apply::refusal;
 use super::command::Change;
 use super::emit::sql::one_row::{OneRow, RESTORE, SAVE, one_row};
 use super::sessions::SessionMaker;
+use super::sessions::refusal;
 use spate_connection::{Connection, Vendor, quote};
 use spate_replica::choice::{Dialect, DialectChoice};
 use spate_replica::dialect::append_binlog;

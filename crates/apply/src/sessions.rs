@@ -148,6 +148,12 @@ fn silence(connection: &mut Connection) -> Result<()> {
     switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
 }
 
+/// What the server should have said.
+pub(crate) fn refusal(connection: &Connection, code: u16, message: String) -> spate_connection::Error {
+    let error = spate_connection::ServerError { code, sql_state: String::new(), message, statement: 0 };
+    spate_connection::Error::Server { peer: connection.peer().clone(), error }
+}
+
 pub(crate) struct Sessions<'a> {
     ends: &'a Ends,
     maker: SessionMaker<'a>,

@@ -3,12 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blocks::ReadOptions;
-use crate::directory::Walked;
 use crate::fs::FileSystem;
-use crate::index::{TransactionRecord, find_record};
-use crate::seek::Seek;
 use crate::tail::{ArchiveFile, Tail};
+use crate::walked::Walked;
 use crate::{Error, Result};
 
 /// A cheap, cloneable handle for everyone who reads.
@@ -77,25 +74,6 @@ impl Archive {
             ));
         }
         Ok(())
-    }
-
-    /// Where a transaction stands, and when it committed: from the index if that has it, from the file otherwise.
-    ///
-    /// # Errors
-    /// Those of [`Archive::reader`] and of reading.
-    pub fn transaction(&self, seqno: u64) -> Result<TransactionRecord> {
-        let files = self.files();
-        if let Some(file) = files.iter().rev().find(|file| file.start.seqno < seqno)
-            && let Some(record) = find_record(self.fs(), &self.path_of(file), file.first_seqno(), seqno)
-            && record.end() <= self.visible_length(file)
-        {
-            return Ok(record);
-        }
-        let mut reader = self.reader(&Seek::Seqno(seqno), ReadOptions::default())?;
-        match reader.next_record()? {
-            Some(record) if record.seqno == seqno => Ok(record),
-            _ => Err(self.no_such_place(format!("transaction {seqno}"), "its transactions end before".into())),
-        }
     }
 
     /// Bytes of all files together, without their indexes.

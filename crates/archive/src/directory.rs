@@ -18,29 +18,8 @@ use crate::list::{FileList, ListedFile};
 use crate::position::{LogEnd, Received};
 use crate::scan::{Scan, Stop, is_whole_after, scan_file, start_of};
 use crate::tail::ArchiveFile;
+use crate::walked::{DirectoryOptions, End, Walked};
 use crate::{Error, Result};
-
-/// How to find the files of a directory that is not ours.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DirectoryOptions {
-    /// Their common name without number, such as `mariadb-bin`. Needed only if the directory holds several such sets.
-    pub base_name: Option<String>,
-}
-
-/// Where the last walk ended: at the end of the last whole transaction.
-#[derive(Debug)]
-pub(crate) struct Walked {
-    options: DirectoryOptions,
-    end: Mutex<End>,
-}
-
-#[derive(Debug, Clone)]
-struct End {
-    file: Option<Arc<ArchiveFile>>,
-    offset: u64,
-    follower: Follower,
-    last: Option<TransactionRecord>,
-}
 
 /// A file as the directory shows it; `listed` if the directory is an archive.
 #[derive(Debug)]

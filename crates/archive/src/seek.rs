@@ -8,7 +8,7 @@ use crate::archive::Archive;
 use crate::behind::Behind;
 use crate::blocks::ReadOptions;
 use crate::follower::FIRST_EVENT_OFFSET;
-use crate::index::{IndexReader, TransactionRecord};
+use crate::index::{IndexReader, TransactionRecord, find_record};
 use crate::reader::{ArchiveReader, Shown};
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
@@ -32,6 +32,25 @@ pub enum Seek {
 }
 
 impl Archive {
+    /// Where a transaction stands, and when it committed: from the index if that has it, from the file otherwise.
+    ///
+    /// # Errors
+    /// Those of [`Archive::reader`] and of reading.
+    pub fn transaction(&self, seqno: u64) -> Result<TransactionRecord> {
+        let files = self.files();
+        if let Some(file) = files.iter().rev().find(|file| file.start.seqno < seqno)
+            && let Some(record) = find_record(self.fs(), &self.path_of(file), file.first_seqno(), seqno)
+            && record.end() <= self.visible_length(file)
+        {
+            return Ok(record);
+        }
+        let mut reader = self.reader(&Seek::Seqno(seqno), ReadOptions::default())?;
+        match reader.next_record()? {
+            Some(record) if record.seqno == seqno => Ok(record),
+            _ => Err(self.no_such_place(format!("transaction {seqno}"), "its transactions end before".into())),
+        }
+    }
+
     /// A reader that begins at `seek`.
     ///
     /// # Errors

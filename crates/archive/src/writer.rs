@@ -3,6 +3,8 @@
 //! Invariants: the files hold whole events only, in the order in which they came; readers see whole transactions only; what
 //! was published as durable was fsynced; after an error that is not fatal the same call may be repeated, and nothing is lost.
 
+mod incoming;
+
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +15,6 @@ use spate_binlog::{Boundary, EventHeader, EventType, GtidPosition};
 use crate::archive::Archive;
 use crate::follower::Follower;
 use crate::fs::{FileHandle, FileSystem};
-use crate::incoming::Incoming;
 use crate::index::{IndexWriter, TransactionRecord};
 use crate::list::FileList;
 use crate::names::LOCK_NAME;
@@ -22,6 +23,7 @@ use crate::recovery::{Recovered, recover};
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
+use incoming::Incoming;
 
 /// When received bytes are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

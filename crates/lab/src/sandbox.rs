@@ -18,7 +18,8 @@ use crate::home::{self, copy_directory, create_private_directory};
 use crate::process::ProcessIdentity;
 use crate::server_options::ServerOptions;
 use crate::sql::Session;
-use crate::vendor::server_id;
+pub use crate::vendor::ACCOUNT;
+use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
@@ -34,10 +35,6 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const SOCKET_MARKER: &str = "socket-directory";
 /// How much of an error log a message shows.
 const SHOWN_LOG_BYTES: u64 = 2_000;
-
-/// The name of the account that reaches sandboxes over TCP. (Through the socket, `root` needs no password: the directory
-/// that the socket is in is closed to others.)
-pub const ACCOUNT: &str = "spate";
 
 /// How long a server lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +56,21 @@ pub struct Sandbox {
     /// `None` for a server that another process started.
     child: Option<Child>,
     lifetime: Lifetime,
+}
+
+impl Sandbox {
+    /// Who made the server.
+    pub fn vendor(&self) -> Vendor {
+        self.binaries().vendor()
+    }
+
+    /// The GTID position of all that is in the server's binlog.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn logged_position(&self) -> Result<String> {
+        self.vendor().logged_position(&mut self.connect()?)
+    }
 }
 
 impl Sandbox {
@@ -88,7 +100,7 @@ impl Sandbox {
         lifetime: Lifetime,
     ) -> Result<Sandbox> {
         create_private_directory(&directory.join("tmp"))?;
-        binaries.vendor().identify(&data_directory(directory), server_id(options))?;
+        binaries.vendor().identify(&data_directory(directory), options.server_id())?;
         let socket = socket_path(directory)?;
         let mut attempt = 1;
         loop {
@@ -277,7 +289,7 @@ pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<
     let work = home.work()?;
     let (data, temporary) = (work.path().join("pristine"), work.path().join("tmp"));
     create_private_directory(&temporary)?;
-    let mut command = binaries.vendor().installer(binaries, &data);
+    let mut command = binaries.vendor().installer(&binaries.installer, &data);
     // A server that starts removes the temporary tables that it finds, which may be another's that is at the same.
     command.env("TMPDIR", &temporary);
     if let Some(base) = &binaries.base_directory {

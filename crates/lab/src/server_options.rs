@@ -94,6 +94,11 @@ impl ServerOptions {
         self.with("innodb-flush-log-at-trx-commit", flush_log).with("sync-binlog", sync_binlog)
     }
 
+    /// The server's id; 1, as the servers themselves have it, without.
+    pub(crate) fn server_id(&self) -> u32 {
+        self.value("server-id").and_then(|value| value.parse().ok()).unwrap_or(1)
+    }
+
     /// Adds options that a user gave.
     #[must_use]
     pub fn with_all(mut self, options: &[ServerOption]) -> ServerOptions {

@@ -6,11 +6,12 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::{ACCOUNT, Sandbox};
-use crate::server_options::ServerOptions;
 use crate::sql::Session;
-use crate::version::ServerBinaries;
 use crate::{Error, Result};
+
+/// The name of the account that reaches sandboxes over TCP. (Through the socket, `root` needs no password: the directory
+/// that the socket is in is closed to others.)
+pub const ACCOUNT: &str = "spate";
 
 /// Who made a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,8 +75,8 @@ impl Vendor {
     }
 
     /// The command that makes a data directory whose root has no password.
-    pub(crate) fn installer(self, binaries: &ServerBinaries, data: &Path) -> Command {
-        let mut command = Command::new(&binaries.installer);
+    pub(crate) fn installer(self, program: &Path, data: &Path) -> Command {
+        let mut command = Command::new(program);
         command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
         match self {
             Vendor::MariaDb => {
@@ -157,21 +158,6 @@ impl Vendor {
     }
 }
 
-impl Sandbox {
-    /// Who made the server.
-    pub fn vendor(&self) -> Vendor {
-        self.binaries().vendor()
-    }
-
-    /// The GTID position of all that is in the server's binlog.
-    ///
-    /// # Errors
-    /// [`Error::Sql`].
-    pub fn logged_position(&self) -> Result<String> {
-        self.vendor().logged_position(&mut self.connect()?)
-    }
-}
-
 /// The UUID of the laboratory's server with this id: told at sight in a GTID.
 fn mysql_uuid(server_id: u32) -> String {
     format!("00000000-0000-4000-8000-{server_id:012}")
@@ -180,11 +166,6 @@ fn mysql_uuid(server_id: u32) -> String {
 /// A server breaks long GTID sets into lines.
 fn without_spaces(position: &str) -> String {
     position.split_whitespace().collect()
-}
-
-/// The server's id among its options; 1, as the servers themselves have it, without.
-pub(crate) fn server_id(options: &ServerOptions) -> u32 {
-    options.value("server-id").and_then(|value| value.parse().ok()).unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! After any break it goes on where the archive ends, so nothing is lost and nothing comes twice. What the source is asked
 //! for is described in the MariaDB knowledge base: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
 
+mod dump;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
-use crate::dump::{self, Dump};
+use self::dump::Dump;
 use crate::retention::Retaining;
 use crate::source::{mariadb_file_after, oldest_binlog};
 use spate_connection::backoff::Backoff;

@@ -7,7 +7,6 @@
 //! - [`retention`]: how much of the archive is kept;
 //! - [`fetch`](mod@fetch): all of it, without a replica.
 
-mod dump;
 pub mod fetch;
 pub mod intake;
 pub mod patience;

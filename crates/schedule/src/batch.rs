@@ -25,6 +25,7 @@ use crate::row_session::RowSession;
 use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
+pub use crate::transaction::BatchStatistics;
 use crate::transaction::OpenTransaction;
 use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
@@ -39,15 +40,6 @@ const PLANNED_COLUMNS_MAX: usize = 128 << 10;
 /// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
 /// on their tables stay in order: cuts cost all tables some of their folding.
 const CUTS_AROUND_ORDERED_MAX: usize = 64;
-
-/// What a batch was made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BatchStatistics {
-    /// Row changes in the source's events.
-    pub row_changes: u64,
-    /// Bytes of the source's events.
-    pub event_bytes: u64,
-}
 
 /// Consecutive transactions, or a part of one that is too large for memory.
 #[derive(Debug, Default)]

@@ -4,13 +4,21 @@ use std::collections::BTreeSet;
 
 use spate_binlog::{GtidEvent, Xid};
 
-use crate::batch::BatchStatistics;
 use crate::definition::TableName;
 use crate::error::Surprise;
 use crate::item::Alone;
 use crate::outdated::Outdated;
 use crate::row_session::RowSession;
 use crate::temporary::TemporaryTable;
+
+/// What a batch was made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchStatistics {
+    /// Row changes in the source's events.
+    pub row_changes: u64,
+    /// Bytes of the source's events.
+    pub event_bytes: u64,
+}
 
 /// The transaction whose events are being taken.
 #[derive(Debug, Default)]

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +16,7 @@ use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection};
 use spate_replica::checkpoint;
 
-use crate::arguments::{ListArguments, PurgeArguments};
+use crate::arguments::{Before, ListArguments, PurgeArguments};
 use crate::{Failure, print, say};
 
 /// One binlog file of an archive.
@@ -107,29 +106,6 @@ fn utc(seconds: u64) -> String {
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-}
-
-/// Before which place files are removed.
-#[derive(Debug, Clone)]
-pub(crate) enum Before {
-    /// Files in which this position covers everything.
-    Gtid(GtidPosition),
-    /// Files before this file of the source.
-    File(String),
-}
-
-impl FromStr for Before {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Before, String> {
-        match text.split_once(':') {
-            Some(("gtid", position)) => {
-                position.parse().map(Before::Gtid).map_err(|error: spate_binlog::Error| error.to_string())
-            }
-            Some(("file", name)) if !name.is_empty() => Ok(Before::File(name.to_owned())),
-            _ => Err("expected gtid:<set> or file:<name>".to_owned()),
-        }
-    }
 }
 
 pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {

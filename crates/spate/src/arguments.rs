@@ -4,17 +4,17 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use spate_apply::limits::{self, BatchLimits};
 use spate_archive::{Retention, SyncPolicy};
-use spate_binlog::Gtid;
+use spate_binlog::{Gtid, GtidPosition};
 use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::until::{Start, Until};
 
-use crate::archive_files::Before;
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
     CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDOVER_EXAMPLES, LIST_EXAMPLES, PURGE_EXAMPLES,
@@ -528,6 +528,29 @@ mod tests {
         assert_eq!(parse_memory("134217728"), Ok(128 << 20));
         for wrong in ["", "MiB", "1 lot", "-5M", "1MiB", "99999999999999999999", "99999999999G"] {
             assert!(parse_memory(wrong).is_err(), "{wrong}");
+        }
+    }
+}
+
+/// Before which place files are removed.
+#[derive(Debug, Clone)]
+pub(crate) enum Before {
+    /// Files in which this position covers everything.
+    Gtid(GtidPosition),
+    /// Files before this file of the source.
+    File(String),
+}
+
+impl FromStr for Before {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Before, String> {
+        match text.split_once(':') {
+            Some(("gtid", position)) => {
+                position.parse().map(Before::Gtid).map_err(|error: spate_binlog::Error| error.to_string())
+            }
+            Some(("file", name)) if !name.is_empty() => Ok(Before::File(name.to_owned())),
+            _ => Err("expected gtid:<set> or file:<name>".to_owned()),
         }
     }
 }

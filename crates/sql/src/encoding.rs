@@ -1,10 +1,9 @@
 //! How the bytes of a client's character set make characters, as far as a lexer has to know: which bytes belong to the character
 //! before them, which are white space or part of a name, and which name they spell.
 
-use std::fmt;
-
 use crate::charset;
-use crate::single_byte::{self, HighBytes};
+use crate::single_byte;
+pub use crate::single_byte::SingleByte;
 
 /// The character set of a statement's text (`character_set_client`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,16 +22,6 @@ pub enum Encoding {
     /// Nothing is known: even bytes of ASCII may be other characters.
     #[default]
     Unknown,
-}
-
-/// A character set of one byte a character.
-#[derive(PartialEq, Eq)]
-pub struct SingleByte(HighBytes);
-
-impl fmt::Debug for SingleByte {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.charset)
-    }
 }
 
 /// Character sets of up to four bytes a character, the first above those of ASCII. In some of them a byte of ASCII, such as a
@@ -145,24 +134,6 @@ impl Encoding {
             }
             Encoding::SingleByte(table) => name.iter().map(|&byte| table.character(byte)).collect(),
             Encoding::Ascii | Encoding::Wide(_) | Encoding::Unknown => None,
-        }
-    }
-}
-
-impl SingleByte {
-    /// The table of a character set.
-    pub(crate) const fn new(bytes: HighBytes) -> SingleByte {
-        SingleByte(bytes)
-    }
-
-    fn class(&self, byte: u8) -> u8 {
-        self.0.classes.as_bytes().get(usize::from(byte & 0x7f)).copied().unwrap_or(b'.')
-    }
-
-    fn character(&self, byte: u8) -> Option<char> {
-        match byte {
-            0..=0x7f => Some(char::from(byte)),
-            _ => self.0.characters.chars().nth(usize::from(byte & 0x7f)).filter(|&character| character != '\u{fffd}'),
         }
     }
 }

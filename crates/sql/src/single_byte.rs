@@ -3,7 +3,7 @@
 //! Source: what MariaDB 10.11 and MySQL 9.7 answer to `CONVERT(_charset x'80' USING utf32)`, and as what each byte counts in a statement
 //! (`SELECT 1 AS a\x80c`, `SELECT\x801`, `SELECT 1 --\x80`). Both agree on all of these.
 
-use crate::encoding::SingleByte;
+use std::fmt;
 
 /// The bytes 0x80 to 0xff of a character set, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,6 +14,34 @@ pub(crate) struct HighBytes {
     pub(crate) characters: &'static str,
     /// For each byte: `a` is part of a name, a space is white space, `c` is a control character, `.` is neither.
     pub(crate) classes: &'static str,
+}
+
+/// A character set of one byte a character.
+#[derive(PartialEq, Eq)]
+pub struct SingleByte(pub(crate) HighBytes);
+
+impl fmt::Debug for SingleByte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.charset)
+    }
+}
+
+impl SingleByte {
+    /// The table of a character set.
+    pub(crate) const fn new(bytes: HighBytes) -> SingleByte {
+        SingleByte(bytes)
+    }
+
+    pub(crate) fn class(&self, byte: u8) -> u8 {
+        self.0.classes.as_bytes().get(usize::from(byte & 0x7f)).copied().unwrap_or(b'.')
+    }
+
+    pub(crate) fn character(&self, byte: u8) -> Option<char> {
+        match byte {
+            0..=0x7f => Some(char::from(byte)),
+            _ => self.0.characters.chars().nth(usize::from(byte & 0x7f)).filter(|&character| character != '\u{fffd}'),
+        }
+    }
 }
 
 pub(crate) static ALL: &[SingleByte] = &[

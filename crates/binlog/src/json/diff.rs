@@ -4,8 +4,7 @@
 //! Format: MySQL internals, the comment of `Json_diff_vector::write_binary`: for each change its operation, its path with the
 //! length before it, and (but for removals) its value in binary with the length before it.
 
-use std::borrow::Cow;
-
+pub use super::tree::Leg;
 use super::tree::{self, Key, Node};
 use crate::cursor::Cursor;
 use crate::{Error, Result};
@@ -36,17 +35,6 @@ pub struct Diff<'a> {
     pub legs: Vec<Leg<'a>>,
     /// The new value in binary, as [`super::text`] takes it; empty for removals.
     pub value: &'a [u8],
-}
-
-/// One step of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leg<'a> {
-    /// The member of this name of an object.
-    Member(Cow<'a, str>),
-    /// An element of an array, counted from its beginning.
-    Element(usize),
-    /// An element of an array, counted from its last.
-    Last(usize),
 }
 
 /// Why changes cannot be applied to a document.
@@ -152,22 +140,6 @@ fn change<'a>(root: &mut Node<'a>, diff: &Diff<'_>, new: Option<Node<'a>>) -> Op
         _ => return None,
     }
     Some(())
-}
-
-impl Leg<'_> {
-    /// Which element of an array of so many it is.
-    pub(super) fn place(&self, count: usize) -> Option<usize> {
-        match self {
-            Leg::Element(place) if *place < count => Some(*place),
-            Leg::Last(before) if *before < count => Some(count - 1 - before),
-            _ => None,
-        }
-    }
-
-    /// Where an element is inserted: beyond either end is at that end.
-    fn place_to_insert(&self, count: usize) -> usize {
-        self.place(count).unwrap_or(if matches!(self, Leg::Last(_)) { 0 } else { count })
-    }
 }
 
 /// Takes a path apart; also returns it without its last step.

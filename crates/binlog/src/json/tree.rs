@@ -2,9 +2,35 @@
 
 use std::borrow::Cow;
 
-use super::diff::Leg;
 use super::{DEPTH_MAX, append_string, malformed};
 use crate::Result;
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leg<'a> {
+    /// The member of this name of an object.
+    Member(Cow<'a, str>),
+    /// An element of an array, counted from its beginning.
+    Element(usize),
+    /// An element of an array, counted from its last.
+    Last(usize),
+}
+
+impl Leg<'_> {
+    /// Which element of an array of so many it is.
+    pub(super) fn place(&self, count: usize) -> Option<usize> {
+        match self {
+            Leg::Element(place) if *place < count => Some(*place),
+            Leg::Last(before) if *before < count => Some(count - 1 - before),
+            _ => None,
+        }
+    }
+
+    /// Where an element is inserted: beyond either end is at that end.
+    pub(super) fn place_to_insert(&self, count: usize) -> usize {
+        self.place(count).unwrap_or(if matches!(self, Leg::Last(_)) { 0 } else { count })
+    }
+}
 
 /// A value in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::servers::Ground;
 use super::settings::Settings;
-use super::trial::Ground;
 use crate::home::create_private_directory;
 use crate::sandbox::Sandbox;
 use crate::spate_program::{RunningSpate, SpateProgram};

@@ -14,6 +14,7 @@
 mod driver;
 mod fate;
 pub mod feature;
+mod format;
 mod generate;
 pub mod judge;
 mod link;
@@ -43,10 +44,10 @@ use crate::screen::Screen;
 use crate::version::ServerBinaries;
 use feature::FeatureSet;
 use report::SeedResult;
-use servers::Parties;
+use servers::{Ground, Parties};
 use settings::{Failures, Format, Settings};
 use step::Step;
-use trial::{Ground, SPATE_DIRECTORIES, Script, TrialResult};
+use trial::{SPATE_DIRECTORIES, Script, TrialResult};
 
 /// What is to be tortured, and how long.
 #[derive(Debug, Clone)]

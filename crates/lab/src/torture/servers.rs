@@ -52,6 +52,14 @@ impl Template {
     }
 }
 
+/// Where trials take place.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    pub(super) parties: Parties,
+    /// The `spate` program; `None` is the one beside the laboratory.
+    pub(super) spate: Option<PathBuf>,
+}
+
 /// Which servers: the source's, and the replicas'.
 #[derive(Debug, Clone)]
 pub(super) struct Parties {

@@ -1,30 +1,15 @@
 //! What a seed decides before the first statement: the source's options, who fails, how Spate is run.
 
-use std::fmt;
-
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::feature::{Feature, FeatureSet};
+pub use super::format::Format;
 use super::pair::Pair;
 use super::random::Random;
 use super::vendor_options::{self, common};
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
-
-/// How the source logs changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Rows.
-    Row,
-    /// Statements where they are safe.
-    Mixed,
-    /// Statements.
-    Statement,
-    /// Drawn from the seed.
-    Any,
-}
 
 /// Who is killed while the torture goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -189,17 +174,6 @@ impl Settings {
             options = options.with(name, value);
         }
         vendor_options::of_replica(options, vendor)
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Format::Row => "row",
-            Format::Mixed => "mixed",
-            Format::Statement => "statement",
-            Format::Any => "any",
-        })
     }
 }
 

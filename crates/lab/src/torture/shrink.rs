@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::judge::Finding;
+use super::servers::Ground;
 use super::settings::{Beginning, Settings};
 use super::step::Step;
-use super::trial::{Ground, Script, TrialResult, run};
+use super::trial::{Script, TrialResult, run};
 use crate::Result;
 
 /// A record that was made shorter.

@@ -3,7 +3,7 @@
 mod comparison;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::driver::{Driver, Outcome};
@@ -14,7 +14,7 @@ use super::judge::Finding;
 use super::link::{End, Link};
 use super::mysql_only::MySqlOnly;
 use super::picture::Picture;
-use super::servers::{Parties, Servers, files_directory};
+use super::servers::{Ground, Servers, files_directory};
 use super::settings::{Beginning, Failure, Settings};
 use super::step::{Action, Step};
 use super::world::World;
@@ -43,14 +43,6 @@ pub(super) const SPATE_DIRECTORIES: [&str; 2] = ["spate", "spate-downstream"];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A seed's time is cut off at this many steps, so that a record stays readable.
 const STEPS_MAX: usize = 100_000;
-
-/// Where trials take place.
-#[derive(Debug, Clone)]
-pub(super) struct Ground {
-    pub(super) parties: Parties,
-    /// The `spate` program; `None` is the one beside the laboratory.
-    pub(super) spate: Option<PathBuf>,
-}
 
 /// What is done on the source.
 #[derive(Debug, Clone, Copy)]

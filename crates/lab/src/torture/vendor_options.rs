@@ -2,9 +2,9 @@
 //! how the source logs.
 
 use super::feature::{Feature, FeatureSet};
+use super::format::Format;
 use super::pair::Pair;
 use super::random::Random;
-use super::settings::Format;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use spate_binlog::{EventHeader, EventType, FILE_MAGIC, FormatDescription};
 
+use super::{ArchiveWriter, CurrentFile, WholeEnd};
 use crate::index::{IndexWriter, index_path};
 use crate::list::ListedFile;
 use crate::names::check_source_name;
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
-use crate::writer::{ArchiveWriter, CurrentFile, WholeEnd};
 use crate::{Error, Result};
 
 /// A source file that was announced.

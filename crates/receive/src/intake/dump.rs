@@ -9,7 +9,7 @@ use spate_archive::LogEnd;
 use spate_binlog::ChecksumAlgorithm;
 use spate_binlog::gtid::mysql::encode_gtid_set;
 
-use crate::intake::{IntakeOptions, SILENCE_MAX};
+use super::{IntakeOptions, SILENCE_MAX};
 use crate::source::{SourceFacts, check_source};
 use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 use spate_replica::asking;
