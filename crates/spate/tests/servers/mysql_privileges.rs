@@ -1,4 +1,4 @@
-//! On MySQL too, the privileges that the README lists are enough, and each of them is needed.
+//! On MySQL too, the privileges that docs/privileges.md lists are enough, and each of them is needed.
 
 use spate_connection::{ConnectOptions, Connection};
 
