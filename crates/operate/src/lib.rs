@@ -1,12 +1,14 @@
 //! All of Spate together.
 //!
 //! - [`mod@check`]: a look at both ends before anything runs;
-//! - [`replicate`](mod@replicate): receiving and applying side by side, and what happens after a failure; `narrowing`: which transaction it was;
+//! - [`replicate`](mod@replicate): receiving and applying side by side, and what happens after a failure: `supervision`
+//!   decides, `narrowing` finds out which transaction it was;
 //! - [`handover`]: where the server's own replication goes on.
 
 pub mod check;
 pub mod handover;
 mod narrowing;
 pub mod replicate;
+mod supervision;
 
 pub use replicate::{OnConflict, ReplicateOptions, replicate};

@@ -1,6 +1,5 @@
 //! The whole: intake and pipeline side by side, and the supervisor that begins the pipeline again after a failure.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,11 +7,10 @@ use std::time::Instant;
 
 use spate_archive::{Archive, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
-use spate_schedule::Surprise;
 
 use crate::check::{self, CheckOptions, Finding, Level, Place};
-use crate::narrowing::{Narrowing, Pace};
-use spate_apply::gather::GatherEnd;
+use crate::narrowing::Pace;
+use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
 use spate_apply::repair::RepairScope;
 use spate_apply::session::{self, Prepared, SessionPlan, SessionReport};
@@ -29,7 +27,7 @@ use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::choice::WantedDialect;
 use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::InterruptedStatement;
-use spate_replica::lock_holders::{self, LockWaits};
+use spate_replica::lock_holders;
 use spate_replica::records;
 use spate_replica::status::Status;
 use spate_replica::until::{Start, Until};
@@ -117,7 +115,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             &archive,
             &until,
             status,
-            &|| stop.load(Ordering::Acquire) || receiving.is_finished() && receiving_failed_for_good(status),
+            &|| stop.load(Ordering::Acquire) || receiving.is_finished() && archive_is_drained(status),
             stop,
         );
         if applied.as_ref().is_err_and(|error| !matches!(error, Error::StageEnded)) {
@@ -137,7 +135,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 }
 
 /// With an intake that ended for good, what is in the archive is still applied; then that is the end.
-fn receiving_failed_for_good(status: &Status) -> bool {
+fn archive_is_drained(status: &Status) -> bool {
     let report = status.report();
     report.lag_transactions == 0
 }
@@ -253,13 +251,7 @@ fn supervise(
     is_over: &dyn Fn() -> bool,
     stop: &AtomicBool,
 ) -> Result<()> {
-    let mut narrowing = Narrowing::new(options.on_conflict == OnConflict::Repair);
-    let mut expected = BTreeSet::new();
-    // A transaction that cannot be applied, while those before it are: the last of these, and why.
-    let mut known_error: Option<(u64, Error)> = None;
-    // Why the batch that was tried last was refused.
-    let mut refusal: Option<String> = None;
-    let mut lock_waits = LockWaits::default();
+    let mut supervision = Supervision::new(options.on_conflict == OnConflict::Repair);
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
     while !is_over() {
@@ -276,102 +268,15 @@ fn supervise(
             Err(error) => Err(error),
         };
         let began = Instant::now();
-        let known_good = known_error.as_ref().map(|(seqno, _)| *seqno);
-        let mut plan = session_plan(options, until, &narrowing, known_good, &expected);
-        let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
-        if let Some(seqno) = mend_until {
-            plan = plan.mending(seqno);
-        }
         let batches_before = status.report().batches;
-        let report = match ready {
-            Ok(prepared) => {
-                status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
-                session::run(options.session_maker(), prepared, archive, &plan, status, stop)
-            }
-            Err(error) => SessionReport { result: Err(error), last_handed: 0, last_applied: 0, in_doubt: 0 },
-        };
-        let refused_before = refusal.take();
-        match report.result {
-            Ok(GatherEnd::Stopped) => break,
-            Ok(GatherEnd::Reached) => {
-                let is_all = known_error.as_ref().is_none_or(|(seqno, _)| report.last_applied >= *seqno);
-                match known_error.take_if(|_| is_all) {
-                    Some((_, error)) => return Err(stopped(status, error)),
-                    None if until.is_reached_by(&status.applied_checkpoint(), archive) => {
-                        status.reached_end();
-                        break;
-                    }
-                    None if mend_until.is_some() || narrowing.reached(report.last_applied) => {}
-                    None => {
-                        status.reached_end();
-                        break;
-                    }
-                }
-            }
-            Err(
-                error @ (Error::Batch { .. }
-                | Error::RowsMissing { .. }
-                | Error::Misfit { .. }
-                | Error::SomeTransaction { .. }
-                | Error::PacketTooLarge { .. }),
-            ) => {
-                refusal = Some(error.to_string());
-                if narrowing.pace() == Pace::Full {
-                    let how = "applying its transactions in ever smaller batches to find out which";
-                    status.error("applier", format!("a batch failed ({error}): {how}"));
-                }
-                // Alone, too, it fails before any change of it: what is missing is not a row.
-                if !narrowing.refused(report.in_doubt, report.last_handed) {
-                    let grant = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
-                    let error = match error {
-                        Error::Batch { source } => Error::from(source).or_privilege("replay row changes", grant),
-                        other => other,
-                    };
-                    return Err(stopped(status, error));
-                }
-            }
-            // What could not be repaired keeps back nothing that comes before it.
-            Err(error @ (Error::Change { .. } | Error::Transaction { .. }))
-                if plan.one_by_one && !error.is_transient() =>
-            {
-                if plan.limits.transactions_max == 1 || !narrowing.refused(report.in_doubt, report.last_handed) {
-                    return Err(stopped(status, error));
-                }
-            }
-            Err(Error::Interrupted { gtid, place, statement }) => {
-                let error = match refused_before {
-                    Some(refusal) => Error::HalfDone { gtid, place, statement, refusal },
-                    None => Error::Interrupted { gtid, place, statement },
-                };
-                return Err(stopped(status, error));
-            }
-            Err(Error::TurnedOut { seqno, surprise }) => {
-                let applied = status.report().applied.seqno;
-                expected.retain(|(known, _)| *known > applied);
-                if !expected.insert((seqno, surprise)) {
-                    return Err(stopped(status, Error::TurnedOut { seqno, surprise }));
-                }
-            }
-            Err(Error::ForeignKeysChanged) => {
-                status.note(
-                    "applier",
-                    "the replica's foreign keys are others than its definitions said: reading all anew",
-                );
-            }
-            Err(Error::Behind { seqno, error }) => known_error = Some((seqno, *error)),
-            Err(error) if error.is_transient() => {
-                status.applier(format!("waiting: {error}"));
-                let holders = match lock_waits.is_in_vain(&error, status.report().applied.seqno) {
-                    true => {
-                        // Until the statement stands alone, and is named; everything before it is applied.
-                        narrowing.refused(report.in_doubt, report.last_handed);
-                        let answer =
-                            options.session_maker().connect().map(|mut asking| lock_holders::told(&mut asking));
-                        answer.map_or_else(|_| String::new(), |told| format!(". {told}"))
-                    }
-                    false => String::new(),
-                };
-                status.error("applier", format!("{error}{holders}; trying again until it works"));
+        let session = run_session(options, &supervision, ready, archive, until, status, stop);
+        let is_end_applied = || until.is_reached_by(&status.applied_checkpoint(), archive);
+        match supervision.ended(session, &is_end_applied) {
+            Directive::Continue(Said::Nothing) => {}
+            Directive::Continue(Said::Error(message)) => status.error("applier", message),
+            Directive::Continue(Said::Note(message)) => status.note("applier", message),
+            Directive::Retry { error, waits_in_vain } => {
+                say_why_it_waits(options, &error, waits_in_vain, status);
                 backoff.note_success_after(began.elapsed());
                 if status.report().batches > batches_before {
                     backoff = Backoff::default();
@@ -379,13 +284,62 @@ fn supervise(
                 let delay = backoff.next_delay();
                 backoff.wait(delay, stop);
             }
-            // The intake ended for good, and says itself why.
-            Err(Error::StageEnded) => return Err(Error::StageEnded),
-            Err(error) => return Err(stopped(status, error)),
+            Directive::End { is_reached } => {
+                if is_reached {
+                    status.reached_end();
+                }
+                break;
+            }
+            // The intake says itself why it has ended.
+            Directive::Stop(Error::StageEnded) => return Err(Error::StageEnded),
+            Directive::Stop(error) => return Err(stopped(status, error)),
         }
     }
     status.applier("stopped");
     Ok(())
+}
+
+/// One session, as the supervision has it. `ready`: the connections, or why there are none.
+fn run_session(
+    options: &ReplicateOptions,
+    supervision: &Supervision,
+    ready: Result<Prepared>,
+    archive: &Archive,
+    until: &Until,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Session {
+    let mut plan = session_plan(options, until, supervision);
+    let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
+    if let Some(seqno) = mend_until {
+        plan = plan.mending(seqno);
+    }
+    let report = match ready {
+        Ok(prepared) => {
+            status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
+            session::run(options.session_maker(), prepared, archive, &plan, status, stop)
+        }
+        Err(error) => SessionReport { result: Err(error), last_handed: 0, last_applied: 0, in_doubt: 0 },
+    };
+    Session {
+        report,
+        one_by_one: plan.one_by_one,
+        is_alone: plan.limits.transactions_max == 1,
+        mends: mend_until.is_some(),
+        applied_seqno: status.report().applied.seqno,
+    }
+}
+
+fn say_why_it_waits(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, status: &Status) {
+    status.applier(format!("waiting: {error}"));
+    let holders = match waits_in_vain {
+        true => {
+            let answer = options.session_maker().connect().map(|mut asking| lock_holders::told(&mut asking));
+            answer.map_or_else(|_| String::new(), |told| format!(". {told}"))
+        }
+        false => String::new(),
+    };
+    status.error("applier", format!("{error}{holders}; trying again until it works"));
 }
 
 fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
@@ -403,15 +357,9 @@ fn settle_before_leaving(options: &ReplicateOptions, archive: &Archive, status: 
     }
 }
 
-/// What the next session is to do. `known_good`: no further than this transaction.
-fn session_plan(
-    options: &ReplicateOptions,
-    until: &Until,
-    narrowing: &Narrowing,
-    known_good: Option<u64>,
-    expected: &BTreeSet<(u64, Surprise)>,
-) -> SessionPlan {
-    let (one_by_one, transactions_max, batch) = match narrowing.pace() {
+/// What the next session is to do.
+fn session_plan(options: &ReplicateOptions, until: &Until, supervision: &Supervision) -> SessionPlan {
+    let (one_by_one, transactions_max, batch) = match supervision.pace() {
         Pace::Full => (false, None, u64::MAX),
         Pace::Narrow(batch) => (false, None, batch),
         Pace::Rows { transactions, batch } => (true, Some(transactions), batch),
@@ -422,11 +370,11 @@ fn session_plan(
         until: until.clone(),
         one_by_one,
         repairs: (one_by_one && options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
-        last_seqno: [narrowing.last_seqno(), known_good].into_iter().flatten().min(),
+        last_seqno: supervision.last_seqno(),
         is_one_batch: false,
         transactions_max,
         exclusions: options.exclusions.clone(),
-        expected: expected.clone(),
+        expected: supervision.expected().clone(),
     }
 }
 

@@ -1,0 +1,256 @@
+//! What the supervisor decides when a session has ended. No I/O, no clock: it is told how the session went, and says what comes next.
+
+use std::collections::BTreeSet;
+
+use spate_apply::gather::GatherEnd;
+use spate_apply::session::SessionReport;
+use spate_replica::Error;
+use spate_replica::lock_holders::LockWaits;
+use spate_schedule::Surprise;
+
+use crate::narrowing::{Narrowing, Pace};
+
+/// What becomes of an error that has ended a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// The batch is taken apart, session by session, until the change that the replica refuses stands alone.
+    Narrow,
+    /// The change stands alone, and its message names it. With repairs, everything before it is applied first.
+    Name,
+    /// Only a person can know how far a statement has come.
+    Ask,
+    /// The transaction is gathered once more, as what it turned out to be.
+    GatherAgain,
+    /// Definitions are read once more.
+    ReadAgain,
+    /// Everything before the transaction is applied; then its error stops the run.
+    ApplyBefore,
+    /// The same is tried again, later and later, for as long as it takes.
+    Retry,
+    /// The intake has ended for good, and says itself why.
+    EndWithIntake,
+    /// The run ends. The message says what to do.
+    Stop,
+}
+
+impl Policy {
+    /// The table of all errors.
+    pub(crate) fn of(error: &Error) -> Policy {
+        match error {
+            Error::Batch { .. }
+            | Error::RowsMissing { .. }
+            | Error::Misfit { .. }
+            | Error::SomeTransaction { .. }
+            | Error::PacketTooLarge { .. } => Policy::Narrow,
+            Error::Change { .. } if error.is_transient() => Policy::Retry,
+            Error::Change { .. } | Error::Transaction { .. } => Policy::Name,
+            Error::Interrupted { .. } => Policy::Ask,
+            Error::TurnedOut { .. } => Policy::GatherAgain,
+            Error::ForeignKeysChanged => Policy::ReadAgain,
+            Error::Behind { .. } => Policy::ApplyBefore,
+            Error::Wire(_) | Error::Archive(_) if error.is_transient() => Policy::Retry,
+            Error::StageEnded => Policy::EndWithIntake,
+            Error::Wire(_)
+            | Error::Archive(_)
+            | Error::Hold(_)
+            | Error::NoTable { .. }
+            | Error::NoStatus { .. }
+            | Error::ChangeTooLarge { .. }
+            | Error::Checkpoint { .. }
+            | Error::Note { .. }
+            | Error::Locked { .. }
+            | Error::NoStart { .. }
+            | Error::HalfDone { .. }
+            | Error::NotPrepared { .. }
+            | Error::CheckpointMoved { .. }
+            | Error::TableLost { .. }
+            | Error::Purged { .. }
+            | Error::Unsuitable { .. }
+            | Error::Check { .. }
+            | Error::Privilege { .. }
+            | Error::LockedOut { .. }
+            | Error::Stream { .. }
+            | Error::Io { .. } => Policy::Stop,
+        }
+    }
+}
+
+/// What the supervisor does next.
+#[derive(Debug)]
+pub(crate) enum Directive {
+    /// Begin another session at once.
+    Continue(Said),
+    /// Begin another session later.
+    Retry {
+        /// Why.
+        error: Error,
+        /// Waiting for a lock does not seem to help: name the sessions that hold locks.
+        waits_in_vain: bool,
+    },
+    /// End without an error; the end was reached, or somebody asked Spate to stop.
+    End {
+        /// The end was reached.
+        is_reached: bool,
+    },
+    /// End with this error.
+    Stop(Error),
+}
+
+/// What people are told before the next session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Nothing.
+    Nothing,
+    /// An error that Spate deals with.
+    Error(String),
+    /// Something worth knowing.
+    Note(&'static str),
+}
+
+/// How a session was to go, and how it went.
+pub(crate) struct Session {
+    /// How it went.
+    pub(crate) report: SessionReport,
+    /// It was to apply row by row.
+    pub(crate) one_by_one: bool,
+    /// It was to make one transaction a batch.
+    pub(crate) is_alone: bool,
+    /// It was to make changes whole that an interruption had left half done.
+    pub(crate) mends: bool,
+    /// Ordinal of the last transaction that the replica has.
+    pub(crate) applied_seqno: u64,
+}
+
+/// What the supervisor knows of the sessions before.
+#[derive(Debug)]
+pub(crate) struct Supervision {
+    narrowing: Narrowing,
+    /// Transactions of which it is known what they turn out to be, by their ordinals.
+    expected: BTreeSet<(u64, Surprise)>,
+    /// The last transaction that can be applied, and why the one after it cannot. `None`: nothing is known to be wrong.
+    known_error: Option<(u64, Error)>,
+    /// Why the batch that was tried last was refused.
+    refusal: Option<String>,
+    lock_waits: LockWaits,
+}
+
+impl Supervision {
+    /// Before the first session. `repairs`: rows that differ are made what the source says.
+    pub(crate) fn new(repairs: bool) -> Supervision {
+        Supervision {
+            narrowing: Narrowing::new(repairs),
+            expected: BTreeSet::new(),
+            known_error: None,
+            refusal: None,
+            lock_waits: LockWaits::default(),
+        }
+    }
+
+    /// How large the next session's batches are to be.
+    pub(crate) fn pace(&self) -> Pace {
+        self.narrowing.pace()
+    }
+
+    /// The last transaction that the next session is to apply. `None`: as many as come.
+    pub(crate) fn last_seqno(&self) -> Option<u64> {
+        let known_good = self.known_error.as_ref().map(|(seqno, _)| *seqno);
+        [self.narrowing.last_seqno(), known_good].into_iter().flatten().min()
+    }
+
+    /// Transactions of which it is known what they turn out to be.
+    pub(crate) fn expected(&self) -> &BTreeSet<(u64, Surprise)> {
+        &self.expected
+    }
+
+    /// A session has ended. `is_end_applied` finds out whether everything up to the end of the run is applied.
+    pub(crate) fn ended(&mut self, session: Session, is_end_applied: &dyn Fn() -> bool) -> Directive {
+        let refused_before = self.refusal.take();
+        let SessionReport { result, last_handed, last_applied, in_doubt } = session.report;
+        let error = match result {
+            Ok(GatherEnd::Stopped) => return Directive::End { is_reached: false },
+            Ok(GatherEnd::Reached) => return self.reached(last_applied, session.mends, is_end_applied),
+            Err(error) => error,
+        };
+        match Policy::of(&error) {
+            Policy::Narrow => self.narrow(error, in_doubt, last_handed),
+            // What could not be repaired keeps back nothing that comes before it.
+            Policy::Name
+                if session.one_by_one && !session.is_alone && self.narrowing.refused(in_doubt, last_handed) =>
+            {
+                Directive::Continue(Said::Nothing)
+            }
+            Policy::Ask => Directive::Stop(half_done(error, refused_before)),
+            Policy::GatherAgain => self.gather_again(error, session.applied_seqno),
+            Policy::ReadAgain => Directive::Continue(Said::Note(
+                "the replica's foreign keys are others than its definitions said: reading all definitions again",
+            )),
+            Policy::ApplyBefore => match error {
+                Error::Behind { seqno, error } => {
+                    self.known_error = Some((seqno, *error));
+                    Directive::Continue(Said::Nothing)
+                }
+                other => Directive::Stop(other),
+            },
+            Policy::Retry => {
+                let waits_in_vain = self.lock_waits.is_in_vain(&error, session.applied_seqno);
+                if waits_in_vain {
+                    // Until the statement stands alone, and is named; everything before it is applied.
+                    self.narrowing.refused(in_doubt, last_handed);
+                }
+                Directive::Retry { error, waits_in_vain }
+            }
+            Policy::Name | Policy::EndWithIntake | Policy::Stop => Directive::Stop(error),
+        }
+    }
+
+    fn reached(&mut self, last_applied: u64, mends: bool, is_end_applied: &dyn Fn() -> bool) -> Directive {
+        let is_all = self.known_error.as_ref().is_none_or(|(seqno, _)| last_applied >= *seqno);
+        match self.known_error.take_if(|_| is_all) {
+            Some((_, error)) => Directive::Stop(error),
+            None if is_end_applied() => Directive::End { is_reached: true },
+            None if mends || self.narrowing.reached(last_applied) => Directive::Continue(Said::Nothing),
+            None => Directive::End { is_reached: true },
+        }
+    }
+
+    fn narrow(&mut self, error: Error, in_doubt: u64, last_handed: u64) -> Directive {
+        let is_first = self.narrowing.pace() == Pace::Full;
+        // Alone, too, it fails before any change of it: what is missing is not a row.
+        if !self.narrowing.refused(in_doubt, last_handed) {
+            const GRANT: &str = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
+            return Directive::Stop(match error {
+                Error::Batch { source } => Error::from(source).or_privilege("replay row changes", GRANT),
+                other => other,
+            });
+        }
+        self.refusal = Some(error.to_string());
+        let how = "applying its transactions in ever smaller batches to find out which";
+        Directive::Continue(match is_first {
+            true => Said::Error(format!("a batch failed ({error}): {how}")),
+            false => Said::Nothing,
+        })
+    }
+
+    fn gather_again(&mut self, error: Error, applied_seqno: u64) -> Directive {
+        let Error::TurnedOut { seqno, surprise } = error else { return Directive::Stop(error) };
+        self.expected.retain(|(known, _)| *known > applied_seqno);
+        // It would turn out to be the same for ever.
+        match self.expected.insert((seqno, surprise)) {
+            true => Directive::Continue(Said::Nothing),
+            false => Directive::Stop(error),
+        }
+    }
+}
+
+/// A statement that this run has tried and the replica has refused is not unclear, but half done.
+fn half_done(error: Error, refused_before: Option<String>) -> Error {
+    match (error, refused_before) {
+        (Error::Interrupted { gtid, place, statement }, Some(refusal)) => {
+            Error::HalfDone { gtid, place, statement, refusal }
+        }
+        (error, _) => error,
+    }
+}
+
+#[cfg(test)]
+mod golden;
