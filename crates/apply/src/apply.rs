@@ -73,7 +73,7 @@ pub(crate) struct Applier<'a> {
     has_intent: bool,
     /// The definition that was noted, until the replica has executed it.
     unexecuted: Option<Box<Intent>>,
-    /// Mends refused row changes. A change must then have its answer before the next is sent.
+    /// Repairs refused row changes. A change must then have its answer before the next is sent.
     repairer: Option<Repairer<'a>>,
     accounts: AccountGuard<'a>,
     /// A statement of the source was executed in the open batch: it may have released our locks.
@@ -155,7 +155,7 @@ impl<'a> Applier<'a> {
             match command {
                 Command::Execute(execution) => {
                     self.execute(execution)?;
-                    stopping_point("amid-statements");
+                    stopping_point("between-statements");
                 }
                 Command::LoadBlock(block) => self.files.append(&block)?,
                 Command::Load(execution, load) => self.load(execution, &load)?,

@@ -250,7 +250,7 @@ impl Gatherer<'_> {
     }
 
     /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
-    /// may be why. (What is mended is one batch: there, what was read first counts.)
+    /// may be why. (An interrupted batch is repaired as one batch: there, the first reading counts.)
     fn reads_definitions_anew(&self, seqno: u64) -> bool {
         !self.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
     }

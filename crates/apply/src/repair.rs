@@ -29,7 +29,7 @@ const REMOVED_SHOWN_MAX: usize = 5;
 
 const SCRATCH_SCHEMA: &str = "spate";
 
-/// Which refused row changes are mended.
+/// Which refused row changes are repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairScope {
     /// All.
@@ -63,7 +63,7 @@ impl Repair {
     }
 }
 
-/// Mends refused row changes over the applier's own connection.
+/// Repairs refused row changes over the applier's own connection.
 #[derive(Debug)]
 pub(crate) struct Repairer<'a> {
     maker: SessionMaker<'a>,

@@ -226,7 +226,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// Adds to the branch's XA transaction the change that each has, since the server forgets a prepared one without any. If it has
-    /// no other, it is begun anew for that: rows that it has only looked at would stay locked with it, and neither the source
+    /// no other, it is begun again for that: rows that it has only looked at would stay locked with it, and neither the source
     /// nor a native replica locks them.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! A row event makes the server look through such a table for each row. A sweep instead first counts how many rows have each of
 //! the wanted fingerprints; equal rows share one. Where as many are there as are wanted, it does not matter which is taken first,
-//! and one statement takes them all: a delete does it here, updates are written by whoever knows the values. Where more are there,
+//! and one statement takes them all: a delete does it here, updates are written by the emitter, which knows the values. Where more are there,
 //! the first are to be taken, as the server finds them: these are left to it.
 //!
 //! All of it happens within the open transaction. A wanted row that is missing is an error: nothing is applied then, and the

@@ -195,7 +195,7 @@ impl Follower {
             return Err(spate_binlog::Error::Malformed { what: "binlog file", why });
         }
         if !is_own && format.created_seconds != 0 {
-            // The source was started anew: what it had not finished it never will.
+            // The source was restarted: what it had not finished it never will.
             self.abandon_transaction();
         }
         self.checksum = format.checksum;

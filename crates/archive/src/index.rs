@@ -231,7 +231,7 @@ pub(crate) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Begins the index of `binlog` anew.
+    /// Truncates the index of `binlog`.
     pub(crate) fn create(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Result<IndexWriter> {
         let path = index_path(binlog);
         let file = fs.create(&path).map_err(Error::write(&path, 0))?;

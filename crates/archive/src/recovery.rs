@@ -162,7 +162,7 @@ fn scan_head(fs: &dyn FileSystem, path: &Path, mut start: Follower, length: u64)
     }
 }
 
-/// Checks a file that another one follows, and mends its index if needed.
+/// Checks a file that another one follows, and repairs its index if needed.
 fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: &ListedFile) -> Result<()> {
     let path = dir.join(&**file.name());
     let handle = fs.open_read(&path).map_err(Error::io("open", &path))?;

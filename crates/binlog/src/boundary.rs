@@ -156,7 +156,7 @@ impl BoundaryTracker {
     }
 }
 
-/// Events that describe the stream, not a transaction's changes. (Unknown types are not among them: whoever meets one
+/// Events that describe the stream, not a transaction's changes. (Unknown types are not among them: a reader that meets one
 /// must see it inside a transaction and refuse it there.)
 fn may_stand_outside(event_type: EventType) -> bool {
     matches!(

@@ -3,7 +3,7 @@
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A definite error: the bytes will never decode, whoever tries again.
+/// A definite error: the bytes will never decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes end before the structure does.

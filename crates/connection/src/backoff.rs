@@ -29,7 +29,7 @@ impl Backoff {
         delay
     }
 
-    /// Begins anew if what has just failed had worked for a while.
+    /// Starts over if what has just failed had worked for a while.
     pub fn note_success_after(&mut self, worked_for: Duration) {
         if worked_for >= SUCCESS_AFTER {
             *self = Backoff::default();

@@ -201,7 +201,7 @@ fn capabilities(link: &Link, handshake: &HandshakePacket<'_>, local_files: bool)
         | if local_files { CapabilityFlags::CLIENT_LOCAL_FILES } else { CapabilityFlags::empty() };
     let offered = handshake.capabilities();
     match offered.contains(needed) {
-        // The first bit says "not MariaDB's own extensions" to MariaDB, so it is set whoever answers.
+        // The first bit says "not MariaDB's own extensions" to MariaDB, so it is set for any server.
         true => Ok(needed | (wanted & offered) | CapabilityFlags::CLIENT_LONG_PASSWORD),
         false => Err(link.protocol(format!(
             "server version {} is too old: it lacks the capabilities {:?}",

@@ -243,7 +243,7 @@ fn notice_death(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends a connection from another thread: whoever waits on it gets an error at once.
+/// Ends a connection from another thread: a thread that waits on it gets an error at once.
 #[derive(Debug)]
 pub struct ShutdownHandle(SocketKind);
 

@@ -94,7 +94,7 @@ impl<'a> FileCounter<'a> {
             | EventType::ANONYMOUS_GTID => count.transactions += 1,
             EventType::TABLE_MAP => {
                 let table = TableMap::parse(self.checksum.body(event)?)?;
-                // An id is given to a table anew after each flush; its old plans are for another table then.
+                // A table gets a new id after each flush; the old id's plans are for another table then.
                 if self.tables.get(&table.table_id) != Some(&table) {
                     self.plans.retain(|(table_id, _), _| *table_id != table.table_id);
                     self.tables.insert(table.table_id, table);

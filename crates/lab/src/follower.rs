@@ -1,4 +1,4 @@
-//! Whoever keeps a replica current under a live load: Spate, or the server itself for comparison.
+//! What keeps a replica current under a live load: Spate, or the server itself for comparison.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@
 //!        sandboxes/<name>/           servers that outlive the command that started them
 //!        work/<process>/             what a running command needs; removed at its end, or by the next command
 //! ```
-//! It is readable by its owner only: whoever reaches a sandbox's socket is root in that server.
+//! It is readable by its owner only: a program that reaches a sandbox's socket is root in that server.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -87,7 +87,7 @@ impl LabHome {
         let own = ProcessIdentity::own().map_or_else(|| "0-0".into(), |own| format!("{}-{}", own.id, own.start_ticks));
         let parent = self.root.join("work");
         let path = (0..).map(|ordinal| parent.join(format!("{own}-{ordinal}"))).find(|path| {
-            // Another thread of this process may take the same ordinal; whoever creates it has it.
+            // Another thread of this process may take the same ordinal; the thread that creates it has it.
             !matches!(DirBuilder::new().mode(0o700).create(path), Err(error) if error.kind() == io::ErrorKind::AlreadyExists)
         });
         let path = path.unwrap_or(parent);

@@ -3,7 +3,7 @@
 //! Each try has an eighth of the transactions of the one before in a batch, still folded, so everything that comes before the
 //! bad transaction is applied at nearly full speed: all tries together read and apply a small multiple of the refused batch,
 //! and a batch of a million transactions needs seven. Only what is left then is applied row by row: one transaction if the
-//! replica's refusal is the end; if rows are repaired, as many as it takes to not begin anew for each of them.
+//! replica's refusal is the end; if rows are repaired, as many as it takes to not start over for each of them.
 
 /// Each try has so many times fewer transactions in a batch.
 const NARROWER: u64 = 8;

@@ -36,7 +36,7 @@ pub(crate) const DISK_FULL_RETRY: Duration = Duration::from_secs(1);
 /// The server's error for everything that it cannot serve from its binlog.
 const CODE_CANNOT_SERVE: u16 = 1236;
 
-/// What it says of a file that ends amid an event.
+/// What it says of a file that is truncated within an event.
 const TORN_END: &str = "truncated in the middle of event";
 
 /// How to receive.
@@ -106,7 +106,7 @@ struct Packet<'a> {
 }
 
 impl Intake<'_> {
-    /// Receives until stopped; breaks are mended, and told once.
+    /// Receives until stopped; reconnects after breaks, and tells each once.
     ///
     /// # Errors
     /// A definite error: of the login, of the source's binlog, of the archive.
@@ -259,8 +259,8 @@ impl Intake<'_> {
         Ok(Stream { connection, is_semi_sync, checksum, next_file: String::new(), last_heard: Instant::now() })
     }
 
-    /// A MariaDB that is killed while it writes leaves a file that ends amid a transaction, which its recovery rolls back, and whoever reads
-    /// along ends there with an error. If the next file begins where the archive ends, nothing is between, and who asks anew is sent that one.
+    /// A MariaDB that is killed while it writes leaves a file that is truncated within a transaction, which its recovery rolls back, and a replica
+    /// that reads along gets an error there. If the next file begins where the archive ends, nothing is between: resume by GTID with that one.
     fn passes_torn_end(&self, connection: &mut Connection, file: &str) -> Result<bool> {
         if connection.server_version().vendor != Vendor::MariaDb {
             return Ok(false);
@@ -269,7 +269,8 @@ impl Intake<'_> {
         if *self.writer.end().gtid_position != position {
             return Ok(false);
         }
-        let message = format!("the source's {file} ends amid an event, as a crash leaves it: going on with {next}");
+        let message =
+            format!("the source's {file} is truncated within an event, as a crash leaves it: resuming with {next}");
         self.status.note("intake", &message);
         Ok(true)
     }

@@ -19,7 +19,7 @@ use spate_connection::{Connection, ServerVersion, Vendor, quote};
 /// What every applier session sets: what replay needs, and nothing more.
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
-/// writes, so its gap locks are in nobody's way. Whoever holds a lock on a definition is waited for, as native appliers wait for
+/// writes, so its gap locks are in nobody's way. It waits for locks on definitions, as native appliers wait for
 /// a year. The rest undoes what the server's global settings could do to a replayed change.
 const SESSION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;\
     SET SESSION TRANSACTION READ WRITE;\

@@ -4,7 +4,7 @@
 //! | intention | it took effect if |
 //! | --- | --- |
 //! | a statement that commits by itself | the objects that it names are not what they were (see `fingerprint`) |
-//! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it begins anew |
+//! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it is executed again |
 //! | XA PREPARE | the server lists the XID as prepared |
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
 //! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
@@ -392,7 +392,7 @@ pub fn forget_sql() -> String {
     format!("DELETE FROM spate.intent WHERE applier={APPLIER}")
 }
 
-/// What a note says. Whoever may write to the schema `spate` may have written it: see `settle.rs` of the applier.
+/// What a note says. Any account that may write to the schema `spate` may have written it: see `settle.rs` of the applier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// What it is of.

@@ -1,7 +1,7 @@
 //! The names of Spate's locks on a replica (`GET_LOCK`).
 //!
 //! Statements of the source are executed in sessions of Spate, and may take locks themselves. So the names are a secret that the
-//! replica keeps in Spate's own schema: whoever does not know one can neither take its lock first nor wait for it.
+//! replica keeps in Spate's own schema: a statement that does not know one can neither take its lock first nor wait for it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

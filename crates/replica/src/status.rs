@@ -200,7 +200,7 @@ struct State {
     received_seqno: u64,
     /// The latest commit time that was believed: in the binlog's order it only grows. See [`State::believe`].
     latest_commit_seconds: f64,
-    /// What the source's clock showed, and when. From then on our own time that no one sets counts: whoever sets our clock
+    /// What the source's clock showed, and when. From then on our own time that no one sets counts: a change of our clock
     /// does not change the lag.
     source_clock: Option<(Instant, f64)>,
     /// The source's `max_allowed_packet`, for messages.

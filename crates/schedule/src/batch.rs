@@ -30,7 +30,7 @@ use crate::transaction::OpenTransaction;
 use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
 
-/// Plans that are kept: a source gives a table another id whenever it opens it anew, so their number has no other bound. What is
+/// Plans that are kept: a source gives a table another id whenever it reopens it, so their number has no other bound. What is
 /// dropped is made again from the next table map.
 const PLANS_MAX: usize = 16 << 10;
 
@@ -331,7 +331,7 @@ impl BatchBuilder {
         self.taken_defaults = explicit;
     }
 
-    /// The source was started anew: its sessions ended, and their temporary tables with them, even if it could not log that.
+    /// The source was restarted: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
         self.cut();
         self.push(Item::SourceRestarted);

@@ -31,7 +31,7 @@ pub enum Item {
     /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
     /// back, but not without a trace.
     Undo,
-    /// The source was started anew: its sessions are gone, and with them all of their temporary tables.
+    /// The source was restarted: its sessions are gone, and with them all of their temporary tables.
     SourceRestarted,
 }
 

@@ -1,6 +1,6 @@
 //! Changes of a table without a row key.
 //!
-//! Such a table is a list: the engine keeps its rows in the order of their arrival, and whoever deletes or updates a row by its
+//! Such a table is a list: the engine keeps its rows in the order of their arrival, and a statement that deletes or updates a row by its
 //! image takes the first that is equal byte for byte. Readers of rows may not care for the order, but a definition does that
 //! numbers them (`ADD id INT AUTO_INCREMENT PRIMARY KEY`), and so do statements that take the first rows of such a table. So the
 //! changes are put in another order only where the list stays the same:

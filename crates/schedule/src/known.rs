@@ -9,7 +9,7 @@ use crate::definition::{TableDefinition, TableName};
 use crate::difference::{Contradiction, Difference, differences};
 use crate::outdated::Outdated;
 
-/// Bytes of a table map's body before what it says of the table: the table's id, which is another whenever the source opens it anew.
+/// Bytes of a table map's body before what it says of the table: the table's id, which is another whenever the source reopens it.
 const ID_BYTES: usize = 6;
 
 /// What [`KnownTables::fit`] says.

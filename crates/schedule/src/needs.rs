@@ -1,4 +1,4 @@
-//! Which privileges a statement needs of whoever executes it, beyond reading and changing rows.
+//! Which privileges a statement needs of the account that executes it, beyond reading and changing rows.
 //!
 //! It is told by the statement's words, for people who want to give an account no more than that. The server has the last word: what
 //! is not told here ends in an error that names the privilege.

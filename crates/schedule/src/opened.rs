@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-/// Sets of tables of which it is known why they are opened together. More are looked at anew.
+/// Sets of tables of which it is known why they are opened together. More are looked at again.
 const KNOWN_SETS_MAX: usize = 4 << 10;
 
 /// The tables of the open statement, by the ids of their maps.

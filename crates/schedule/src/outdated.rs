@@ -7,7 +7,7 @@ use crate::item::Statement;
 use crate::statement::{Object, touched};
 
 /// Letters that put everything out of date wherever they stand in a definition, also in its comments, strings and names: what they
-/// stand for reaches beyond the table that is named, or decides how its rows are applied. To read too much anew costs a question; to
+/// stand for reaches beyond the table that is named, or decides how its rows are applied. To read too much again costs a question; to
 /// read too little, rows.
 const LETTERS_OF_ALL: [&str; 8] =
     ["REFERENCES", "FOREIGN", "CONSTRAINT", "TRIGGER", "ENGINE", "PARTITION", "VERSIONING", "CASCADE"];

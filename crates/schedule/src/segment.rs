@@ -68,7 +68,7 @@ impl Segment {
         self.keyless.iter().map(KeylessRows::steps).collect()
     }
 
-    /// True if it holds changes of a table that cannot roll back, and whose rows cannot be mended either: no key tells them apart, or the
+    /// True if it holds changes of a table that cannot roll back, and whose rows cannot be repaired either: no key tells them apart, or the
     /// server keeps their history, which mending would become a part of.
     pub fn has_unmendable_rows(&self) -> bool {
         let is_unmendable =

@@ -16,11 +16,11 @@ pub struct SequenceSetting {
     pub name: TableName,
     /// The next value. It is beyond the last one if none is left.
     pub value: i128,
-    /// How many times the sequence has begun anew.
+    /// How many times the sequence has started over.
     pub round: u64,
 }
 
-/// The columns of a sequence's row that change: the next value that was not given out, and how many times it has begun anew.
+/// The columns of a sequence's row that change: the next value that was not given out, and how many times it has started over.
 const NEXT_VALUE: usize = 0;
 const ROUND: usize = 7;
 /// The first column of the sequence's bounds.

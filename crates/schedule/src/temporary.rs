@@ -72,7 +72,7 @@ impl TemporaryTables {
     }
 
     /// Tables that cannot exist any more: the statement creates one of them, so its session is not the one that had them. (MySQL does
-    /// not tell a replica that was behind that it was started anew.)
+    /// not tell a replica that was behind of its restart.)
     pub(crate) fn outlived_by(&self, statement: &Statement) -> Vec<TemporaryTable> {
         if statement.class != StatementClass::Temporary || statement.error_code != 0 {
             return vec![];

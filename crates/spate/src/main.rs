@@ -26,7 +26,7 @@ use arguments::{ArchiveCommand, Arguments, Command};
 /// What a command ends with when it did not do what it should.
 type Failure = Box<dyn std::error::Error>;
 
-/// Whoever debugs Spate sets this, to have core dumps and to attach a debugger.
+/// A developer who debugs Spate sets this, to have core dumps and to attach a debugger.
 const CORE_DUMPS_VARIABLE: &str = "SPATE_CORE_DUMPS";
 
 fn main() -> ExitCode {

@@ -14,7 +14,7 @@ use crate::reading::{Comment, Reading, Vendor};
 
 /// Why a text may mean something else to a server than to this lexer, and from where on.
 ///
-/// Whoever decides by the text what may be folded, reordered, cached or left out, then decides as if it could be anything; whoever
+/// A caller that decides by the text what may be folded, reordered, cached or left out, then decides as if it could be anything; a caller that
 /// would edit it, refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {

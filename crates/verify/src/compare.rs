@@ -125,7 +125,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// Whoever fails stops the others.
+    /// The first that fails stops the others.
     fn stopping(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let outcome = work();
         if outcome.is_err() {

@@ -38,7 +38,7 @@ const SESSION: &str = "SET NAMES utf8mb4; SET SESSION time_zone = '+00:00', lock
 /// The same as in [`SESSION`].
 const LOCK_WAIT_SECONDS: u32 = 60;
 
-/// MySQL does not say which position a snapshot has, so nothing may commit while the snapshots are opened. Whoever waits for that
+/// MySQL does not say which position a snapshot has, so nothing may commit while the snapshots are opened. A client that waits for that
 /// keeps everybody from writing, so it does not wait long for somebody's long query, but tries again.
 const LOCK_MYSQL: &str = "SET SESSION lock_wait_timeout = 1; FLUSH TABLES WITH READ LOCK";
 const LOCK_TRIES_MAX: usize = 20;

@@ -139,7 +139,7 @@ impl ArchiveWriter {
         let created = self.create_listed_file(Arc::clone(&file), incoming);
         let created = self.poison_if_fatal(created);
         if created.is_err() {
-            // The list on disk may name a file that is not there; recovery knows that case, the next store mends it. What was
+            // The list on disk may name a file that is not there; recovery knows that case, the next store repairs it. What was
             // created only takes the name that the next attempt wants; if it cannot go, that one finds another.
             self.list.files.pop();
             let path = self.archive.path_of(&file);

@@ -12,9 +12,9 @@ use std::str::FromStr;
 pub enum TlsMode {
     /// No TLS.
     Disabled,
-    /// TLS if the server offers it. Whoever can redirect the connection can read it.
+    /// TLS if the server offers it. An attacker who can redirect the connection can read it.
     Preferred,
-    /// TLS, whoever the server is: keeps listeners out, but not someone who redirects the connection.
+    /// TLS with any server: keeps listeners out, but not someone who redirects the connection.
     Required,
     /// TLS with a server whose certificate a known authority has issued.
     VerifyCa,
@@ -107,7 +107,7 @@ impl TlsOptions {
 /// Whether a password may be encrypted with the server's RSA key, over a connection without TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicKey {
-    /// The server is asked for its key. Whoever can redirect the connection can send a key of their own.
+    /// The server is asked for its key. An attacker who can redirect the connection can send a key of their own.
     Request,
     /// The key is in this PEM file, copied from the server.
     File(PathBuf),

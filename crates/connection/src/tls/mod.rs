@@ -244,7 +244,7 @@ fn config(
         Some(own) => builder.with_client_cert_resolver(Arc::new(own)),
         None => builder.with_no_client_auth(),
     };
-    // Each connection reads the files anew.
+    // Each connection reads the files again.
     config.resumption = Resumption::disabled();
     Ok((config, is_public))
 }
@@ -296,7 +296,7 @@ fn pem_problem(error: &pem::Error) -> String {
     }
 }
 
-/// The certificate that is shown to whoever asks for one.
+/// The certificate that is shown to servers that ask for one.
 #[derive(Debug)]
 struct Own(Arc<CertifiedKey>);
 

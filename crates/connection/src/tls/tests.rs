@@ -266,7 +266,7 @@ fn a_server_that_gets_a_new_certificate() {
     drop(connect(&again, by_old()).unwrap());
     let server = start(&new.file(), &new.server(&["127.0.0.1"]));
     assert_refused(connect(&server, by_old()), &["new certificate", "somebody else answers"]);
-    // The file is read anew for each connection.
+    // Each connection reads the file again.
     fs::copy(new.file(), old.file()).unwrap();
     drop(connect(&server, by_old()).unwrap());
 }

@@ -125,7 +125,7 @@ fn table_of(session: &mut Session, picture: &mut Picture, schema: &str, table: &
         text_literal(schema),
         text_literal(table)
     ))?;
-    // The stamps are made anew by each server that executes the change.
+    // Each server that executes the change makes its own stamps.
     let is_stamp = |expression: &Option<String>| matches!(expression.as_deref(), Some("ROW START" | "ROW END"));
     let selected: Vec<String> = columns
         .iter()

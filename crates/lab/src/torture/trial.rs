@@ -300,7 +300,7 @@ impl Trial<'_> {
     }
 
     /// Spate ended although nobody stopped it. If it found the session of one that was killed still at a statement, it is started
-    /// again, as whoever supervises it would; with the replica's server, if that has lost a table when it was killed.
+    /// again, as a service manager would; with the replica's server, if that has lost a table when it was killed.
     fn ended(&mut self, error: &Error) {
         let output = error.to_string();
         let has_lost_table = output.contains(LOST_TABLE) && self.settings.failures.contains(&Failure::ReplicaKilled);

@@ -150,7 +150,7 @@ fn gtids(facts: &Facts) -> Finding {
             false => Finding::warning(
                 check,
                 place,
-                "gtid_strict_mode is OFF: whoever writes to it beside its own replication can bring GTIDs out of order",
+                "gtid_strict_mode is OFF: a client that writes to it beside its own replication can bring GTIDs out of order",
             )
             .advise("SET GLOBAL gtid_strict_mode=ON, and in its configuration"),
         };

@@ -43,7 +43,7 @@ enum Family {
     Other(String),
 }
 
-/// A column that an alteration defines anew.
+/// A column that an ALTER TABLE redefines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redefinition {
     column: String,
@@ -52,7 +52,7 @@ pub struct Redefinition {
     type_name: String,
 }
 
-/// The columns that an ALTER TABLE defines anew; none if it is another statement.
+/// The columns that an ALTER TABLE redefines; none if it is another statement.
 ///
 /// # Errors
 /// A comment that only some servers execute.

@@ -301,7 +301,9 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
          INSERT INTO m SELECT seq, seq, REPEAT('old', 500) FROM mysql.seq_1_to_200; INSERT INTO a SELECT seq, 0 FROM mysql.seq_1_to_100",
     );
     site.catch_up(&["--start", "earliest"]);
-    for point in ["after-intent", "amid-statements:2", "amid-statements:4", "before-fulfilment", "after-commit-sent"] {
+    for point in
+        ["after-intent", "between-statements:2", "between-statements:4", "before-fulfilment", "after-commit-sent"]
+    {
         site.source.sql(
             "USE d; INSERT INTO i SELECT IFNULL(MAX(id), 0) + 1, 1 FROM i; UPDATE m SET v = CONCAT(v, '+') WHERE id % 3 > 0; \
              DELETE FROM m WHERE id % 10 = 7; INSERT INTO m SELECT MAX(id) + 1, MAX(id) + 1, 'new' FROM m; \
@@ -346,7 +348,7 @@ fn interrupted_changes_of_versioned_rows_that_cannot_be_rolled_back() {
     let history = "SELECT id, v, row_start, row_end FROM d.h FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3, 4";
     let before = site.replica.sql(history);
     site.source.sql("USE d; UPDATE h SET v = v + 1 WHERE id % 3 > 0; UPDATE h SET v = v + 1");
-    for (point, changes) in [("after-intent", false), ("amid-statements:2", true)] {
+    for (point, changes) in [("after-intent", false), ("between-statements:2", true)] {
         let mut command = site.replicate(&["--until", "caught-up", "--interrupted-statement", "repeat"]);
         command.env("SPATE_STOP_AT", point);
         let ended = site.run(command);

@@ -92,7 +92,7 @@ fn the_source_is_killed_amid_an_event() {
         site.source.sql("SET sql_log_bin=0; DELETE FROM d.t WHERE id = 2");
         site.source.sql("INSERT INTO d.t VALUES (3)");
         let ended = site.catch_up(&[]);
-        ended.assert_says(&["source.000001 ends amid an event", "going on with source.000002"]);
+        ended.assert_says(&["source.000001 is truncated within an event", "resuming with source.000002"]);
         site.source.sql("FLUSH BINARY LOGS; INSERT INTO d.t VALUES (4)");
         site.catch_up(&[]);
         site.assert_identical();

@@ -32,7 +32,7 @@ const POINTS: [&str; 17] = [
     "after-index-append",
     "after-gathering",
     "before-checkpoint-update",
-    "amid-statements",
+    "between-statements",
     "before-commit",
     "after-commit-sent",
     "after-commit",

@@ -40,7 +40,7 @@ const AFTER_TRUNCATION: &str = "after-recovery-truncation";
 const PIPELINE: [&str; 6] = [
     "after-gathering",
     "before-checkpoint-update",
-    "amid-statements",
+    "between-statements",
     "before-commit",
     "after-commit-sent",
     "after-commit",

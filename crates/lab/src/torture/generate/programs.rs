@@ -67,7 +67,7 @@ impl Generator {
         match self.random.below(10) {
             0..=4 if procedures > 0 => {
                 let procedure = self.random.pick(&self.world.procedures)?.quoted();
-                // The server quotes it anew where it logs the procedure's statements.
+                // The server quotes it again where it logs the procedure's statements.
                 let text = values::text(&mut self.random, "utf8mb4", 8).replace(['\'', '\\'], "");
                 Some(format!("CALL {procedure}({}, {})", self.random.below(30), values::quoted(&text)))
             }

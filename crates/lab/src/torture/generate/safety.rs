@@ -1,10 +1,10 @@
 //! What the server's own replication is known to carry wrongly is not generated, but what does the same in a way that it
 //! carries right: a replica that is off proves nothing.
 //!
-//! - The server writes many definitions anew into its binlog, in UTF-8, and says that they are in the client's character set:
+//! - The server rewrites many definitions in its binlog, in UTF-8, and says that they are in the client's character set:
 //!   `über` becomes `Ã¼ber`.
-//! - It writes LOAD DATA anew too, with backslashes, also for a session in which a backslash is a character like any other.
-//! - A session that uses a schema goes on with the character set that the schema had then; a replica uses it anew each time.
+//! - It rewrites LOAD DATA too, with backslashes, also for a session in which a backslash is a character like any other.
+//! - A session that uses a schema goes on with the character set that the schema had then; a replica uses it again each time.
 //! - A statement that changes a key of several rows succeeds or fails by the order in which it comes to them.
 //! - Counters that a statement draws for some of its rows, and is given for others, depend on what the engine has reserved.
 //! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after it is gone.
@@ -32,7 +32,7 @@
 //! - A system-versioned table with a long unique key: a replica does not find the rows that REPLACE and UPDATE IGNORE leave.
 //! - A server that is killed soon after CREATE SEQUENCE comes back with a sequence without a row, and ends when that is dropped.
 //! - A server that replaces an event which its scheduler has just executed may end.
-//! - A server that starts anew empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
+//! - A server that restarts empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
 
 use super::super::driver::CLIENTS;
 use super::super::feature::Feature;
@@ -75,9 +75,9 @@ impl Generator {
     pub(super) fn is_replicated_faithfully(&self, step: &Step) -> bool {
         let Action::Sql(sql) = &step.action else { return true };
         let is_foreign = self.sessions[step.session].language.is_foreign;
-        // Written anew: a column's members may not even be different any more.
+        // The server rewrites it: a column's members may not even be different any more.
         let is_written_anew = sql.starts_with("CREATE") && (sql.contains(" SELECT ") || sql.contains(" LIKE "));
-        // In a chain, servers write programs anew each time that they log them.
+        // In a chain, servers rewrite programs each time that they log them.
         let is_told_whole = is_about_accounts(sql) || sql.starts_with("CREATE") || sql.starts_with("ALTER");
         let is_misread =
             is_foreign && (is_written_anew || !outside_literals(sql).is_ascii() || (is_told_whole && !sql.is_ascii()));
@@ -123,7 +123,7 @@ impl Generator {
         self.logs_statements() && is_in_transaction && self.world.tables.iter().any(mentions)
     }
 
-    /// A table that programs and views may change, whoever calls them.
+    /// A table that programs and views may change for any caller.
     pub(super) fn table_for_programs(&mut self) -> Option<Table> {
         let usable: Vec<&Table> =
             self.world.tables.iter().filter(|table| !self.logs_statements() || table.engine == "InnoDB").collect();
@@ -154,7 +154,7 @@ impl Generator {
         self.settings.pair.speaks_mysql() && kills_servers
     }
 
-    /// Steps with which every session uses a schema anew.
+    /// Steps with which every session uses a schema again.
     pub(super) fn using_anew(&self, schema: &str) -> Vec<Step> {
         let using = |session: usize, schema: &str| Step::sql(session, format!("USE {schema}"));
         // What comes first stands last. To use the schema that is used already changes nothing on MariaDB.
