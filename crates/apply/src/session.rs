@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions};
 use spate_schedule::outdated::Outdated;
+use spate_schedule::temporary::TemporaryTable;
 use spate_schedule::{BatchBuilder, Surprise, TableName};
 
 use super::account_guard::AccountGuard;
@@ -169,15 +170,9 @@ fn run_stages(
 ) -> Result<GatherEnd> {
     let Prepared { mut connection, guard: mut watching, lock, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
-    connection.set_read_timeout(Some(SILENCE_MAX))?;
-    let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
-    let max_allowed_packet = packet.and_then(|text| text.parse().ok()).unwrap_or(16 << 20);
-    let collations = Collations::read(&mut connection)?;
     let vendor = connection.server_version().vendor;
-    let preparing = Preparing::ask(&mut connection)?;
-    let mut temporary_tables = temporary::kept(&mut connection)?;
-    let told_defaults = told_defaults::go_on(&mut connection)?;
-    let numbers_transactions = catalog::has_versions_by_transactions(&mut connection)?;
+    connection.set_read_timeout(Some(SILENCE_MAX))?;
+    let found = Found::ask(&mut connection)?;
     connection.set_read_timeout(None)?;
     let reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
     let mut asking = maker.connect()?;
@@ -187,18 +182,7 @@ fn run_stages(
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
     let catalog = Catalog::new(asking);
-    let mut builder = BatchBuilder::new();
-    if plan.one_by_one {
-        builder.never_fold();
-    }
-    others.ways().tell(&mut builder);
-    builder.begin_with_defaults(told_defaults);
-    let has_temporary_copies = !temporary_tables.is_empty();
-    temporary_tables.retain(|table| !table.is_unnamed());
-    builder.begin_with(temporary_tables);
-    if numbers_transactions {
-        builder.number_transactions();
-    }
+    let builder = found.builder(plan, &others);
     let (parts_in, parts_out) = bounded(1);
     let (hunger_in, hunger_out) = bounded(1);
     // One that drops what nobody will receive: with it go the senders of answers that others wait for.
@@ -242,13 +226,13 @@ fn run_stages(
         hunger: hunger_in,
         tickets: tickets_out,
         output: commands_in,
-        collations,
+        collations: found.collations,
         status,
-        max_allowed_packet,
+        max_allowed_packet: found.max_allowed_packet,
         one_by_one: plan.one_by_one,
-        has_temporary_copies,
-        preparing,
-        told_defaults,
+        has_temporary_copies: !found.temporary_tables.is_empty(),
+        preparing: found.preparing,
+        told_defaults: found.told_defaults,
         is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
     };
     let sessions = Sessions::new(maker, connection, lock, &ends);
@@ -285,20 +269,75 @@ fn run_stages(
         let prepared = join(preparing);
         let held = join(holding);
         join(forwarding);
-        // The applier's own error first: the others only noticed that it was gone. But if its connection was ended by the one
-        // that watches, that one knows why.
-        match (applied, held) {
-            (Err(error), Ok(())) => return Err(error),
-            (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }),
-            (Ok(()), held) => held?,
-        }
-        told(prepared)?;
-        let end = match gathered {
-            Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
-            other => other?,
-        };
-        Ok(end)
+        outcome(applied, held, prepared, gathered, stop)
     })
+}
+
+/// What a session finds on the replica before it begins.
+struct Found {
+    /// In bytes.
+    max_allowed_packet: usize,
+    collations: Collations,
+    preparing: Preparing,
+    /// Copies of the source's temporary tables.
+    temporary_tables: BTreeSet<TemporaryTable>,
+    /// See `told_defaults.rs`.
+    told_defaults: Option<bool>,
+    /// There are tables that are system-versioned by transactions.
+    numbers_transactions: bool,
+}
+
+impl Found {
+    fn ask(connection: &mut Connection) -> Result<Found> {
+        const PACKET_BYTES: usize = 16 << 20;
+        let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
+        Ok(Found {
+            max_allowed_packet: packet.and_then(|text| text.parse().ok()).unwrap_or(PACKET_BYTES),
+            collations: Collations::read(connection)?,
+            preparing: Preparing::ask(connection)?,
+            temporary_tables: temporary::kept(connection)?,
+            told_defaults: told_defaults::go_on(connection)?,
+            numbers_transactions: catalog::has_versions_by_transactions(connection)?,
+        })
+    }
+
+    /// A builder that begins with it.
+    fn builder(&self, plan: &SessionPlan, others: &Others<'_>) -> BatchBuilder {
+        let mut builder = BatchBuilder::new();
+        if plan.one_by_one {
+            builder.never_fold();
+        }
+        others.ways().tell(&mut builder);
+        builder.begin_with_defaults(self.told_defaults);
+        builder.begin_with(self.temporary_tables.iter().filter(|table| !table.is_unnamed()).cloned().collect());
+        if self.numbers_transactions {
+            builder.number_transactions();
+        }
+        builder
+    }
+}
+
+/// How the session went, as its stages tell it.
+fn outcome(
+    applied: Result<()>,
+    held: Result<()>,
+    prepared: Result<()>,
+    gathered: Result<GatherEnd>,
+    stop: &AtomicBool,
+) -> Result<GatherEnd> {
+    // The applier's own error first: the others only noticed that it was gone. But if its connection was ended by the one
+    // that watches, that one knows why.
+    match (applied, held) {
+        (Err(error), Ok(())) => return Err(error),
+        (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }),
+        (Ok(()), held) => held?,
+    }
+    told(prepared)?;
+    let end = match gathered {
+        Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
+        other => other?,
+    };
+    Ok(end)
 }
 
 fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: SessionMaker<'a>) -> Emitter<'a> {
