@@ -59,21 +59,6 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Who made the server.
-    pub fn vendor(&self) -> Vendor {
-        self.binaries().vendor()
-    }
-
-    /// The GTID position of all that is in the server's binlog.
-    ///
-    /// # Errors
-    /// [`Error::Sql`].
-    pub fn logged_position(&self) -> Result<String> {
-        self.vendor().logged_position(&mut self.connect()?)
-    }
-}
-
-impl Sandbox {
     /// Starts a server on a copy of the data directory `frozen`.
     ///
     /// # Errors
@@ -185,6 +170,19 @@ impl Sandbox {
         let log = fs::read(error_log(&self.directory)).ok()?;
         let log = String::from_utf8_lossy(&log);
         log.lines().rfind(|line| line.contains("[ERROR]") && line.contains(word)).map(str::to_owned)
+    }
+
+    /// Who made the server.
+    pub fn vendor(&self) -> Vendor {
+        self.binaries().vendor()
+    }
+
+    /// The GTID position of all that is in the server's binlog.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn logged_position(&self) -> Result<String> {
+        self.vendor().logged_position(&mut self.connect()?)
     }
 
     /// Processor time that the server has used since its start.

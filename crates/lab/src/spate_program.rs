@@ -71,14 +71,9 @@ impl SpateProgram {
     pub fn new(source: &Sandbox, source_password: &str, replica: &Sandbox, directory: &Path) -> Result<SpateProgram> {
         let path = match std::env::var_os(PROGRAM_VARIABLE) {
             Some(path) => PathBuf::from(path),
-            None => {
-                let laboratory = std::env::current_exe().map_err(|source| Error::ProgramNotRun {
-                    program: "spate".into(),
-                    advice: "Name it in SPATE_BIN.",
-                    source,
-                })?;
-                laboratory.with_file_name("spate")
-            }
+            None => std::env::current_exe().map(|laboratory| laboratory.with_file_name("spate")).map_err(|source| {
+                Error::ProgramNotRun { program: "spate".into(), advice: "Name it in SPATE_BIN.", source }
+            })?,
         };
         Ok(SpateProgram {
             path,
@@ -174,7 +169,7 @@ impl SpateProgram {
         let begun = Instant::now();
         let child = command.spawn().map_err(|source| Error::ProgramNotRun {
             program: self.path.display().to_string(),
-            advice: "It is the spate program itself; SPATE_BIN can name another.",
+            advice: "It must stand beside spate-lab; SPATE_BIN can name another.",
             source,
         })?;
         let process = ProcessIdentity::of(child.id()).unwrap_or(ProcessIdentity { id: child.id(), start_ticks: 0 });

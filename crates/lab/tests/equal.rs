@@ -2,15 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+mod programs;
+
 use std::process::Command;
 
-/// The program, beside the laboratory.
-fn spate() -> PathBuf {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_spate-lab")).with_file_name("spate");
-    assert!(program.is_file(), "{} is not there: `cargo build` first", program.display());
-    program
-}
+use programs::spate;
 
 /// The oracle as a tool: `spate lab equal`.
 #[test]

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use programs::spate;
 use spate_lab::home::LabHome;
 use spate_lab::screen::Screen;
 use spate_lab::torture::feature::{Feature, FeatureSet};
@@ -12,14 +15,6 @@ use spate_lab::torture::report::{SeedResult, Verdict};
 use spate_lab::torture::settings::{Failures, Format};
 use spate_lab::torture::{Torture, TorturePlan};
 use spate_lab::version::{ServerBinaries, ServerVersion};
-
-/// The program, beside the directory of the tests.
-fn spate() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.ancestors().nth(2).unwrap().join("spate");
-    assert!(program.is_file(), "{} is not there: `cargo build` first", program.display());
-    program
-}
 
 fn server(name: &str) -> ServerBinaries {
     let binaries = name.parse::<ServerVersion>().and_then(ServerVersion::resolve);

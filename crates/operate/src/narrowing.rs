@@ -25,6 +25,24 @@ pub(crate) enum Pace {
     Rows { transactions: u64, batch: u64 },
 }
 
+impl Pace {
+    /// The most transactions that one transaction of the replica is to hold.
+    pub(crate) fn batch_max(self) -> u64 {
+        match self {
+            Pace::Full => u64::MAX,
+            Pace::Narrow(batch) | Pace::Rows { batch, .. } => batch,
+        }
+    }
+
+    /// The most transactions that the session is to apply, row by row. `None`: it folds, and goes on.
+    pub(crate) fn by_rows(self) -> Option<u64> {
+        match self {
+            Pace::Full | Pace::Narrow(_) => None,
+            Pace::Rows { transactions, .. } => Some(transactions),
+        }
+    }
+}
+
 /// Decides the pace of the next session. Everything up to `last_seqno` was on its way when the first batch was refused; behind
 /// it, the pace is full again.
 #[derive(Debug)]
@@ -53,14 +71,10 @@ impl Narrowing {
     /// A batch was refused, with `in_doubt` transactions on their way and not committed, up to `last_handed`. False if there is
     /// nothing left to take apart.
     pub(crate) fn refused(&mut self, in_doubt: u64, last_handed: u64) -> bool {
-        let most = match self.pace {
-            Pace::Full => u64::MAX,
-            Pace::Narrow(transactions) => transactions,
-            Pace::Rows { batch, .. } => batch,
-        };
+        let most = self.pace.batch_max();
         self.last_seqno = Some(self.last_seqno.unwrap_or(0).max(last_handed));
         let next = most.min(in_doubt.max(1)) / NARROWER;
-        let is_by_rows = matches!(self.pace, Pace::Rows { .. });
+        let is_by_rows = self.pace.by_rows().is_some();
         self.pace = match self.repairs {
             _ if is_by_rows && most == 1 => return false,
             // What cannot be repaired: alone, so that what comes before it commits.
@@ -107,11 +121,11 @@ mod tests {
         let mut narrowing = Narrowing::new(repairs);
         loop {
             sessions += 1;
-            let end = narrowing.last_seqno().unwrap_or(count).min(count);
-            let (batch, end) = match narrowing.pace() {
-                Pace::Full => (u64::MAX, count),
-                Pace::Narrow(batch) => (batch, end),
-                Pace::Rows { transactions, batch } => (batch, count.min(applied + transactions)),
+            let batch = narrowing.pace().batch_max();
+            let end = match narrowing.pace() {
+                Pace::Full => count,
+                Pace::Narrow(_) => narrowing.last_seqno().unwrap_or(count).min(count),
+                Pace::Rows { transactions, .. } => count.min(applied + transactions),
             };
             let mut refused = None;
             while applied < end && refused.is_none() {

@@ -9,7 +9,6 @@ use spate_archive::{Archive, Retention, SyncPolicy, WriterOptions, stopping_poin
 use spate_binlog::GtidPosition;
 
 use crate::check::{self, CheckOptions, Finding, Level, Place};
-use crate::narrowing::Pace;
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
 use spate_apply::repair::RepairScope;
@@ -359,12 +358,9 @@ fn settle_before_leaving(options: &ReplicateOptions, archive: &Archive, status: 
 
 /// What the next session is to do.
 fn session_plan(options: &ReplicateOptions, until: &Until, supervision: &Supervision) -> SessionPlan {
-    let (one_by_one, transactions_max, batch) = match supervision.pace() {
-        Pace::Full => (false, None, u64::MAX),
-        Pace::Narrow(batch) => (false, None, batch),
-        Pace::Rows { transactions, batch } => (true, Some(transactions), batch),
-    };
-    let batch = batch.min(options.limits.transactions_max);
+    let pace = supervision.pace();
+    let one_by_one = pace.by_rows().is_some();
+    let batch = pace.batch_max().min(options.limits.transactions_max);
     SessionPlan {
         limits: BatchLimits { transactions_max: batch, ..options.limits },
         until: until.clone(),
@@ -372,7 +368,7 @@ fn session_plan(options: &ReplicateOptions, until: &Until, supervision: &Supervi
         repairs: (one_by_one && options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         last_seqno: supervision.last_seqno(),
         is_one_batch: false,
-        transactions_max,
+        transactions_max: pace.by_rows(),
         exclusions: options.exclusions.clone(),
         expected: supervision.expected().clone(),
     }

@@ -31,7 +31,7 @@ pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) 
     }
 }
 
-/// Opens the archive. Recovery needs a little space, to mend what a crash on a full disk left: with none, it is waited for.
+/// Opens the archive. Recovery needs a little space, to repair what a crash on a full disk left: with none, it is waited for.
 pub fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &AtomicBool) -> Result<ArchiveWriter> {
     loop {
         match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
@@ -42,7 +42,7 @@ pub fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: 
             }
             opened => {
                 let writer = opened?;
-                // Who cannot be asked what others may do, such as a file system, gives no reason to stop.
+                // A file system that does not say what others may do gives no reason to stop.
                 if let Ok(Some(exposure)) = Exposure::of(dir) {
                     status.note("intake", &format!("warning: {exposure}"));
                 }

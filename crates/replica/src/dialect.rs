@@ -102,8 +102,7 @@ const AFTER_STATEMENT_MYSQL: &str = "SET SESSION pseudo_thread_id=0, timestamp=D
     collation_server=DEFAULT, collation_database=DEFAULT, default_collation_for_utf8mb4=DEFAULT";
 
 /// The same for what matters to definitions only, and cannot be set within a transaction.
-const AFTER_DEFINITION_MYSQL: &str = ", sql_require_primary_key=0, \
-    default_table_encryption=DEFAULT";
+const AFTER_DEFINITION_MYSQL: &str = ", sql_require_primary_key=0, default_table_encryption=DEFAULT";
 
 /// What a statement may have left behind is undone before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \

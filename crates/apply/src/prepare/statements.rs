@@ -141,12 +141,12 @@ impl<'a> Preparer<'a> {
         };
         let StatementSql { mut before, sql, after } =
             statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
-        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
-        // Who may not replay may not say this either.
-        if let (Some(state), spate_connection::Vendor::MySql, Dialect::Replay) =
-            (before.last_mut(), self.choice.replica, self.choice.choose(source.vendor)?)
-        {
-            state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
+        if self.choice.replica == spate_connection::Vendor::MySql {
+            let source = spate_connection::ServerVersion::parse(&part.format.server_version);
+            // An account that may not replay may not say this either.
+            if let (Some(state), Dialect::Replay) = (before.last_mut(), self.choice.choose(source.vendor)?) {
+                state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
+            }
         }
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change));

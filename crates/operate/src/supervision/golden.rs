@@ -77,15 +77,12 @@ impl Incident {
 
     /// One session: gathers, folds and applies as its plan says.
     fn play(&mut self) -> Played {
-        let (one_by_one, transactions_max, batch) = match self.supervision.pace() {
-            Pace::Full => (false, u64::MAX, u64::MAX),
-            Pace::Narrow(batch) => (false, u64::MAX, batch),
-            Pace::Rows { transactions, batch } => (true, transactions, batch),
-        };
-        let batch = batch.min(self.batch_max);
+        let pace = self.supervision.pace();
+        let one_by_one = pace.by_rows().is_some();
+        let batch = pace.batch_max().min(self.batch_max);
         let ends = [self.supervision.last_seqno(), self.until, Some(self.archive_end)];
         let mut end = ends.into_iter().flatten().min().unwrap_or(0);
-        end = end.min(self.applied.saturating_add(transactions_max));
+        end = end.min(self.applied.saturating_add(pace.by_rows().unwrap_or(u64::MAX)));
         let (mut batches, mut repaired, mut last_handed) = (Vec::new(), Vec::new(), self.applied);
         let mut result = Ok(GatherEnd::Reached);
         let mut in_doubt = 0;

@@ -270,7 +270,7 @@ fn a_replica_that_skips_errors() {
 }
 
 /// MySQL's events do not always say how TIMESTAMP columns get their defaults: as the last one did that has said it. The native replica goes
-/// on; Spate begins anew each time.
+/// on; Spate starts again each time.
 #[test]
 fn definitions_after_others_with_time_stamps() {
     let unlike = ["--explicit-defaults-for-timestamp=OFF", "--sql-mode=STRICT_ALL_TABLES,NO_ZERO_DATE"];

@@ -36,13 +36,8 @@ impl Trial<'_> {
             self.result.notes.push(note);
             return Ok(());
         }
-        // It no longer answers.
-        let kept = self.servers.replica.connect()?.value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint");
-        let spate = kept.unwrap_or_default();
-        let is_same_place =
-            position::has_reached(&spate, &native.position) && position::has_reached(&native.position, &spate);
-        let has_stopped = matches!(stops.as_slice(), [Finding::Stopped { .. }]);
-        if !native.stands_still && has_stopped && is_same_place {
+        let have_stopped = !native.stands_still && matches!(stops.as_slice(), [Finding::Stopped { .. }]);
+        if have_stopped && self.is_applied_exactly(&native.position)? {
             self.result.notes.push(format!("both stopped alike, where they are compared: {note}"));
             return self.compare_replicas();
         }
@@ -56,6 +51,13 @@ impl Trial<'_> {
         let judgement = judge(&source, &source, &self.picture_of_replica(picture::take)?, self.was_killed());
         self.result.notes.extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
         Ok(())
+    }
+
+    /// True if this is where Spate's replica is. (A Spate that has stopped no longer answers.)
+    fn is_applied_exactly(&self, end: &str) -> Result<bool> {
+        let kept = self.servers.replica.connect()?.value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint");
+        let applied = kept.unwrap_or_default();
+        Ok(position::has_reached(&applied, end) && position::has_reached(end, &applied))
     }
 
     /// Compares Spate's replica with the native one, and the one behind it.
