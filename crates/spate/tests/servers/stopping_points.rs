@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::session::Session;
-use crate::support::{Kind, PATIENCE, Site};
+use crate::support::{Kind, PATIENCE, Site, wait_until};
 
 /// Small batches and frequent syncs, so that each point is passed often.
 const OPTIONS: [&str; 8] =
@@ -203,8 +203,15 @@ fn while_a_comparison_holds_the_applier() {
         ledger.work(&site.source);
         let running = start_to_stop(&site, point, &[]);
         site.wait_for_status("the program to apply", |status| status["applier"] == "applying");
+        running.signal("STOP");
         let comparison = site.spawn(site.command("verify", &["--catch-up-seconds", "1"]));
+        wait_until("the request to hold", || site.replica.sql("SELECT COUNT(*) FROM spate.hold") == "1");
+        // It looks again when nobody applies any more, and the source is beyond the replica.
+        comparison.signal("STOP");
+        running.signal("CONT");
         work_until_stopped(running, point, || ledger.work(&site.source));
+        ledger.work(&site.source);
+        comparison.signal("CONT");
         let ended = comparison.wait();
         assert_eq!(ended.status.code(), Some(1), "a comparison without an applier: {}", ended.output);
         site.catch_up(&OPTIONS);

@@ -216,9 +216,14 @@ impl Running {
 
     /// SIGTERM, and then its end.
     pub fn terminate(self) -> Ended {
-        let sent = Command::new("kill").arg(self.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
         self.wait()
+    }
+
+    /// Sends it this signal, such as STOP or CONT.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status().unwrap();
+        assert!(sent.success());
     }
 
     /// Waits for its end.
