@@ -7,8 +7,8 @@ use spate_schedule::Statement;
 use spate_schedule::statement::{StatementClass, may_drop_schema};
 
 use super::outlet::Outlet;
+use crate::halt::Result;
 use spate_connection::quote;
-use spate_replica::Result;
 
 /// What a session is told whose default database is gone: nothing that a statement could change is found there without the name of
 /// its database.

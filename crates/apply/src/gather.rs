@@ -15,6 +15,7 @@ use spate_sql::Servers;
 
 use super::Part;
 use super::open::Open;
+use crate::halt::{Halt, Result};
 use crate::hold::HoldState;
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
@@ -25,7 +26,7 @@ use spate_replica::exclusions::Exclusions;
 use spate_replica::others::Others;
 use spate_replica::status::Status;
 use spate_replica::until::Until;
-use spate_replica::{Error, Result, TransactionPlace};
+use spate_replica::{Error, TransactionPlace};
 
 /// How long to wait for something before looking whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -88,7 +89,7 @@ impl Gatherer<'_> {
     /// Gathers until told to stop, or `--until` is reached.
     ///
     /// # Errors
-    /// A definite error of the archive or of a transaction; [`Error::StageEnded`] if the next stage is gone.
+    /// A definite error of the archive or of a transaction; [`Halt::StageEnded`] if the next stage is gone.
     pub(crate) fn run(mut self, mut reader: ArchiveReader) -> Result<GatherEnd> {
         if self.until.is_reached_by(&self.open.checkpoint, self.archive) {
             return Ok(GatherEnd::Reached);
@@ -102,10 +103,11 @@ impl Gatherer<'_> {
             match gathered {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(end),
-                Err(Error::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
+                Err(Halt::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
                     reader = self.rewind(seqno, surprise)?;
                 }
-                Err(error) => return Err(self.behind(error)),
+                Err(Halt::Failed(error)) => return Err(self.behind(error)),
+                Err(signal) => return Err(signal),
             }
         }
         Ok(GatherEnd::Stopped)
@@ -117,7 +119,7 @@ impl Gatherer<'_> {
         self.expected.retain(|&(known, _)| known > handed.checkpoint.seqno);
         if !self.expected.insert((seqno, surprise)) {
             // It was expected already: to begin again would never end.
-            return Err(Error::TurnedOut { seqno, surprise });
+            return Err(Halt::TurnedOut { seqno, surprise });
         }
         self.builder.rewind();
         // What the next stage asked for and what this session has begun is not undone.
@@ -303,10 +305,8 @@ impl Gatherer<'_> {
             file: event.source_file.to_string(),
             position: event.source_end_position,
         };
-        Err(Error::Transaction {
-            place,
-            error: spate_schedule::Error::Refused { what: "a transaction".to_owned(), why },
-        })
+        let error = spate_schedule::Error::Refused { what: "a transaction".to_owned(), why };
+        Err(Error::Transaction { place, error }.into())
     }
 
     /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.
@@ -334,7 +334,7 @@ impl Gatherer<'_> {
             let answer = self.builder.event(header, body);
             if let Err(spate_schedule::Error::TurnedOut(surprise)) = answer {
                 self.say_contradiction(surprise);
-                return Err(Error::TurnedOut { seqno: event.seqno, surprise });
+                return Err(Halt::TurnedOut { seqno: event.seqno, surprise });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
             let refused = |error| match error {
@@ -351,7 +351,7 @@ impl Gatherer<'_> {
                 Answer::NeedsForeignKeys => {
                     self.wait_for_definitions()?;
                     if self.catalog.foreign_keys_have_changed()? {
-                        return Err(Error::ForeignKeysChanged);
+                        return Err(Halt::ForeignKeysChanged);
                     }
                 }
                 Answer::NeedsDefinition(name) => {
@@ -363,7 +363,7 @@ impl Gatherer<'_> {
                     let Some(definition) = self.catalog.definition(&name)? else {
                         let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
                         let taken = self.builder.absent(name, body);
-                        return taken.map_err(|error| Error::Transaction { place: at(), error });
+                        return taken.map_err(|error| Error::Transaction { place: at(), error }.into());
                     };
                     self.builder.learn(definition);
                 }
@@ -377,7 +377,7 @@ impl Gatherer<'_> {
         let Some(seqno) = self.open.stale_until else { return Ok(()) };
         while !self.progress.wait_applied(seqno, STOP_CHECK) {
             if self.stop.load(Ordering::Acquire) {
-                return Err(Error::StageEnded);
+                return Err(Halt::StageEnded);
             }
         }
         self.open.stale_until = None;
@@ -387,14 +387,12 @@ impl Gatherer<'_> {
     /// A definite error in a transaction does not keep back the whole transactions before it. The builder holds a piece of
     /// the bad one by now, so they are gathered again by the next session, which ends with them. (What may pass by itself, such as
     /// a lost connection, is no fault of the transaction that happened to be read.)
-    fn behind(&self, error: Error) -> Error {
+    fn behind(&self, error: Error) -> Halt {
         let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
-        let ends_session = matches!(error, Error::StageEnded | Error::TurnedOut { .. } | Error::ForeignKeysChanged);
-        let is_definite = !error.is_transient() && !ends_session;
-        if !is_definite || is_nothing_lost {
-            return error;
+        if error.is_transient() || is_nothing_lost {
+            return Halt::Failed(error);
         }
-        Error::Behind { seqno: self.open.checkpoint.seqno, error: Box::new(error) }
+        Halt::Behind { seqno: self.open.checkpoint.seqno, error }
     }
 
     /// True if the source's binlog goes on beyond the place where to end, and nothing was gathered before it: behind the last
@@ -429,7 +427,7 @@ impl Gatherer<'_> {
         match self.hunger.recv_timeout(timeout) {
             Ok(()) => Ok(true),
             Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::StageEnded),
+            Err(RecvTimeoutError::Disconnected) => Err(Halt::StageEnded),
         }
     }
 
@@ -500,7 +498,7 @@ impl Gatherer<'_> {
         while !self.open.is_hungry {
             self.open.is_hungry = self.hunger_within(STOP_CHECK)?;
             if self.stop.load(Ordering::Acquire) {
-                return Err(Error::StageEnded);
+                return Err(Halt::StageEnded);
             }
         }
         self.open.is_hungry = false;
@@ -509,14 +507,14 @@ impl Gatherer<'_> {
         self.handed = is_whole.then(|| self.open.clone());
         self.progress.handed(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
-        self.output.send(part).map_err(|_| Error::StageEnded)
+        self.output.send(part).map_err(|_| Halt::StageEnded)
     }
 }
 
 /// Waits until there may be more to read.
 fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
     match reader.wait(STOP_CHECK) {
-        Waited::Closed => Err(Error::StageEnded),
+        Waited::Closed => Err(Halt::StageEnded),
         Waited::Ready | Waited::TimedOut => Ok(None),
     }
 }

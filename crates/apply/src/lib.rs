@@ -21,6 +21,7 @@ mod files;
 pub mod fingerprint;
 pub mod gather;
 mod half_load;
+pub mod halt;
 mod hold;
 pub mod limits;
 mod open;

@@ -5,8 +5,9 @@ use std::sync::mpsc::SyncSender;
 use crossbeam_channel::bounded;
 
 use super::command::{Change, Command, Execution, FoundRow, RowCheck};
+use crate::halt::{Halt, Result};
+use spate_replica::Error;
 use spate_replica::status::Status;
-use spate_replica::{Error, Result};
 
 /// A small batch is sent as one packet up to this size: one round trip from its first statement to its commit.
 const JOINED_SQL_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +51,7 @@ impl<'a> Outlet<'a> {
     /// Sends what was gathered if so many more bytes would not fit with it.
     ///
     /// # Errors
-    /// [`Error::StageEnded`].
+    /// [`Halt::StageEnded`].
     pub(crate) fn make_room(&mut self, sql_bytes: usize) -> Result<()> {
         if self.fits(self.sql.len() + sql_bytes) { Ok(()) } else { self.flush(None) }
     }
@@ -58,7 +59,7 @@ impl<'a> Outlet<'a> {
     /// Adds a statement, which `write` appends. With a change, which it does, it is sent at once.
     ///
     /// # Errors
-    /// [`Error::StageEnded`]; one that names the change if it is too large.
+    /// [`Halt::StageEnded`]; one that names the change if it is too large.
     pub(crate) fn statement(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
@@ -117,7 +118,7 @@ impl<'a> Outlet<'a> {
         }
         let (answer, answered) = bounded(1);
         self.send(Command::Ask { sql, change, answer })?;
-        answered.recv().map_err(|_| Error::StageEnded)
+        answered.recv().map_err(|_| Halt::StageEnded)
     }
 
     /// A statement of our own, sent at once, behind what was gathered.
@@ -131,32 +132,33 @@ impl<'a> Outlet<'a> {
 
     /// The error of a statement that no packet can hold. Without a change, the batch will be taken apart to find out which one
     /// it is.
-    pub(crate) fn too_large(&self, sql_bytes: usize, change: Option<Change>) -> Error {
+    pub(crate) fn too_large(&self, sql_bytes: usize, change: Option<Change>) -> Halt {
         let replica_bytes = self.max_allowed_packet;
-        match change {
+        let error = match change {
             None => Error::PacketTooLarge { bytes: sql_bytes, max_allowed_packet: replica_bytes },
             Some(Change { place, what, .. }) => {
                 let source_bytes = self.status.source_packet_bytes();
                 Error::ChangeTooLarge { place, change: what, bytes: sql_bytes, replica_bytes, source_bytes }
             }
-        }
+        };
+        error.into()
     }
 
     /// Waits until the applier has no statement left.
     ///
     /// # Errors
-    /// [`Error::StageEnded`].
+    /// [`Halt::StageEnded`].
     pub(crate) fn settle(&self) -> Result<()> {
         let (answer, answered) = bounded(1);
         self.send(Command::Settle(answer))?;
-        answered.recv().map_err(|_| Error::StageEnded)
+        answered.recv().map_err(|_| Halt::StageEnded)
     }
 
     /// Sends a command, past what was gathered.
     ///
     /// # Errors
-    /// [`Error::StageEnded`].
+    /// [`Halt::StageEnded`].
     pub(crate) fn send(&self, command: Command) -> Result<()> {
-        self.output.send(command).map_err(|_| Error::StageEnded)
+        self.output.send(command).map_err(|_| Halt::StageEnded)
     }
 }

@@ -23,8 +23,10 @@ use super::outlet::Outlet;
 use super::sessions::Preparing;
 use super::unnamed::UnnamedTables;
 use super::{Part, PartEnd};
+use crate::halt::{Halt, Result};
 use crate::sweep::Sweeper;
 use spate_connection::{Vendor, quote};
+use spate_replica::Error;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{self, Dialect, DialectChoice};
 use spate_replica::dialect::Collations;
@@ -33,7 +35,6 @@ use spate_replica::records;
 use spate_replica::status::{BatchStatus, Status};
 use spate_replica::temporary;
 use spate_replica::told_defaults;
-use spate_replica::{Error, Result};
 
 /// What writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
@@ -117,7 +118,7 @@ impl<'a> Preparer<'a> {
     /// Prepares batches until the stage before is gone.
     ///
     /// # Errors
-    /// [`Error::StageEnded`] if the applier is gone; an encoding error.
+    /// [`Halt::StageEnded`] if the applier is gone; an encoding error.
     pub(crate) fn run(self) -> Result<()> {
         let mut pending = Pending {
             outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
@@ -139,7 +140,7 @@ impl<'a> Preparer<'a> {
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
             if !pending.is_open && self.tickets.recv().is_err() {
-                return Err(Error::StageEnded);
+                return Err(Halt::StageEnded);
             }
             if self.hunger.send(()).is_err() {
                 return Ok(());
@@ -148,7 +149,7 @@ impl<'a> Preparer<'a> {
             let is_sure = self.one_by_one || part.batch.alone.is_some();
             self.part(part, &mut pending).map_err(|error| match error {
                 // A part's place is that of its last transaction.
-                Error::Transaction { error, .. } if !is_sure => Error::SomeTransaction { error },
+                Halt::Failed(Error::Transaction { error, .. }) if !is_sure => Error::SomeTransaction { error }.into(),
                 other => other,
             })?;
         }
@@ -215,7 +216,7 @@ impl<'a> Preparer<'a> {
             let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
                        --no-replica-binlog, or run the replica with skip-log-bin";
             let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
-            return Err(Error::Transaction { place: part.place.clone(), error });
+            return Err(Error::Transaction { place: part.place.clone(), error }.into());
         }
         pending.intent = Some(kind);
         let statement = part.batch.items.iter().find_map(|item| match item {
@@ -341,7 +342,7 @@ impl<'a> Preparer<'a> {
                 let left = sweeper.each(|sweep| {
                     let (answer, answered) = bounded(1);
                     pending.outlet.send(Command::Sweep { sweep, answer })?;
-                    answered.recv().map_err(|_| Error::StageEnded)
+                    answered.recv().map_err(|_| Halt::StageEnded)
                 })?;
                 if step.kind == RowsKind::Delete {
                     let swept = rows.deletes(&step).filter(|(image, _, _)| !left.contains(image));

@@ -29,6 +29,9 @@ const REMOVED_SHOWN_MAX: usize = 5;
 
 const SCRATCH_SCHEMA: &str = "spate";
 
+const INCOMPLETE_ADVICE: &str = "The row cannot be repaired, since the source logged only a part of it: set binlog_row_image=FULL there. \
+                                 Repair this one by hand, or leave the transaction out (--skip)";
+
 /// Which refused row changes are repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairScope {
@@ -108,13 +111,17 @@ impl<'a> Repairer<'a> {
         let repair = match (refusal.code(), row.kind()) {
             (Some(ROW_NOT_FOUND), RowsKind::Delete) => (Repair::Absent, String::new()),
             (Some(ROW_NOT_FOUND), RowsKind::Update) => {
-                self.check_complete(change, row, &refusal)?;
+                if !row.is_complete() {
+                    return Err(unrepaired(change, refusal, INCOMPLETE_ADVICE));
+                }
                 let (_, removed) = self.put(connection, change, row, None)?;
                 (Repair::Inserted, removed)
             }
             (Some(DUPLICATE_KEY), RowsKind::Insert) => self.put(connection, change, row, Some(refusal))?,
             (Some(DUPLICATE_KEY), RowsKind::Update) => {
-                self.check_complete(change, row, &refusal)?;
+                if !row.is_complete() {
+                    return Err(unrepaired(change, refusal, INCOMPLETE_ADVICE));
+                }
                 if row.has_engine_actions() {
                     let advice = "An update in a table with CASCADE or SET NULL is not repaired, since the engine would not \
                                   follow it. Mend the replica by hand, or leave the transaction out (--skip)";
@@ -192,19 +199,6 @@ impl<'a> Repairer<'a> {
             }
         }
         Ok(std::mem::take(&mut self.done))
-    }
-
-    fn check_complete(&self, change: &Change, row: &RowChange, refusal: &spate_connection::Error) -> Result<()> {
-        if row.is_complete() {
-            return Ok(());
-        }
-        let advice = "The row cannot be repaired, since the source logged only a part of it: set binlog_row_image=FULL there. \
-                      Mend this one by hand, or leave the transaction out (--skip)";
-        let (peer, error) = match refusal {
-            spate_connection::Error::Server { peer, error } => (peer.clone(), error.clone()),
-            _ => return Err(Error::StageEnded),
-        };
-        Err(unrepaired(change, spate_connection::Error::Server { peer, error }, advice))
     }
 
     /// Makes the row be there, whatever it meets. `refusal`: an insert of it was refused already.

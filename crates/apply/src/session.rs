@@ -22,10 +22,12 @@ use super::open::Open;
 use super::prepare::{Emitter, Preparer};
 use super::repair::{RepairScope, Repairer};
 use super::sessions::{Ends, Preparing, SILENCE_MAX, SessionMaker, Sessions};
+use crate::halt::{self, Halt};
 use crate::hold::{self, HoldState};
 use crate::limits::BatchLimits;
 use crate::progress::Progress;
 use spate_connection::{Connection, Vendor};
+use spate_replica::Result;
 use spate_replica::applier_lock::{ApplierLock, Role};
 use spate_replica::catalog::{self, Catalog};
 use spate_replica::checkpoint::{self, Checkpoint};
@@ -40,7 +42,6 @@ use spate_replica::status::Status;
 use spate_replica::temporary;
 use spate_replica::told_defaults;
 use spate_replica::until::Until;
-use spate_replica::{Error, Result};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
@@ -89,7 +90,7 @@ impl SessionPlan {
 /// How a session went.
 pub struct SessionReport {
     /// Why it ended.
-    pub result: Result<GatherEnd>,
+    pub result: halt::Result<GatherEnd>,
     /// The last transaction that it had on its way.
     pub last_handed: u64,
     /// The last transaction that it committed.
@@ -167,7 +168,7 @@ fn run_stages(
     status: &Status,
     stop: &AtomicBool,
     progress: &Progress,
-) -> Result<GatherEnd> {
+) -> halt::Result<GatherEnd> {
     let Prepared { mut connection, guard: mut watching, lock, checkpoint, choice, .. } = prepared;
     let checkpoint = checkpoint.unwrap_or_default();
     let vendor = connection.server_version().vendor;
@@ -321,20 +322,24 @@ impl Found {
 fn outcome(
     applied: Result<()>,
     held: Result<()>,
-    prepared: Result<()>,
-    gathered: Result<GatherEnd>,
+    prepared: halt::Result<()>,
+    gathered: halt::Result<GatherEnd>,
     stop: &AtomicBool,
-) -> Result<GatherEnd> {
+) -> halt::Result<GatherEnd> {
     // The applier's own error first: the others only noticed that it was gone. But if its connection was ended by the one
     // that watches, that one knows why.
     match (applied, held) {
-        (Err(error), Ok(())) => return Err(error),
-        (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }),
+        (Err(error), Ok(())) => return Err(error.into()),
+        (Err(error), Err(cause)) => return Err(if error.is_transient() { cause } else { error }.into()),
         (Ok(()), held) => held?,
     }
-    told(prepared)?;
+    match prepared {
+        // The gathering stage knows why.
+        Err(Halt::StageEnded) => {}
+        other => other?,
+    }
     let end = match gathered {
-        Err(Error::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
+        Err(Halt::StageEnded) if stop.load(Ordering::Acquire) => GatherEnd::Stopped,
         other => other?,
     };
     Ok(end)
@@ -376,13 +381,6 @@ fn forward_stop(stop: &AtomicBool, over: &AtomicBool, is_applied: &AtomicBool) -
         thread::park_timeout(STOP_CHECK);
     }
     false
-}
-
-fn told(result: Result<()>) -> Result<()> {
-    match result {
-        Err(Error::StageEnded) => Ok(()),
-        other => other,
-    }
 }
 
 fn spawn<'scope, T: Send + 'scope>(

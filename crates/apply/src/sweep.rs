@@ -83,7 +83,10 @@ impl<'a> Sweeper<'a> {
     ///
     /// # Errors
     /// What `execute` returns.
-    pub(crate) fn each(mut self, mut execute: impl FnMut(Sweep) -> Result<Left>) -> Result<Left> {
+    pub(crate) fn each<E: From<Error>>(
+        mut self,
+        mut execute: impl FnMut(Sweep) -> std::result::Result<Left, E>,
+    ) -> std::result::Result<Left, E> {
         let name = &self.rows.plan().definition.name;
         let mut left = Left::new();
         let images: Box<dyn Iterator<Item = (u32, &[u8], u64)>> = match self.step.kind {
@@ -97,7 +100,7 @@ impl<'a> Sweeper<'a> {
                 && let Some((image, bytes, copies)) = images.next()
             {
                 let Some(fingerprint) = self.fingerprinter.of(bytes) else {
-                    return Err(Error::RowsMissing { table: name.to_string(), missing: copies });
+                    return Err(Error::RowsMissing { table: name.to_string(), missing: copies }.into());
                 };
                 let entry = wanted.entry(fingerprint).or_default();
                 entry.images.insert(image);

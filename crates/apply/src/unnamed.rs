@@ -9,8 +9,9 @@ use spate_schedule::statement::StatementClass;
 use spate_schedule::temporary::TemporaryTable;
 
 use super::outlet::Outlet;
+use crate::halt::Result;
 use spate_connection::Vendor;
-use spate_replica::{Error, Result};
+use spate_replica::Error;
 
 /// How the servers begin what they log at the end of a session: it drops all that the session still has.
 const SESSION_END: &[u8] = b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS ";
@@ -93,5 +94,5 @@ fn created(vendor: Vendor, outlet: &mut Outlet<'_>) -> Result<u64> {
     };
     let row = outlet.ask(sql.into(), None)?.unwrap_or_default();
     let count = row.get(1).and_then(Option::as_deref).and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-    count.ok_or_else(|| Error::NoStatus { variable: sql.to_owned() })
+    count.ok_or_else(|| Error::NoStatus { variable: sql.to_owned() }.into())
 }

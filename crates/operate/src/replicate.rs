@@ -117,7 +117,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             &|| stop.load(Ordering::Acquire) || receiving.is_finished() && archive_is_drained(status),
             stop,
         );
-        if applied.as_ref().is_err_and(|error| !matches!(error, Error::StageEnded)) {
+        if applied.is_err() {
             settle_before_leaving(options, &archive, status, stop);
         }
         over.store(true, Ordering::Release);
@@ -125,10 +125,10 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         say_what_did_not_come(&options.exclusions, status);
         match (applied, received) {
-            (Err(Error::StageEnded), Err(error)) => Err(error),
             (Err(error), _) => Err(error),
-            (Ok(()), _) if status.has_reached_end() => Ok(()),
-            (Ok(()), received) => received,
+            (Ok(Supervised::IntakeEnded), received) => received.and(Err(Error::Unexplained)),
+            (Ok(Supervised::Ended), _) if status.has_reached_end() => Ok(()),
+            (Ok(Supervised::Ended), received) => received,
         }
     })
 }
@@ -240,6 +240,15 @@ fn begin_again(checkpoint: Checkpoint, options: &ReplicateOptions, status: &Stat
     checkpoint
 }
 
+/// How supervision ended, if no error ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Supervised {
+    /// The end was reached, or somebody asked Spate to stop.
+    Ended,
+    /// The intake ended, and tells the reason.
+    IntakeEnded,
+}
+
 /// Runs session after session until the end, a stop, or a definite error.
 fn supervise(
     options: &ReplicateOptions,
@@ -249,7 +258,7 @@ fn supervise(
     status: &Status,
     is_over: &dyn Fn() -> bool,
     stop: &AtomicBool,
-) -> Result<()> {
+) -> Result<Supervised> {
     let mut supervision = Supervision::new(options.on_conflict == OnConflict::Repair);
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
@@ -289,13 +298,12 @@ fn supervise(
                 }
                 break;
             }
-            // The intake says itself why it has ended.
-            Directive::Stop(Error::StageEnded) => return Err(Error::StageEnded),
+            Directive::EndWithIntake => return Ok(Supervised::IntakeEnded),
             Directive::Stop(error) => return Err(stopped(status, error)),
         }
     }
     status.applier("stopped");
-    Ok(())
+    Ok(Supervised::Ended)
 }
 
 /// One session, as the supervision has it. `ready`: the connections, or why there are none.
@@ -318,7 +326,7 @@ fn run_session(
             status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
             session::run(options.session_maker(), prepared, archive, &plan, status, stop)
         }
-        Err(error) => SessionReport { result: Err(error), last_handed: 0, last_applied: 0, in_doubt: 0 },
+        Err(error) => SessionReport { result: Err(error.into()), last_handed: 0, last_applied: 0, in_doubt: 0 },
     };
     Session {
         report,

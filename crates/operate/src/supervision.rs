@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use spate_apply::gather::GatherEnd;
+use spate_apply::halt::Halt;
 use spate_apply::session::SessionReport;
 use spate_replica::Error;
 use spate_replica::lock_holders::LockWaits;
@@ -10,26 +11,19 @@ use spate_schedule::Surprise;
 
 use crate::narrowing::{Narrowing, Pace};
 
-/// What becomes of an error that has ended a session.
+/// Whether a session is retried after an error, how, and what a person is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// The batch is taken apart, session by session, until the change that the replica refuses stands alone.
+    /// Retried at once: the batch is taken apart, session by session, until the change that the replica refuses stands alone. A
+    /// person is told once that a batch failed.
     Narrow,
-    /// The change stands alone, and its message names it. With repairs, everything before it is applied first.
+    /// Not retried: the change stands alone, and the error names it. With repairs, everything before it is applied first.
     Name,
-    /// Only a person can know how far a statement has come.
+    /// Not retried: only a person can know how far a statement has come. The error asks for `--interrupted-statement`.
     Ask,
-    /// The transaction is gathered once more, as what it turned out to be.
-    GatherAgain,
-    /// Definitions are read once more.
-    ReadAgain,
-    /// Everything before the transaction is applied; then its error stops the run.
-    ApplyBefore,
-    /// The same is tried again, later and later, for as long as it takes.
+    /// Retried after a delay that grows, for as long as it takes. A person is told the error, and that Spate waits.
     Retry,
-    /// The intake has ended for good, and says itself why.
-    EndWithIntake,
-    /// The run ends. The message says what to do.
+    /// Not retried: the run ends with the error, which says what to do.
     Stop,
 }
 
@@ -45,16 +39,13 @@ impl Policy {
             Error::Change { .. } if error.is_transient() => Policy::Retry,
             Error::Change { .. } | Error::Transaction { .. } => Policy::Name,
             Error::Interrupted { .. } => Policy::Ask,
-            Error::TurnedOut { .. } => Policy::GatherAgain,
-            Error::ForeignKeysChanged => Policy::ReadAgain,
-            Error::Behind { .. } => Policy::ApplyBefore,
             Error::Wire(_) | Error::Archive(_) if error.is_transient() => Policy::Retry,
-            Error::StageEnded => Policy::EndWithIntake,
             Error::Wire(_)
             | Error::Archive(_)
             | Error::Hold(_)
             | Error::NoTable { .. }
             | Error::NoStatus { .. }
+            | Error::Surprising { .. }
             | Error::ChangeTooLarge { .. }
             | Error::Checkpoint { .. }
             | Error::Note { .. }
@@ -70,6 +61,7 @@ impl Policy {
             | Error::Privilege { .. }
             | Error::LockedOut { .. }
             | Error::Stream { .. }
+            | Error::Unexplained
             | Error::Io { .. } => Policy::Stop,
         }
     }
@@ -94,6 +86,8 @@ pub(crate) enum Directive {
     },
     /// End with this error.
     Stop(Error),
+    /// End, because the intake has ended; the intake tells the reason.
+    EndWithIntake,
 }
 
 /// What people are told before the next session.
@@ -169,7 +163,20 @@ impl Supervision {
         let error = match result {
             Ok(GatherEnd::Stopped) => return Directive::End { is_reached: false },
             Ok(GatherEnd::Reached) => return self.reached(last_applied, session.mends, is_end_applied),
-            Err(error) => error,
+            Err(Halt::StageEnded) => return Directive::EndWithIntake,
+            Err(Halt::TurnedOut { seqno, surprise }) => {
+                return self.gather_again(seqno, surprise, session.applied_seqno);
+            }
+            Err(Halt::ForeignKeysChanged) => {
+                return Directive::Continue(Said::Note(
+                    "the replica's foreign keys are others than its definitions said: reading all definitions again",
+                ));
+            }
+            Err(Halt::Behind { seqno, error }) => {
+                self.known_error = Some((seqno, error));
+                return Directive::Continue(Said::Nothing);
+            }
+            Err(Halt::Failed(error)) => error,
         };
         match Policy::of(&error) {
             Policy::Narrow => self.narrow(error, in_doubt, last_handed),
@@ -180,17 +187,6 @@ impl Supervision {
                 Directive::Continue(Said::Nothing)
             }
             Policy::Ask => Directive::Stop(half_done(error, refused_before)),
-            Policy::GatherAgain => self.gather_again(error, session.applied_seqno),
-            Policy::ReadAgain => Directive::Continue(Said::Note(
-                "the replica's foreign keys are others than its definitions said: reading all definitions again",
-            )),
-            Policy::ApplyBefore => match error {
-                Error::Behind { seqno, error } => {
-                    self.known_error = Some((seqno, *error));
-                    Directive::Continue(Said::Nothing)
-                }
-                other => Directive::Stop(other),
-            },
             Policy::Retry => {
                 let waits_in_vain = self.lock_waits.is_in_vain(&error, session.applied_seqno);
                 if waits_in_vain {
@@ -199,7 +195,7 @@ impl Supervision {
                 }
                 Directive::Retry { error, waits_in_vain }
             }
-            Policy::Name | Policy::EndWithIntake | Policy::Stop => Directive::Stop(error),
+            Policy::Name | Policy::Stop => Directive::Stop(error),
         }
     }
 
@@ -231,13 +227,12 @@ impl Supervision {
         })
     }
 
-    fn gather_again(&mut self, error: Error, applied_seqno: u64) -> Directive {
-        let Error::TurnedOut { seqno, surprise } = error else { return Directive::Stop(error) };
+    fn gather_again(&mut self, seqno: u64, surprise: Surprise, applied_seqno: u64) -> Directive {
         self.expected.retain(|(known, _)| *known > applied_seqno);
-        // It would turn out to be the same for ever.
+        // A transaction that turns out to be what it was expected to be would do so for ever.
         match self.expected.insert((seqno, surprise)) {
             true => Directive::Continue(Said::Nothing),
-            false => Directive::Stop(error),
+            false => Directive::Stop(Error::Surprising { seqno, surprise }),
         }
     }
 }

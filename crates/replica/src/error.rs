@@ -92,25 +92,17 @@ pub enum Error {
         /// What it was asked.
         variable: String,
     },
-    /// A transaction cannot be applied, but those before it can, and were not yet.
-    #[error("{error}")]
-    Behind {
-        /// The last transaction that can be applied.
-        seqno: u64,
-        /// Why the one after it cannot.
-        error: Box<Error>,
-    },
-    /// A transaction turned out to be what it did not seem to be, and is to be gathered once more.
-    #[error("the transaction with the ordinal {seqno}: {surprise}")]
-    TurnedOut {
+    /// A transaction was gathered as what it had turned out to be, and turned out to be that once more.
+    #[error(
+        "the transaction with the ordinal {seqno} in the archive: {surprise}. Spate knew that and could still not gather it, which is a \
+         defect of Spate. Nothing of it was applied; leave the transaction out (--skip) if it may be missing"
+    )]
+    Surprising {
         /// Its ordinal in the archive.
         seqno: u64,
-        /// What it is.
+        /// What it turned out to be.
         surprise: Surprise,
     },
-    /// The replica's foreign keys are others than those that changes were gathered by: they are gathered once more.
-    #[error("the replica's foreign keys have changed")]
-    ForeignKeysChanged,
     /// A statement does not fit into the replica's largest packet; which change needs it, is still to be found out.
     #[error(
         "a change needs a statement of {bytes} bytes, and the replica's max_allowed_packet is {max_allowed_packet}: \
@@ -328,6 +320,11 @@ pub enum Error {
         /// What is wrong with it.
         error: spate_binlog::Error,
     },
+    /// A session ended, and no stage says why.
+    #[error(
+        "applying ended, and no stage of Spate tells the reason, which is a defect of Spate. Start it again: it resumes at its checkpoint"
+    )]
+    Unexplained,
     /// The operating system refused something.
     #[error("cannot {action}: {source}")]
     Io {
@@ -336,9 +333,6 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// Another stage of the pipeline ended, and says why itself.
-    #[error("another stage ended")]
-    StageEnded,
 }
 
 impl Error {

@@ -10,7 +10,7 @@ use spate_schedule::segment::{OrderedRows, Segment};
 use super::Part;
 use super::command::Change;
 use super::outlet::Outlet;
-use spate_replica::Result;
+use crate::halt::Result;
 
 /// Writes row changes as statements. The order is the same in every dialect: table by table the net changes, of each table
 /// deletes, then updates, then inserts, each in key order; then the ordered changes.
@@ -22,20 +22,20 @@ pub(crate) trait RowEmitter {
     /// rows need is set again.
     ///
     /// # Errors
-    /// [`crate::Error::StageEnded`].
+    /// [`crate::halt::Halt::StageEnded`].
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()>;
 
     /// Puts the session into the state in which the segment's rows were changed on the source, if that matters to them. What is done for
     /// the segment comes after it.
     ///
     /// # Errors
-    /// [`crate::Error::StageEnded`].
+    /// [`crate::halt::Halt::StageEnded`].
     fn begin_segment(&mut self, segment: &Segment, part: &Part, outlet: &mut Outlet<'_>) -> Result<()>;
 
     /// Writes a segment; of each table without a row key only these steps. Returns the number of net row changes.
     ///
     /// # Errors
-    /// [`crate::Error::StageEnded`]; a row that cannot be written names its transaction.
+    /// [`crate::halt::Halt::StageEnded`]; a row that cannot be written names its transaction.
     fn segment(
         &mut self,
         segment: &Segment,

@@ -9,13 +9,14 @@ use spate_schedule::segment::Segment;
 use super::{RowEmitter, changes};
 use crate::Part;
 use crate::command::{Change, Command, Execution};
+use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
 use spate_connection::ServerVersion;
+use spate_replica::Error;
 use spate_replica::dialect::{
     AFTER_ROW_SESSION, BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql,
     binlog_half_sql_bytes, binlog_sql_bytes, first_half, row_session_sql, source_version_sql,
 };
-use spate_replica::{Error, Result};
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.
@@ -100,7 +101,7 @@ impl ReplayEmitter {
         let written = write(&mut writer).and_then(|()| writer.finish());
         written.map_err(|error| match error {
             EmitError::Stage(error) => error,
-            EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error },
+            EmitError::Schedule(error) => Error::Transaction { place: part.place.clone(), error }.into(),
         })
     }
 }
@@ -141,7 +142,7 @@ fn halves(events: &[u8], change: Option<Change>, outlet: &Outlet<'_>) -> Result<
 
 enum EmitError {
     Schedule(spate_schedule::Error),
-    Stage(Error),
+    Stage(Halt),
 }
 
 impl From<spate_schedule::Error> for EmitError {

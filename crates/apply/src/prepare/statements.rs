@@ -1,5 +1,6 @@
 //! Statements of the source: what surrounds each in the session, how it should end, and which of them this replica must not execute.
 
+use spate_binlog::Xid;
 use spate_schedule::item::LoadFile;
 use spate_schedule::statement::{
     Object, StatementClass, drops_schema_or_trigger, may_concern_accounts, replaces, temporary_tables,
@@ -13,14 +14,15 @@ use crate::Part;
 use crate::command::{Change, Command, Execution, Expected};
 use crate::default_databases::NO_DATABASE;
 use crate::half_load::HalfLoad;
+use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
 use crate::unnamed::UnnamedTables;
+use spate_replica::Error;
 use spate_replica::choice::{self, Dialect};
 use spate_replica::creator;
 use spate_replica::dialect::{Executing, StatementSql, load_sql, source_version_sql, statement_sql};
 use spate_replica::journal;
 use spate_replica::translate;
-use spate_replica::{Error, Result};
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
 const CONCURRENCY_CODES: [u16; 3] = [1205, 1213, 1614];
@@ -31,10 +33,14 @@ impl<'a> Preparer<'a> {
         choice::vendor_of(&part.format) != self.choice.replica
     }
 
-    /// A statement of the other vendor, in this one's words.
-    fn translated(&self, statement: &Statement, part: &Part) -> Result<Statement> {
+    /// A statement of the other vendor, in this one's words. `None`: it is of this vendor.
+    fn translated(&self, statement: &Statement, part: &Part) -> Result<Option<Statement>> {
+        if !self.is_foreign(part) {
+            return Ok(None);
+        }
         let source = spate_connection::ServerVersion::parse(&part.format.server_version);
-        translate::translated(statement, self.choice.replica, &source).map_err(|why| refused(statement, part, why))
+        let translated = translate::translated(statement, self.choice.replica, &source);
+        translated.map(Some).map_err(|why| refused(statement, part, why))
     }
 
     /// Refuses an alteration by which the replica would convert values in another way than the source, of another vendor, did.
@@ -93,63 +99,69 @@ impl<'a> Preparer<'a> {
     pub(super) fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.refuse_lost(statement, part, pending)?;
         pending.end_rows()?;
-        let outlet = &mut pending.outlet;
-        outlet.flush(None)?;
-        let change = self.one_by_one.then(|| change(statement, part));
+        pending.outlet.flush(None)?;
         pending.net_row_changes += 1;
+        let change = self.one_by_one.then(|| change(statement, part));
         if statement.class == StatementClass::Definition && may_concern_accounts(statement.text()) {
-            outlet.send(Command::WatchAccount(self::change(statement, part)))?;
+            pending.outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
-            if self.is_in_ring {
-                let sql = origin_sql(part);
-                outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
-            }
-            let sql = statement.sql.clone();
-            outlet.send(Command::ExecuteApart(Execution { sql, change, is_single: true, ..Execution::default() }))?;
-            return outlet.plain(journal::ended_sql(xid).as_bytes());
+            return self.end_of_xa(statement, xid, part, change, &mut pending.outlet);
         }
-        // Each is one statement, and holds what the source has said.
-        let execution = |sql: Vec<u8>| Execution {
-            sql,
-            statements: 1,
-            change: change.clone(),
-            is_single: true,
-            ..Execution::default()
-        };
-        let foreign;
-        let statement = match self.is_foreign(part) {
-            false => statement,
-            true => {
-                foreign = self.translated(statement, part)?;
-                &foreign
-            }
-        };
-        let executing = match &part.batch.alone {
-            Some(Alone::XaPrepare(_)) => Executing::Branch,
-            _ => Executing::Main,
-        };
-        let without_database;
-        let statement = match pending.databases.has(statement, outlet)? {
-            true => statement,
-            false => {
-                outlet.send(Command::Execute(execution(NO_DATABASE.to_vec())))?;
-                let changed = statement.without_database();
-                without_database = changed.map_err(|error| Error::Transaction { place: part.place.clone(), error })?;
-                &without_database
-            }
-        };
-        let StatementSql { mut before, sql, after } =
-            statement_sql(statement, &self.collations, executing).map_err(|why| refused(statement, part, why))?;
-        if self.choice.replica == spate_connection::Vendor::MySql {
-            let source = spate_connection::ServerVersion::parse(&part.format.server_version);
-            // An account that may not replay may not say this either.
-            if let (Some(state), Dialect::Replay) = (before.last_mut(), self.choice.choose(source.vendor)?) {
-                state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
-            }
+        let translated = self.translated(statement, part)?;
+        let statement = translated.as_ref().unwrap_or(statement);
+        let without_database = self.leave_database(statement, part, change.as_ref(), pending)?;
+        let statement = without_database.as_ref().unwrap_or(statement);
+        self.execute(statement, part, change.as_ref(), pending)
+    }
+
+    /// The statement that ends an XA transaction: in a session whose changes are durable at once.
+    fn end_of_xa(
+        &self,
+        statement: &Statement,
+        xid: &Xid,
+        part: &Part,
+        change: Option<Change>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<()> {
+        if self.is_in_ring {
+            let sql = origin_sql(part);
+            outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
         }
+        let sql = statement.sql.clone();
+        outlet.send(Command::ExecuteApart(Execution { sql, change, is_single: true, ..Execution::default() }))?;
+        outlet.plain(journal::ended_sql(xid).as_bytes())
+    }
+
+    /// Where the replica has no database of the name of the statement's default database, the session leaves its own, and the statement is
+    /// executed without one. `None`: the replica has the database.
+    fn leave_database(
+        &self,
+        statement: &Statement,
+        part: &Part,
+        change: Option<&Change>,
+        pending: &mut Pending<'a>,
+    ) -> Result<Option<Statement>> {
+        if pending.databases.has(statement, &mut pending.outlet)? {
+            return Ok(None);
+        }
+        pending.outlet.send(Command::Execute(execution(NO_DATABASE.to_vec(), change)))?;
+        let changed = statement.without_database();
+        Ok(Some(changed.map_err(|error| Error::Transaction { place: part.place.clone(), error })?))
+    }
+
+    /// The session's state, the statement, and what depends on its success.
+    fn execute(
+        &self,
+        statement: &Statement,
+        part: &Part,
+        change: Option<&Change>,
+        pending: &mut Pending<'a>,
+    ) -> Result<()> {
+        let StatementSql { before, sql, after } = self.in_session(statement, part)?;
+        let outlet = &mut pending.outlet;
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
-            return Err(outlet.too_large(large.len(), change));
+            return Err(outlet.too_large(large.len(), change.cloned()));
         }
         let expected = expected(statement, self.collations.is_mysql());
         if let Expected::Failure(code) = expected
@@ -166,34 +178,27 @@ impl<'a> Preparer<'a> {
         }
         let outlet = &mut pending.outlet;
         for sql in before {
-            outlet.send(Command::Execute(execution(sql)))?;
+            outlet.send(Command::Execute(execution(sql, change)))?;
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
+        let ending = |sql| Execution { expected, is_careful, ..execution(sql, change) };
         match &statement.load {
-            None => outlet.send(Command::Execute(Execution { expected, is_careful, ..execution(sql) }))?,
+            None => outlet.send(Command::Execute(ending(sql)))?,
             Some(load) => {
-                let sql = load_sql(statement, load).map_err(|why| self::refused(statement, part, why.to_string()))?;
+                let refused = |why: Refusal| self::refused(statement, part, why.to_string());
+                let sql = load_sql(statement, load).map_err(refused)?;
                 match statement.error_code {
-                    0 => outlet
-                        .send(Command::Load(Execution { expected, is_careful, ..execution(sql) }, load.clone()))?,
+                    0 => outlet.send(Command::Load(ending(sql), load.clone()))?,
                     _ => {
-                        let half = HalfLoad::of(statement, load, &sql);
-                        let half = half.map_err(|why| self::refused(statement, part, why.to_string()))?;
-                        let ending = |sql| Execution { expected, is_careful, ..execution(sql) };
-                        send_half(half, load, execution, ending, outlet)?;
+                        let half = HalfLoad::of(statement, load, &sql).map_err(refused)?;
+                        send_half(half, load, |sql| execution(sql, change), ending, outlet)?;
                     }
                 }
             }
         }
-        outlet.send(Command::Execute(execution(after)))?;
-        if statement.class == StatementClass::Definition && statement.error_code == 0 {
-            let routine = creator::routine(statement, self.choice.replica);
-            let why = "it is not certain whether it creates a routine";
-            if let Some(routine) = routine.map_err(|_| self::refused(statement, part, why))? {
-                outlet.send(Command::GiveToCreator(routine))?;
-            }
-        }
+        outlet.send(Command::Execute(execution(after, change)))?;
+        self.give_to_creator(statement, part, outlet)?;
         if let Some(before) = created
             && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
         {
@@ -203,6 +208,42 @@ impl<'a> Preparer<'a> {
         }
         Ok(())
     }
+
+    /// The statement, and how its session is set up and left.
+    fn in_session(&self, statement: &Statement, part: &Part) -> Result<StatementSql> {
+        let executing = match &part.batch.alone {
+            Some(Alone::XaPrepare(_)) => Executing::Branch,
+            _ => Executing::Main,
+        };
+        let sql = statement_sql(statement, &self.collations, executing);
+        let mut sql = sql.map_err(|why| refused(statement, part, why))?;
+        if self.choice.replica == spate_connection::Vendor::MySql {
+            let source = spate_connection::ServerVersion::parse(&part.format.server_version);
+            // An account that may not replay may not say this either.
+            if let (Some(state), Dialect::Replay) = (sql.before.last_mut(), self.choice.choose(source.vendor)?) {
+                state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
+            }
+        }
+        Ok(sql)
+    }
+
+    /// A routine's definer gets the privileges that a server gives to its creator.
+    fn give_to_creator(&self, statement: &Statement, part: &Part, outlet: &mut Outlet<'_>) -> Result<()> {
+        if statement.class != StatementClass::Definition || statement.error_code != 0 {
+            return Ok(());
+        }
+        let why = "it is not certain whether it creates a routine";
+        let routine = creator::routine(statement, self.choice.replica);
+        match routine.map_err(|_| refused(statement, part, why))? {
+            Some(routine) => outlet.send(Command::GiveToCreator(routine)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One statement that holds text of the source.
+fn execution(sql: Vec<u8>, change: Option<&Change>) -> Execution {
+    Execution { sql, statements: 1, change: change.cloned(), is_single: true, ..Execution::default() }
 }
 
 /// Sends half a LOAD DATA, by way of a scratch table. `ending`: the statement that is to end as the source's has ended.
@@ -238,10 +279,10 @@ fn expected(statement: &Statement, is_mysql: bool) -> Expected {
 }
 
 /// The error of a statement that this replica must not execute.
-fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Error {
+fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Halt {
     let what = spate_sql::excerpt(&statement.sql);
     let error = spate_schedule::Error::Refused { what, why: why.into() };
-    Error::Transaction { place: part.place.clone(), error }
+    Error::Transaction { place: part.place.clone(), error }.into()
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {

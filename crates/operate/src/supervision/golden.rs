@@ -19,6 +19,7 @@ use std::fmt::Write as _;
 
 use goldenscript::{Command, Context, Runner};
 use spate_apply::gather::GatherEnd;
+use spate_apply::halt::{Halt, Result as HaltResult};
 use spate_apply::session::SessionReport;
 use spate_connection::{Error as ConnectionError, Peer, ServerError};
 use spate_replica::{Error, TransactionPlace};
@@ -102,7 +103,7 @@ impl Incident {
                 Ok(()) => self.applied = last,
                 Err(error) => {
                     in_doubt = last - self.applied;
-                    result = Err(error);
+                    result = Err(error.into());
                     break;
                 }
             }
@@ -113,7 +114,7 @@ impl Incident {
     }
 
     /// The last transaction of the batch, or how gathering ends.
-    fn gather(&mut self, first: u64, last: u64) -> Result<u64, Result<GatherEnd, Error>> {
+    fn gather(&mut self, first: u64, last: u64) -> Result<u64, HaltResult<GatherEnd>> {
         for seqno in first..=last {
             if self.stop_at == Some(seqno) {
                 return Err(Ok(GatherEnd::Stopped));
@@ -121,17 +122,17 @@ impl Incident {
             let expected = self.supervision.expected().contains(&(seqno, Surprise::Undone));
             let Some(kind) = self.fault(seqno).map(str::to_owned) else { continue };
             let error = match kind.as_str() {
-                "undone" if !expected => Error::TurnedOut { seqno, surprise: Surprise::Undone },
-                "undone-again" => Error::TurnedOut { seqno, surprise: Surprise::Undone },
-                "keys" => Error::ForeignKeysChanged,
-                "ended" => Error::StageEnded,
+                "undone" if !expected => Halt::TurnedOut { seqno, surprise: Surprise::Undone },
+                "undone-again" => Halt::TurnedOut { seqno, surprise: Surprise::Undone },
+                "keys" => Halt::ForeignKeysChanged,
+                "ended" => Halt::StageEnded,
                 "refused" => {
                     let why = "it is not applied".to_owned();
                     let refused = spate_schedule::Error::Refused { what: format!("statement {seqno}"), why };
                     let error = Error::Transaction { place: place(seqno), error: refused };
                     match seqno == first {
-                        true => error,
-                        false => Error::Behind { seqno: seqno - 1, error: Box::new(error) },
+                        true => error.into(),
+                        false => Halt::Behind { seqno: seqno - 1, error },
                     }
                 }
                 _ => continue,
@@ -209,7 +210,10 @@ impl Incident {
             let played = self.play();
             let how = match &played.session.report.result {
                 Ok(end) => format!("{end:?}").to_lowercase(),
-                Err(error) => error.to_string(),
+                Err(Halt::Failed(error)) => error.to_string(),
+                Err(Halt::Behind { seqno, error }) => format!("signal: apply up to {seqno}, then: {error}"),
+                Err(Halt::TurnedOut { seqno, surprise }) => format!("signal: {seqno} turned out: {surprise}"),
+                Err(signal) => format!("signal: {signal:?}"),
             };
             let shown = |(first, last): &(u64, u64)| format!("{first}-{last}");
             let batches: Vec<String> = match played.batches.as_slice() {
@@ -226,7 +230,7 @@ impl Incident {
             let (archive_end, until, applied) = (self.archive_end, self.until, self.applied);
             let is_end_applied = || until.is_some_and(|until| applied >= until.min(archive_end));
             let directive = self.supervision.ended(played.session, &is_end_applied);
-            let is_last = matches!(directive, Directive::End { .. } | Directive::Stop(_));
+            let is_last = matches!(directive, Directive::End { .. } | Directive::Stop(_) | Directive::EndWithIntake);
             let _ = match directive {
                 Directive::Continue(Said::Nothing) => Ok(()),
                 Directive::Continue(Said::Error(message)) => writeln!(text, "  says: {message}"),
@@ -237,6 +241,7 @@ impl Incident {
                 Directive::End { is_reached } => {
                     writeln!(text, "ends{} at {applied}", if is_reached { ", all applied," } else { "" })
                 }
+                Directive::EndWithIntake => writeln!(text, "ends at {applied}: the intake has ended"),
                 Directive::Stop(error) => writeln!(text, "stops at {applied}: {error}"),
             };
             if is_last {

@@ -30,10 +30,11 @@ use self::table::{SqlImage, SqlTable};
 use super::{RowEmitter, changes_of};
 use crate::Part;
 use crate::command::{Change, RowCheck};
+use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
 use spate_connection::Vendor;
+use spate_replica::Error;
 use spate_replica::dialect::row_session_sql;
-use spate_replica::{Error, Result};
 
 /// Asks the replica for a table that it did not have when the batch was gathered.
 pub(crate) type LateDefinition<'a> = Box<dyn FnMut(&TableName) -> Result<Option<TableDefinition>> + Send + 'a>;
@@ -376,7 +377,9 @@ impl Writing<'_, '_, '_> {
         };
         documents.write(table, after, answer).map_err(|error| match (error, change) {
             (DocumentError::Schedule(error), _) => self.at(error),
-            (DocumentError::Misfit(why), None) => Error::Misfit { table: table.definition.name.to_string(), why },
+            (DocumentError::Misfit(why), None) => {
+                Error::Misfit { table: table.definition.name.to_string(), why }.into()
+            }
             (DocumentError::Misfit(why), Some(change)) => {
                 let why = format!("{why}. Compare the replica with the source (spate verify)");
                 self.at(spate_schedule::Error::Refused { what: change.what.clone(), why })
@@ -439,8 +442,8 @@ impl Writing<'_, '_, '_> {
         self.outlet.statement(|sql| sql.extend_from_slice(set.as_bytes()), None, None)
     }
 
-    fn at(&self, error: spate_schedule::Error) -> Error {
-        Error::Transaction { place: self.part.place.clone(), error }
+    fn at(&self, error: spate_schedule::Error) -> Halt {
+        Halt::Failed(Error::Transaction { place: self.part.place.clone(), error })
     }
 }
 
