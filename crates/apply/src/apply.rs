@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use spate_archive::stopping_point;
@@ -15,14 +15,12 @@ use spate_binlog::RowsKind;
 use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
-use super::PartEnd;
 use super::account_guard::AccountGuard;
-use super::command::{Change, Command, Execution, Expected, FoundRow, RowCheck};
+use super::command::{Change, Command, Commit, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
-use super::prepare::batch_status;
 use super::repair::Repairer;
 use super::sessions::{Sessions, refusal};
-use crate::progress::Progress;
+use crate::coordinator::Progress;
 use crate::sweep::{Left, Sweep};
 use spate_connection::{CODE_LOCK_WAIT, Connection};
 use spate_replica::applier_lock::PING_EVERY;
@@ -58,33 +56,46 @@ const CODE_DUPLICATE_KEY: u16 = 1062;
 const CODES_DUPLICATE: [u16; 3] = [1022, CODE_DUPLICATE_KEY, 1586];
 const CODE_DATA_TRUNCATED: u16 = 1265;
 
+/// Executes what was prepared.
 pub(crate) struct Applier<'a> {
     sessions: Sessions<'a>,
-    files: Files,
     input: Receiver<Command>,
+    /// Lets the preparing stage begin one more batch.
     tickets: Sender<()>,
-    status: &'a Status,
-    progress: &'a Progress,
-    /// When the open batch began.
-    began: Option<Instant>,
+    tools: ApplierTools<'a>,
     /// What was sent and not answered, oldest first.
     in_flight: VecDeque<Sent>,
-    /// What the open batch does was noted before.
+    batch: OpenBatch,
+    /// What copies of temporary tables may write.
+    copies: CopyBudget,
+}
+
+/// What an applier works with besides its sessions.
+pub(crate) struct ApplierTools<'a> {
+    pub(crate) files: Files,
+    /// Repairs refused row changes. A change must then have its answer before the next is sent. `None`: a refusal is the end.
+    pub(crate) repairer: Option<Repairer<'a>>,
+    pub(crate) accounts: AccountGuard<'a>,
+    pub(crate) own_definitions: &'a OwnDefinitions,
+    pub(crate) progress: &'a Progress<'a>,
+    pub(crate) status: &'a Status,
+}
+
+/// The batch that is being executed.
+#[derive(Default)]
+struct OpenBatch {
+    /// When its first command came. `None`: none came yet.
+    began: Option<Instant>,
+    /// What it does was noted before.
     has_intent: bool,
     /// The definition that was noted, until the replica has executed it.
     unexecuted: Option<Box<Intent>>,
-    /// Repairs refused row changes. A change must then have its answer before the next is sent.
-    repairer: Option<Repairer<'a>>,
-    accounts: AccountGuard<'a>,
-    /// A statement of the source was executed in the open batch: it may have released our locks.
-    has_foreign_sql: bool,
-    /// A statement of the open batch that may lock us out.
-    watched: Option<Change>,
-    /// What copies of temporary tables may write.
-    copies: CopyBudget,
-    /// The open batch is a definition.
+    /// It is a definition.
     has_definition: bool,
-    own_definitions: &'a OwnDefinitions,
+    /// A statement of the source was executed in it: it may have released our locks.
+    has_foreign_sql: bool,
+    /// A statement of it that may lock us out.
+    watched: Option<Change>,
 }
 
 /// What was sent: what it does, how it should end, and how many rows its statements should find.
@@ -111,36 +122,20 @@ impl From<Execution> for Sent {
 
 impl<'a> Applier<'a> {
     /// An applier over sessions of which the first holds the lock.
-    #[expect(clippy::too_many_arguments, reason = "it is where the stage's parts come together, once")]
     pub(crate) fn new(
         sessions: Sessions<'a>,
-        files: Files,
         input: Receiver<Command>,
         tickets: Sender<()>,
-        status: &'a Status,
-        progress: &'a Progress,
-        repairer: Option<Repairer<'a>>,
-        accounts: AccountGuard<'a>,
-        own_definitions: &'a OwnDefinitions,
+        tools: ApplierTools<'a>,
     ) -> Applier<'a> {
         Applier {
             sessions,
-            files,
             input,
             tickets,
-            status,
-            progress,
-            began: None,
+            tools,
             in_flight: VecDeque::new(),
-            has_intent: false,
-            unexecuted: None,
-            repairer,
-            accounts,
-            has_foreign_sql: false,
-            watched: None,
+            batch: OpenBatch::default(),
             copies: CopyBudget::new(Instant::now()),
-            has_definition: false,
-            own_definitions,
         }
     }
 
@@ -151,87 +146,82 @@ impl<'a> Applier<'a> {
     pub(crate) fn run(mut self) -> Result<()> {
         self.sessions.main().execute(b"SET SESSION autocommit=0")?;
         while let Some(command) = self.next_command()? {
-            let began = *self.began.get_or_insert_with(Instant::now);
-            match command {
-                Command::Execute(execution) => {
-                    self.execute(execution)?;
-                    stopping_point("between-statements");
-                }
-                Command::LoadBlock(block) => self.files.append(&block)?,
-                Command::Load(execution, load) => self.load(execution, &load)?,
-                Command::Intend(intent) => {
-                    stopping_point("before-intent");
-                    intent.note(self.sessions.journal()?)?;
-                    self.has_intent = true;
-                    let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
-                    self.unexecuted = is_definition.then_some(intent);
-                    self.has_definition |= is_definition;
-                    stopping_point("after-intent");
-                }
-                Command::Settle(answer) => {
-                    self.receive_all()?;
-                    // The preparing stage may be gone already; this session then ends without a commit.
-                    let _is_gone = answer.send(());
-                }
-                Command::ExecuteApart(execution) => {
-                    self.receive_all()?;
-                    let connection = self.sessions.journal()?;
-                    let answer = match execution.is_single {
-                        true => connection.execute_single(&execution.sql),
-                        false => connection.execute(&execution.sql),
-                    };
-                    answered(connection, answer.map(drop), execution.into())?;
-                }
-                Command::OpenBranch(statements) => {
-                    self.receive_all()?;
-                    self.sessions.open_branch(&statements)?;
-                }
-                Command::MarkBranch(xid) => {
-                    self.receive_all()?;
-                    self.sessions.mark_branch(&xid)?;
-                }
-                Command::CloseBranch => {
-                    self.receive_all()?;
-                    self.sessions.close_branch()?;
-                }
-                Command::WatchAccount(change) => self.watched = Some(change),
-                Command::GiveToCreator(routine) => {
-                    self.receive_all()?;
-                    stopping_point("before-creators-privileges");
-                    creator::give(self.sessions.main(), &routine)?;
-                }
-                Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
-                Command::RestoreTemporary => {
-                    self.receive_all()?;
-                    let status = self.status;
-                    temporary::restore(self.sessions.main(), |message| status.note("applier", message))?;
-                }
-                Command::Ask { sql, change, answer } => self.ask(&sql, change, &answer)?,
-                Command::KeepTemporary(tables) => {
-                    self.receive_all()?;
-                    let status = self.status;
-                    let tell = |message: &str| status.note("applier", message);
-                    temporary::keep(self.sessions.main(), &tables, &mut self.copies, tell)?;
-                    stopping_point("after-temporary-copies");
-                }
-                Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes } => {
-                    self.status.applying(oldest_seconds);
-                    let mut committed = self.commit(&sql, statements);
-                    if committed.is_ok() && std::mem::take(&mut self.has_definition) {
-                        self.own_definitions.count(self.sessions.main())?;
-                    }
-                    if committed.is_ok() {
-                        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-                        committed = self.committed(end, row_changes, net_row_changes, milliseconds);
-                    }
-                    match self.watched.take() {
-                        Some(change) => self.accounts.look(change, committed)?,
-                        None => committed?,
-                    }
-                }
-            }
+            self.batch.began.get_or_insert_with(Instant::now);
+            self.command(command)?;
         }
         Ok(())
+    }
+
+    fn command(&mut self, command: Command) -> Result<()> {
+        if command.needs_answers() {
+            self.receive_all()?;
+        }
+        let status = self.tools.status;
+        let tell = |message: &str| status.note("applier", message);
+        match command {
+            Command::Execute(execution) => {
+                self.execute(execution)?;
+                stopping_point("between-statements");
+            }
+            Command::LoadBlock(block) => self.tools.files.append(&block)?,
+            Command::Load(execution, load) => self.load(execution, &load)?,
+            Command::Intend(intent) => self.intend(intent)?,
+            // The preparing stage may be gone already; this session then ends without a commit.
+            Command::Settle(answer) => drop(answer.send(())),
+            Command::ExecuteApart(execution) => self.execute_apart(execution)?,
+            Command::OpenBranch(statements) => self.sessions.open_branch(&statements)?,
+            Command::MarkBranch(xid) => self.sessions.mark_branch(&xid)?,
+            Command::CloseBranch => self.sessions.close_branch()?,
+            Command::WatchAccount(change) => self.batch.watched = Some(change),
+            Command::GiveToCreator(routine) => {
+                stopping_point("before-creators-privileges");
+                creator::give(self.sessions.main(), &routine)?;
+            }
+            Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
+            Command::RestoreTemporary => temporary::restore(self.sessions.main(), tell)?,
+            Command::Ask { sql, change, answer } => self.ask(&sql, change, &answer)?,
+            Command::KeepTemporary(tables) => {
+                temporary::keep(self.sessions.main(), &tables, &mut self.copies, tell)?;
+                stopping_point("after-temporary-copies");
+            }
+            Command::Commit(commit) => self.end_batch(commit)?,
+        }
+        Ok(())
+    }
+
+    fn intend(&mut self, intent: Box<Intent>) -> Result<()> {
+        stopping_point("before-intent");
+        intent.note(self.sessions.journal()?)?;
+        self.batch.has_intent = true;
+        let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
+        self.batch.unexecuted = is_definition.then_some(intent);
+        self.batch.has_definition |= is_definition;
+        stopping_point("after-intent");
+        Ok(())
+    }
+
+    fn execute_apart(&mut self, execution: Execution) -> Result<()> {
+        let connection = self.sessions.journal()?;
+        let answer = match execution.is_single {
+            true => connection.execute_single(&execution.sql),
+            false => connection.execute(&execution.sql),
+        };
+        answered(connection, answer.map(drop), execution.into())
+    }
+
+    fn end_batch(&mut self, commit: Commit) -> Result<()> {
+        self.tools.status.applying(commit.oldest_seconds);
+        let mut committed = self.commit(&commit.sql, commit.statements);
+        if committed.is_ok() && std::mem::take(&mut self.batch.has_definition) {
+            self.tools.own_definitions.count(self.sessions.main())?;
+        }
+        if committed.is_ok() {
+            committed = self.committed(commit);
+        }
+        match self.batch.watched.take() {
+            Some(change) => self.tools.accounts.look(change, committed),
+            None => committed,
+        }
     }
 
     /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
@@ -250,14 +240,14 @@ impl<'a> Applier<'a> {
 
     fn execute(&mut self, execution: Execution) -> Result<()> {
         let in_flight_max = match () {
-            () if execution.is_careful || self.repairer.is_some() => 0,
+            () if execution.is_careful || self.tools.repairer.is_some() => 0,
             () if execution.is_single && execution.sql.len() < SMALL_SQL_BYTES => SINGLES_IN_FLIGHT_MAX - 1,
             () => IN_FLIGHT_MAX - 1,
         };
         while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
             self.receive()?;
         }
-        self.has_foreign_sql |= execution.is_single;
+        self.batch.has_foreign_sql |= execution.is_single;
         let connection = self.sessions.current();
         match execution.is_single {
             true => connection.send_single(&execution.sql)?,
@@ -269,9 +259,8 @@ impl<'a> Applier<'a> {
     }
 
     fn load(&mut self, execution: Execution, load: &LoadFile) -> Result<()> {
-        self.receive_all()?;
-        self.has_foreign_sql = true;
-        let file = self.files.open(load.file_id)?;
+        self.batch.has_foreign_sql = true;
+        let file = self.tools.files.open(load.file_id)?;
         let connection = self.sessions.current();
         let mut answer = connection.load_local(&execution.sql, file);
         if load.duplicates == LoadDuplicates::Fail
@@ -281,7 +270,7 @@ impl<'a> Applier<'a> {
             let message = format!("rows of LOAD DATA were there already: {}", outcome.info);
             answer = Err(refusal(connection, CODE_DUPLICATE_KEY, message));
         }
-        self.files.remove(load.file_id);
+        self.tools.files.remove(load.file_id);
         answered(self.sessions.current(), answer.map(drop), execution.into())
     }
 
@@ -301,17 +290,17 @@ impl<'a> Applier<'a> {
         let Sent { change, expected, checks, is_careful, .. } = self.in_flight.pop_front().unwrap_or_default();
         let answer = self.sessions.current().receive_result();
         match &answer {
-            Ok(_) if is_careful => self.unexecuted = None,
+            Ok(_) if is_careful => self.batch.unexecuted = None,
             Err(error) if is_final_refusal(error) => self.forget_refused(is_careful),
             _ => {}
         }
         let connection = self.sessions.current();
         let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));
         let Err(error) = held_against(connection, answer, expected) else { return Ok(()) };
-        match (&mut self.repairer, change) {
+        match (&mut self.tools.repairer, change) {
             (Some(repairer), Some(change)) if error.server_error().is_some() && !error.is_transient() => {
                 let message = repairer.repair(connection, &change, error)?;
-                self.status.note("applier", &message);
+                self.tools.status.note("applier", &message);
                 Ok(())
             }
             (_, change) => Err(refused(error, change)),
@@ -322,7 +311,7 @@ impl<'a> Applier<'a> {
     /// it did. (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes
     /// before it.
     fn forget_refused(&mut self, was_sent: bool) {
-        let Some(intent) = self.unexecuted.take() else { return };
+        let Some(intent) = self.batch.unexecuted.take() else { return };
         if was_sent && !intent.is_whole_or_nothing() {
             return;
         }
@@ -332,7 +321,6 @@ impl<'a> Applier<'a> {
     }
 
     fn sweep(&mut self, sweep: Sweep, answer: &Sender<Left>) -> Result<()> {
-        self.receive_all()?;
         let surplus = sweep.run(self.sessions.current()).map_err(|error| match error {
             Error::Wire(error) => refused(error, None),
             other => other,
@@ -343,7 +331,6 @@ impl<'a> Applier<'a> {
     }
 
     fn ask(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
-        self.receive_all()?;
         let mut found = None;
         let see = |row: spate_connection::Row<'_>| {
             found = Some((0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect());
@@ -357,10 +344,10 @@ impl<'a> Applier<'a> {
 
     fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
         self.receive_all()?;
-        if std::mem::take(&mut self.has_foreign_sql) {
+        if std::mem::take(&mut self.batch.has_foreign_sql) {
             self.sessions.keep_lock()?;
         }
-        let fulfils = std::mem::take(&mut self.has_intent);
+        let fulfils = std::mem::take(&mut self.batch.has_intent);
         if fulfils {
             stopping_point("before-fulfilment");
         } else {
@@ -383,16 +370,17 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn committed(&mut self, end: PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) -> Result<()> {
-        self.progress.applied(end.checkpoint.seqno);
-        let batch = batch_status(&end, row_changes, net_row_changes, milliseconds);
-        self.status.applied(&end.checkpoint, Some(&batch));
-        self.began = None;
-        self.status.left_out(&end.skipped, end.ignored);
+    fn committed(&mut self, commit: Commit) -> Result<()> {
+        let took = self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed());
+        let tools = &mut self.tools;
+        tools.progress.commit(&commit.end);
+        let batch = commit.status(took.as_secs_f64() * 1e3);
+        tools.status.applied(&commit.end.checkpoint, Some(&batch));
+        tools.status.left_out(&commit.end.skipped, commit.end.ignored);
         // The preparing stage may be gone already, at the end of a run.
         let _is_gone = self.tickets.try_send(());
-        if let Some(repairer) = &mut self.repairer {
-            self.status.repaired(repairer.committed()?);
+        if let Some(repairer) = &mut tools.repairer {
+            tools.status.repaired(repairer.committed()?);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::PartEnd;
 use crate::sweep::{Left, Sweep};
 use spate_replica::TransactionPlace;
 use spate_replica::journal::Intent;
+use spate_replica::status::BatchStatus;
 
 /// What the applier is to do next.
 #[derive(Debug)]
@@ -46,14 +47,57 @@ pub(crate) enum Command {
     /// Copy the temporary tables that statements to come may use.
     KeepTemporary(TemporaryTables),
     /// Execute what is left of the batch, and commit. Only to be sent once all before has succeeded.
-    Commit {
-        sql: Vec<u8>,
-        statements: usize,
-        end: PartEnd,
-        oldest_seconds: f64,
-        row_changes: u64,
-        net_row_changes: u64,
-    },
+    Commit(Commit),
+}
+
+impl Command {
+    /// True if everything that was sent before must have its answer first.
+    pub(crate) fn needs_answers(&self) -> bool {
+        match self {
+            Command::Execute(_)
+            | Command::LoadBlock(_)
+            | Command::Intend(_)
+            | Command::WatchAccount(_)
+            | Command::Commit(_) => false,
+            Command::Load(..)
+            | Command::Settle(_)
+            | Command::ExecuteApart(_)
+            | Command::OpenBranch(_)
+            | Command::MarkBranch(_)
+            | Command::CloseBranch
+            | Command::Sweep { .. }
+            | Command::Ask { .. }
+            | Command::GiveToCreator(_)
+            | Command::RestoreTemporary
+            | Command::KeepTemporary(_) => true,
+        }
+    }
+}
+
+/// The end of a batch.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    /// What is left to execute, up to COMMIT.
+    pub(crate) sql: Vec<u8>,
+    /// How many statements `sql` holds.
+    pub(crate) statements: usize,
+    pub(crate) end: PartEnd,
+    /// Commit time of the batch's first transaction on the source, in seconds since 1970.
+    pub(crate) oldest_seconds: f64,
+    pub(crate) row_changes: u64,
+    pub(crate) net_row_changes: u64,
+}
+
+impl Commit {
+    /// The status of the batch, which took `milliseconds`.
+    pub(crate) fn status(&self, milliseconds: f64) -> BatchStatus {
+        BatchStatus {
+            transactions: self.end.transactions,
+            row_changes: self.row_changes,
+            net_row_changes: self.net_row_changes,
+            milliseconds,
+        }
+    }
 }
 
 /// The values of a row, if there is one; `None` among them is NULL.

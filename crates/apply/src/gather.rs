@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventHeader, EventType};
@@ -13,22 +12,17 @@ use spate_schedule::versioning::LastMoment;
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 use spate_sql::Servers;
 
-use super::Part;
 use super::open::Open;
+use crate::coordinator::Dispatch;
+use crate::definitions::Definitions;
 use crate::halt::{Halt, Result};
-use crate::hold::HoldState;
-use crate::limits::BatchLimits;
-use crate::progress::Progress;
+use crate::plan::SessionPlan;
 use spate_connection::ServerVersion;
-use spate_replica::catalog::Catalog;
-use spate_replica::choice::{self, Dialect, DialectChoice};
-use spate_replica::exclusions::Exclusions;
-use spate_replica::others::Others;
+use spate_replica::checkpoint::Checkpoint;
 use spate_replica::status::Status;
-use spate_replica::until::Until;
 use spate_replica::{Error, TransactionPlace};
 
-/// How long to wait for something before looking whether to stop.
+/// How long to wait for more of the archive before looking whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// With transactions at hand and nobody hungry, new arrivals are looked for this often: they still fit into the batch.
@@ -51,50 +45,71 @@ pub enum GatherEnd {
     Stopped,
 }
 
-/// Where batches take shape. It sees one event after the other; where they come from is the caller's affair.
-pub(crate) struct Gatherer<'a> {
-    pub(crate) builder: BatchBuilder,
-    pub(crate) catalog: Catalog,
-    pub(crate) output: Sender<Part>,
-    pub(crate) hunger: Receiver<()>,
-    pub(crate) limits: BatchLimits,
-    pub(crate) until: Until,
-    pub(crate) hold: &'a HoldState,
-    pub(crate) stop: &'a AtomicBool,
-    pub(crate) progress: &'a Progress,
-    /// Go no further than this transaction: what comes after it is known to be bad.
-    pub(crate) last_seqno: Option<u64>,
-    /// Transactions of which it is known what they turn out to be.
-    pub(crate) expected: BTreeSet<(u64, Surprise)>,
-    /// To read again from where the last part ended.
-    pub(crate) archive: &'a Archive,
-    /// What was open when the last part was handed over; `None` if that was in the midst of a transaction.
-    pub(crate) handed: Option<Open>,
-    /// All up to `last_seqno` is one batch.
-    pub(crate) is_one_batch: bool,
-    /// End after so many transactions.
-    pub(crate) transactions_left: Option<u64>,
-    /// What is left out.
-    pub(crate) exclusions: &'a Exclusions,
-    /// How row changes may be written.
-    pub(crate) choice: DialectChoice,
-    /// To tell of events that memory is too small for.
-    pub(crate) status: &'a Status,
-    /// Who else changes definitions on the replica.
-    pub(crate) others: Others<'a>,
-    pub(crate) open: Open,
+/// What a gatherer is given for its session.
+#[derive(Debug, Clone, Copy)]
+pub struct Gathering<'a> {
+    /// Where events are read.
+    pub archive: &'a Archive,
+    /// What to gather.
+    pub plan: &'a SessionPlan,
+    /// Is told of tables and events that a person should know of.
+    pub status: &'a Status,
+    /// Set when gathering is to end.
+    pub stop: &'a AtomicBool,
 }
 
-impl Gatherer<'_> {
-    /// Gathers until told to stop, or `--until` is reached.
+/// Where batches take shape. It reads one event after the other; what it must know of the replica it asks of `replica`, and what it
+/// has gathered it gives to `dispatch`.
+pub struct Gatherer<'a, R, D> {
+    given: Gathering<'a>,
+    builder: BatchBuilder,
+    replica: R,
+    dispatch: D,
+    /// Transactions of which it is known what they turn out to be, by their seqnos.
+    expected: BTreeSet<(u64, Surprise)>,
+    /// Transactions left to gather. `None`: as many as come.
+    transactions_left: Option<u64>,
+    open: Open,
+    /// What was open when the last part was handed out. `None`: that part ended within a transaction.
+    handed: Option<Open>,
+    /// Definitions are out of date until the transaction with this seqno is applied. `None`: they are not.
+    stale_until: Option<u64>,
+    /// A transaction of this session was read.
+    has_begun: bool,
+}
+
+impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
+    /// A gatherer of what comes after `checkpoint`.
+    pub fn new(
+        given: Gathering<'a>,
+        builder: BatchBuilder,
+        replica: R,
+        dispatch: D,
+        checkpoint: Checkpoint,
+    ) -> Gatherer<'a, R, D> {
+        Gatherer {
+            given,
+            builder,
+            replica,
+            dispatch,
+            expected: given.plan.expected.clone(),
+            transactions_left: given.plan.transactions_max,
+            handed: Some(Open::after(checkpoint.clone())),
+            open: Open::after(checkpoint),
+            stale_until: None,
+            has_begun: false,
+        }
+    }
+
+    /// Gathers until told to stop, or the end of the plan is reached. `reader` stands at the checkpoint.
     ///
     /// # Errors
-    /// A definite error of the archive or of a transaction; [`Halt::StageEnded`] if the next stage is gone.
-    pub(crate) fn run(mut self, mut reader: ArchiveReader) -> Result<GatherEnd> {
-        if self.until.is_reached_by(&self.open.checkpoint, self.archive) {
+    /// A definite error of the archive or of a transaction; a signal to the supervisor.
+    pub fn run(mut self, mut reader: ArchiveReader) -> Result<GatherEnd> {
+        if self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive) {
             return Ok(GatherEnd::Reached);
         }
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.given.stop.load(Ordering::Acquire) {
             let gathered = match reader.next_event() {
                 Ok(Some(event)) => self.event(&event),
                 Ok(None) => self.idle(&reader),
@@ -113,27 +128,25 @@ impl Gatherer<'_> {
         Ok(GatherEnd::Stopped)
     }
 
-    /// Begins again after the last part, and expects of a transaction what it turned out to be.
+    /// Reads again after the last part, and expects of a transaction what it turned out to be.
     fn rewind(&mut self, seqno: u64, surprise: Surprise) -> Result<ArchiveReader> {
         let handed = self.handed.clone().unwrap_or_default();
         self.expected.retain(|&(known, _)| known > handed.checkpoint.seqno);
         if !self.expected.insert((seqno, surprise)) {
-            // It was expected already: to begin again would never end.
+            // It was expected already: to read again would never end.
             return Err(Halt::TurnedOut { seqno, surprise });
         }
         self.builder.rewind();
-        // What the next stage asked for and what this session has begun is not undone.
         let seek = handed.checkpoint.seek();
-        let Open { is_hungry, stale_until, has_begun, .. } = self.open;
-        self.open = Open { is_hungry, stale_until, has_begun, ..handed };
-        Ok(self.archive.reader(&seek, ReadOptions::default())?)
+        self.open = handed;
+        Ok(self.given.archive.reader(&seek, ReadOptions::default())?)
     }
 
     fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
         let bytes = event.header.event_length;
-        if bytes as usize > self.limits.memory_bytes_max {
+        if bytes as usize > self.given.plan.limits.memory_bytes_max {
             let place = format!("{}:{}", event.source_file, event.source_end_position.saturating_sub(u64::from(bytes)));
-            self.status.large_event(u64::from(bytes), self.limits.memory_bytes_max, &place);
+            self.given.status.large_event(u64::from(bytes), self.given.plan.limits.memory_bytes_max, &place);
         }
         match event.boundary {
             Boundary::Outside => {
@@ -147,7 +160,7 @@ impl Gatherer<'_> {
             }
             Boundary::Inside | Boundary::End => {}
         }
-        let is_left_out = self.open.excluded.is_some();
+        let is_left_out = self.open.underway.as_ref().is_some_and(|underway| underway.excluded.is_some());
         if !is_left_out {
             self.take(event)?;
             if event.boundary == Boundary::Begin {
@@ -188,15 +201,15 @@ impl Gatherer<'_> {
     /// Statements are read as the server that wrote this file and the replica read them.
     fn read_for(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         let source = ServerVersion::parse(&event.format.server_version);
-        let servers = Servers { source: Some(source.reader()), replica: Some(self.catalog.server_version().reader()) };
-        self.builder.read_for(servers);
-        self.builder.time_stamps_reach(LastMoment::of(source.reader()), self.catalog.last_moment()?);
+        self.builder.read_for(Servers { source: Some(source.reader()), replica: self.replica.reader() });
+        let last = LastMoment::of(source.reader());
+        self.builder.time_stamps_reach(last, self.replica.last_moment()?.unwrap_or(last));
         Ok(())
     }
 
     /// A transaction that turns out to need a batch of its own is separated from those before it.
     fn stand_alone(&mut self) -> Result<()> {
-        if self.open.transactions > 0 && self.builder.stands_among_others() {
+        if self.open.batch.transactions > 0 && self.builder.stands_among_others() {
             self.separate()?;
         }
         Ok(())
@@ -206,14 +219,13 @@ impl Gatherer<'_> {
     fn separate(&mut self) -> Result<()> {
         let earlier = self.builder.take_earlier();
         self.hand_over_batch(earlier, false)?;
-        self.open.began = Some(Instant::now());
-        self.open.oldest_seconds = self.open.underway_seconds;
+        self.open.separate();
         Ok(())
     }
 
     fn begin_transaction(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
         let begin = event.source_end_position.saturating_sub(u64::from(event.header.event_length));
-        if self.until.excludes(event.source_file, begin) {
+        if self.given.plan.until.excludes(event.source_file, begin) {
             self.hand_over_whole()?;
             return Ok(Some(GatherEnd::Reached));
         }
@@ -221,27 +233,25 @@ impl Gatherer<'_> {
         if event.header.event_type == EventType::ANONYMOUS_GTID {
             self.check_anonymous(event)?;
         }
-        let excluded = self.exclusions.of(gtid, event.header.server_id);
+        let excluded = self.given.plan.exclusions.of(gtid, event.header.server_id);
         self.look_for_others()?;
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
         let reads_anew = excluded.is_none() && self.reads_definitions_anew(event.seqno);
-        let is_held = !self.hold.try_begin(gtid, event.seqno);
+        let is_held = !self.dispatch.may_begin(gtid, event.seqno);
         if is_held || ends_before || reads_anew {
             self.hand_over_whole()?;
         }
-        if is_held && !self.hold.wait_begin(gtid, event.seqno, self.stop) {
+        if is_held && !self.dispatch.wait_begin(gtid, event.seqno) {
             return Ok(Some(GatherEnd::Stopped));
         }
-        if !std::mem::replace(&mut self.open.has_begun, true) {
-            if self.choice.choose(choice::vendor_of(event.format))? == Dialect::Sql {
-                self.catalog.say_triggers();
-            }
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.replica.begin(event.format)?;
             self.read_for(event)?;
-            self.progress.begin_after(event.seqno.saturating_sub(1));
+            self.dispatch.begin_after(event.seqno.saturating_sub(1));
         }
         if reads_anew {
-            self.open.stale_until = Some(event.seqno.saturating_sub(1));
+            self.stale_until = Some(event.seqno.saturating_sub(1));
             self.forget(&Outdated::All);
         }
         self.open.begin_transaction(event, excluded);
@@ -254,16 +264,15 @@ impl Gatherer<'_> {
     /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
     /// may be why. (An interrupted batch is repaired as one batch: there, the first reading counts.)
     fn reads_definitions_anew(&self, seqno: u64) -> bool {
-        !self.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
+        !self.given.plan.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
     }
 
     /// A batch does not begin by definitions that others have changed meanwhile.
     fn look_for_others(&mut self) -> Result<()> {
-        let is_between = self.open.transactions == 0 && !self.open.is_continued;
-        if !is_between {
+        if !self.open.batch.is_empty() {
             return Ok(());
         }
-        let noticed = self.catalog.look_for_others(&mut self.others)?;
+        let noticed = self.replica.look_for_others()?;
         if noticed.definitions {
             self.forget(&Outdated::All);
         }
@@ -273,20 +282,20 @@ impl Gatherer<'_> {
 
     /// Forgets what is out of date, in the builder and in the catalog.
     fn forget(&mut self, outdated: &Outdated) {
-        let outdated = self.catalog.forget(outdated);
+        let outdated = self.replica.forget(outdated);
         self.builder.forget(&outdated);
     }
 
     fn say_contradiction(&self, surprise: Surprise) {
         let contradiction = self.builder.contradiction().filter(|_| surprise == Surprise::Redefined);
         if let Some(contradiction) = contradiction {
-            self.status.table_redefined(contradiction, &self.open.place.gtid);
+            self.given.status.table_redefined(contradiction, &self.open.place.gtid);
         }
     }
 
     fn say_differing(&mut self) {
         for table in self.builder.take_differing() {
-            self.status.table_differs(&table);
+            self.given.status.table_differs(&table);
         }
     }
 
@@ -311,7 +320,7 @@ impl Gatherer<'_> {
 
     /// In a ring, a transaction of the replica says which server it comes from, so it holds nothing from another.
     fn is_of_other_origin(&self, server_id: u32) -> bool {
-        self.exclusions.break_ring() && self.open.origin.is_some_and(|origin| origin != server_id)
+        self.given.plan.exclusions.break_ring() && self.open.batch.origin.is_some_and(|origin| origin != server_id)
     }
 
     fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
@@ -350,17 +359,17 @@ impl Gatherer<'_> {
                 }
                 Answer::NeedsForeignKeys => {
                     self.wait_for_definitions()?;
-                    if self.catalog.foreign_keys_have_changed()? {
+                    if self.replica.foreign_keys_have_changed()? {
                         return Err(Halt::ForeignKeysChanged);
                     }
                 }
                 Answer::NeedsDefinition(name) => {
-                    if let Some(definition) = self.catalog.at_hand(&name) {
+                    if let Some(definition) = self.replica.at_hand(&name) {
                         self.builder.learn_ahead(definition);
                         continue;
                     }
                     self.wait_for_definitions()?;
-                    let Some(definition) = self.catalog.definition(&name)? else {
+                    let Some(definition) = self.replica.definition(&name, body)? else {
                         let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
                         let taken = self.builder.absent(name, body);
                         return taken.map_err(|error| Error::Transaction { place: at(), error }.into());
@@ -374,13 +383,10 @@ impl Gatherer<'_> {
     /// After DDL, the replica's definitions are those that the next events need only once the DDL is applied. (What was read
     /// before it, and is not forgotten, the DDL does not change.)
     fn wait_for_definitions(&mut self) -> Result<()> {
-        let Some(seqno) = self.open.stale_until else { return Ok(()) };
-        while !self.progress.wait_applied(seqno, STOP_CHECK) {
-            if self.stop.load(Ordering::Acquire) {
-                return Err(Halt::StageEnded);
-            }
+        if let Some(seqno) = self.stale_until {
+            self.dispatch.wait_applied(seqno)?;
+            self.stale_until = None;
         }
-        self.open.stale_until = None;
         Ok(())
     }
 
@@ -388,7 +394,7 @@ impl Gatherer<'_> {
     /// the bad one by now, so they are gathered again by the next session, which ends with them. (What may pass by itself, such as
     /// a lost connection, is no fault of the transaction that happened to be read.)
     fn behind(&self, error: Error) -> Halt {
-        let is_nothing_lost = self.open.transactions == 0 || self.open.is_continued;
+        let is_nothing_lost = self.open.batch.transactions == 0 || self.open.batch.is_continued;
         if error.is_transient() || is_nothing_lost {
             return Halt::Failed(error);
         }
@@ -399,9 +405,9 @@ impl Gatherer<'_> {
     /// transaction may come a new file that holds none yet.
     fn is_past_end(&self, reader: &ArchiveReader) -> bool {
         let (file, position) = reader.source_position();
-        let is_idle = self.open.transactions == 0 && !self.open.is_continued;
-        is_idle
-            && (self.until.excludes(file, position) || self.until.is_reached_by(&self.open.checkpoint, self.archive))
+        self.open.batch.is_empty()
+            && (self.given.plan.until.excludes(file, position)
+                || self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive))
     }
 
     /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)
@@ -409,12 +415,11 @@ impl Gatherer<'_> {
         if self.is_past_end(reader) {
             return Ok(Some(GatherEnd::Reached));
         }
-        if self.open.transactions == 0 {
+        if self.open.batch.transactions == 0 {
             return wait(reader);
         }
-        if self.open.is_hungry || self.hunger_within(ARRIVAL_CHECK)? {
-            self.open.is_hungry = true;
-            let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+        if self.dispatch.is_hungry_within(ARRIVAL_CHECK)? {
+            let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
             if self.waits_for_more(gathered) {
                 return wait(reader);
             }
@@ -423,33 +428,22 @@ impl Gatherer<'_> {
         Ok(None)
     }
 
-    fn hunger_within(&self, timeout: Duration) -> Result<bool> {
-        match self.hunger.recv_timeout(timeout) {
-            Ok(()) => Ok(true),
-            Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(Halt::StageEnded),
-        }
-    }
-
     fn after_transaction(&mut self) -> Result<Option<GatherEnd>> {
         self.transactions_left = self.transactions_left.map(|left| left.saturating_sub(1));
-        let is_last =
-            self.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last) || self.transactions_left == Some(0);
-        let reached = is_last || self.until.is_reached_by(&self.open.checkpoint, self.archive);
-        if !self.open.is_hungry {
-            self.open.is_hungry = self.hunger.try_recv().is_ok();
-        }
-        let gathered = self.open.began.map_or(Duration::ZERO, |began| began.elapsed());
+        let is_last = self.given.plan.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last)
+            || self.transactions_left == Some(0);
+        let reached = is_last || self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive);
+        let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         let alone = self.builder.alone().cloned();
-        let is_worth_it = self.open.is_hungry && gathered >= BEHIND_GATHER_MIN;
+        let is_worth_it = gathered >= BEHIND_GATHER_MIN && self.dispatch.is_hungry_within(Duration::ZERO)?;
         let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;
-        } else if self.builder.memory_bytes() >= self.limits.memory_bytes_max {
+        } else if self.builder.memory_bytes() >= self.given.plan.limits.memory_bytes_max {
             self.hand_over(true)?;
         }
         if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
-            self.open.stale_until = Some(self.open.checkpoint.seqno);
+            self.stale_until = Some(self.open.checkpoint.seqno);
             let outdated = self.builder.outdated().clone();
             self.forget(&outdated);
         }
@@ -459,32 +453,32 @@ impl Gatherer<'_> {
     /// A batch that ends while a session of the source has a temporary table could not be followed by one that uses the table,
     /// should the session that applies end in between. So a batch waits for the table's end, within reason.
     fn waits_for_more(&self, gathered: Duration) -> bool {
-        if self.is_one_batch {
+        if self.given.plan.is_one_batch {
             return true;
         }
         self.builder.has_temporary_tables() && gathered < TEMPORARY_TABLES_WAIT_MAX
     }
 
     fn is_full(&self, gathered: Duration) -> bool {
-        self.open.transactions >= self.limits.transactions_max
-            || self.builder.memory_bytes() >= self.limits.memory_bytes_max
-            || gathered >= self.limits.duration_max
+        self.open.batch.transactions >= self.given.plan.limits.transactions_max
+            || self.builder.memory_bytes() >= self.given.plan.limits.memory_bytes_max
+            || gathered >= self.given.plan.limits.duration_max
     }
 
     /// A transaction that outgrows memory goes on in pieces, all in one transaction of the replica.
     fn inside_transaction(&mut self) -> Result<()> {
         self.stand_alone()?;
-        if self.builder.memory_bytes() < self.limits.memory_bytes_max {
+        if self.builder.memory_bytes() < self.given.plan.limits.memory_bytes_max {
             return Ok(());
         }
-        if self.open.transactions > 0 && self.builder.may_stand_alone() {
+        if self.open.batch.transactions > 0 && self.builder.may_stand_alone() {
             return self.separate();
         }
         self.hand_over(true)
     }
 
     fn hand_over_whole(&mut self) -> Result<()> {
-        if self.open.transactions == 0 { Ok(()) } else { self.hand_over(false) }
+        if self.open.batch.transactions == 0 { Ok(()) } else { self.hand_over(false) }
     }
 
     /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
@@ -495,19 +489,10 @@ impl Gatherer<'_> {
 
     fn hand_over_batch(&mut self, batch: Batch, goes_on: bool) -> Result<()> {
         let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
-        while !self.open.is_hungry {
-            self.open.is_hungry = self.hunger_within(STOP_CHECK)?;
-            if self.stop.load(Ordering::Acquire) {
-                return Err(Halt::StageEnded);
-            }
-        }
-        self.open.is_hungry = false;
-        // Underway and not ended, a transaction's first half was handed over.
+        // Underway and not ended, a transaction's first half is handed out.
         let is_whole = part.end.is_some() || self.open.underway.is_none();
         self.handed = is_whole.then(|| self.open.clone());
-        self.progress.handed(part.reached.seqno);
-        spate_archive::stopping_point("after-gathering");
-        self.output.send(part).map_err(|_| Halt::StageEnded)
+        self.dispatch.hand_out(part)
     }
 }
 

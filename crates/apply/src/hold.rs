@@ -7,7 +7,7 @@ use std::time::Duration;
 use spate_archive::stopping_point;
 use spate_binlog::Gtid;
 
-use crate::progress::Progress;
+use crate::coordinator::Progress;
 use spate_connection::Connection;
 use spate_replica::Result;
 use spate_replica::hold_request::{HOLD_QUERY, HoldLimit, HoldRequest};
@@ -86,7 +86,7 @@ impl Inner {
 pub(crate) fn watch(
     connection: &mut Connection,
     hold: &HoldState,
-    progress: &Progress,
+    progress: &Progress<'_>,
     status: &Status,
     stop: &AtomicBool,
 ) -> Result<()> {

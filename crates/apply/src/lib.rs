@@ -1,24 +1,31 @@
 //! Replication as stages that only know their neighbours.
 //!
 //! ```text
-//! archive ─▶ gather (read, fold) ─part─▶ prepare (sort, encode) ─commands─▶ apply (execute, commit)
-//!                ▲                          │     ▲                            │
-//!                └────────── hunger ────────┘     └───────── tickets ──────────┘
+//! archive ─▶ gather (read, fold) ─▶ coordinator ─part─▶ worker: prepare (sort, encode) ─commands─▶ apply (execute, commit)
+//!                                        ▲                         │    ▲                           │
+//!                                        └───────── hunger ────────┘    └───────── tickets ─────────┘
 //! ```
-//! *Hunger*: the preparing stage asks for the next part when it has nothing to do; whatever was gathered until then is the
+//! *Hunger*: the preparing stage asks for the next part when it has nothing to do; everything that was gathered until then is the
 //! batch. That is the self-clocking: no timer and no tuning. *Tickets*: it may be one batch ahead of the applier, no more.
 //!
-//! A session is one run of these stages over one set of connections. Whatever goes wrong ends the session; the supervisor
+//! A *worker* is a preparing stage and an applying one, with a connection to the replica. The *coordinator* hands parts out to it, and
+//! owns the set of applied transactions. Gathering knows neither: it asks for definitions ([`Definitions`]) and hands parts over
+//! ([`Dispatch`]), so that scripts can play both.
+//!
+//! A session is one run of these stages over one set of connections. Any failure ends the session; the supervisor
 //! (`spate-operate`) begins another at the checkpoint. So there is one way back from every failure, and it is the same
 //! as after a crash.
 
 mod account_guard;
 mod apply;
 mod command;
+mod coordinator;
 mod default_databases;
+mod definitions;
 mod emit;
 mod files;
 pub mod fingerprint;
+mod found;
 pub mod gather;
 mod half_load;
 pub mod halt;
@@ -26,17 +33,21 @@ mod hold;
 pub mod limits;
 mod open;
 mod outlet;
+pub mod plan;
 mod prepare;
-mod progress;
 pub mod repair;
 pub mod session;
 pub mod sessions;
 pub mod settle;
 mod sweep;
 mod unnamed;
+mod worker;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+pub use coordinator::Dispatch;
+pub use definitions::Definitions;
 use spate_binlog::FormatDescription;
 use spate_schedule::Batch;
 
@@ -46,29 +57,40 @@ use spate_replica::exclusions::Skipped;
 
 /// Consecutive transactions on their way to the replica, or a piece of one that is too large for memory.
 #[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) batch: Batch,
+pub struct Part {
+    /// The folded changes.
+    pub batch: Batch,
     /// How the source lays out its events; the applier's session is told so once.
-    pub(crate) format: Arc<FormatDescription>,
+    pub format: Arc<FormatDescription>,
     /// Written into replayed events.
-    pub(crate) server_id: u32,
+    pub server_id: u32,
     /// Commit time of the first transaction, in seconds since 1970.
-    pub(crate) oldest_seconds: f64,
+    pub oldest_seconds: f64,
     /// The last transaction in it.
-    pub(crate) place: TransactionPlace,
+    pub place: TransactionPlace,
     /// Where the replica is once all transactions are applied that the batch has begun.
-    pub(crate) reached: Checkpoint,
-    /// `None`: the batch goes on in the next part.
-    pub(crate) end: Option<PartEnd>,
+    pub reached: Checkpoint,
+    /// How the batch ends. `None`: it goes on in the next part.
+    pub end: Option<PartEnd>,
 }
 
 /// How a batch ends.
 #[derive(Debug, Clone)]
-pub(crate) struct PartEnd {
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) transactions: u64,
+pub struct PartEnd {
+    /// Where the replica is after it.
+    pub checkpoint: Checkpoint,
+    /// How many transactions are in it.
+    pub transactions: u64,
     /// Named transactions in it that were left out.
-    pub(crate) skipped: Vec<Skipped>,
+    pub skipped: Vec<Skipped>,
     /// How many transactions in it were left out because of the server that they come from.
-    pub(crate) ignored: u64,
+    pub ignored: u64,
+}
+
+impl PartEnd {
+    /// The transactions of the batch.
+    pub fn seqnos(&self) -> RangeInclusive<u64> {
+        let last = self.checkpoint.seqno;
+        last.saturating_sub(self.transactions) + 1..=last
+    }
 }

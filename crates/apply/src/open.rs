@@ -1,4 +1,4 @@
-//! The batch that is being gathered: how far it reaches, and what is known of it besides its changes.
+//! Where gathering is: the position that it has reached, the batch that it gathers, and the transaction that it reads.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,36 +12,57 @@ use spate_replica::TransactionPlace;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::exclusions::{Exclusion, Skipped};
 
-/// The batch that is being gathered.
+/// Where gathering is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Open {
     /// The position after the last whole transaction that was gathered, in this batch or before.
-    pub(crate) checkpoint: Checkpoint,
+    pub(super) checkpoint: Checkpoint,
+    /// Where the transaction stands that is being read, or else the last that was.
     pub(super) place: TransactionPlace,
+    /// The layout of the source's events. `None` before the first transaction.
+    format: Option<Arc<FormatDescription>>,
+    pub(super) batch: OpenBatch,
+    /// The transaction that is being read. `None` between two.
+    pub(super) underway: Option<Underway>,
+}
+
+/// The batch that is being gathered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OpenBatch {
+    /// Whole transactions in it.
     pub(super) transactions: u64,
-    pub(super) oldest_seconds: f64,
+    /// When its first transaction was committed on the source, in seconds since 1970.
+    oldest_seconds: f64,
+    /// When its first transaction was gathered. `None`: it holds nothing.
     pub(super) began: Option<Instant>,
-    pub(super) server_id: u32,
-    pub(super) format: Option<Arc<FormatDescription>>,
-    /// A part of the batch was handed over already.
-    pub(super) is_continued: bool,
-    /// Inside a transaction; where the replica will be after it.
-    pub(super) underway: Option<Checkpoint>,
-    /// When it was committed on the source, in seconds since 1970; MySQL tells parts of a second.
-    pub(super) underway_seconds: f64,
-    /// Definitions are out of date until the transaction with this seqno is applied.
-    pub(super) stale_until: Option<u64>,
-    pub(super) is_hungry: bool,
-    /// Why the transaction that is being read is left out, if it is.
-    pub(super) excluded: Option<Exclusion>,
-    /// Named transactions of the batch that were left out.
-    pub(super) skipped: Vec<Skipped>,
-    /// How many of the batch were left out because of the server that they come from.
-    pub(super) ignored: u64,
-    /// The server that the batch's changes come from.
+    /// Written into replayed events.
+    server_id: u32,
+    /// The server that its changes come from. `None`: it has no changes.
     pub(super) origin: Option<u32>,
-    /// A transaction of this session was read.
-    pub(super) has_begun: bool,
+    /// A part of it was handed over already.
+    pub(super) is_continued: bool,
+    /// Named transactions of it that were left out.
+    skipped: Vec<Skipped>,
+    /// How many of its transactions were left out because of the server that they come from.
+    ignored: u64,
+}
+
+/// The transaction that is being read.
+#[derive(Debug, Clone)]
+pub(super) struct Underway {
+    /// Where the replica will be after it.
+    checkpoint: Checkpoint,
+    /// When it was committed on the source, in seconds since 1970; MySQL tells parts of a second.
+    commit_seconds: f64,
+    /// Why it is left out. `None`: it is gathered.
+    pub(super) excluded: Option<Exclusion>,
+}
+
+impl OpenBatch {
+    /// Nothing of it was gathered yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.transactions == 0 && !self.is_continued
+    }
 }
 
 impl Open {
@@ -51,67 +72,74 @@ impl Open {
     }
 
     pub(super) fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, excluded: Option<Exclusion>) {
-        self.excluded = excluded;
         self.place.gtid = event.gtid().map(|event| event.gtid.to_string()).unwrap_or_default();
         self.place.position = event.source_end_position;
         if *self.place.file != **event.source_file {
             self.place.file = event.source_file.to_string();
         }
         let exact = event.gtid().and_then(|event| event.commit_microseconds);
-        self.underway_seconds =
+        let commit_seconds =
             exact.map_or(f64::from(event.header.timestamp_seconds), |microseconds| microseconds as f64 / 1e6);
-        if self.transactions == 0 && !self.is_continued {
-            self.oldest_seconds = self.underway_seconds;
-            self.began = Some(Instant::now());
+        let batch = &mut self.batch;
+        if batch.is_empty() {
+            batch.oldest_seconds = commit_seconds;
+            batch.began = Some(Instant::now());
         }
-        let mut underway = self.checkpoint.clone();
-        underway.pass(event);
-        self.underway = Some(underway);
-        if excluded.is_none() || self.origin.is_none() {
-            self.server_id = event.header.server_id;
+        if excluded.is_none() || batch.origin.is_none() {
+            batch.server_id = event.header.server_id;
         }
         if excluded.is_none() {
-            self.origin = Some(event.header.server_id);
+            batch.origin = Some(event.header.server_id);
         }
+        let mut checkpoint = self.checkpoint.clone();
+        checkpoint.pass(event);
+        self.underway = Some(Underway { checkpoint, commit_seconds, excluded });
         if self.format.as_ref().is_none_or(|format| !Arc::ptr_eq(format, event.format)) {
             self.format = Some(Arc::clone(event.format));
         }
     }
 
     pub(super) fn end_transaction(&mut self, event: &ArchivedEvent<'_>) {
-        self.transactions += 1;
-        self.underway = None;
+        self.batch.transactions += 1;
         self.checkpoint.pass(event);
         self.place.position = event.source_end_position;
-        match (self.excluded.take(), event.gtid()) {
+        let excluded = self.underway.take().and_then(|underway| underway.excluded);
+        match (excluded, event.gtid()) {
             (Some(Exclusion::Named), Some(gtid)) => {
-                self.skipped.push(Skipped { gtid: gtid.gtid, place: self.place.clone() });
+                self.batch.skipped.push(Skipped { gtid: gtid.gtid, place: self.place.clone() });
             }
-            (Some(_), _) => self.ignored += 1,
+            (Some(_), _) => self.batch.ignored += 1,
             (None, _) => {}
         }
     }
 
-    /// Ends what was gathered. `goes_on`: in the midst of a transaction.
+    /// Ends the batch before the transaction that is underway, which becomes the first of the next.
+    pub(super) fn separate(&mut self) {
+        self.batch.began = Some(Instant::now());
+        self.batch.oldest_seconds = self.underway.as_ref().map_or(0.0, |underway| underway.commit_seconds);
+    }
+
+    /// Ends what was gathered. `goes_on`: the batch goes on in the next part. `None`: no transaction was read yet.
     pub(super) fn close(&mut self, batch: Batch, goes_on: bool) -> Option<Part> {
         let format = Arc::clone(self.format.as_ref()?);
+        let open = &mut self.batch;
         let end = (!goes_on).then(|| PartEnd {
             checkpoint: self.checkpoint.clone(),
-            transactions: self.transactions,
-            skipped: std::mem::take(&mut self.skipped),
-            ignored: std::mem::take(&mut self.ignored),
+            transactions: open.transactions,
+            skipped: std::mem::take(&mut open.skipped),
+            ignored: std::mem::take(&mut open.ignored),
         });
         let reached = match (&self.underway, goes_on) {
-            (Some(underway), true) => underway.clone(),
+            (Some(underway), true) => underway.checkpoint.clone(),
             _ => self.checkpoint.clone(),
         };
-        self.is_continued = goes_on;
+        open.is_continued = goes_on;
         if !goes_on {
-            self.transactions = 0;
-            self.origin = None;
-            self.began = None;
+            open.transactions = 0;
+            open.origin = None;
+            open.began = None;
         }
-        let (server_id, oldest_seconds) = (self.server_id, self.oldest_seconds);
+        let (server_id, oldest_seconds) = (open.server_id, open.oldest_seconds);
         Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
     }
 }

@@ -6,7 +6,7 @@ mod statements;
 use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use spate_binlog::RowsKind;
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::keyless::{KeylessRows, Step};
@@ -15,83 +15,87 @@ use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_schedule::{Alone, Item, TablePlan};
 
-use super::command::{Command, Execution};
+use super::command::{Command, Commit, Execution};
 use super::default_databases::DefaultDatabases;
 use super::emit::RowEmitter;
 use super::emit::sql::in_place;
 use super::outlet::Outlet;
-use super::sessions::Preparing;
 use super::unnamed::UnnamedTables;
 use super::{Part, PartEnd};
+use crate::coordinator::Lane;
+use crate::found::Found;
 use crate::halt::{Halt, Result};
 use crate::sweep::Sweeper;
 use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{self, Dialect, DialectChoice};
-use spate_replica::dialect::Collations;
 use spate_replica::journal::{self, Intent, IntentKind};
 use spate_replica::records;
-use spate_replica::status::{BatchStatus, Status};
+use spate_replica::status::Status;
 use spate_replica::temporary;
 use spate_replica::told_defaults;
 
 /// What writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
 
-/// How to prepare.
+/// Prepares the parts of its lane.
 pub(crate) struct Preparer<'a> {
-    pub(crate) input: Receiver<Part>,
-    pub(crate) hunger: Sender<()>,
+    pub(crate) lane: Lane,
+    /// One for each batch that may be prepared ahead of the applier.
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: SyncSender<Command>,
-    pub(crate) collations: Collations,
     /// Makes what writes rows, once it is known in which dialect.
     pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
     pub(crate) choice: DialectChoice,
-    pub(crate) status: &'a Status,
-    /// The replica's limit, in bytes.
-    pub(crate) max_allowed_packet: usize,
-    /// Take row changes apart, one a statement, each with a description.
-    pub(crate) one_by_one: bool,
-    /// Copies of the source's temporary tables were kept before.
-    pub(crate) has_temporary_copies: bool,
-    /// How XA transactions may be prepared.
-    pub(crate) preparing: Preparing,
+    pub(crate) found: Found,
     /// Where the replica is before the first batch.
     pub(crate) from: Checkpoint,
-    /// What the applier's session begins with: see `told_defaults.rs`.
-    pub(crate) told_defaults: Option<bool>,
+    /// Take row changes apart, one a statement, each with a description.
+    pub(crate) one_by_one: bool,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
+    pub(crate) status: &'a Status,
+}
+
+/// What the applier's session was told until now, and the batch that is being prepared.
+struct Pending<'a> {
+    outlet: Outlet<'a>,
+    /// `None` before the first part.
+    emitter: Option<Emitter<'a>>,
+    /// Where the replica is once everything before the open batch is committed.
+    from: Checkpoint,
+    /// The server that the session was last told to log changes for.
+    origin: Option<u32>,
+    /// What was said last of `explicit_defaults_for_timestamp`, to the session and for the next.
+    told_defaults: Option<bool>,
+    databases: DefaultDatabases,
+    temporary: SessionTemporary,
+    batch: OpenBatch,
 }
 
 /// What has been prepared of the open batch.
-struct Pending<'a> {
-    outlet: Outlet<'a>,
+#[derive(Default)]
+struct OpenBatch {
     row_changes: u64,
     net_row_changes: u64,
-    /// Where the replica is once everything before the open batch is committed.
-    from: Checkpoint,
-    /// From the first part on.
-    emitter: Option<Emitter<'a>>,
     /// A part was prepared, and the batch goes on.
     is_open: bool,
-    /// What was noted before the batch's changes.
+    /// What was noted before the batch's changes. `None`: nothing.
     intent: Option<IntentKind>,
     /// Something of the batch changes the replica's data.
     has_changes: bool,
-    /// The server that the applier's session was last told to log changes for.
-    origin: Option<u32>,
-    /// The source's temporary tables, and who has used them in the batch.
-    temporary: TemporaryTables,
-    has_temporary_copies: bool,
-    /// Temporary tables of the source that this session could not make again.
+}
+
+/// Temporary tables of the source in the applier's session.
+#[derive(Default)]
+struct SessionTemporary {
+    /// Those that are open, and the source's sessions that have used them in the batch.
+    tables: TemporaryTables,
+    has_copies: bool,
+    /// Those that this session could not make again.
     lost: BTreeSet<TemporaryTable>,
     unnamed: UnnamedTables,
-    /// What was said last of `explicit_defaults_for_timestamp`, to the applier's session and for the next.
-    told_defaults: Option<bool>,
-    databases: DefaultDatabases,
 }
 
 impl Pending<'_> {
@@ -121,31 +125,27 @@ impl<'a> Preparer<'a> {
     /// [`Halt::StageEnded`] if the applier is gone; an encoding error.
     pub(crate) fn run(self) -> Result<()> {
         let mut pending = Pending {
-            outlet: Outlet::new(self.output.clone(), self.status, self.max_allowed_packet),
-            row_changes: 0,
-            net_row_changes: 0,
-            from: self.from.clone(),
+            outlet: Outlet::new(self.output.clone(), self.status, self.found.max_allowed_packet),
             emitter: None,
-            is_open: false,
-            intent: None,
-            has_changes: false,
+            from: self.from.clone(),
             origin: None,
-            temporary: TemporaryTables::default(),
-            has_temporary_copies: self.has_temporary_copies,
-            lost: BTreeSet::new(),
-            unnamed: UnnamedTables::default(),
-            told_defaults: self.told_defaults,
+            told_defaults: self.found.told_defaults,
             databases: DefaultDatabases::default(),
+            temporary: SessionTemporary {
+                has_copies: !self.found.temporary_tables.is_empty(),
+                ..SessionTemporary::default()
+            },
+            batch: OpenBatch::default(),
         };
         loop {
             // A ticket is worth a batch; a batch in several parts needs only one.
-            if !pending.is_open && self.tickets.recv().is_err() {
+            if !pending.batch.is_open && self.tickets.recv().is_err() {
                 return Err(Halt::StageEnded);
             }
-            if self.hunger.send(()).is_err() {
+            if self.lane.hunger.send(()).is_err() {
                 return Ok(());
             }
-            let Ok(part) = self.input.recv() else { return Ok(()) };
+            let Ok(part) = self.lane.parts.recv() else { return Ok(()) };
             let is_sure = self.one_by_one || part.batch.alone.is_some();
             self.part(part, &mut pending).map_err(|error| match error {
                 // A part's place is that of its last transaction.
@@ -156,39 +156,24 @@ impl<'a> Preparer<'a> {
     }
 
     fn part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
-        if pending.emitter.is_none() {
-            let source = choice::vendor_of(&part.format);
-            let dialect = self.choice.choose(source)?;
-            self.choice.say(dialect, source, self.status);
-            let emitter = pending.emitter.insert((self.emitters)(dialect));
-            for sql in emitter.session_sql(&part) {
-                pending.outlet.plain(&sql)?;
-            }
-            if pending.has_temporary_copies {
-                pending.outlet.flush(None)?;
-                pending.outlet.send(Command::RestoreTemporary)?;
-                let answer = pending.outlet.ask(temporary::ASK_LOST.into(), None)?.unwrap_or_default();
-                pending.lost = answer.first().and_then(Option::as_deref).map(temporary::lost).unwrap_or_default();
-                pending.unnamed.take_lost(&mut pending.lost);
-                // A question begins a transaction.
-                pending.outlet.plain(b"ROLLBACK")?;
-            }
-        }
+        self.begin_session(&part, pending)?;
         self.tell_origin(&part, pending)?;
         self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
         self.intend(&part, pending)?;
         let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
-        if let (Some(Alone::Numbered), Some(end), false) = (&part.batch.alone, &part.end, may_undo || pending.is_open) {
+        if let (Some(Alone::Numbered), Some(end), false) =
+            (&part.batch.alone, &part.end, may_undo || pending.batch.is_open)
+        {
             // A server that changes another table afterwards does not register the transaction's number.
             pending.outlet.plain(end.checkpoint.update_sql(&pending.from).as_bytes())?;
             pending.from.clone_from(&end.checkpoint);
         }
-        pending.is_open = part.end.is_none();
-        pending.row_changes += part.batch.statistics.row_changes;
-        pending.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
-        pending.temporary.open.clone_from(&part.batch.temporary.open);
-        pending.temporary.used_by.extend(&part.batch.temporary.used_by);
+        pending.batch.is_open = part.end.is_none();
+        pending.batch.row_changes += part.batch.statistics.row_changes;
+        pending.batch.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
+        pending.temporary.tables.open.clone_from(&part.batch.temporary.open);
+        pending.temporary.tables.used_by.extend(&part.batch.temporary.used_by);
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.segment(segment, &part, pending)?,
@@ -196,7 +181,7 @@ impl<'a> Preparer<'a> {
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
                 Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
                 Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
-                Item::SourceRestarted => pending.unnamed.source_restarted(),
+                Item::SourceRestarted => pending.temporary.unnamed.source_restarted(),
             }
         }
         match part.end {
@@ -205,20 +190,45 @@ impl<'a> Preparer<'a> {
         }
     }
 
+    /// With the first part it is known how rows are written, and the session is told so.
+    fn begin_session(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+        if pending.emitter.is_some() {
+            return Ok(());
+        }
+        let source = choice::vendor_of(&part.format);
+        let dialect = self.choice.choose(source)?;
+        self.choice.say(dialect, source, self.status);
+        let emitter = pending.emitter.insert((self.emitters)(dialect));
+        for sql in emitter.session_sql(part) {
+            pending.outlet.plain(&sql)?;
+        }
+        if pending.temporary.has_copies {
+            pending.outlet.flush(None)?;
+            pending.outlet.send(Command::RestoreTemporary)?;
+            let answer = pending.outlet.ask(temporary::ASK_LOST.into(), None)?.unwrap_or_default();
+            let lost = &mut pending.temporary.lost;
+            *lost = answer.first().and_then(Option::as_deref).map(temporary::lost).unwrap_or_default();
+            pending.temporary.unnamed.take_lost(lost);
+            // A question begins a transaction.
+            pending.outlet.plain(b"ROLLBACK")?;
+        }
+        Ok(())
+    }
+
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
     fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = intent_kind(part) else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
-        if pending.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
+        if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
-        if let (true, Some(Alone::XaPrepare(xid))) = (self.preparing.is_lost, &part.batch.alone) {
+        if let (true, Some(Alone::XaPrepare(xid))) = (self.found.preparing.is_lost, &part.batch.alone) {
             let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
                        --no-replica-binlog, or run the replica with skip-log-bin";
             let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
             return Err(Error::Transaction { place: part.place.clone(), error }.into());
         }
-        pending.intent = Some(kind);
+        pending.batch.intent = Some(kind);
         let statement = part.batch.items.iter().find_map(|item| match item {
             Item::Statement(statement) => Some(statement),
             _ => None,
@@ -243,7 +253,7 @@ impl<'a> Preparer<'a> {
                 statements.extend(pending.told_defaults.map(told_defaults::set_sql));
                 // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
-                if self.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
+                if self.found.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
                 statements.push(format!("XA START {xid}").into_bytes());
@@ -279,7 +289,7 @@ impl<'a> Preparer<'a> {
             sql.push(b';');
             pending.from.clone_from(&end.checkpoint);
         }
-        if pending.intent.take().is_some() {
+        if pending.batch.intent.take().is_some() {
             statements += 1;
             sql.extend_from_slice(journal::forget_sql().as_bytes());
             sql.push(b';');
@@ -287,18 +297,25 @@ impl<'a> Preparer<'a> {
         statements += 1;
         sql.extend_from_slice(b"COMMIT");
         // A checkpoint alone would go round the ring for ever.
-        if !std::mem::take(&mut pending.has_changes) && self.is_in_ring {
+        if !std::mem::take(&mut pending.batch.has_changes) && self.is_in_ring {
             statements += 2;
             sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice(), b";SET SESSION sql_log_bin=1"].concat();
         }
-        let row_changes = std::mem::take(&mut pending.row_changes);
-        let net_row_changes = std::mem::take(&mut pending.net_row_changes);
-        pending.outlet.send(Command::Commit { sql, statements, end, oldest_seconds, row_changes, net_row_changes })
+        let row_changes = std::mem::take(&mut pending.batch.row_changes);
+        let net_row_changes = std::mem::take(&mut pending.batch.net_row_changes);
+        pending.outlet.send(Command::Commit(Commit {
+            sql,
+            statements,
+            end,
+            oldest_seconds,
+            row_changes,
+            net_row_changes,
+        }))
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.
     fn tell_origin(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
-        if !self.is_in_ring || pending.is_open || pending.origin == Some(part.server_id) {
+        if !self.is_in_ring || pending.batch.is_open || pending.origin == Some(part.server_id) {
             return Ok(());
         }
         pending.origin = Some(part.server_id);
@@ -307,7 +324,7 @@ impl<'a> Preparer<'a> {
 
     /// Sets up the session for the temporary tables that MySQL has created.
     fn tell_defaults(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
-        let Some(is_explicit) = part.batch.explicit_defaults.filter(|_| !pending.is_open) else { return Ok(()) };
+        let Some(is_explicit) = part.batch.explicit_defaults.filter(|_| !pending.batch.is_open) else { return Ok(()) };
         if self.choice.replica != Vendor::MySql || pending.told_defaults == Some(is_explicit) {
             return Ok(());
         }
@@ -323,7 +340,7 @@ impl<'a> Preparer<'a> {
         let keyless: Result<Vec<_>> = segment.keyless().iter().map(|rows| self.keyless(rows, part, pending)).collect();
         let keyless = keyless?;
         if let Some(emitter) = &mut pending.emitter {
-            pending.net_row_changes += emitter.segment(segment, &keyless, part, &mut pending.outlet)?;
+            pending.batch.net_row_changes += emitter.segment(segment, &keyless, part, &mut pending.outlet)?;
         }
         Ok(())
     }
@@ -333,9 +350,9 @@ impl<'a> Preparer<'a> {
     fn keyless(&self, rows: &KeylessRows, part: &Part, pending: &mut Pending<'a>) -> Result<Vec<Step>> {
         let mut waiting = Vec::new();
         for mut step in rows.steps() {
-            if let Some(sweeper) = Sweeper::of(rows, &step, self.max_allowed_packet) {
+            if let Some(sweeper) = Sweeper::of(rows, &step, self.found.max_allowed_packet) {
                 if let (Some(emitter), false) = (&mut pending.emitter, waiting.is_empty()) {
-                    pending.net_row_changes += emitter.keyless(rows, &waiting, part, &mut pending.outlet)?;
+                    pending.batch.net_row_changes += emitter.keyless(rows, &waiting, part, &mut pending.outlet)?;
                     waiting.clear();
                 }
                 pending.outlet.flush(None)?;
@@ -346,14 +363,14 @@ impl<'a> Preparer<'a> {
                 })?;
                 if step.kind == RowsKind::Delete {
                     let swept = rows.deletes(&step).filter(|(image, _, _)| !left.contains(image));
-                    pending.net_row_changes += swept.map(|(_, _, copies)| copies).sum::<u64>();
+                    pending.batch.net_row_changes += swept.map(|(_, _, copies)| copies).sum::<u64>();
                     step.left = Some(left);
                 } else if left.is_empty()
-                    && let Some(written) = in_place(rows, &step, self.choice.replica, self.max_allowed_packet)
+                    && let Some(written) = in_place(rows, &step, self.choice.replica, self.found.max_allowed_packet)
                 {
                     pending.end_rows()?;
                     for (sql, check) in written {
-                        pending.net_row_changes += check.as_ref().map_or(0, |check| check.rows);
+                        pending.batch.net_row_changes += check.as_ref().map_or(0, |check| check.rows);
                         pending.outlet.make_room(sql.len())?;
                         pending.outlet.statement(|packet| packet.extend_from_slice(&sql), check, None)?;
                     }
@@ -408,26 +425,21 @@ fn sequence_sql(setting: &SequenceSetting) -> String {
 
 /// Has copies made of the temporary tables that the batch leaves behind, where they are outdated.
 fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
-    let used_by = std::mem::take(&mut pending.temporary.used_by);
-    let mut open = pending.temporary.open.clone();
-    open.extend(pending.unnamed.kept());
+    let used_by = std::mem::take(&mut pending.temporary.tables.used_by);
+    let mut open = pending.temporary.tables.open.clone();
+    open.extend(pending.temporary.unnamed.kept());
     // What has waited to be copied needs no use; but in a ring, a batch without changes must not write.
-    let may_be_outdated = pending.has_changes || !used_by.is_empty();
-    if open.is_empty() != pending.has_temporary_copies && (open.is_empty() || !may_be_outdated) {
+    let may_be_outdated = pending.batch.has_changes || !used_by.is_empty();
+    if open.is_empty() != pending.temporary.has_copies && (open.is_empty() || !may_be_outdated) {
         return Ok(());
     }
     pending.end_rows()?;
     pending.outlet.flush(None)?;
-    pending.has_temporary_copies = !open.is_empty();
+    pending.temporary.has_copies = !open.is_empty();
     pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by, ..TemporaryTables::default() }))
 }
 
 /// Tells a session where the changes come from that it will log.
 fn origin_sql(part: &Part) -> Vec<u8> {
     format!("SET SESSION server_id={}", part.server_id).into_bytes()
-}
-
-/// The status of a batch that took `milliseconds`.
-pub(crate) fn batch_status(end: &PartEnd, row_changes: u64, net_row_changes: u64, milliseconds: f64) -> BatchStatus {
-    BatchStatus { transactions: end.transactions, row_changes, net_row_changes, milliseconds }
 }

@@ -20,6 +20,7 @@ use spate_replica::checkpoint::Checkpoint;
 use spate_replica::creator;
 use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::{self, Finding, Intent, IntentKind, InterruptedStatement, Note};
+use spate_replica::reached::Reached;
 use spate_replica::status::Status;
 use spate_replica::{Error, Result};
 
@@ -36,6 +37,8 @@ pub struct Settling<'a> {
     pub interrupted: Option<InterruptedStatement>,
     /// What is left out.
     pub exclusions: &'a Exclusions,
+    /// How far the replica has come.
+    pub reached: &'a Reached,
     /// Is told what was found.
     pub status: &'a Status,
     /// Set when the process is to end.
@@ -80,6 +83,7 @@ pub fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &dyn Fn(
                 creator::give(connection, routine)?;
             }
             let checkpoint = journal::accept(connection, &from, &intent)?;
+            settling.reached.find(&checkpoint);
             status.applied(&checkpoint, None);
             prepared.checkpoint = Some(checkpoint);
         }

@@ -11,4 +11,4 @@ mod narrowing;
 pub mod replicate;
 mod supervision;
 
-pub use replicate::{OnConflict, ReplicateOptions, replicate};
+pub use replicate::{Ended, OnConflict, ReplicateOptions, replicate};

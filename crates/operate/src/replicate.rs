@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Archive, Retention, SyncPolicy, WriterOptions, stopping_point};
+use spate_archive::{Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
+use spate_apply::plan::SessionPlan;
 use spate_apply::repair::RepairScope;
-use spate_apply::session::{self, Prepared, SessionPlan, SessionReport};
+use spate_apply::session::{self, Prepared, SessionReport, Surroundings};
 use spate_apply::sessions::SessionMaker;
 use spate_apply::settle::{Settling, settle};
 use spate_connection::Connection;
@@ -27,6 +28,7 @@ use spate_replica::choice::WantedDialect;
 use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::lock_holders;
+use spate_replica::reached::Reached;
 use spate_replica::records;
 use spate_replica::status::Status;
 use spate_replica::until::{Start, Until};
@@ -83,11 +85,13 @@ impl ReplicateOptions {
 ///
 /// # Errors
 /// A definite error, which says what to do.
-pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
+pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Ended> {
+    let reached = Reached::default();
     let until = resolve_until(options, status, stop)?;
-    let (prepared, checkpoint) = begin_patiently(options, status, stop)?;
+    let (prepared, checkpoint) = begin_patiently(options, &reached, status, stop)?;
+    reached.find(&checkpoint);
     status.applied(&checkpoint, None);
-    say_what_is_behind(&options.exclusions, &checkpoint, status);
+    say_what_is_behind(&options.exclusions, &reached, status);
     let writer_options = WriterOptions {
         sync: options.sync,
         start_position: Some(checkpoint.gtid_position.clone()),
@@ -98,7 +102,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     status.archive(archive.clone());
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
-    let retention = options.retention.map(|retention| Retaining::of_applied(retention, status));
+    let retention = options.retention.map(|retention| Retaining::of_applied(retention, &reached, status));
     let start_place = checkpoint.place_without_gtid();
     let intake_options = IntakeOptions { start_place, ..options.intake.clone() };
     let intake =
@@ -108,35 +112,24 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             let result = intake.run();
             result.inspect_err(|error| status.intake(format!("stopped: {error}")))
         });
-        let applied = supervise(
-            options,
-            prepared,
-            &archive,
-            &until,
-            status,
-            &|| stop.load(Ordering::Acquire) || receiving.is_finished() && archive_is_drained(status),
-            stop,
-        );
+        let given = Surroundings { maker: options.session_maker(), archive: &archive, reached: &reached, status, stop };
+        // With an intake that has ended, everything in the archive is still applied.
+        let is_drained = || archive.tail().received().seqno <= reached.seqno();
+        let is_over = || stop.load(Ordering::Acquire) || receiving.is_finished() && is_drained();
+        let applied = supervise(options, given, prepared, &until, &is_over);
         if applied.is_err() {
-            settle_before_leaving(options, &archive, status, stop);
+            settle_before_leaving(options, given);
         }
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        say_what_did_not_come(&options.exclusions, status);
-        match (applied, received) {
-            (Err(error), _) => Err(error),
-            (Ok(Supervised::IntakeEnded), received) => received.and(Err(Error::Unexplained)),
-            (Ok(Supervised::Ended), _) if status.has_reached_end() => Ok(()),
-            (Ok(Supervised::Ended), received) => received,
+        say_what_did_not_come(&options.exclusions, &reached, status);
+        match (applied?, received) {
+            (Supervised::Reached, _) => Ok(Ended::Reached),
+            (Supervised::Stopped, received) => received.map(|()| Ended::Stopped),
+            (Supervised::IntakeEnded, received) => received.and(Err(Error::Unexplained)),
         }
     })
-}
-
-/// With an intake that ended for good, what is in the archive is still applied; then that is the end.
-fn archive_is_drained(status: &Status) -> bool {
-    let report = status.report();
-    report.lag_transactions == 0
 }
 
 /// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
@@ -178,10 +171,15 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 }
 
 /// The connection that applies, and where it begins; a replica that is not there is waited for, at the start as later.
-fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
+fn begin_patiently(
+    options: &ReplicateOptions,
+    reached: &Reached,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<(Prepared, Checkpoint)> {
     let mut backoff = Backoff::default();
     loop {
-        match begin(options, status, stop) {
+        match begin(options, reached, status, stop) {
             Err(error) if error.is_transient() && !stop.load(Ordering::Acquire) => {
                 status.applier(format!("waiting: {error}"));
                 status.error("applier", format!("{error}; trying again until it works"));
@@ -193,10 +191,18 @@ fn begin_patiently(options: &ReplicateOptions, status: &Status, stop: &AtomicBoo
     }
 }
 
-fn begin(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<(Prepared, Checkpoint)> {
+fn begin(
+    options: &ReplicateOptions,
+    reached: &Reached,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<(Prepared, Checkpoint)> {
     let mut prepared = prepare(options)?;
     let connection = &mut prepared.connection;
     check_both(connection, options, status)?;
+    for gtid in records::skipped_of(connection, &options.exclusions.gtids)? {
+        reached.leave_out(gtid);
+    }
     status.skipped_before(records::latest_skips(connection)?);
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => begin_again(checkpoint, options, status),
@@ -240,11 +246,22 @@ fn begin_again(checkpoint: Checkpoint, options: &ReplicateOptions, status: &Stat
     checkpoint
 }
 
+/// How replication ended, if no error ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// [`ReplicateOptions::until`] was reached.
+    Reached,
+    /// Somebody asked Spate to stop.
+    Stopped,
+}
+
 /// How supervision ended, if no error ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Supervised {
-    /// The end was reached, or somebody asked Spate to stop.
-    Ended,
+    /// The end was reached.
+    Reached,
+    /// Somebody asked Spate to stop, or there is no more to apply after the end of the intake.
+    Stopped,
     /// The intake ended, and tells the reason.
     IntakeEnded,
 }
@@ -252,20 +269,20 @@ enum Supervised {
 /// Runs session after session until the end, a stop, or a definite error.
 fn supervise(
     options: &ReplicateOptions,
+    given: Surroundings<'_>,
     first: Prepared,
-    archive: &Archive,
     until: &Until,
-    status: &Status,
     is_over: &dyn Fn() -> bool,
-    stop: &AtomicBool,
 ) -> Result<Supervised> {
+    let Surroundings { archive, reached, status, stop, .. } = given;
     let mut supervision = Supervision::new(options.on_conflict == OnConflict::Repair);
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
+    let mut ended = Supervised::Stopped;
     while !is_over() {
         // What a person found out is of what was interrupted before this run.
         let interrupted = options.interrupted.filter(|_| prepared.is_some());
-        let settling = Settling { archive, interrupted, exclusions: &options.exclusions, status, stop };
+        let settling = Settling { archive, interrupted, exclusions: &options.exclusions, reached, status, stop };
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
             None => prepare(options),
@@ -276,9 +293,9 @@ fn supervise(
             Err(error) => Err(error),
         };
         let began = Instant::now();
-        let batches_before = status.report().batches;
-        let session = run_session(options, &supervision, ready, archive, until, status, stop);
-        let is_end_applied = || until.is_reached_by(&status.applied_checkpoint(), archive);
+        let batches_before = reached.batches();
+        let session = run_session(options, given, &supervision, ready, until);
+        let is_end_applied = || until.is_reached_by(&reached.checkpoint(), archive);
         match supervision.ended(session, &is_end_applied) {
             Directive::Continue(Said::Nothing) => {}
             Directive::Continue(Said::Error(message)) => status.error("applier", message),
@@ -286,7 +303,7 @@ fn supervise(
             Directive::Retry { error, waits_in_vain } => {
                 say_why_it_waits(options, &error, waits_in_vain, status);
                 backoff.note_success_after(began.elapsed());
-                if status.report().batches > batches_before {
+                if reached.batches() > batches_before {
                     backoff = Backoff::default();
                 }
                 let delay = backoff.next_delay();
@@ -294,7 +311,7 @@ fn supervise(
             }
             Directive::End { is_reached } => {
                 if is_reached {
-                    status.reached_end();
+                    ended = Supervised::Reached;
                 }
                 break;
             }
@@ -303,28 +320,26 @@ fn supervise(
         }
     }
     status.applier("stopped");
-    Ok(Supervised::Ended)
+    Ok(ended)
 }
 
 /// One session, as the supervision has it. `ready`: the connections, or why there are none.
 fn run_session(
     options: &ReplicateOptions,
+    given: Surroundings<'_>,
     supervision: &Supervision,
     ready: Result<Prepared>,
-    archive: &Archive,
     until: &Until,
-    status: &Status,
-    stop: &AtomicBool,
 ) -> Session {
     let mut plan = session_plan(options, until, supervision);
     let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
     if let Some(seqno) = mend_until {
-        plan = plan.mending(seqno);
+        plan = plan.repairing(seqno);
     }
     let report = match ready {
         Ok(prepared) => {
-            status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
-            session::run(options.session_maker(), prepared, archive, &plan, status, stop)
+            given.status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
+            session::run(given, prepared, &plan)
         }
         Err(error) => SessionReport { result: Err(error.into()), last_handed: 0, last_applied: 0, in_doubt: 0 },
     };
@@ -333,7 +348,7 @@ fn run_session(
         one_by_one: plan.one_by_one,
         is_alone: plan.limits.transactions_max == 1,
         mends: mend_until.is_some(),
-        applied_seqno: status.report().applied.seqno,
+        applied_seqno: given.reached.seqno(),
     }
 }
 
@@ -355,8 +370,9 @@ fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
 
 /// Settles the note of a statement that the replica has refused, while what it would have changed is as it was. A person is going to change
 /// something there, such as the privileges of an account, and the next start would take that for the statement's effect.
-fn settle_before_leaving(options: &ReplicateOptions, archive: &Archive, status: &Status, stop: &AtomicBool) {
-    let settling = Settling { archive, interrupted: None, exclusions: &options.exclusions, status, stop };
+fn settle_before_leaving(options: &ReplicateOptions, given: Surroundings<'_>) {
+    let Surroundings { archive, reached, status, stop, .. } = given;
+    let settling = Settling { archive, interrupted: None, exclusions: &options.exclusions, reached, status, stop };
     // Why Spate stops is said already. If the replica cannot be reached, the note stays.
     let Ok(mut prepared) = prepare(options) else { return };
     if prepared.note.as_ref().is_some_and(|note| note.kind.is_of_one_transaction()) {
@@ -383,11 +399,10 @@ fn session_plan(options: &ReplicateOptions, until: &Until, supervision: &Supervi
 }
 
 /// Tells of named transactions that the replica has behind it: somebody may believe that they were left out.
-fn say_what_is_behind(exclusions: &Exclusions, checkpoint: &Checkpoint, status: &Status) {
-    let left_out = status.report().skipped;
+fn say_what_is_behind(exclusions: &Exclusions, reached: &Reached, status: &Status) {
+    let checkpoint = reached.checkpoint();
     for gtid in exclusions.behind(&checkpoint.gtid_position) {
-        let was_left_out = left_out.iter().any(|skipped| skipped.gtid == gtid.to_string());
-        let message = match was_left_out {
+        let message = match reached.has_left_out(gtid) {
             true => format!("--skip gtid:{gtid}: it was left out by an earlier run already"),
             false => format!(
                 "--skip gtid:{gtid}: there is nothing to leave out, since the replica is behind it already, at GTID position '{}' \
@@ -400,18 +415,15 @@ fn say_what_is_behind(exclusions: &Exclusions, checkpoint: &Checkpoint, status: 
 }
 
 /// Tells of named transactions that never came.
-fn say_what_did_not_come(exclusions: &Exclusions, status: &Status) {
-    let report = status.report();
-    let reached = status.applied_checkpoint().gtid_position;
-    for gtid in &exclusions.gtids {
-        if report.skipped.iter().any(|skipped| skipped.gtid == gtid.to_string()) {
-            continue;
-        }
-        let why = match reached.covers(*gtid) {
+fn say_what_did_not_come(exclusions: &Exclusions, reached: &Reached, status: &Status) {
+    let position = reached.checkpoint().gtid_position;
+    for &gtid in exclusions.gtids.iter().filter(|&&gtid| !reached.has_left_out(gtid)) {
+        let why = match position.covers(gtid) {
             true => "the source's binlog went past its number without it, or it had been applied before",
             false => "it had not come by the end",
         };
-        status.note("applier", &format!("--skip gtid:{gtid}: nothing was left out: {why} (GTID position '{reached}')"));
+        status
+            .note("applier", &format!("--skip gtid:{gtid}: nothing was left out: {why} (GTID position '{position}')"));
     }
 }
 

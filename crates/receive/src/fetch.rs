@@ -69,6 +69,5 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
     let intake = IntakeOptions { start_place, ..options.intake.clone() };
     Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
-    status.reached_end();
     Ok(())
 }

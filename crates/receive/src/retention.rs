@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use spate_archive::{Applied, ArchiveWriter, Retention};
 
+use spate_replica::reached::Reached;
 use spate_replica::status::Status;
 
 /// How often to look. What was applied at one look may go at the next: a replica that makes its commits durable only once a
@@ -11,10 +12,10 @@ use spate_replica::status::Status;
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// What may go at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needed {
-    /// What this process has not seen committed on the replica is needed.
-    UntilApplied,
+#[derive(Debug, Clone, Copy)]
+enum Needed<'a> {
+    /// Transactions are needed until this process has seen them committed on the replica.
+    UntilApplied(&'a Reached),
     /// Nobody is known to need anything; only what is not durable stays.
     UntilDurable,
 }
@@ -23,7 +24,7 @@ enum Needed {
 #[derive(Debug)]
 pub struct Retaining<'a> {
     retention: Retention,
-    needed: Needed,
+    needed: Needed<'a>,
     status: &'a Status,
     next_look: Instant,
     /// The last transaction that nobody needed at the last look.
@@ -32,13 +33,14 @@ pub struct Retaining<'a> {
 
 impl<'a> Retaining<'a> {
     /// Keeps everything that is not applied to the replica.
-    pub fn of_applied(retention: Retention, status: &'a Status) -> Retaining<'a> {
-        Retaining { retention, needed: Needed::UntilApplied, status, next_look: Instant::now(), unneeded: 0 }
+    pub fn of_applied(retention: Retention, reached: &'a Reached, status: &'a Status) -> Retaining<'a> {
+        let needed = Needed::UntilApplied(reached);
+        Retaining { retention, needed, status, next_look: Instant::now(), unneeded: 0 }
     }
 
     /// For an archive without a replica.
     pub(crate) fn of_received(retention: Retention, status: &'a Status) -> Retaining<'a> {
-        Retaining { needed: Needed::UntilDurable, ..Retaining::of_applied(retention, status) }
+        Retaining { retention, needed: Needed::UntilDurable, status, next_look: Instant::now(), unneeded: 0 }
     }
 
     /// Removes what may go, if it is time to look.
@@ -52,7 +54,7 @@ impl<'a> Retaining<'a> {
         }
         self.next_look = now + LOOK_EVERY;
         let unneeded_now = match self.needed {
-            Needed::UntilApplied => self.status.applied_here().unwrap_or(0),
+            Needed::UntilApplied(reached) => reached.seqno_here().unwrap_or(0),
             Needed::UntilDurable => writer.archive().tail().durable().seqno,
         };
         let applied = Applied(std::mem::replace(&mut self.unneeded, unneeded_now));

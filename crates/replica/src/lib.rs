@@ -8,7 +8,7 @@
 //! - [`applier_lock`], [`lock_names`], [`lock_holders`]: who applies, and who keeps it waiting;
 //! - [`privileges`], [`creator`]: what accounts may do;
 //! - [`dialect`], [`choice`], [`translate`]: sessions, statements of the source, and those for servers of another vendor;
-//! - [`status`]: what a running Spate says of itself; [`until`], [`exclusions`]: where it begins and ends, and what it leaves out.
+//! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and ends, and what it leaves out.
 
 pub mod applier_lock;
 pub mod asking;
@@ -28,6 +28,7 @@ pub mod lock_names;
 pub mod others;
 pub mod own_schema;
 pub mod privileges;
+pub mod reached;
 pub mod records;
 pub mod status;
 pub mod temporary;

@@ -1,6 +1,9 @@
 //! What Spate did beyond applying, kept on the replica: transactions that were left out, and rows that were repaired. Each is
 //! written in the transaction that it belongs to, so it is there exactly if what it tells of is.
 
+use std::collections::BTreeSet;
+
+use spate_binlog::Gtid;
 use spate_schedule::TableName;
 
 use crate::error::{Result, TransactionPlace};
@@ -60,6 +63,19 @@ pub fn latest_skips(connection: &mut Connection) -> Result<Vec<SkippedStatus>> {
         at_seconds: number(row, 3),
     };
     Ok((0..rows.rows.len()).rev().map(skip).collect())
+}
+
+/// Which of these transactions an earlier run has left out.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn skipped_of(connection: &mut Connection, gtids: &BTreeSet<Gtid>) -> Result<Vec<Gtid>> {
+    if gtids.is_empty() {
+        return Ok(vec![]);
+    }
+    let names: Vec<String> = gtids.iter().map(|gtid| quote::text(&gtid.to_string())).collect();
+    let rows = connection.query(&format!("SELECT gtid FROM spate.skipped WHERE gtid IN ({})", names.join(",")))?;
+    Ok((0..rows.rows.len()).filter_map(|row| rows.text_at(row, 0)?.parse().ok()).collect())
 }
 
 /// The statement that counts a repair.

@@ -1,7 +1,7 @@
 //! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -182,7 +182,6 @@ pub struct Status {
     started: Instant,
     state: Mutex<State>,
     received_bytes: AtomicU64,
-    has_reached_end: AtomicBool,
     notify: Notify,
 }
 
@@ -192,8 +191,6 @@ struct State {
     /// How far the archive reaches.
     archive: Option<Archive>,
     applied: Checkpoint,
-    /// The last transaction of this archive that is committed on the replica; `None` until this process committed one.
-    applied_here: Option<u64>,
     /// Commit time on the source of the oldest transaction that is not applied, 0 if none was seen yet.
     oldest_unapplied_seconds: f64,
     /// The last transaction received, as the intake told.
@@ -235,13 +232,7 @@ impl Status {
             ..StatusReport::default()
         };
         let state = State { report, ..State::default() };
-        Status {
-            started: Instant::now(),
-            state: Mutex::new(state),
-            received_bytes: AtomicU64::new(0),
-            has_reached_end: AtomicBool::new(false),
-            notify,
-        }
+        Status { started: Instant::now(), state: Mutex::new(state), received_bytes: AtomicU64::new(0), notify }
     }
 
     /// Everything, now.
@@ -329,7 +320,6 @@ impl Status {
         }
         state.applied.clone_from(checkpoint);
         if let Some(batch) = batch {
-            state.applied_here = Some(checkpoint.seqno);
             let report = &mut state.report;
             report.transactions += batch.transactions;
             report.row_changes += batch.row_changes;
@@ -337,16 +327,6 @@ impl Status {
             report.batches += 1;
             report.last_batch = batch.clone();
         }
-    }
-
-    /// The checkpoint as it is on the replica.
-    pub fn applied_checkpoint(&self) -> Checkpoint {
-        self.lock().applied.clone()
-    }
-
-    /// The last transaction of this archive that this process has seen committed on the replica.
-    pub fn applied_here(&self) -> Option<u64> {
-        self.lock().applied_here
     }
 
     /// What earlier runs left out.
@@ -485,16 +465,6 @@ impl Status {
         let error = ErrorStatus { at_seconds, stage: stage.to_owned(), message: message.to_owned() };
         push_bounded(errors, error, ERRORS_MAX);
         true
-    }
-
-    /// Notes that `--until` was reached.
-    pub fn reached_end(&self) {
-        self.has_reached_end.store(true, Ordering::Release);
-    }
-
-    /// True once `--until` was reached.
-    pub fn has_reached_end(&self) -> bool {
-        self.has_reached_end.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -8,12 +8,14 @@
 //! - [`fold`]: net row changes by row key; [`keyless`]: those of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
+//! - [`applied`]: which transactions are applied, where several workers commit independently;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
 //! - [`versioning`]: rows of system-versioned tables that mean something else on the replica;
 //! - [`emit`]: net changes as chunks of events for replay;
 //! - [`row_change`]: single row changes, for repairs.
 
+pub mod applied;
 pub mod arena;
 pub mod batch;
 pub mod definition;

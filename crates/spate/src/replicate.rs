@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use spate_archive::{FileSystem, RealFileSystem};
-use spate_operate::{OnConflict, ReplicateOptions};
+use spate_operate::{Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::status::Status;
@@ -65,8 +65,8 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     if archiving.json {
         print(&serde_json::to_string(&status.report())?)?;
     }
-    done?;
-    if !archiving.json && (status.has_reached_end() || stop.load(Ordering::Acquire)) {
+    let ended = done?;
+    if !archiving.json && (ended == Ended::Reached || stop.load(Ordering::Acquire)) {
         let report = status.report();
         say(&format!(
             "applied {} transactions ({} row changes, {} net) in {} batches, up to GTID position {} ({}:{})",

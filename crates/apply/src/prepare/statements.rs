@@ -70,16 +70,19 @@ impl<'a> Preparer<'a> {
     /// Refuses what a session of the source does with its temporary tables if one of them could not be made again: it would go to a
     /// table of the same name, or find none.
     fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
-        if let Some(why) = pending.unnamed.refusal(statement) {
+        if let Some(why) = pending.temporary.unnamed.refusal(statement) {
             return Err(refused(statement, part, why));
         }
-        if pending.lost.is_empty() {
+        if pending.temporary.lost.is_empty() {
             return Ok(());
         }
         if statement.class == StatementClass::Temporary {
             let (creates, names) = temporary_tables(statement.text(), &statement.database).unwrap_or_default();
             if !creates || replaces(statement.text()) {
-                pending.lost.retain(|table| table.thread_id != statement.thread_id || !names.contains(&table.name));
+                pending
+                    .temporary
+                    .lost
+                    .retain(|table| table.thread_id != statement.thread_id || !names.contains(&table.name));
             }
             if !creates {
                 return Ok(());
@@ -87,7 +90,9 @@ impl<'a> Preparer<'a> {
         }
         let is_of_session = |table: &&TemporaryTable| table.thread_id == statement.thread_id;
         let needs_one = part.batch.temporary.needed_by.contains(&statement.thread_id);
-        let Some(table) = pending.lost.iter().find(is_of_session).filter(|_| needs_one) else { return Ok(()) };
+        let Some(table) = pending.temporary.lost.iter().find(is_of_session).filter(|_| needs_one) else {
+            return Ok(());
+        };
         let why = format!(
             "it uses temporary tables of the source's session {}, whose temporary table {} could not be kept: execute it on the \
              replica by hand, and leave the transaction out (--skip)",
@@ -100,7 +105,7 @@ impl<'a> Preparer<'a> {
         self.refuse_lost(statement, part, pending)?;
         pending.end_rows()?;
         pending.outlet.flush(None)?;
-        pending.net_row_changes += 1;
+        pending.batch.net_row_changes += 1;
         let change = self.one_by_one.then(|| change(statement, part));
         if statement.class == StatementClass::Definition && may_concern_accounts(statement.text()) {
             pending.outlet.send(Command::WatchAccount(self::change(statement, part)))?;
@@ -163,7 +168,7 @@ impl<'a> Preparer<'a> {
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change.cloned()));
         }
-        let expected = expected(statement, self.collations.is_mysql());
+        let expected = expected(statement, self.found.collations.is_mysql());
         if let Expected::Failure(code) = expected
             && spate_connection::ServerError::is_transient_code(code)
         {
@@ -172,7 +177,7 @@ impl<'a> Preparer<'a> {
         }
         let created = UnnamedTables::count_before(statement, self.choice.replica, outlet)?;
         if let (true, StatementClass::Definition, Some(is_explicit)) =
-            (self.collations.is_mysql(), statement.class, statement.status.explicit_defaults_for_timestamp)
+            (self.found.collations.is_mysql(), statement.class, statement.status.explicit_defaults_for_timestamp)
         {
             pending.keep_defaults(is_explicit)?;
         }
@@ -200,7 +205,7 @@ impl<'a> Preparer<'a> {
         outlet.send(Command::Execute(execution(after, change)))?;
         self.give_to_creator(statement, part, outlet)?;
         if let Some(before) = created
-            && pending.unnamed.note(statement, before, self.choice.replica, outlet)?
+            && pending.temporary.unnamed.note(statement, before, self.choice.replica, outlet)?
         {
             let what = spate_sql::excerpt(&statement.sql);
             let why = "a function or a trigger makes temporary tables, which are not kept over a restart";
@@ -215,7 +220,7 @@ impl<'a> Preparer<'a> {
             Some(Alone::XaPrepare(_)) => Executing::Branch,
             _ => Executing::Main,
         };
-        let sql = statement_sql(statement, &self.collations, executing);
+        let sql = statement_sql(statement, &self.found.collations, executing);
         let mut sql = sql.map_err(|why| refused(statement, part, why))?;
         if self.choice.replica == spate_connection::Vendor::MySql {
             let source = spate_connection::ServerVersion::parse(&part.format.server_version);

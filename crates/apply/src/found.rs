@@ -1,0 +1,63 @@
+//! What a session finds on the replica before it begins.
+
+use std::collections::BTreeSet;
+
+use spate_connection::Connection;
+use spate_replica::dialect::Collations;
+use spate_replica::others::Others;
+use spate_replica::{Result, catalog, temporary, told_defaults};
+use spate_schedule::BatchBuilder;
+use spate_schedule::temporary::TemporaryTable;
+
+use crate::plan::SessionPlan;
+use crate::sessions::Preparing;
+
+/// What a session finds on the replica before it begins.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The replica's limit of a packet, in bytes.
+    pub(crate) max_allowed_packet: usize,
+    pub(crate) collations: Collations,
+    /// How XA transactions may be prepared.
+    pub(crate) preparing: Preparing,
+    /// Copies of the source's temporary tables, which earlier sessions have kept.
+    pub(crate) temporary_tables: BTreeSet<TemporaryTable>,
+    /// What the source said last of `explicit_defaults_for_timestamp`: see `told_defaults.rs`. `None`: nothing yet.
+    pub(crate) told_defaults: Option<bool>,
+    /// There are tables that are system-versioned by transactions.
+    numbers_transactions: bool,
+}
+
+impl Found {
+    /// Asks the replica, over the session that will apply.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn ask(connection: &mut Connection) -> Result<Found> {
+        const PACKET_BYTES: usize = 16 << 20;
+        let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
+        Ok(Found {
+            max_allowed_packet: packet.and_then(|text| text.parse().ok()).unwrap_or(PACKET_BYTES),
+            collations: Collations::read(connection)?,
+            preparing: Preparing::ask(connection)?,
+            temporary_tables: temporary::kept(connection)?,
+            told_defaults: told_defaults::go_on(connection)?,
+            numbers_transactions: catalog::has_versions_by_transactions(connection)?,
+        })
+    }
+
+    /// A builder that begins with it.
+    pub(crate) fn builder(&self, plan: &SessionPlan, others: &Others<'_>) -> BatchBuilder {
+        let mut builder = BatchBuilder::new();
+        if plan.one_by_one {
+            builder.never_fold();
+        }
+        others.ways().tell(&mut builder);
+        builder.begin_with_defaults(self.told_defaults);
+        builder.begin_with(self.temporary_tables.iter().filter(|table| !table.is_unnamed()).cloned().collect());
+        if self.numbers_transactions {
+            builder.number_transactions();
+        }
+        builder
+    }
+}
