@@ -5,6 +5,7 @@ mod archive_files;
 mod arguments;
 mod check;
 mod connection_arguments;
+mod fold_stats;
 mod handover;
 mod help_examples;
 mod lab;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
-        Command::Archive { command: ArchiveCommand::FoldStats(options) } => archive::fold_stats(&options),
+        Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),
         Command::Archive { command: ArchiveCommand::Purge(options) } => archive_files::purge(&options),
         Command::Lab { arguments } => lab::run(&arguments),

@@ -19,6 +19,7 @@ mod crashes;
 mod differing_replica;
 mod documents;
 mod equal_to_native;
+mod fold_stats;
 mod gtid_order;
 mod hostile_texts;
 mod keyless;
