@@ -49,11 +49,12 @@ use std::sync::Arc;
 pub use coordinator::Dispatch;
 pub use definitions::Definitions;
 use spate_binlog::FormatDescription;
-use spate_schedule::Batch;
+use spate_schedule::{Alone, Batch, Item, Statement};
 
 use spate_replica::TransactionPlace;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::exclusions::Skipped;
+use spate_replica::journal::{Intent, IntentKind};
 
 /// Consecutive transactions on their way to the replica, or a piece of one that is too large for memory.
 #[derive(Debug)]
@@ -85,6 +86,55 @@ pub struct PartEnd {
     pub skipped: Vec<Skipped>,
     /// How many transactions in it were left out because of the server that they come from.
     pub ignored: u64,
+}
+
+impl Part {
+    /// What must be noted before anything of it is executed, since it cannot be rolled back. `None`: nothing.
+    pub fn intent_kind(&self) -> Option<IntentKind> {
+        match &self.batch.alone {
+            Some(Alone::Definition) => Some(IntentKind::Definition),
+            Some(Alone::CreateSelect) => Some(IntentKind::CreateSelect),
+            Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
+            Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
+            Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
+            // Nothing of it stays that would do harm a second time.
+            Some(Alone::RolledBack) => None,
+            None | Some(Alone::TimestampDefaults | Alone::Numbered) if !self.batch.has_irrevocable_rows => None,
+            None | Some(Alone::TimestampDefaults | Alone::Numbered) => {
+                let is_unclear = self.batch.items.iter().any(|item| match item {
+                    Item::Rows(segment) => segment.has_unmendable_rows(),
+                    _ => false,
+                });
+                Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })
+            }
+        }
+    }
+
+    /// The intention to apply it.
+    pub fn intent(&self, kind: IntentKind) -> Intent {
+        let statement = self.statement();
+        Intent {
+            kind,
+            checkpoint: self.reached.clone(),
+            gtid: self.place.gtid.clone(),
+            database: statement.map(|statement| statement.database.clone()).unwrap_or_default(),
+            reading: statement.map(|statement| statement.reading).unwrap_or_default(),
+            statement: match &self.batch.alone {
+                Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
+                _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
+            },
+            fingerprint: String::new(),
+            routine: None,
+        }
+    }
+
+    /// Its first statement of the source. `None`: it has only rows.
+    pub(crate) fn statement(&self) -> Option<&Statement> {
+        self.batch.items.iter().find_map(|item| match item {
+            Item::Statement(statement) => Some(statement),
+            _ => None,
+        })
+    }
 }
 
 impl PartEnd {

@@ -30,7 +30,7 @@ use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{self, Dialect, DialectChoice};
-use spate_replica::journal::{self, Intent, IntentKind};
+use spate_replica::journal::{self, IntentKind};
 use spate_replica::records;
 use spate_replica::status::Status;
 use spate_replica::temporary;
@@ -217,7 +217,7 @@ impl<'a> Preparer<'a> {
 
     /// Has a note made of what the batch is about to do, if that cannot be rolled back.
     fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
-        let Some(kind) = intent_kind(part) else { return Ok(()) };
+        let Some(kind) = part.intent_kind() else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
         if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
@@ -229,23 +229,7 @@ impl<'a> Preparer<'a> {
             return Err(Error::Transaction { place: part.place.clone(), error }.into());
         }
         pending.batch.intent = Some(kind);
-        let statement = part.batch.items.iter().find_map(|item| match item {
-            Item::Statement(statement) => Some(statement),
-            _ => None,
-        });
-        pending.outlet.send(Command::Intend(Box::new(Intent {
-            kind,
-            checkpoint: part.reached.clone(),
-            gtid: part.place.gtid.clone(),
-            database: statement.map(|statement| statement.database.clone()).unwrap_or_default(),
-            reading: statement.map(|statement| statement.reading).unwrap_or_default(),
-            statement: match &part.batch.alone {
-                Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
-                _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
-            },
-            fingerprint: String::new(),
-            routine: None,
-        })))?;
+        pending.outlet.send(Command::Intend(Box::new(part.intent(kind))))?;
         match &part.batch.alone {
             Some(Alone::XaPrepare(xid)) => {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
@@ -253,7 +237,7 @@ impl<'a> Preparer<'a> {
                 statements.extend(pending.told_defaults.map(told_defaults::set_sql));
                 // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
-                if self.found.preparing.may_read_committed && statement.is_none() && part.end.is_some() {
+                if self.found.preparing.may_read_committed && part.statement().is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
                 statements.push(format!("XA START {xid}").into_bytes());
@@ -389,26 +373,6 @@ impl<'a> Preparer<'a> {
         let is_known = |plan: &&TablePlan| plan.policy != FoldPolicy::Ordered(OrderedReason::JustCreated);
         for plan in plans.filter(is_known).filter(|plan| plan.definition.row_key.is_empty()) {
             self.status.table_without_key(&plan.definition.name.to_string());
-        }
-    }
-}
-
-fn intent_kind(part: &Part) -> Option<IntentKind> {
-    match &part.batch.alone {
-        Some(Alone::Definition) => Some(IntentKind::Definition),
-        Some(Alone::CreateSelect) => Some(IntentKind::CreateSelect),
-        Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
-        Some(Alone::XaEnd(_)) => Some(IntentKind::XaEnd),
-        Some(Alone::Irrevocable) => Some(IntentKind::Irrevocable),
-        // Nothing of it stays that would do harm a second time.
-        Some(Alone::RolledBack) => None,
-        None | Some(Alone::TimestampDefaults | Alone::Numbered) if !part.batch.has_irrevocable_rows => None,
-        None | Some(Alone::TimestampDefaults | Alone::Numbered) => {
-            let is_unclear = part.batch.items.iter().any(|item| match item {
-                Item::Rows(segment) => segment.has_unmendable_rows(),
-                _ => false,
-            });
-            Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })
         }
     }
 }

@@ -53,7 +53,7 @@ pub struct Prepared {
     /// What an earlier session has noted, until it is settled.
     pub note: Option<Note>,
     /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
-    pub mend_until: Option<u64>,
+    pub repair_until: Option<u64>,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
 }
@@ -80,7 +80,7 @@ pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<P
     let note = journal::read(&mut connection)?;
     // What it will execute may take any time; whether the replica is there, the watching connection finds out.
     connection.set_read_timeout(None)?;
-    Ok(Prepared { connection, guard, lock, checkpoint, note, mend_until: None, choice })
+    Ok(Prepared { connection, guard, lock, checkpoint, note, repair_until: None, choice })
 }
 
 /// What a session works with.

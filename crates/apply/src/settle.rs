@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions};
+use spate_archive::{Archive, ArchivedEvent, ReadOptions};
 use spate_binlog::Boundary;
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
@@ -15,7 +15,7 @@ use spate_sql::{Reading, Server, Servers};
 
 use super::session::Prepared;
 use super::sessions::SILENCE_MAX;
-use spate_connection::{Connection, ServerVersion, Vendor};
+use spate_connection::{ServerVersion, Vendor};
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::creator;
 use spate_replica::exclusions::Exclusions;
@@ -45,61 +45,166 @@ pub struct Settling<'a> {
     pub stop: &'a AtomicBool,
 }
 
+/// What settling asks of the replica.
+pub trait NotedReplica {
+    /// The replica's version.
+    fn version(&self) -> ServerVersion;
+
+    /// `replica host:port`, for messages.
+    fn peer(&self) -> String;
+
+    /// Tells the server that the session lives.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    fn keep_alive(&mut self) -> Result<()>;
+
+    /// Looks whether the intention took effect.
+    ///
+    /// # Errors
+    /// Any error of the connection; [`Error::TableLost`].
+    fn look(&mut self, intent: &Intent) -> Result<Finding>;
+
+    /// Gives the creator of the intention's routine the privileges that a server would have given.
+    ///
+    /// # Errors
+    /// A missing privilege; any error of the connection.
+    fn give_to_creator(&mut self, intent: &Intent) -> Result<()>;
+
+    /// Moves the checkpoint past an intention that took effect, and removes the note with it.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    fn accept(&mut self, from: &Checkpoint, intent: &Intent) -> Result<Checkpoint>;
+
+    /// Removes the note.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    fn forget(&mut self) -> Result<()>;
+}
+
+/// What became of a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// The intention took effect; the checkpoint is behind it now.
+    Done(Checkpoint),
+    /// The intention took no effect, and will be executed again.
+    NotDone,
+    /// Up to the transaction with this seqno, rows are to be repaired: changes that cannot be rolled back may be half done.
+    Repair(u64),
+    /// The run ended before the archive held the noted transaction.
+    RunEnded,
+}
+
 /// Settles the note that an earlier session left, if there is one. False if the run ended (`is_over`) before the archive held the
 /// noted transaction.
 ///
 /// # Errors
 /// [`Error::Note`] if the note fits no transaction; [`Error::Interrupted`]; any error of the connection or the archive.
-pub fn settle(settling: Settling<'_>, prepared: &mut Prepared, is_over: &dyn Fn() -> bool) -> Result<bool> {
+pub fn settle_prepared(settling: Settling<'_>, prepared: &mut Prepared, is_over: &dyn Fn() -> bool) -> Result<bool> {
     let Some(note) = prepared.note.take() else { return Ok(true) };
-    let (connection, guard, status) = (&mut prepared.connection, &mut prepared.guard, settling.status);
-    connection.set_read_timeout(Some(SILENCE_MAX))?;
     let from = prepared.checkpoint.clone().unwrap_or_default();
-    let intent = match find(settling, &note, &from, (connection, guard), is_over) {
+    prepared.connection.set_read_timeout(Some(SILENCE_MAX))?;
+    match settle(settling, prepared, &note, &from, is_over)? {
+        Settled::Done(checkpoint) => prepared.checkpoint = Some(checkpoint),
+        Settled::NotDone => {}
+        Settled::Repair(seqno) => prepared.repair_until = Some(seqno),
+        Settled::RunEnded => return Ok(false),
+    }
+    prepared.connection.set_read_timeout(None)?;
+    Ok(true)
+}
+
+impl NotedReplica for Prepared {
+    fn version(&self) -> ServerVersion {
+        self.connection.server_version().clone()
+    }
+
+    fn peer(&self) -> String {
+        self.connection.peer().to_string()
+    }
+
+    fn keep_alive(&mut self) -> Result<()> {
+        for session in [&mut self.connection, &mut self.guard] {
+            session.execute(b"DO 0")?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, intent: &Intent) -> Result<Finding> {
+        intent.look(&mut self.connection)
+    }
+
+    fn give_to_creator(&mut self, intent: &Intent) -> Result<()> {
+        match &intent.routine {
+            Some(routine) => creator::give(&mut self.connection, routine),
+            None => Ok(()),
+        }
+    }
+
+    fn accept(&mut self, from: &Checkpoint, intent: &Intent) -> Result<Checkpoint> {
+        journal::accept(&mut self.connection, from, intent)
+    }
+
+    fn forget(&mut self) -> Result<()> {
+        self.connection.execute(journal::forget_sql().as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Settles a note. `from`: the replica's checkpoint.
+///
+/// # Errors
+/// As [`settle_prepared`].
+pub fn settle(
+    settling: Settling<'_>,
+    replica: &mut impl NotedReplica,
+    note: &Note,
+    from: &Checkpoint,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Settled> {
+    let status = settling.status;
+    let intent = match find(settling, note, from, replica, is_over) {
         Ok(Some(intent)) => intent,
-        Ok(None) => return Ok(false),
+        Ok(None) => return Ok(Settled::RunEnded),
         // A person has looked, and what is there is to be applied as it comes.
         Err(Error::Note { .. }) if settling.interrupted == Some(InterruptedStatement::Repeat) => {
             status.note("applier", "a note in spate.intent that fits no transaction was dropped");
-            connection.execute(journal::forget_sql().as_bytes())?;
-            connection.set_read_timeout(None)?;
-            return Ok(true);
+            replica.forget()?;
+            return Ok(Settled::NotDone);
         }
         Err(error) => return Err(error),
     };
     let is_left_out = intent.gtid.parse().is_ok_and(|gtid| settling.exclusions.gtids.contains(&gtid));
-    let finding = match (intent.look(connection)?, settling.interrupted) {
-        // What it was to do, a person has seen to.
-        (Finding::Unknown | Finding::Mendable, _) if is_left_out => Finding::NotDone,
-        (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Done)) => Finding::Done,
-        (Finding::Unknown | Finding::Mendable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
+    let finding = match (replica.look(&intent)?, settling.interrupted) {
+        // A person has seen to what it was to do.
+        (Finding::Unknown | Finding::Repairable, _) if is_left_out => Finding::NotDone,
+        (Finding::Unknown | Finding::Repairable, Some(InterruptedStatement::Done)) => Finding::Done,
+        (Finding::Unknown | Finding::Repairable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,
         (finding, _) => finding,
     };
     match finding {
         Finding::Done => {
             status.note("applier", &format!("{} was executed before the interruption", intent.described()));
             // The interruption may have come before that.
-            if let Some(routine) = &intent.routine {
-                creator::give(connection, routine)?;
-            }
-            let checkpoint = journal::accept(connection, &from, &intent)?;
+            replica.give_to_creator(&intent)?;
+            let checkpoint = replica.accept(from, &intent)?;
             settling.reached.find(&checkpoint);
             status.applied(&checkpoint, None);
-            prepared.checkpoint = Some(checkpoint);
+            Ok(Settled::Done(checkpoint))
         }
-        Finding::NotDone => connection.execute(journal::forget_sql().as_bytes()).map(drop)?,
+        Finding::NotDone => replica.forget().map(|()| Settled::NotDone),
         // The note stays until they are made again.
-        Finding::Mendable => {
-            status.note("applier", &format!("{} were interrupted: mending them", intent.described()));
-            prepared.mend_until = Some(intent.checkpoint.seqno);
+        Finding::Repairable => {
+            status.note("applier", &format!("{} were interrupted: repairing them", intent.described()));
+            Ok(Settled::Repair(intent.checkpoint.seqno))
         }
         Finding::Unknown => {
             let place = format!("{}:{}", intent.checkpoint.source_file, intent.checkpoint.source_position);
-            return Err(Error::Interrupted { gtid: intent.gtid.clone(), place, statement: intent.described() });
+            Err(Error::Interrupted { gtid: intent.gtid.clone(), place, statement: intent.described() })
         }
     }
-    connection.set_read_timeout(None)?;
-    Ok(true)
 }
 
 /// Looks for the noted transaction behind `from`, and waits for it. `None` if the run ended before it came.
@@ -107,16 +212,16 @@ fn find(
     settling: Settling<'_>,
     note: &Note,
     from: &Checkpoint,
-    (connection, guard): (&mut Connection, &mut Connection),
+    replica: &mut impl NotedReplica,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Option<Intent>> {
-    let replica = connection.peer().to_string();
-    let foreign = |why: String| Error::Note { replica: replica.clone(), what: note.described(), why };
+    let peer = replica.peer();
+    let foreign = |why: String| Error::Note { replica: peer.clone(), what: note.described(), why };
     if note.is_at(from) || note.is_before(from) {
         return Err(foreign("the checkpoint is there or beyond".to_owned()));
     }
     let mut reader = settling.archive.reader(&from.seek(), ReadOptions::default())?;
-    let mut search = Search::new(note, from, settling.exclusions, connection.server_version());
+    let mut search = Search::new(note, from, settling.exclusions, &replica.version());
     loop {
         match reader.next_event()? {
             Some(event) => match search.event(&event).map_err(foreign)? {
@@ -125,28 +230,17 @@ fn find(
                 None => {}
             },
             None => {
-                if !wait(&reader, settling, [&mut *connection, &mut *guard], is_over)? {
+                let waiting =
+                    "waiting: the archive does not hold yet what an earlier run was in the midst of (spate.intent)";
+                settling.status.applier(waiting);
+                reader.wait(STOP_CHECK);
+                replica.keep_alive()?;
+                if is_over() {
                     return Ok(None);
                 }
             }
         }
     }
-}
-
-/// Waits for more of the archive. False if there will be none in this run.
-fn wait(
-    reader: &ArchiveReader,
-    settling: Settling<'_>,
-    sessions: [&mut Connection; 2],
-    is_over: &dyn Fn() -> bool,
-) -> Result<bool> {
-    let waiting = "waiting: the archive does not hold yet what an earlier run was in the midst of (spate.intent)";
-    settling.status.applier(waiting);
-    reader.wait(STOP_CHECK);
-    for session in sessions {
-        session.execute(b"DO 0")?;
-    }
-    Ok(!is_over())
 }
 
 /// Goes through the archive's transactions from the checkpoint on.

@@ -24,9 +24,9 @@ mod mutate;
 mod support;
 
 use mutate::{Random, mutate};
+use spate_archive::test_source::SourceFile;
 use support::DIR;
 use support::faulty::FaultyFileSystem;
-use support::source::SourceFile;
 
 /// A run takes milliseconds; one that takes this long does not end.
 const RUN_MAX: Duration = Duration::from_secs(60);

@@ -60,6 +60,8 @@ mod scan;
 mod seek;
 mod stopping;
 mod tail;
+#[cfg(feature = "test-source")]
+pub mod test_source;
 mod walked;
 mod writer;
 

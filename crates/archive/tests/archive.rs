@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use spate_archive::test_source::SourceFile;
 use spate_archive::{Archive, Error, FileSystem, ReadOptions, Seek, SyncPolicy, Waited};
 use spate_binlog::GtidPosition;
 use support::faulty::FaultyFileSystem;
-use support::source::SourceFile;
 use support::{DIR, open, seqnos, transactions};
 
 /// Two files: 1–4 in the first, 5–7 in the second; domain 1 is active in 3 and 6.

@@ -8,10 +8,10 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use spate_archive::test_source::SourceFile;
 use spate_archive::{ArchiveWriter, Error, Result, Seek, SyncPolicy};
 use spate_binlog::{ChecksumAlgorithm, GtidPosition};
 use support::faulty::{Fault, FaultyFileSystem};
-use support::source::SourceFile;
 use support::{DIR, Seen, open, transactions};
 
 /// Three files of transactions of various sizes, the last of which is being written.

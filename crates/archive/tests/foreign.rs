@@ -6,11 +6,11 @@ mod support;
 
 use std::path::Path;
 
+use spate_archive::test_source::{SourceFile, make_event};
 use spate_archive::{Archive, DirectoryOptions, Error, ReadOptions, Seek};
 use spate_binlog::header::{FLAG_ARTIFICIAL, FLAG_RELAY_LOG};
 use spate_binlog::{Boundary, EventType, GtidPosition};
 use support::faulty::FaultyFileSystem;
-use support::source::{SourceFile, make_event};
 use support::{DIR, seqnos, transactions};
 
 fn put(fs: &FaultyFileSystem, name: &str, bytes: &[u8]) {

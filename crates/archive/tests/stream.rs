@@ -8,6 +8,7 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
+use spate_archive::test_source::{SourceFile, make_event};
 use spate_archive::{
     Appended, Applied, ArchiveWriter, DirectoryOptions, Error, ReadOptions, Retention, Seek, SyncPolicy, Waited,
     WriterOptions,
@@ -15,7 +16,6 @@ use spate_archive::{
 use spate_binlog::header::FLAG_ARTIFICIAL;
 use spate_binlog::{Boundary, ChecksumAlgorithm, EventType, GtidPosition};
 use support::faulty::{Fault, FaultyFileSystem};
-use support::source::{SourceFile, make_event};
 use support::{DIR, open, seqnos, transactions};
 
 fn file_of(name: &str, sequences: std::ops::RangeInclusive<u64>, before: &GtidPosition) -> SourceFile {

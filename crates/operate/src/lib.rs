@@ -7,6 +7,8 @@
 
 pub mod check;
 pub mod handover;
+#[cfg(test)]
+mod incidents;
 mod narrowing;
 pub mod replicate;
 mod supervision;

@@ -15,7 +15,7 @@ use spate_apply::plan::SessionPlan;
 use spate_apply::repair::RepairScope;
 use spate_apply::session::{self, Prepared, SessionReport, Surroundings};
 use spate_apply::sessions::SessionMaker;
-use spate_apply::settle::{Settling, settle};
+use spate_apply::settle::{Settling, settle_prepared};
 use spate_connection::Connection;
 use spate_connection::backoff::Backoff;
 use spate_connection::endpoint::Endpoint;
@@ -276,6 +276,11 @@ fn supervise(
 ) -> Result<Supervised> {
     let Surroundings { archive, reached, status, stop, .. } = given;
     let mut supervision = Supervision::new(options.on_conflict == OnConflict::Repair);
+    let base = SessionPlan {
+        repairs: (options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
+        exclusions: options.exclusions.clone(),
+        ..SessionPlan::new(options.limits, until.clone())
+    };
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);
     let mut ended = Supervised::Stopped;
@@ -287,14 +292,14 @@ fn supervise(
             Some(prepared) => Ok(prepared),
             None => prepare(options),
         };
-        let ready = match ready.and_then(|mut ready| Ok((settle(settling, &mut ready, is_over)?, ready))) {
+        let ready = match ready.and_then(|mut ready| Ok((settle_prepared(settling, &mut ready, is_over)?, ready))) {
             Ok((false, _)) => continue,
             Ok((true, ready)) => Ok(ready),
             Err(error) => Err(error),
         };
         let began = Instant::now();
         let batches_before = reached.batches();
-        let session = run_session(options, given, &supervision, ready, until);
+        let session = run_session(given, &base, &supervision, ready);
         let is_end_applied = || until.is_reached_by(&reached.checkpoint(), archive);
         match supervision.ended(session, &is_end_applied) {
             Directive::Continue(Said::Nothing) => {}
@@ -325,15 +330,14 @@ fn supervise(
 
 /// One session, as the supervision has it. `ready`: the connections, or why there are none.
 fn run_session(
-    options: &ReplicateOptions,
     given: Surroundings<'_>,
+    base: &SessionPlan,
     supervision: &Supervision,
     ready: Result<Prepared>,
-    until: &Until,
 ) -> Session {
-    let mut plan = session_plan(options, until, supervision);
-    let mend_until = ready.as_ref().ok().and_then(|prepared| prepared.mend_until);
-    if let Some(seqno) = mend_until {
+    let mut plan = supervision.next_plan(base);
+    let repair_until = ready.as_ref().ok().and_then(|prepared| prepared.repair_until);
+    if let Some(seqno) = repair_until {
         plan = plan.repairing(seqno);
     }
     let report = match ready {
@@ -347,7 +351,7 @@ fn run_session(
         report,
         one_by_one: plan.one_by_one,
         is_alone: plan.limits.transactions_max == 1,
-        mends: mend_until.is_some(),
+        repairs: repair_until.is_some(),
         applied_seqno: given.reached.seqno(),
     }
 }
@@ -376,25 +380,7 @@ fn settle_before_leaving(options: &ReplicateOptions, given: Surroundings<'_>) {
     // Why Spate stops is said already. If the replica cannot be reached, the note stays.
     let Ok(mut prepared) = prepare(options) else { return };
     if prepared.note.as_ref().is_some_and(|note| note.kind.is_of_one_transaction()) {
-        let _settled = settle(settling, &mut prepared, &|| true);
-    }
-}
-
-/// What the next session is to do.
-fn session_plan(options: &ReplicateOptions, until: &Until, supervision: &Supervision) -> SessionPlan {
-    let pace = supervision.pace();
-    let one_by_one = pace.by_rows().is_some();
-    let batch = pace.batch_max().min(options.limits.transactions_max);
-    SessionPlan {
-        limits: BatchLimits { transactions_max: batch, ..options.limits },
-        until: until.clone(),
-        one_by_one,
-        repairs: (one_by_one && options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
-        last_seqno: supervision.last_seqno(),
-        is_one_batch: false,
-        transactions_max: pace.by_rows(),
-        exclusions: options.exclusions.clone(),
-        expected: supervision.expected().clone(),
+        let _settled = settle_prepared(settling, &mut prepared, &|| true);
     }
 }
 

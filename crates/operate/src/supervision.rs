@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use spate_apply::gather::GatherEnd;
 use spate_apply::halt::Halt;
+use spate_apply::limits::BatchLimits;
+use spate_apply::plan::SessionPlan;
 use spate_apply::session::SessionReport;
 use spate_replica::Error;
 use spate_replica::lock_holders::LockWaits;
@@ -109,8 +111,8 @@ pub(crate) struct Session {
     pub(crate) one_by_one: bool,
     /// It was to make one transaction a batch.
     pub(crate) is_alone: bool,
-    /// It was to make changes whole that an interruption had left half done.
-    pub(crate) mends: bool,
+    /// It was to repair changes that an interruption had left half done.
+    pub(crate) repairs: bool,
     /// Ordinal of the last transaction that the replica has.
     pub(crate) applied_seqno: u64,
 }
@@ -151,9 +153,20 @@ impl Supervision {
         [self.narrowing.last_seqno(), known_good].into_iter().flatten().min()
     }
 
-    /// Transactions of which it is known what they turn out to be.
-    pub(crate) fn expected(&self) -> &BTreeSet<(u64, Surprise)> {
-        &self.expected
+    /// The plan of the next session. `base`: what all sessions of the run have in common.
+    pub(crate) fn next_plan(&self, base: &SessionPlan) -> SessionPlan {
+        let pace = self.pace();
+        let one_by_one = pace.by_rows().is_some();
+        let transactions_max = pace.batch_max().min(base.limits.transactions_max);
+        SessionPlan {
+            limits: BatchLimits { transactions_max, ..base.limits },
+            one_by_one,
+            repairs: base.repairs.filter(|_| one_by_one),
+            last_seqno: [self.last_seqno(), base.last_seqno].into_iter().flatten().min(),
+            transactions_max: pace.by_rows(),
+            expected: self.expected.clone(),
+            ..base.clone()
+        }
     }
 
     /// A session has ended. `is_end_applied` finds out whether everything up to the end of the run is applied.
@@ -162,7 +175,7 @@ impl Supervision {
         let SessionReport { result, last_handed, last_applied, in_doubt } = session.report;
         let error = match result {
             Ok(GatherEnd::Stopped) => return Directive::End { is_reached: false },
-            Ok(GatherEnd::Reached) => return self.reached(last_applied, session.mends, is_end_applied),
+            Ok(GatherEnd::Reached) => return self.reached(last_applied, session.repairs, is_end_applied),
             Err(Halt::StageEnded) => return Directive::EndWithIntake,
             Err(Halt::TurnedOut { seqno, surprise }) => {
                 return self.gather_again(seqno, surprise, session.applied_seqno);
@@ -199,12 +212,12 @@ impl Supervision {
         }
     }
 
-    fn reached(&mut self, last_applied: u64, mends: bool, is_end_applied: &dyn Fn() -> bool) -> Directive {
+    fn reached(&mut self, last_applied: u64, repairs: bool, is_end_applied: &dyn Fn() -> bool) -> Directive {
         let is_all = self.known_error.as_ref().is_none_or(|(seqno, _)| last_applied >= *seqno);
         match self.known_error.take_if(|_| is_all) {
             Some((_, error)) => Directive::Stop(error),
             None if is_end_applied() => Directive::End { is_reached: true },
-            None if mends || self.narrowing.reached(last_applied) => Directive::Continue(Said::Nothing),
+            None if repairs || self.narrowing.reached(last_applied) => Directive::Continue(Said::Nothing),
             None => Directive::End { is_reached: true },
         }
     }

@@ -127,7 +127,7 @@ pub enum Finding {
     /// It did not: execute it again.
     NotDone,
     /// A part of it may have taken effect: execute it again, and make each row what the source says.
-    Mendable,
+    Repairable,
     /// A part of it may have taken effect, and nobody knows which.
     Unknown,
 }
@@ -272,7 +272,7 @@ impl Intent {
                 false => Finding::NotDone,
             }),
             IntentKind::XaEnd => Ok(if self.is_prepared(connection)? { Finding::NotDone } else { Finding::Done }),
-            IntentKind::IrrevocableRows => Ok(Finding::Mendable),
+            IntentKind::IrrevocableRows => Ok(Finding::Repairable),
             IntentKind::Irrevocable => {
                 Ok(if is_all_revocable(connection)? { Finding::NotDone } else { Finding::Unknown })
             }
@@ -406,6 +406,12 @@ pub struct Note {
 }
 
 impl Note {
+    /// The note that is made of an intention. `fingerprint`: of the objects that it names, before it is executed.
+    pub fn of(intent: &Intent, fingerprint: String) -> Note {
+        let excerpt = String::from_utf8_lossy(&intent.excerpt()).into_owned();
+        Note { kind: intent.kind, place: intent.checkpoint.clone(), fingerprint, excerpt }
+    }
+
     /// True if a replica at this position has done it, and nothing beyond. By GTID where there are any: another source of the same
     /// transactions has other files.
     pub fn is_at(&self, position: &Checkpoint) -> bool {

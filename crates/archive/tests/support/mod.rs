@@ -3,7 +3,6 @@
 
 pub mod faulty;
 pub mod server;
-pub mod source;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -109,7 +109,7 @@ impl Incident {
             }
         }
         let report = SessionReport { result, last_handed, last_applied: self.applied, in_doubt };
-        let session = Session { report, one_by_one, is_alone: batch == 1, mends: false, applied_seqno: self.applied };
+        let session = Session { report, one_by_one, is_alone: batch == 1, repairs: false, applied_seqno: self.applied };
         Played { session, batches, repaired }
     }
 
@@ -119,7 +119,7 @@ impl Incident {
             if self.stop_at == Some(seqno) {
                 return Err(Ok(GatherEnd::Stopped));
             }
-            let expected = self.supervision.expected().contains(&(seqno, Surprise::Undone));
+            let expected = self.supervision.expected.contains(&(seqno, Surprise::Undone));
             let Some(kind) = self.fault(seqno).map(str::to_owned) else { continue };
             let error = match kind.as_str() {
                 "undone" if !expected => Halt::TurnedOut { seqno, surprise: Surprise::Undone },

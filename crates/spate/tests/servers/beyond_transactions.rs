@@ -316,7 +316,7 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
         let ended = site.run(command);
         assert!(ended.output.contains("stopped at"), "{point}: {}", ended.output);
         let ended = site.catch_up(&[]);
-        assert!(point == "after-commit-sent" || ended.output.contains("mending them"), "{point}: {}", ended.output);
+        assert!(point == "after-commit-sent" || ended.output.contains("repairing them"), "{point}: {}", ended.output);
         site.assert_identical();
     }
     // Without a key nobody knows which of the rows are there.

@@ -15,7 +15,8 @@ fn fold_stats(site: &Site, batch_transactions: &str) -> Value {
 
 fn fold_stats_count(kind: Kind) {
     let site = Site::of(kind);
-    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 0), (2, 0)");
+    site.source
+        .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 0), (2, 0)");
     for value in 1..=20 {
         site.source.sql(&format!("UPDATE d.t SET v = {value} WHERE id = 1"));
     }

@@ -1,6 +1,7 @@
 //! Binlog files as a MariaDB source would write and send them.
+#![allow(missing_docs, clippy::unwrap_used, reason = "for tests")]
 
-use spate_archive::{ArchiveWriter, Result};
+use crate::{ArchiveWriter, Result};
 use spate_binlog::checksum::append_crc32;
 use spate_binlog::header::{FLAG_ARTIFICIAL, HEADER_LENGTH};
 use spate_binlog::{
