@@ -1,278 +1,173 @@
-//! What a certificate says, read just as far as webpki does not go: certificates of X.509 version 1, which the vendors'
-//! manuals taught people to make with openssl, names in the subject instead of the extension for names, and whether an
-//! authority's own certificate is valid, which webpki does not ask.
+//! What a certificate says of itself, for the questions that rustls does not answer: certificates of X.509 version 1, names in
+//! the subject instead of the extension for names, and the mark and the dates of an authority's own certificate.
 //!
-//! The encoding is DER, the structure that of RFC 5280, section 4.1. Nothing here trusts anything: [`super::verifier`] does.
+//! `x509-cert` parses, by RFC 5280, section 4.1. Nothing here trusts anything: [`super::verifier`] does.
 
-use std::fmt;
+use std::time::Duration;
 
-const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-/// The version, where it is not the first.
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
+use rustls::pki_types::{AlgorithmIdentifier, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime};
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{Any, AnyRef, ObjectIdentifier};
+use x509_cert::der::oid::AssociatedOid;
+use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
+use x509_cert::der::{self, DateTime, Decode, Encode, Reader, SliceReader, Tag};
+use x509_cert::ext::pkix::{BasicConstraints, NameConstraints, SubjectAltName};
+use x509_cert::name::Name;
+use x509_cert::spki;
 
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
-/// As they stand in every certificate that has the extension, with tag and length: RFC 5280, sections 4.2.1.6 and 4.2.1.10.
-const ALTERNATIVE_NAMES: &[u8] = &[OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 0x11];
-const NAME_CONSTRAINTS: &[u8] = &[OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 0x1e];
-
-/// The parts of a certificate, where they lie.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Certificate<'a> {
-    der: &'a [u8],
-    /// The signed part, with its header.
-    pub(super) signed: &'a [u8],
-    /// The algorithm of the signature, without the header.
-    pub(super) signature_algorithm: &'a [u8],
-    pub(super) signature: &'a [u8],
-    pub(super) is_first_version: bool,
-    pub(super) issuer: &'a [u8],
-    pub(super) subject: &'a [u8],
-    /// Seconds since 1970.
-    pub(super) not_before: u64,
-    /// Seconds since 1970.
-    pub(super) not_after: u64,
-    /// The key with its algorithm and its header.
-    pub(super) key_info: &'a [u8],
-    /// The algorithm of the key, without the header.
-    pub(super) key_algorithm: &'a [u8],
-    pub(super) key: &'a [u8],
-    /// Says that it may issue certificates. Version 1 cannot say it, so one that issued itself counts.
-    pub(super) is_authority: bool,
+/// A certificate that has been parsed. Its key and its signature are whole bytes.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    /// `Raw` takes serial numbers of any length and sign, as rustls does.
+    parsed: CertificateInner<Raw>,
+    /// The part under the signature, byte for byte.
+    signed: Vec<u8>,
+    is_first_version: bool,
 }
 
-impl<'a> Certificate<'a> {
-    /// Reads a certificate; `None` if it is malformed.
-    pub(super) fn parse(der: &'a [u8]) -> Option<Certificate<'a>> {
-        let mut outer = Reader(Reader(der).take(SEQUENCE)?);
-        let (signed, body) = outer.take_whole(SEQUENCE)?;
-        let signature_algorithm = outer.take(SEQUENCE)?;
-        let signature = whole_bytes(outer.take(BIT_STRING)?)?;
-        let mut body = Reader(body);
-        let version = body.take(VERSION);
-        body.take(INTEGER)?;
-        body.take(SEQUENCE)?;
-        let issuer = body.take(SEQUENCE)?;
-        let mut validity = Reader(body.take(SEQUENCE)?);
-        let (not_before, not_after) = (validity.time()?, validity.time()?);
-        let subject = body.take(SEQUENCE)?;
-        let (key_info, key) = body.take_whole(SEQUENCE)?;
-        let mut key = Reader(key);
-        let (key_algorithm, key) = (key.take(SEQUENCE)?, whole_bytes(key.take(BIT_STRING)?)?);
-        let is_authority = match version {
-            None => subject == issuer,
-            Some(_) => is_marked_as_authority(body),
-        };
-        Some(Certificate {
-            der,
-            signed,
-            signature_algorithm,
-            signature,
-            is_first_version: version.is_none(),
-            issuer,
-            subject,
-            not_before,
-            not_after,
-            key_info,
-            key_algorithm,
-            key,
-            is_authority,
-        })
+impl Certificate {
+    /// Parses a certificate; `None` if it is malformed.
+    pub(super) fn parse(der: &[u8]) -> Option<Certificate> {
+        let parsed = CertificateInner::<Raw>::from_der(der).ok()?;
+        let key = &parsed.tbs_certificate().subject_public_key_info().subject_public_key;
+        let (signed, is_first_version) = signed_part(der).ok()?;
+        let is_whole = key.as_bytes().is_some() && parsed.signature().as_bytes().is_some();
+        is_whole.then(|| Certificate { signed: signed.to_owned(), is_first_version, parsed })
     }
 
-    /// True if its names are in the extension for them, so that the subject names no host. Looks at the bytes, not at the
-    /// structure, so that no unusual encoding hides the extension.
+    /// True for X.509 version 1: the certificate leaves the version out.
+    pub(super) fn is_first_version(&self) -> bool {
+        self.is_first_version
+    }
+
+    /// True if the certificate says that it may issue certificates. Version 1 cannot say it, so one that issued itself counts.
+    pub(super) fn is_authority(&self) -> bool {
+        match self.is_first_version {
+            true => self.subject() == self.issuer(),
+            false => {
+                let constraints = self.parsed.tbs_certificate().get_extension::<BasicConstraints>();
+                constraints.ok().flatten().is_some_and(|(_, constraints)| constraints.ca)
+            }
+        }
+    }
+
+    pub(super) fn subject(&self) -> &Name {
+        self.parsed.tbs_certificate().subject()
+    }
+
+    pub(super) fn issuer(&self) -> &Name {
+        self.parsed.tbs_certificate().issuer()
+    }
+
+    pub(super) fn not_before(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(self.parsed.tbs_certificate().validity().not_before.to_unix_duration())
+    }
+
+    pub(super) fn not_after(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(self.parsed.tbs_certificate().validity().not_after.to_unix_duration())
+    }
+
+    /// The key's bits, without its algorithm.
+    pub(super) fn key(&self) -> &[u8] {
+        self.parsed.tbs_certificate().subject_public_key_info().subject_public_key.raw_bytes()
+    }
+
+    /// The key with its algorithm; `None` if the key cannot be encoded.
+    pub(super) fn key_info(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        self.parsed.tbs_certificate().subject_public_key_info().to_der().ok().map(SubjectPublicKeyInfoDer::from)
+    }
+
+    /// True if the certificate's key has signed the message.
+    pub(super) fn has_signed(
+        &self,
+        message: &[u8],
+        signature: &[u8],
+        algorithm: &dyn SignatureVerificationAlgorithm,
+    ) -> bool {
+        let key = self.parsed.tbs_certificate().subject_public_key_info();
+        is_same(&key.algorithm, algorithm.public_key_alg_id())
+            && algorithm.verify_signature(self.key(), message, signature).is_ok()
+    }
+
+    /// True if the other certificate's key has signed this certificate.
+    pub(super) fn is_signed_by(&self, other: &Certificate, algorithm: &dyn SignatureVerificationAlgorithm) -> bool {
+        is_same(self.parsed.signature_algorithm(), algorithm.signature_alg_id())
+            && other.has_signed(&self.signed, self.parsed.signature().raw_bytes(), algorithm)
+    }
+
+    /// True if the certificate's names are in the extension for them, so that the subject names no host.
     pub(super) fn has_alternative_names(&self) -> bool {
-        contains(self.der, ALTERNATIVE_NAMES)
+        self.has_extension(SubjectAltName::OID)
+    }
+
+    /// True if an authority's certificate may limit the names in the certificates that it issues.
+    pub(super) fn may_limit_names(&self) -> bool {
+        self.has_extension(NameConstraints::OID)
+    }
+
+    /// Compares numbers, not bytes: an encoding with superfluous bytes does not hide an extension.
+    fn has_extension(&self, wanted: ObjectIdentifier) -> bool {
+        let extensions = self.parsed.tbs_certificate().extensions();
+        extensions.into_iter().flatten().any(|extension| extension.extn_id.arcs().eq(wanted.arcs()))
     }
 }
 
-/// The last common name in a subject or an issuer.
-pub(super) fn common_name(name: &[u8]) -> Option<String> {
-    let mut parts = Reader(name);
-    let mut found = None;
-    while let Some(part) = parts.take(SET) {
-        let mut attribute = Reader(Reader(part).take(SEQUENCE)?);
-        if attribute.take(OBJECT_IDENTIFIER)? == COMMON_NAME {
-            let (_, value) = attribute.any()?;
-            found = std::str::from_utf8(value).ok().map(str::to_owned);
-        }
-    }
-    found
+/// The part of a certificate under the signature, and whether it leaves the version out, so that a serial number comes first.
+/// A version that is written out is none of version 1 for rustls, whatever it says.
+fn signed_part(der: &[u8]) -> der::Result<(&[u8], bool)> {
+    let signed = SliceReader::new(der)?.sequence(|parts| {
+        let signed = parts.tlv_bytes()?;
+        parts.drain(parts.remaining_len())?;
+        der::Result::Ok(signed)
+    })?;
+    let begins_with = Tag::peek(&SliceReader::new(AnyRef::from_der(signed)?.value())?)?;
+    Ok((signed, begins_with == Tag::Integer))
 }
 
-/// True if an authority's certificate may limit the names in the certificates that it issues. Looks at the bytes, as
-/// [`Certificate::has_alternative_names`] does.
-pub(super) fn may_constrain_names(der: &[u8]) -> bool {
-    contains(der, NAME_CONSTRAINTS)
+fn is_same(algorithm: &spki::AlgorithmIdentifierOwned, known: AlgorithmIdentifier) -> bool {
+    Any::encode_from(algorithm).is_ok_and(|encoded| encoded.value() == known.as_ref())
 }
 
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
+/// The last common name in a subject or an issuer. It counts where it is the first of its set, and the sets of one element are
+/// all that is in use.
+pub(super) fn common_name(name: &Name) -> Option<String> {
+    let attributes = name.iter_rdn().filter_map(|set| set.iter().next());
+    let last = attributes.filter(|attribute| attribute.oid == COMMON_NAME).last()?;
+    std::str::from_utf8(last.value.value()).ok().map(str::to_owned)
 }
 
-/// RFC 5280, section 4.2.1.9: the extension's content is a sequence that begins with TRUE.
-fn is_marked_as_authority(mut rest: Reader<'_>) -> bool {
-    const TRUE: &[u8] = &[0xff];
-    let mut found = None;
-    while let Some((tag, value)) = rest.any() {
-        if tag != EXTENSIONS {
-            continue;
-        }
-        let mut extensions = Reader(Reader(value).take(SEQUENCE).unwrap_or_default());
-        while let Some(extension) = extensions.take(SEQUENCE) {
-            let mut extension = Reader(extension);
-            if extension.take(OBJECT_IDENTIFIER) == Some(BASIC_CONSTRAINTS) {
-                let _is_critical = extension.take(BOOLEAN);
-                let content = extension.take(OCTET_STRING).and_then(|octets| Reader(octets).take(SEQUENCE));
-                found = content.and_then(|content| Reader(content).take(BOOLEAN));
-            }
-        }
-    }
-    found == Some(TRUE)
-}
-
-/// The content of a bit string that ends with a whole byte.
-fn whole_bytes(bits: &[u8]) -> Option<&[u8]> {
-    bits.strip_prefix(&[0])
-}
-
-/// Takes element after element off the front.
-#[derive(Debug, Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    /// The next element's tag, the element with its header, and its content.
-    fn element(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, rest) = rest.split_first()?;
-        let (length, content) = match first {
-            0..=0x7f => (usize::from(first), rest),
-            // Lengths of up to three bytes: a handshake message is no longer.
-            0x81..=0x83 => {
-                let (bytes, content) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), content)
-            }
-            _ => return None,
-        };
-        let (content, after) = content.split_at_checked(length)?;
-        let whole = &self.0[..self.0.len() - after.len()];
-        self.0 = after;
-        Some((tag, whole, content))
-    }
-
-    fn any(&mut self) -> Option<(u8, &'a [u8])> {
-        self.element().map(|(tag, _, content)| (tag, content))
-    }
-
-    /// The next element, with its header and without, if it has this tag; else nothing is taken.
-    fn take_whole(&mut self, tag: u8) -> Option<(&'a [u8], &'a [u8])> {
-        let mut ahead = *self;
-        let (found, whole, content) = ahead.element()?;
-        (found == tag).then(|| {
-            *self = ahead;
-            (whole, content)
-        })
-    }
-
-    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
-        self.take_whole(tag).map(|(_, content)| content)
-    }
-
-    /// A time, in seconds since 1970; what lies before counts as 0.
-    fn time(&mut self) -> Option<u64> {
-        let (tag, text) = self.any()?;
-        let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-        let (year, rest) = match tag {
-            UTC_TIME => {
-                let year: u64 = text.get(..2)?.parse().ok()?;
-                (if year < 50 { 2000 + year } else { 1900 + year }, text.get(2..)?)
-            }
-            GENERALIZED_TIME => (text.get(..4)?.parse().ok()?, text.get(4..)?),
-            _ => return None,
-        };
-        let two = |at: usize| rest.get(at..at + 2)?.parse::<u64>().ok();
-        let date = Date { year, month: two(0)?, day: two(2)? };
-        let seconds = (two(4)? * 60 + two(6)?) * 60 + two(8)?;
-        Some(date.days_since_1970()? * 86_400 + seconds)
-    }
-}
-
-/// A day of the Gregorian calendar, from 1970 on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Date {
-    year: u64,
-    month: u64,
-    day: u64,
-}
-
-impl Date {
-    /// The day in which this second since 1970 lies, in UTC.
-    pub(super) fn of_seconds(seconds: u64) -> Date {
-        let mut date = Date { year: 1970, month: 1, day: 1 };
-        let mut days = seconds / 86_400;
-        while days >= date.days_of_year() {
-            days -= date.days_of_year();
-            date.year += 1;
-        }
-        while days >= date.days_of_month() {
-            days -= date.days_of_month();
-            date.month += 1;
-        }
-        date.day += days;
-        date
-    }
-
-    fn days_since_1970(self) -> Option<u64> {
-        /// Certificates "for ever" end in 9999.
-        const YEAR_MAX: u64 = 9999;
-        if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) || self.year > YEAR_MAX {
-            return None;
-        }
-        let years = (1970..self.year).map(|year| Date { year, month: 1, day: 1 }.days_of_year()).sum::<u64>();
-        let months = (1..self.month).map(|month| Date { month, ..self }.days_of_month()).sum::<u64>();
-        Some(if self.year < 1970 { 0 } else { years + months + self.day - 1 })
-    }
-
-    fn is_leap(self) -> bool {
-        self.year.is_multiple_of(4) && !self.year.is_multiple_of(100) || self.year.is_multiple_of(400)
-    }
-
-    fn days_of_year(self) -> u64 {
-        if self.is_leap() { 366 } else { 365 }
-    }
-
-    fn days_of_month(self) -> u64 {
-        match self.month {
-            2 if self.is_leap() => 29,
-            2 => 28,
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        }
-    }
-}
-
-impl fmt::Display for Date {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04}-{:02}-{:02}", self.year, self.month, self.day)
+/// The day of a moment in UTC, such as `2020-05-01`.
+pub(super) fn day(moment: UnixTime) -> String {
+    match DateTime::from_unix_duration(Duration::from_secs(moment.as_secs())) {
+        Ok(date) => format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day()),
+        Err(_) => "a day after the year 9999".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, CustomExtension, DnType, KeyPair, SerialNumber};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
     use super::*;
 
+    fn made(extension: Option<CustomExtension>) -> Vec<u8> {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, "db1");
+        parameters.custom_extensions.extend(extension);
+        parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    /// `from` has to occur once.
+    fn replaced(der: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+        let found: Vec<usize> = (0..der.len()).filter(|at| der[*at..].starts_with(from)).collect();
+        assert_eq!((found.len(), from.len()), (1, to.len()));
+        [&der[..found[0]], to, &der[found[0] + from.len()..]].concat()
+    }
+
     #[test]
-    fn dates() {
+    fn days() {
         for (seconds, text) in [
             (0, "1970-01-01"),
             (951_782_400, "2000-02-29"),
@@ -280,35 +175,108 @@ mod tests {
             (1_709_251_200, "2024-03-01"),
             (4_107_542_400, "2100-03-01"),
             (253_402_300_799, "9999-12-31"),
+            (253_402_300_800, "a day after the year 9999"),
+            (u64::MAX, "a day after the year 9999"),
         ] {
-            let date = Date::of_seconds(seconds);
-            assert_eq!(date.to_string(), text);
-            assert_eq!(date.days_since_1970(), Some(seconds / 86_400), "{text}");
-        }
-        let utc = |text: &[u8]| Reader(&[&[UTC_TIME, text.len() as u8], text].concat()).time();
-        assert_eq!(utc(b"240229235959Z"), Some(1_709_251_199));
-        assert_eq!(utc(b"500101000000Z"), Some(0));
-        for wrong in [b"241301000000Z".as_slice(), b"240229235959", b"2402", b"24022923595xZ", b""] {
-            assert_eq!(utc(wrong), None, "{wrong:?}");
+            assert_eq!(day(UnixTime::since_unix_epoch(Duration::from_secs(seconds))), text);
         }
     }
 
     #[test]
-    fn a_certificate_cut_anywhere_is_malformed_and_nothing_worse() {
-        let key = rcgen::generate_simple_self_signed(vec!["db1".to_owned()]).unwrap();
-        let der = key.cert.der().to_vec();
+    fn validity_out_of_the_calendar_is_malformed() {
+        let mut parameters = CertificateParams::default();
+        parameters.not_before = rcgen::date_time_ymd(2024, 2, 29);
+        parameters.not_after = rcgen::date_time_ymd(9999, 12, 31);
+        let der = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
         let whole = Certificate::parse(&der).unwrap();
-        assert!(whole.has_alternative_names() && !whole.is_first_version && !whole.is_authority);
-        for length in 0..der.len() {
-            assert!(Certificate::parse(&der[..length]).is_none(), "{length}");
+        assert_eq!(whole.not_before().as_secs(), 1_709_164_800);
+        assert_eq!(day(whole.not_after()), "9999-12-31");
+        for wrong in [b"241301000000Z", b"240230000000Z", b"240229240000Z", b"2402290000x0Z", b"240229000000+"] {
+            assert!(Certificate::parse(&replaced(&der, b"240229000000Z", wrong)).is_none(), "{wrong:?}");
         }
-        for at in 0..der.len() {
-            for value in [0, 0x7f, 0x80, 0x84, 0xff] {
-                let mut damaged = der.clone();
-                damaged[at] = value;
-                let parsed = Certificate::parse(&damaged);
-                let _name = parsed.and_then(|certificate| common_name(certificate.subject));
+    }
+
+    #[test]
+    fn a_serial_number_may_have_any_length_and_sign() {
+        let mut parameters = CertificateParams::default();
+        parameters.serial_number = Some(SerialNumber::from(vec![0x7f; 40]));
+        let der = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        assert!(Certificate::parse(&der).is_some());
+        let negative = replaced(&der, b"\x02\x28\x7f", b"\x02\x28\xaf");
+        assert!(Certificate::parse(&negative).is_some());
+    }
+
+    #[test]
+    fn a_certificate_cut_or_damaged_anywhere_is_malformed_and_nothing_worse() {
+        let made = rcgen::generate_simple_self_signed(vec!["db1".to_owned()]).unwrap();
+        let made = made.cert.der().to_vec();
+        let first_version = include_bytes!("first_version/server-cert.pem");
+        let first_version = CertificateDer::from_pem_slice(first_version).unwrap().to_vec();
+        let whole = Certificate::parse(&made).unwrap();
+        assert!(whole.has_alternative_names() && !whole.is_first_version() && !whole.is_authority());
+        let whole = Certificate::parse(&first_version).unwrap();
+        assert!(!whole.has_alternative_names() && whole.is_first_version() && !whole.is_authority());
+        for der in [made, first_version] {
+            for length in 0..der.len() {
+                assert!(Certificate::parse(&der[..length]).is_none(), "{length}");
+            }
+            assert!(Certificate::parse(&[der.as_slice(), &[0]].concat()).is_none());
+            for at in 0..der.len() {
+                for value in 0..=u8::MAX {
+                    let mut damaged = der.clone();
+                    damaged[at] = value;
+                    let Some(parsed) = Certificate::parse(&damaged) else { continue };
+                    let _ = (parsed.is_authority(), parsed.may_limit_names(), parsed.key_info());
+                    let _ = (parsed.has_alternative_names(), common_name(parsed.subject()));
+                }
             }
         }
+    }
+
+    #[test]
+    fn an_unusual_encoding_does_not_hide_an_extension() {
+        const NAMES: &[u64] = &[2, 5, 29, 17];
+        let named = |content: &[u8]| made(Some(CustomExtension::from_oid_content(NAMES, content.to_vec())));
+        let has_names = |der: &[u8]| Certificate::parse(der).map(|parsed| parsed.has_alternative_names());
+        assert_eq!(has_names(&made(None)), Some(false));
+        // What the extension holds does not matter.
+        for content in [b"".as_slice(), b"\0", b"\x30\x80", b"\xff\xff\xff"] {
+            assert_eq!(has_names(&named(content)), Some(true), "{content:?}");
+        }
+        // 157 takes two bytes; without its upper part it is 29 in two bytes.
+        let other = made(Some(CustomExtension::from_oid_content(&[2, 5, 157, 17], b"\x30\0".to_vec())));
+        assert_eq!(has_names(&other), Some(false));
+        assert_eq!(has_names(&replaced(&other, b"\x55\x81\x1d\x11", b"\x55\x80\x1d\x11")), Some(true));
+        // BER's lengths, and an extension that is none.
+        let der = named(b"\x30\0");
+        for damaged in [b"\x06\x81\x03\x55\x1d".as_slice(), b"\x06\x04\x55\x1d\x11", b"\x05\x03\x55\x1d\x11"] {
+            let usual = &b"\x06\x03\x55\x1d\x11"[..damaged.len()];
+            assert_eq!(has_names(&replaced(&der, usual, damaged)), None, "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_written_out_is_not_version_1() {
+        let der = replaced(&made(None), b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x00");
+        assert!(Certificate::parse(&der).is_some_and(|parsed| !parsed.is_first_version()));
+    }
+
+    #[test]
+    fn an_authority_is_marked_once_and_clearly() {
+        let marked = |contents: &[&[u8]]| {
+            let extension = |content: &&[u8]| CustomExtension::from_oid_content(&[2, 5, 29, 19], content.to_vec());
+            let mut parameters = CertificateParams::default();
+            parameters.custom_extensions.extend(contents.iter().map(extension));
+            let certificate = parameters.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            Certificate::parse(certificate.der()).unwrap().is_authority()
+        };
+        for yes in [b"\x30\x03\x01\x01\xff".as_slice(), b"\x30\x06\x01\x01\xff\x02\x01\x03"] {
+            assert!(marked(&[yes]), "{yes:?}");
+            assert!(!marked(&[yes, yes]), "{yes:?}");
+        }
+        for no in [b"".as_slice(), b"\x30\0", b"\x30\x03\x01\x01\0", b"\x30\x03\x01\x01\x01", b"\x30\x04\x01\x01\xff"] {
+            assert!(!marked(&[no]), "{no:?}");
+        }
+        assert!(!marked(&[]));
     }
 }

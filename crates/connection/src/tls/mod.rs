@@ -25,7 +25,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, CertificateError, ClientConfig, SignatureScheme};
 use sha2::{Digest, Sha256};
 
-use self::certificate::{Certificate, Date};
+use self::certificate::{Certificate, day};
 pub(super) use self::stream::TlsStream;
 use self::verifier::{Trust, Verifier};
 use super::stream::Socket;
@@ -138,12 +138,12 @@ impl Plan {
             ),
             CertificateError::ExpiredContext { not_after, .. } => format!(
                 "the server's certificate{shown}, or one above it, expired on {}: give the server a new one",
-                Date::of_seconds(not_after.as_secs())
+                day(*not_after)
             ),
             CertificateError::NotValidYetContext { not_before, time } => format!(
                 "the server's certificate{shown}, or one above it, is valid from {} on, and this machine's clock says {}",
-                Date::of_seconds(not_before.as_secs()),
-                Date::of_seconds(time.as_secs())
+                day(*not_before),
+                day(*time)
             ),
             CertificateError::NotValidForNameContext { presented, .. } => format!(
                 "the server's certificate{shown} is not for '{}', but for {}. Call the server by a name in its certificate, or \
@@ -251,7 +251,7 @@ fn config(
 
 /// True if the file holds authorities that issue certificates to everyone.
 fn are_public(path: &Path, certificates: &[CertificateDer<'static>]) -> bool {
-    let is_authority = |der: &CertificateDer<'_>| Certificate::parse(der).is_some_and(|read| read.is_authority);
+    let is_authority = |der: &CertificateDer<'_>| Certificate::parse(der).is_some_and(|read| read.is_authority());
     let is_of_system = path.canonicalize().is_ok_and(|path| path.starts_with(PUBLIC_AUTHORITIES));
     is_of_system || certificates.iter().filter(|der| is_authority(der)).count() > PRIVATE_AUTHORITIES_MAX
 }
@@ -323,8 +323,8 @@ fn own_certificate(options: &TlsOptions, provider: &CryptoProvider, role: &str) 
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).and_then(|certificates| certificates.collect());
     let chain = chain.map_err(|error| of_certificate(pem_problem(&error)))?;
-    let first = chain.first().and_then(|first| Certificate::parse(first));
-    let first = first.ok_or_else(|| of_certificate("it holds no certificate (PEM)".to_owned()))?;
+    let first = chain.first().ok_or_else(|| of_certificate("it holds no certificate (PEM)".to_owned()))?;
+    let first = Certificate::parse(first).ok_or_else(|| of_certificate("its certificate is damaged".to_owned()))?;
     let found = PrivateKeyDer::from_pem_file(key).map_err(|error| {
         of_key(match error {
             pem::Error::NoItemsFound => "it holds no key in PEM form that can be read without a passphrase".to_owned(),
@@ -333,7 +333,7 @@ fn own_certificate(options: &TlsOptions, provider: &CryptoProvider, role: &str) 
     })?;
     let signer = provider.key_provider.load_private_key(found).map_err(|error| of_key(error.to_string()))?;
     let public = signer.public_key();
-    if public.is_some_and(|public| !public.as_ref().ends_with(first.key)) {
+    if public.is_some_and(|public| !public.as_ref().ends_with(first.key())) {
         return Err(of_key(format!("it is not the key to the certificate in {}", certificate.display())));
     }
     Ok(Some(Own(Arc::new(CertifiedKey::new(chain, signer)))))

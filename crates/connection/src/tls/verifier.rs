@@ -14,11 +14,12 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::{
     WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, RootCertStore, SignatureScheme};
+use x509_cert::name::Name;
 
-use super::certificate::{Certificate, common_name, may_constrain_names};
+use super::certificate::{Certificate, common_name};
 
 /// Which servers to trust.
 #[derive(Debug)]
@@ -61,8 +62,8 @@ impl ServerCertVerifier for Verifier {
             if *with_name {
                 let mut above = certificates.iter().chain(intermediates);
                 // One of version 1 was issued by an authority that limits nothing.
-                let is_below = !is_known && !read.is_first_version;
-                let is_limited = is_below && above.any(|certificate| may_constrain_names(certificate));
+                let is_below = !is_known && !read.is_first_version();
+                let is_limited = is_below && above.any(|certificate| may_limit_names(certificate));
                 check_name(server, &read, name, is_limited)?;
             }
         }
@@ -76,7 +77,7 @@ impl ServerCertVerifier for Verifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
-        match read.is_first_version {
+        match read.is_first_version() {
             true => self.check_first_version_signature(message, &read, signature),
             false => verify_tls12_signature(message, server, signature, &self.algorithms),
         }
@@ -89,9 +90,9 @@ impl ServerCertVerifier for Verifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
-        match read.is_first_version {
+        match read.is_first_version() {
             true => {
-                let key = SubjectPublicKeyInfoDer::from(read.key_info);
+                let key = read.key_info().ok_or(CertificateError::BadEncoding)?;
                 verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
             }
             false => verify_tls13_signature(message, server, signature, &self.algorithms),
@@ -108,17 +109,17 @@ impl Verifier {
     fn check_issuer(
         &self,
         server: &CertificateDer<'_>,
-        read: &Certificate<'_>,
+        read: &Certificate,
         intermediates: &[CertificateDer<'_>],
         certificates: &[CertificateDer<'static>],
         now: UnixTime,
     ) -> Result<(), Error> {
         let known = certificates.iter().filter_map(|der| Some((der, Certificate::parse(der)?)));
         let (valid, invalid): (Vec<_>, Vec<_>) =
-            known.filter(|(_, read)| read.is_authority).partition(|(_, read)| check_dates(read, now).is_ok());
-        let checked = match read.is_first_version {
+            known.filter(|(_, read)| read.is_authority()).partition(|(_, read)| check_dates(read, now).is_ok());
+        let checked = match read.is_first_version() {
             true => {
-                let authorities = valid.iter().filter(|(der, _)| !may_constrain_names(der)).map(|(_, read)| read);
+                let authorities = valid.iter().map(|(_, read)| read).filter(|read| !read.may_limit_names());
                 self.check_first_version(read, authorities, now)
             }
             false => {
@@ -131,9 +132,9 @@ impl Verifier {
         let unknown_issuer = Error::from(CertificateError::UnknownIssuer);
         if checked.as_ref().is_err_and(|error| *error == unknown_issuer) {
             // An authority that is out of its time explains more.
-            let shown = intermediates.iter().filter_map(|der| Certificate::parse(der));
-            let issuers: Vec<&[u8]> = shown.map(|read| read.issuer).chain([read.issuer]).collect();
-            if let Some((_, authority)) = invalid.iter().find(|(_, authority)| issuers.contains(&authority.subject)) {
+            let shown: Vec<_> = intermediates.iter().filter_map(|der| Certificate::parse(der)).collect();
+            let issuers: Vec<&Name> = shown.iter().chain([read]).map(Certificate::issuer).collect();
+            if let Some((_, authority)) = invalid.iter().find(|(_, authority)| issuers.contains(&authority.subject())) {
                 return check_dates(authority, now);
             }
         }
@@ -144,7 +145,7 @@ impl Verifier {
     fn check_first_version_signature(
         &self,
         message: &[u8],
-        server: &Certificate<'_>,
+        server: &Certificate,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let (_, algorithms) = self
@@ -153,10 +154,8 @@ impl Verifier {
             .iter()
             .find(|(scheme, _)| *scheme == signature.scheme)
             .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        let is_signed = algorithms
-            .iter()
-            .filter(|algorithm| algorithm.public_key_alg_id().as_ref() == server.key_algorithm)
-            .any(|algorithm| algorithm.verify_signature(server.key, message, signature.signature()).is_ok());
+        let is_signed =
+            algorithms.iter().any(|algorithm| server.has_signed(message, signature.signature(), *algorithm));
         match is_signed {
             true => Ok(HandshakeSignatureValid::assertion()),
             false => Err(CertificateError::BadSignature.into()),
@@ -167,18 +166,13 @@ impl Verifier {
     /// and an authority.
     fn check_first_version<'a>(
         &self,
-        server: &Certificate<'_>,
-        authorities: impl Iterator<Item = &'a Certificate<'a>>,
+        server: &Certificate,
+        authorities: impl Iterator<Item = &'a Certificate>,
         now: UnixTime,
     ) -> Result<(), Error> {
         let mut refusal = CertificateError::UnknownIssuer;
-        for authority in authorities.filter(|authority| authority.subject == server.issuer) {
-            let is_signed = self.algorithms.all.iter().any(|algorithm| {
-                algorithm.signature_alg_id().as_ref() == server.signature_algorithm
-                    && algorithm.public_key_alg_id().as_ref() == authority.key_algorithm
-                    && algorithm.verify_signature(authority.key, server.signed, server.signature).is_ok()
-            });
-            if is_signed {
+        for authority in authorities.filter(|authority| authority.subject() == server.issuer()) {
+            if self.algorithms.all.iter().any(|algorithm| server.is_signed_by(authority, *algorithm)) {
                 return check_dates(server, now);
             }
             refusal = CertificateError::BadSignature;
@@ -187,14 +181,17 @@ impl Verifier {
     }
 }
 
-fn check_dates(certificate: &Certificate<'_>, now: UnixTime) -> Result<(), Error> {
-    let moment = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-    if now.as_secs() < certificate.not_before {
-        let not_before = moment(certificate.not_before);
+/// Doubt falls to the safe side: a certificate that cannot be parsed may limit names.
+fn may_limit_names(der: &[u8]) -> bool {
+    Certificate::parse(der).is_none_or(|certificate| certificate.may_limit_names())
+}
+
+fn check_dates(certificate: &Certificate, now: UnixTime) -> Result<(), Error> {
+    let (not_before, not_after) = (certificate.not_before(), certificate.not_after());
+    if now < not_before {
         return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
     }
-    if now.as_secs() > certificate.not_after {
-        let not_after = moment(certificate.not_after);
+    if now > not_after {
         return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
     }
     Ok(())
@@ -203,14 +200,14 @@ fn check_dates(certificate: &Certificate<'_>, now: UnixTime) -> Result<(), Error
 /// With `is_limited`, an authority above may limit the names, and the subject's does not count.
 fn check_name(
     server: &CertificateDer<'_>,
-    read: &Certificate<'_>,
+    read: &Certificate,
     name: &ServerName<'_>,
     is_limited: bool,
 ) -> Result<(), Error> {
     if read.has_alternative_names() || is_limited {
         return verify_server_name(&ParsedCertificate::try_from(server)?, name);
     }
-    let presented = common_name(read.subject);
+    let presented = common_name(read.subject());
     let is_named = match (name, &presented) {
         (ServerName::DnsName(host), Some(pattern)) => names(pattern, host.as_ref()),
         _ => false,
@@ -236,13 +233,13 @@ fn names(pattern: &str, host: &str) -> bool {
     }
 }
 
-fn describe(certificate: &Certificate<'_>) -> String {
-    let name = |name: &[u8]| common_name(name).unwrap_or_else(|| "nobody".to_owned());
+fn describe(certificate: &Certificate) -> String {
+    let name = |name: &Name| common_name(name).unwrap_or_else(|| "nobody".to_owned());
     let printable = |text: String| -> String { text.chars().filter(|c| !c.is_control()).take(100).collect() };
-    match certificate.subject == certificate.issuer {
-        true => format!("made by itself, for '{}'", printable(name(certificate.subject))),
+    match certificate.subject() == certificate.issuer() {
+        true => format!("made by itself, for '{}'", printable(name(certificate.subject()))),
         false => {
-            let (subject, issuer) = (printable(name(certificate.subject)), printable(name(certificate.issuer)));
+            let (subject, issuer) = (printable(name(certificate.subject())), printable(name(certificate.issuer())));
             format!("for '{subject}', issued by '{issuer}'")
         }
     }
