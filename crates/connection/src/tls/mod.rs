@@ -1,11 +1,12 @@
 //! TLS: from the options of an endpoint to a secured stream, and errors that say what to do.
 //!
 //! - `stream`: the bytes;
-//! - `verifier`, `certificate`: which server to trust;
+//! - `verifier`, `authorities`, `certificate`: which server to trust;
 //! - here: what to ask for, the handshake, and what its failure means.
 //!
 //! Files are read for each connection, so that a certificate that was replaced counts from the next one on.
 
+mod authorities;
 mod certificate;
 mod stream;
 #[cfg(test)]
@@ -20,11 +21,12 @@ use rustls::client::ResolvesClientCert;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, CertificateError, ClientConfig, SignatureScheme};
 use sha2::{Digest, Sha256};
 
+use self::authorities::Authorities;
 use self::certificate::{Certificate, day};
 pub(super) use self::stream::TlsStream;
 use self::verifier::{Trust, Verifier};
@@ -229,8 +231,9 @@ fn config(
     let (trust, is_public) = match (&options.authorities, proof) {
         (Some(path), Proof::Authority | Proof::Identity) => {
             let certificates = authorities(path).map_err(|why| format!("--{role}-tls-ca {}: {why}", path.display()))?;
-            let is_public = are_public(path, &certificates);
-            (Trust::Certificates { certificates, with_name: proof == Proof::Identity }, is_public)
+            let authorities = Authorities::new(certificates, &provider, UnixTime::now());
+            let is_public = are_public(path, &authorities);
+            (Trust::Authorities { authorities, with_name: proof == Proof::Identity }, is_public)
         }
         _ => (Trust::Anyone, false),
     };
@@ -250,10 +253,9 @@ fn config(
 }
 
 /// True if the file holds authorities that issue certificates to everyone.
-fn are_public(path: &Path, certificates: &[CertificateDer<'static>]) -> bool {
-    let is_authority = |der: &CertificateDer<'_>| Certificate::parse(der).is_some_and(|read| read.is_authority());
+fn are_public(path: &Path, authorities: &Authorities) -> bool {
     let is_of_system = path.canonicalize().is_ok_and(|path| path.starts_with(PUBLIC_AUTHORITIES));
-    is_of_system || certificates.iter().filter(|der| is_authority(der)).count() > PRIVATE_AUTHORITIES_MAX
+    is_of_system || authorities.count() > PRIVATE_AUTHORITIES_MAX
 }
 
 fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -1,24 +1,27 @@
 //! Which server to trust: the check of its certificate, in the strictness that was asked for.
 //!
-//! Chains, names in the extension for them, and the handshake's signature are checked by rustls' own functions, so nothing here
-//! is laxer than they are. Two things are added that rustls refuses and that servers of both vendors have: certificates of X.509
-//! version 1 directly below an authority, and a host's name in the subject where the extension for names is missing. And three
-//! that rustls leaves to its caller: an authority that has expired is none; a certificate without the mark of an authority is
-//! trusted for itself alone; a name in the subject counts only where no authority limits names, because the limits do not
-//! apply to the subject.
+//! rustls decides: an ordinary certificate goes through its own verifier, and so does the handshake's signature. This module makes
+//! three exceptions:
+//! - the very certificate that was configured needs no authority;
+//! - a certificate of X.509 version 1, which rustls does not read, is accepted directly below an authority;
+//! - a host's name in the subject counts where the extension for names is missing and no authority limits names, because the
+//!   limits do not apply to the subject.
+//!
+//! No exception is made for a certificate that [`Certificate`] cannot parse.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::verify_server_name;
 use rustls::crypto::{
     WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 use x509_cert::name::Name;
 
+use super::authorities::{Authorities, check_dates};
 use super::certificate::{Certificate, common_name};
 
 /// Which servers to trust.
@@ -26,9 +29,9 @@ use super::certificate::{Certificate, common_name};
 pub(super) enum Trust {
     /// Each that has the key to the certificate that it shows.
     Anyone,
-    /// Those that one of these certificates belongs to, or has certified as an authority.
-    Certificates {
-        certificates: Vec<CertificateDer<'static>>,
+    /// Those that an authority vouches for.
+    Authorities {
+        authorities: Authorities,
         /// And only if the certificate names the host.
         with_name: bool,
     },
@@ -51,21 +54,14 @@ impl ServerCertVerifier for Verifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
-        self.shown.get_or_init(|| describe(&read));
-        if let Trust::Certificates { certificates, with_name } = &self.trust {
-            let is_known = certificates.iter().any(|certificate| certificate == server);
-            match is_known {
-                true => check_dates(&read, now)?,
-                false => self.check_issuer(server, &read, intermediates, certificates, now)?,
-            }
-            if *with_name {
-                let mut above = certificates.iter().chain(intermediates);
-                // One of version 1 was issued by an authority that limits nothing.
-                let is_below = !is_known && !read.is_first_version();
-                let is_limited = is_below && above.any(|certificate| may_limit_names(certificate));
-                check_name(server, &read, name, is_limited)?;
-            }
+        let read = Certificate::parse(server);
+        if let Some(read) = &read {
+            self.shown.get_or_init(|| describe(read));
+        }
+        if let Trust::Authorities { authorities, with_name } = &self.trust {
+            let name = with_name.then_some(name);
+            check(authorities, server, read.as_ref(), intermediates, name, now)
+                .map_err(|refusal| authorities.explain(refusal, read.as_ref(), intermediates, now))?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -76,10 +72,9 @@ impl ServerCertVerifier for Verifier {
         server: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
-        match read.is_first_version() {
-            true => self.check_first_version_signature(message, &read, signature),
-            false => verify_tls12_signature(message, server, signature, &self.algorithms),
+        match first_version(server) {
+            Some(server) => self.check_first_version_signature(message, &server, signature),
+            None => verify_tls12_signature(message, server, signature, &self.algorithms),
         }
     }
 
@@ -89,13 +84,12 @@ impl ServerCertVerifier for Verifier {
         server: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let read = Certificate::parse(server).ok_or(CertificateError::BadEncoding)?;
-        match read.is_first_version() {
-            true => {
-                let key = read.key_info().ok_or(CertificateError::BadEncoding)?;
+        match first_version(server) {
+            Some(server) => {
+                let key = server.key_info().ok_or(CertificateError::BadEncoding)?;
                 verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
             }
-            false => verify_tls13_signature(message, server, signature, &self.algorithms),
+            None => verify_tls13_signature(message, server, signature, &self.algorithms),
         }
     }
 
@@ -105,43 +99,8 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl Verifier {
-    /// Whether one of the authorities has issued the certificate.
-    fn check_issuer(
-        &self,
-        server: &CertificateDer<'_>,
-        read: &Certificate,
-        intermediates: &[CertificateDer<'_>],
-        certificates: &[CertificateDer<'static>],
-        now: UnixTime,
-    ) -> Result<(), Error> {
-        let known = certificates.iter().filter_map(|der| Some((der, Certificate::parse(der)?)));
-        let (valid, invalid): (Vec<_>, Vec<_>) =
-            known.filter(|(_, read)| read.is_authority()).partition(|(_, read)| check_dates(read, now).is_ok());
-        let checked = match read.is_first_version() {
-            true => {
-                let authorities = valid.iter().map(|(_, read)| read).filter(|read| !read.may_limit_names());
-                self.check_first_version(read, authorities, now)
-            }
-            false => {
-                let mut roots = RootCertStore::empty();
-                roots.add_parsable_certificates(valid.into_iter().map(|(der, _)| der.clone()));
-                let (parsed, all) = (ParsedCertificate::try_from(server)?, self.algorithms.all);
-                verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, now, all)
-            }
-        };
-        let unknown_issuer = Error::from(CertificateError::UnknownIssuer);
-        if checked.as_ref().is_err_and(|error| *error == unknown_issuer) {
-            // An authority that is out of its time explains more.
-            let shown: Vec<_> = intermediates.iter().filter_map(|der| Certificate::parse(der)).collect();
-            let issuers: Vec<&Name> = shown.iter().chain([read]).map(Certificate::issuer).collect();
-            if let Some((_, authority)) = invalid.iter().find(|(_, authority)| issuers.contains(&authority.subject())) {
-                return check_dates(authority, now);
-            }
-        }
-        checked
-    }
-
-    /// The handshake's signature of TLS 1.2 with a certificate of version 1, which webpki does not read.
+    /// The handshake's signature of TLS 1.2 with a certificate of version 1. rustls has no function for it: it does not read the
+    /// certificate, and takes a bare key only in TLS 1.3.
     fn check_first_version_signature(
         &self,
         message: &[u8],
@@ -154,60 +113,51 @@ impl Verifier {
             .iter()
             .find(|(scheme, _)| *scheme == signature.scheme)
             .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-        let is_signed =
-            algorithms.iter().any(|algorithm| server.has_signed(message, signature.signature(), *algorithm));
-        match is_signed {
+        match algorithms.iter().any(|algorithm| server.has_signed(message, signature.signature(), *algorithm)) {
             true => Ok(HandshakeSignatureValid::assertion()),
             false => Err(CertificateError::BadSignature.into()),
         }
     }
-
-    /// A certificate of version 1 cannot say what its key is for, nor name hosts in the extension; so none may stand between it
-    /// and an authority.
-    fn check_first_version<'a>(
-        &self,
-        server: &Certificate,
-        authorities: impl Iterator<Item = &'a Certificate>,
-        now: UnixTime,
-    ) -> Result<(), Error> {
-        let mut refusal = CertificateError::UnknownIssuer;
-        for authority in authorities.filter(|authority| authority.subject() == server.issuer()) {
-            if self.algorithms.all.iter().any(|algorithm| server.is_signed_by(authority, *algorithm)) {
-                return check_dates(server, now);
-            }
-            refusal = CertificateError::BadSignature;
-        }
-        Err(refusal.into())
-    }
 }
 
-/// Doubt falls to the safe side: a certificate that cannot be parsed may limit names.
-fn may_limit_names(der: &[u8]) -> bool {
-    Certificate::parse(der).is_none_or(|certificate| certificate.may_limit_names())
+/// The certificate if it is of version 1.
+fn first_version(server: &CertificateDer<'_>) -> Option<Certificate> {
+    Certificate::parse(server).filter(Certificate::is_first_version)
 }
 
-fn check_dates(certificate: &Certificate, now: UnixTime) -> Result<(), Error> {
-    let (not_before, not_after) = (certificate.not_before(), certificate.not_after());
-    if now < not_before {
-        return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
-    }
-    if now > not_after {
-        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
-    }
-    Ok(())
-}
-
-/// With `is_limited`, an authority above may limit the names, and the subject's does not count.
-fn check_name(
+/// Whether the authorities vouch for the server, and for its name unless that is `None`. `read` is the server's certificate;
+/// `None` if it could not be parsed.
+fn check(
+    authorities: &Authorities,
     server: &CertificateDer<'_>,
-    read: &Certificate,
-    name: &ServerName<'_>,
-    is_limited: bool,
+    read: Option<&Certificate>,
+    intermediates: &[CertificateDer<'_>],
+    name: Option<&ServerName<'_>>,
+    now: UnixTime,
 ) -> Result<(), Error> {
-    if read.has_alternative_names() || is_limited {
-        return verify_server_name(&ParsedCertificate::try_from(server)?, name);
+    let Some(read) = read else { return authorities.check(server, intermediates, name, now) };
+    let is_configured = authorities.contains(server);
+    let is_direct = is_configured || read.is_first_version();
+    // Nothing above a direct certificate limits names.
+    let is_limited = !is_direct && authorities.may_limit_names(intermediates);
+    let (in_extension, in_subject) = match read.has_alternative_names() || is_limited {
+        true => (name, None),
+        false => (None, name),
+    };
+    match is_configured {
+        true => check_dates(read, now)?,
+        false if is_direct => authorities.check_first_version(read, now)?,
+        false => authorities.check(server, intermediates, in_extension, now)?,
     }
-    let presented = common_name(read.subject());
+    if let Some(name) = in_extension.filter(|_| is_direct) {
+        verify_server_name(&ParsedCertificate::try_from(server)?, name)?;
+    }
+    in_subject.map_or(Ok(()), |name| check_subject(read, name))
+}
+
+/// Whether the subject of the server's certificate is the host.
+fn check_subject(server: &Certificate, name: &ServerName<'_>) -> Result<(), Error> {
+    let presented = common_name(server.subject());
     let is_named = match (name, &presented) {
         (ServerName::DnsName(host), Some(pattern)) => names(pattern, host.as_ref()),
         _ => false,
@@ -250,11 +200,29 @@ mod tests {
     use std::time::Duration;
 
     use rcgen::{
-        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer, KeyPair,
-        NameConstraints, SanType, date_time_ymd,
+        BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+        Issuer, KeyPair, NameConstraints, SanType, date_time_ymd,
     };
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::crypto::ring::default_provider;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::sign::{CertifiedKey, SingleCertAndKey};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
     use super::*;
+
+    /// In 2033.
+    fn now() -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(2_000_000_000))
+    }
+
+    fn verifier(certificates: Vec<CertificateDer<'static>>, with_name: bool) -> Verifier {
+        let provider = Arc::new(default_provider());
+        let authorities = Authorities::new(certificates, &provider, now());
+        let algorithms = provider.signature_verification_algorithms;
+        Verifier { trust: Trust::Authorities { authorities, with_name }, algorithms, shown: Arc::default() }
+    }
 
     fn named(name: &str) -> CertificateParams {
         let mut parameters = CertificateParams::default();
@@ -281,6 +249,15 @@ mod tests {
         server: &CertificateParams,
         with_name: bool,
     ) -> Result<(), CertificateError> {
+        let (trusted, intermediates, server) = issue(chain, server);
+        verify_with(vec![trusted], &server, &intermediates, with_name)
+    }
+
+    /// The first certificate of a chain, the others, and the one of a server below them.
+    fn issue(
+        chain: &[&CertificateParams],
+        server: &CertificateParams,
+    ) -> (CertificateDer<'static>, Vec<CertificateDer<'static>>, CertificateDer<'static>) {
         let key = KeyPair::generate().unwrap();
         let trusted = chain[0].self_signed(&key).unwrap().der().clone();
         let mut issuer = Issuer::new(chain[0].clone(), key);
@@ -291,7 +268,7 @@ mod tests {
             issuer = Issuer::new((*parameters).clone(), key);
         }
         let server = server.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone();
-        verify_with(vec![trusted], &server, &intermediates, with_name)
+        (trusted, intermediates, server)
     }
 
     fn verify_with(
@@ -300,13 +277,8 @@ mod tests {
         intermediates: &[CertificateDer<'_>],
         with_name: bool,
     ) -> Result<(), CertificateError> {
-        let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
-        let trust = Trust::Certificates { certificates, with_name };
-        let verifier = Verifier { trust, algorithms, shown: Arc::default() };
-        /// In 2025.
-        const NOW: Duration = Duration::from_secs(1_750_000_000);
         let host = ServerName::try_from("db1.example.com").unwrap();
-        match verifier.verify_server_cert(server, intermediates, &host, &[], UnixTime::since_unix_epoch(NOW)) {
+        match verifier(certificates, with_name).verify_server_cert(server, intermediates, &host, &[], now()) {
             Ok(_) => Ok(()),
             Err(Error::InvalidCertificate(wrong)) => Err(wrong),
             Err(other) => panic!("{other}"),
@@ -362,6 +334,169 @@ mod tests {
         client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let refused = verify(&[&authority()], &client, false).unwrap_err();
         assert!(matches!(refused, CertificateError::InvalidPurposeContext { .. }), "{refused:?}");
+    }
+
+    #[test]
+    fn an_ordinary_certificate_is_judged_as_by_rustls() {
+        let with_names = |change: fn(&mut CertificateParams)| {
+            let mut parameters = with_name(named("server"), "db1.example.com");
+            change(&mut parameters);
+            parameters
+        };
+        let mut limited = authority();
+        limited.name_constraints = Some(NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName("other.example".to_owned())],
+            excluded_subtrees: Vec::new(),
+        });
+        let mut below = authority();
+        below.distinguished_name.push(DnType::CommonName, "below");
+        let servers = [
+            with_names(|_| {}),
+            with_names(|server| {
+                server.subject_alt_names = vec![SanType::DnsName("db2.example.com".try_into().unwrap())]
+            }),
+            with_names(|server| server.not_after = date_time_ymd(2020, 1, 1)),
+            with_names(|server| server.not_before = date_time_ymd(2998, 1, 1)),
+            with_names(|server| server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]),
+            with_names(|server| server.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
+        ];
+        let (host, stranger) =
+            (ServerName::try_from("db1.example.com").unwrap(), issue(&[&authority()], &servers[0]).0);
+        let mut accepted = 0;
+        for chain in [[&authority()].as_slice(), &[&authority(), &below], &[&limited], &[&named("no authority")]] {
+            for server in &servers {
+                let (trusted, intermediates, server) = issue(chain, server);
+                for known in [&trusted, &stranger] {
+                    let mut roots = RootCertStore::empty();
+                    roots.add(known.clone()).unwrap();
+                    let rustls = WebPkiServerVerifier::builder_with_provider(roots.into(), default_provider().into());
+                    let theirs = rustls.build().unwrap().verify_server_cert(&server, &intermediates, &host, &[], now());
+                    let ours = verifier(vec![known.clone()], true);
+                    let ours = ours.verify_server_cert(&server, &intermediates, &host, &[], now());
+                    let is_authority = Certificate::parse(known).unwrap().is_authority();
+                    match is_authority {
+                        true => assert_eq!(format!("{ours:?}"), format!("{theirs:?}")),
+                        false => assert!(ours.is_err()),
+                    }
+                    accepted += usize::from(ours.is_ok());
+                }
+            }
+        }
+        assert_eq!(accepted, 2, "the good server directly below the authority, and below the other");
+    }
+
+    #[test]
+    fn an_extension_for_names_counts_however_it_is_encoded() {
+        let odd = |oid: &[u64], content: &[u8]| {
+            let mut parameters = named("db1.example.com");
+            parameters.custom_extensions.push(CustomExtension::from_oid_content(oid, content.to_vec()));
+            parameters
+        };
+        assert_eq!(verify(&[&authority()], &odd(&[2, 5, 157, 17], b"\x30\0"), true), Ok(()));
+        for content in [b"\x30\0".as_slice(), b"\x30\x02\x82\0", b"\x05\0", b""] {
+            assert!(verify(&[&authority()], &odd(&[2, 5, 29, 17], content), true).is_err(), "{content:?}");
+        }
+        // 29 in two bytes instead of 157.
+        let mut der = issue(&[&authority()], &odd(&[2, 5, 157, 17], b"\x30\0")).2.to_vec();
+        let verify = |der: &[u8]| {
+            let der = CertificateDer::from(der.to_vec());
+            verify_with(vec![der.clone()], &der, &[], true)
+        };
+        assert_eq!(verify(&der), Ok(()));
+        let at = der.windows(4).position(|window| window == b"\x55\x81\x1d\x11").unwrap();
+        der[at + 1] = 0x80;
+        assert!(verify(&der).is_err());
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_parsed_gets_no_exception() {
+        // The bytes end one too early, or are none.
+        let server = issue(&[&authority()], &named("db1.example.com")).2;
+        for der in [&server[..server.len() - 1], b"", b"\x30\0"] {
+            let der = CertificateDer::from(der.to_vec());
+            for with_name in [false, true] {
+                assert!(verify_with(vec![der.clone()], &der, &[], with_name).is_err());
+            }
+        }
+        // Something above that may limit names, for all one knows.
+        let old = issue(&[&authority()], &named("db1.example.com"));
+        assert_eq!(verify_with(vec![old.0.clone()], &old.2, &[], true), Ok(()));
+        let damaged = CertificateDer::from(b"\x30\0".to_vec());
+        assert!(verify_with(vec![old.0.clone()], &old.2, &[damaged], true).is_err());
+    }
+
+    const FIRST_VERSION: [&[u8]; 2] =
+        [include_bytes!("first_version/ca.pem"), include_bytes!("first_version/server-cert.pem")];
+
+    #[test]
+    fn a_certificate_of_version_1_needs_a_signature_of_an_algorithm_that_is_known() {
+        /// SHA-256 with RSA: the last byte of 1.2.840.113549.1.1.11.
+        const ALGORITHM: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b";
+        const MD5: u8 = 0x04;
+        let [ca, server] = FIRST_VERSION.map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
+        let verify = |server: &[u8]| verify_with(vec![ca.clone()], &CertificateDer::from(server.to_vec()), &[], false);
+        assert_eq!(verify(&server), Ok(()));
+        let at: Vec<usize> = (0..server.len()).filter(|at| server[*at..].starts_with(ALGORITHM)).collect();
+        assert_eq!(at.len(), 2, "in the signed part, and before the signature");
+        for at in at {
+            let mut unknown = server.to_vec();
+            unknown[at + ALGORITHM.len() - 1] = MD5;
+            assert_eq!(verify(&unknown), Err(CertificateError::BadSignature));
+        }
+        let changed = |at: usize| [&server[..at], &[server[at] ^ 1], &server[at + 1..]].concat();
+        for at in 0..server.len() {
+            assert!(verify(&changed(at)).is_err(), "{at}");
+        }
+    }
+
+    /// Shakes hands in memory, over a version of TLS, with a server that has this key.
+    fn shake_hands(
+        certificate: &CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+        trust: Trust,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Result<(), Error> {
+        let provider = Arc::new(default_provider());
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        let resolver = SingleCertAndKey::from(CertifiedKey::new(vec![certificate.clone()], key));
+        let server = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[version]).unwrap();
+        let server = server.with_no_client_auth().with_cert_resolver(Arc::new(resolver));
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = Verifier { trust, algorithms, shown: Arc::default() };
+        let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+        let client = client.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+        let mut client = ClientConnection::new(client.into(), "localhost".try_into().unwrap()).unwrap();
+        let mut server = ServerConnection::new(server.into()).unwrap();
+        while client.is_handshaking() {
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            server.read_tls(&mut bytes.as_slice()).unwrap();
+            server.process_new_packets()?;
+            let mut bytes = Vec::new();
+            server.write_tls(&mut bytes).unwrap();
+            client.read_tls(&mut bytes.as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_with_a_certificate_of_version_1_has_to_have_its_key() {
+        let [ca, server] = FIRST_VERSION.map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
+        let own = PrivateKeyDer::from_pem_slice(include_bytes!("first_version/server-key.pem")).unwrap();
+        let other = || PrivateKeyDer::try_from(KeyPair::generate().unwrap().serialize_der()).unwrap();
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            for with_name in [false, true] {
+                let trust = verifier(vec![ca.clone()], with_name).trust;
+                assert_eq!(shake_hands(&server, own.clone_key(), trust, version), Ok(()));
+            }
+            assert_eq!(shake_hands(&server, own.clone_key(), Trust::Anyone, version), Ok(()));
+            let trust = verifier(vec![ca.clone()], false).trust;
+            for trust in [trust, Trust::Anyone] {
+                let refused = shake_hands(&server, other(), trust, version);
+                assert!(matches!(refused, Err(Error::InvalidCertificate(_))), "{refused:?}");
+            }
+        }
     }
 
     #[test]
