@@ -4,19 +4,35 @@ use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
-use spate_connection::{Connection, quote};
+use spate_connection::{Connection, ResultSet, quote};
 
-/// Which row of the table is this applier's. One applier writes one row; `snapshot` consistency has one.
+/// The row of each table with one row for each applier that is this applier's. `snapshot` consistency has one applier.
 pub const APPLIER: u32 = 0;
 
+/// The columns of a checkpoint, with their types, in each table that holds one.
+macro_rules! column_definitions {
+    () => {
+        "gtid_position TEXT CHARACTER SET ascii NOT NULL, \
+         source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+         source_position BIGINT UNSIGNED NOT NULL, \
+         seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
+         source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970'"
+    };
+}
+pub(crate) use column_definitions;
+
+/// Their names, in the order of [`Checkpoint::parse`] and [`Checkpoint::values_sql`].
+pub(crate) const COLUMNS: &str = "gtid_position,source_file,source_position,seqno,source_seconds";
+
+/// Asks for the positions of all appliers: GTID position, file and offset.
+pub const POSITIONS_QUERY: &str = "SELECT gtid_position,source_file,source_position FROM spate.checkpoint";
+
 /// The table of checkpoints: one row for each applier.
-pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.checkpoint (\
-     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
-     gtid_position TEXT CHARACTER SET ascii NOT NULL, \
-     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-     source_position BIGINT UNSIGNED NOT NULL, \
-     seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
-     source_seconds BIGINT UNSIGNED NOT NULL COMMENT 'commit time on the source, seconds since 1970') ENGINE=InnoDB";
+pub(crate) const CREATE_TABLE: &str = concat!(
+    "CREATE TABLE IF NOT EXISTS spate.checkpoint (applier INT UNSIGNED NOT NULL PRIMARY KEY, ",
+    column_definitions!(),
+    ") ENGINE=InnoDB"
+);
 
 /// How far the replica has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +50,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the columns of a row: GTID position, file, offset, seqno, seconds.
+    /// Reads the [`COLUMNS`] of a row.
     ///
     /// # Errors
     /// What is wrong with it, for people.
@@ -84,16 +100,22 @@ impl Checkpoint {
     /// writes the row again if somebody has removed it.
     pub fn update_sql(&self, from: &Checkpoint) -> String {
         let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
-        let file = quote::text(&self.source_file);
+        let (file, values) = (quote::text(&self.source_file), self.values_sql());
         let (from_seqno, from_position, from_file) = (from.seqno, from.source_position, quote::text(&from.source_file));
         // The first assignment decides, since those behind it see what it has set. Not a WHERE: finding nothing is no error.
         format!(
-            "INSERT INTO spate.checkpoint (applier,gtid_position,source_file,source_position,seqno,source_seconds) \
-             VALUES ({APPLIER},'{gtid_position}',{file},{source_position},{seqno},{source_seconds}) ON DUPLICATE KEY UPDATE \
+            "INSERT INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values}) ON DUPLICATE KEY UPDATE \
              seqno=IF(seqno={from_seqno} AND source_position={from_position} AND source_file={from_file},{seqno},\
              (SELECT 1 UNION SELECT 2)),gtid_position='{gtid_position}',source_file={file},\
              source_position={source_position},source_seconds={source_seconds}"
         )
+    }
+
+    /// The values of the [`COLUMNS`], as SQL.
+    pub(crate) fn values_sql(&self) -> String {
+        let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
+        let file = quote::text(&self.source_file);
+        format!("'{gtid_position}',{file},{source_position},{seqno},{source_seconds}")
     }
 }
 
@@ -105,16 +127,17 @@ pub const CODE_MOVED: u16 = 1242;
 /// # Errors
 /// Any error of the connection; [`Error::Checkpoint`] if the row cannot be read.
 pub fn read(connection: &mut Connection) -> Result<Option<Checkpoint>> {
-    let rows = connection.query(&format!(
-        "SELECT gtid_position, source_file, source_position, seqno, source_seconds \
-         FROM spate.checkpoint WHERE applier = {APPLIER}"
-    ))?;
+    let rows = connection.query(&format!("SELECT {COLUMNS} FROM spate.checkpoint WHERE applier = {APPLIER}"))?;
     if rows.rows.is_empty() {
         return Ok(None);
     }
-    let columns = std::array::from_fn(|column| rows.text_at(0, column).unwrap_or_default());
     let wrong = |why| Error::Checkpoint { replica: connection.peer().to_string(), why };
-    Checkpoint::parse(columns).map(Some).map_err(wrong)
+    Checkpoint::parse(columns_of(&rows, 0, 0)).map(Some).map_err(wrong)
+}
+
+/// The [`COLUMNS`] of a row, of which the first is the column `first`.
+pub(crate) fn columns_of(rows: &ResultSet, row: usize, first: usize) -> [String; 5] {
+    std::array::from_fn(|column| rows.text_at(row, first + column).unwrap_or_default())
 }
 
 /// Writes the first checkpoint, or replaces it.
@@ -122,15 +145,8 @@ pub fn read(connection: &mut Connection) -> Result<Option<Checkpoint>> {
 /// # Errors
 /// Any error of the connection.
 pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()> {
-    let sql = format!(
-        "REPLACE INTO spate.checkpoint (applier, gtid_position, source_file, source_position, seqno, source_seconds) \
-         VALUES ({APPLIER}, '{}', {}, {}, {}, {})",
-        checkpoint.gtid_position,
-        quote::text(&checkpoint.source_file),
-        checkpoint.source_position,
-        checkpoint.seqno,
-        checkpoint.source_seconds
-    );
+    let values = checkpoint.values_sql();
+    let sql = format!("REPLACE INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values})");
     connection.execute(sql.as_bytes())?;
     Ok(())
 }

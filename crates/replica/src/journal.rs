@@ -21,7 +21,7 @@ use spate_schedule::needs::CreatedRoutine;
 use spate_schedule::statement::{self, Created, Object};
 use spate_sql::{Doubt, Reading, SqlText};
 
-use crate::checkpoint::{APPLIER, Checkpoint};
+use crate::checkpoint::{APPLIER, COLUMNS, Checkpoint, column_definitions, columns_of};
 use crate::error::{Error, Result};
 use spate_connection::{Connection, quote};
 
@@ -38,19 +38,16 @@ pub enum InterruptedStatement {
 }
 
 /// The table of notes: at most one for each applier.
-pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.intent (\
-     applier INT UNSIGNED NOT NULL PRIMARY KEY, \
-     kind VARCHAR(20) CHARACTER SET ascii NOT NULL, \
-     gtid_position TEXT CHARACTER SET ascii NOT NULL COMMENT 'the checkpoint once it is done', \
-     source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-     source_position BIGINT UNSIGNED NOT NULL, \
-     seqno BIGINT UNSIGNED NOT NULL, \
-     source_seconds BIGINT UNSIGNED NOT NULL, \
-     gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
+pub(crate) const CREATE_TABLE: &str = concat!(
+    "CREATE TABLE IF NOT EXISTS spate.intent (applier INT UNSIGNED NOT NULL PRIMARY KEY, \
+     kind VARCHAR(20) CHARACTER SET ascii NOT NULL, ",
+    column_definitions!(),
+    ", gtid VARCHAR(100) CHARACTER SET ascii NOT NULL, \
      default_schema VARBINARY(256) NOT NULL, \
      statement LONGBLOB NOT NULL COMMENT 'its beginning, without literals, or the XID', \
      fingerprint VARCHAR(64) CHARACTER SET ascii NOT NULL COMMENT 'of the objects named, before') ENGINE=InnoDB \
-     COMMENT='what cannot be rolled back and may or may not have been executed'";
+     COMMENT='statements that cannot be rolled back and may or may not have been executed; the position is that after it'"
+);
 
 /// A row for each prepared XA transaction: one without any change the server would forget.
 pub(crate) const CREATE_PREPARED_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.prepared (\
@@ -181,16 +178,11 @@ impl Intent {
     }
 
     fn note_sql(&self, fingerprint: &str) -> String {
-        let checkpoint = &self.checkpoint;
         format!(
-            "REPLACE INTO spate.intent (applier, kind, gtid_position, source_file, source_position, seqno, source_seconds, \
-             gtid, default_schema, statement, fingerprint) VALUES ({APPLIER}, '{}', '{}', {}, {}, {}, {}, {}, {}, {}, '{}')",
+            "REPLACE INTO spate.intent (applier,kind,{COLUMNS},gtid,default_schema,statement,fingerprint) \
+             VALUES ({APPLIER},'{}',{},{},{},{},'{}')",
             self.kind.name(),
-            checkpoint.gtid_position,
-            quote::text(&checkpoint.source_file),
-            checkpoint.source_position,
-            checkpoint.seqno,
-            checkpoint.source_seconds,
+            self.checkpoint.values_sql(),
             quote::text(&self.gtid),
             quote::bytes(self.database.as_bytes()),
             quote::bytes(&self.excerpt()),
@@ -449,10 +441,8 @@ impl Note {
 /// # Errors
 /// Any error of the connection; [`Error::Checkpoint`] if the note cannot be read.
 pub fn read(connection: &mut Connection) -> Result<Option<Note>> {
-    let rows = connection.query(&format!(
-        "SELECT kind, gtid_position, source_file, source_position, seqno, source_seconds, statement, fingerprint \
-         FROM spate.intent WHERE applier = {APPLIER}"
-    ))?;
+    let rows = connection
+        .query(&format!("SELECT kind,{COLUMNS},statement,fingerprint FROM spate.intent WHERE applier = {APPLIER}"))?;
     if rows.rows.is_empty() {
         return Ok(None);
     }
@@ -468,7 +458,7 @@ pub fn read(connection: &mut Connection) -> Result<Option<Note>> {
     }
     Ok(Some(Note {
         kind: kind.ok_or_else(|| wrong(format!("unknown kind {:?}", text(0))))?,
-        place: Checkpoint::parse([text(1), text(2), text(3), text(4), text(5)]).map_err(wrong)?,
+        place: Checkpoint::parse(columns_of(&rows, 0, 1)).map_err(wrong)?,
         fingerprint,
         // One of an earlier version holds the whole statement.
         excerpt: match text(6) {

@@ -10,6 +10,7 @@ use super::report::Position;
 use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start, start_on_source};
 use super::{Progress, ProgressSink, VerifyOptions};
 use spate_connection::{ConnectOptions, Connection, Vendor};
+use spate_replica::checkpoint;
 
 /// Between two looks at the replica's position.
 const POLL: Duration = Duration::from_millis(20);
@@ -288,7 +289,7 @@ fn read_applied(replica: &mut Connection) -> Result<Vec<Applied>> {
 
 /// Spate's checkpoint, one row per applier; none if Spate was never here.
 fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
-    let answer = match replica.query("SELECT gtid_position, source_file, source_position FROM spate.checkpoint") {
+    let answer = match replica.query(checkpoint::POSITIONS_QUERY) {
         Err(error) if matches!(error.code(), Some(NO_SUCH_TABLE | NO_SUCH_SCHEMA)) => return Ok(Vec::new()),
         answer => answer?,
     };

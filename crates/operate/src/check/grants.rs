@@ -221,60 +221,37 @@ impl List {
 
     /// What the statements need, and what need not be had for them.
     fn statements(&mut self, found: &Found, facts: &Facts, rights: &Rights, replica: &mut Connection) -> Result<()> {
-        let mut schemas: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        let (mut server, mut called) = (BTreeSet::new(), BTreeSet::new());
-        let (mut definers, mut has_definers) = (BTreeSet::new(), false);
-        let mut given: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
-        for need in &found.needs {
-            match need {
-                Need::Schema { schema, privilege } => drop(schemas.entry(schema).or_default().insert(privilege)),
-                Need::Server(privilege) => drop(server.insert(*privilege)),
-                Need::Functions(schema) => drop(called.insert(&**schema)),
-                Need::Definer(definer) => {
-                    has_definers = true;
-                    definers.extend(definer.as_ref().filter(|_| definers.len() < DEFINERS_MAX));
-                }
-                Need::Roles if facts.is_mysql() => drop(server.insert("ROLE_ADMIN")),
-                // MariaDB's has Spate for an administrator of the roles that it made.
-                Need::Roles => {}
-                Need::Proxies => self.add_with_option("PROXY ON ''@''", "GRANT PROXY and REVOKE PROXY"),
-                Need::Servers => drop(server.insert(if facts.is_mysql() { "SUPER" } else { "FEDERATED ADMIN" })),
-                Need::Xa if facts.is_mysql() => drop(server.insert("XA_RECOVER_ADMIN")),
-                Need::Xa => {}
-                Need::Give { privileges, schema } => {
-                    given.entry(schema.as_deref()).or_default().extend(privileges.iter().map(|one| &**one));
-                }
-            }
+        let mut needed = Needed::of(found, facts);
+        if needed.proxies {
+            self.add_with_option("PROXY ON ''@''", "GRANT PROXY and REVOKE PROXY");
         }
-        for schema in called {
-            let is_made = schemas.get(schema).is_some_and(|privileges| privileges.contains("CREATE ROUTINE"));
+        for schema in std::mem::take(&mut needed.called) {
+            let is_made = needed.schemas.get(schema).is_some_and(|privileges| privileges.contains("CREATE ROUTINE"));
             if is_made || has_functions(replica, schema)? {
-                schemas.entry(schema).or_default().insert("EXECUTE");
+                needed.schemas.entry(schema).or_default().insert("EXECUTE");
             }
         }
-        if has_definers {
-            server.insert(match (facts.is_mysql(), facts.version.is_at_least(8, 2)) {
-                (false, _) => "SET USER",
-                (true, true) => "SET_ANY_DEFINER",
-                (true, false) => "SET_USER_ID",
-            });
-            let sees_accounts = rights.has("SELECT");
-            for definer in definers.iter().filter(|_| facts.is_mysql()) {
-                match is_protected(replica, definer) {
-                    Some(true) => drop(server.insert("SYSTEM_USER")),
-                    Some(false) => {}
-                    // Who may not look at accounts may meet any.
-                    None if !sees_accounts => drop(server.insert("SYSTEM_USER")),
-                    None if facts.version.is_at_least(8, 2) => drop(server.insert("ALLOW_NONEXISTENT_DEFINER")),
-                    None => {}
-                }
-            }
-        }
-        if !server.is_empty() {
-            let privileges = server.into_iter().collect::<Vec<_>>().join(", ");
+        needed.add_definers(facts, rights, replica);
+        if !needed.server.is_empty() {
+            let privileges = std::mem::take(&mut needed.server).into_iter().collect::<Vec<_>>().join(", ");
             self.add(&format!("{privileges} ON *.*"), "definitions, accounts, and other statements");
         }
-        let is_given_everywhere = given.contains_key(&None);
+        let is_given_everywhere = needed.given.contains_key(&None);
+        self.by_schema(needed, facts);
+        let may_be_kept_from_system_tables =
+            facts.is_mysql() && !found.has_system_rows && !is_given_everywhere && facts.version.is_at_least(8, 0);
+        if may_be_kept_from_system_tables {
+            let on = if facts.is_on("partial_revokes") { "" } else { " (takes SET PERSIST partial_revokes=ON)" };
+            let statement = format!("REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM {}", self.account);
+            let why = format!("no row of the server's own tables is changed{on}");
+            self.grants.push(Grant { statement, why });
+        }
+        Ok(())
+    }
+
+    /// The privileges on single schemas.
+    fn by_schema(&mut self, needed: Needed<'_>, facts: &Facts) {
+        let Needed { mut schemas, mut given, .. } = needed;
         for schema in schemas.keys().chain(given.keys().flatten()).filter(|schema| schema.contains('\\')) {
             self.untold
                 .push(format!("what the schema {} needs: its name holds a backslash", quote::identifier(schema)));
@@ -294,15 +271,76 @@ impl List {
             let scope = on(*schema, facts);
             self.add_with_option(&format!("{privileges} ON {scope}"), "what the source's statements give or take");
         }
-        let may_be_kept_from_system_tables =
-            facts.is_mysql() && !found.has_system_rows && !is_given_everywhere && facts.version.is_at_least(8, 0);
-        if may_be_kept_from_system_tables {
-            let on = if facts.is_on("partial_revokes") { "" } else { " (takes SET PERSIST partial_revokes=ON)" };
-            let statement = format!("REVOKE INSERT, UPDATE, DELETE ON mysql.* FROM {}", self.account);
-            let why = format!("no row of the server's own tables is changed{on}");
-            self.grants.push(Grant { statement, why });
+    }
+}
+
+/// Privileges that statements need, by where they are given.
+#[derive(Default)]
+struct Needed<'n> {
+    schemas: BTreeMap<&'n str, BTreeSet<&'n str>>,
+    server: BTreeSet<&'n str>,
+    /// Schemas whose functions are called.
+    called: BTreeSet<&'n str>,
+    /// Accounts that are named as definers: the first of them.
+    definers: BTreeSet<(String, String)>,
+    has_definers: bool,
+    /// Privileges that the statements themselves give or take. `None`: everywhere.
+    given: BTreeMap<Option<&'n str>, BTreeSet<&'n str>>,
+    proxies: bool,
+}
+
+impl<'n> Needed<'n> {
+    fn of(found: &'n Found, facts: &Facts) -> Needed<'n> {
+        let mut needed = Needed::default();
+        for need in &found.needs {
+            match need {
+                Need::Schema { schema, privilege } => drop(needed.schemas.entry(schema).or_default().insert(privilege)),
+                Need::Server(privilege) => drop(needed.server.insert(privilege)),
+                Need::Functions(schema) => drop(needed.called.insert(schema)),
+                Need::Definer(definer) => {
+                    needed.has_definers = true;
+                    let has_room = needed.definers.len() < DEFINERS_MAX;
+                    needed.definers.extend(definer.clone().filter(|_| has_room));
+                }
+                Need::Roles if facts.is_mysql() => drop(needed.server.insert("ROLE_ADMIN")),
+                // MariaDB's has Spate for an administrator of the roles that it made.
+                Need::Roles => {}
+                Need::Proxies => needed.proxies = true,
+                Need::Servers => {
+                    needed.server.insert(if facts.is_mysql() { "SUPER" } else { "FEDERATED ADMIN" });
+                }
+                Need::Xa if facts.is_mysql() => drop(needed.server.insert("XA_RECOVER_ADMIN")),
+                Need::Xa => {}
+                Need::Give { privileges, schema } => {
+                    let given = needed.given.entry(schema.as_deref()).or_default();
+                    given.extend(privileges.iter().map(|one| &**one));
+                }
+            }
         }
-        Ok(())
+        needed
+    }
+
+    /// To name others as definers is a privilege, and another for some of them.
+    fn add_definers(&mut self, facts: &Facts, rights: &Rights, replica: &mut Connection) {
+        if !self.has_definers {
+            return;
+        }
+        self.server.insert(match (facts.is_mysql(), facts.version.is_at_least(8, 2)) {
+            (false, _) => "SET USER",
+            (true, true) => "SET_ANY_DEFINER",
+            (true, false) => "SET_USER_ID",
+        });
+        let sees_accounts = rights.has("SELECT");
+        for definer in self.definers.iter().filter(|_| facts.is_mysql()) {
+            match is_protected(replica, definer) {
+                Some(true) => drop(self.server.insert("SYSTEM_USER")),
+                Some(false) => {}
+                // Without a look at accounts, any may be met.
+                None if !sees_accounts => drop(self.server.insert("SYSTEM_USER")),
+                None if facts.version.is_at_least(8, 2) => drop(self.server.insert("ALLOW_NONEXISTENT_DEFINER")),
+                None => {}
+            }
+        }
     }
 }
 
