@@ -1,16 +1,23 @@
-//! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic.
+//! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic, which goes by
+//! [`Reached`](crate::reached::Reached).
+
+mod report;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
 use spate_archive::{Archive, LogEnd};
 use spate_schedule::difference::Contradiction;
 
 use crate::checkpoint::Checkpoint;
 use crate::exclusions::Skipped;
+
+pub use report::{
+    BatchStatus, Counters, ErrorStatus, Gauges, Notices, PositionStatus, Positions, PurgeStatus, SkippedStatus,
+    StatusReport,
+};
 
 /// Rates are averages over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
@@ -37,141 +44,6 @@ pub struct Repairs {
     pub count: u64,
     /// The latest of them, in words; no more than a status page shows.
     pub latest: Vec<String>,
-}
-
-/// A place in the source's history.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PositionStatus {
-    /// The GTID position.
-    pub gtid: String,
-    /// The source's binlog file.
-    pub file: String,
-    /// Offset in it, in bytes.
-    pub position: u64,
-    /// Ordinal of the last transaction.
-    pub seqno: u64,
-}
-
-/// What the last batch was.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct BatchStatus {
-    /// Source transactions in it.
-    pub transactions: u64,
-    /// Row changes in the source's events.
-    pub row_changes: u64,
-    /// Row changes left after folding.
-    pub net_row_changes: u64,
-    /// From its first statement to its commit.
-    pub milliseconds: f64,
-}
-
-/// Something that went wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorStatus {
-    /// Seconds since 1970.
-    pub at_seconds: u64,
-    /// Which stage: `intake` or `applier`.
-    pub stage: String,
-    /// What happened, where, and what to do.
-    pub message: String,
-}
-
-/// A transaction that was left out because somebody said so.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SkippedStatus {
-    /// Its GTID.
-    pub gtid: String,
-    /// The source's binlog file.
-    pub file: String,
-    /// Offset of its end, in bytes.
-    pub position: u64,
-    /// When it was left out, in seconds since 1970.
-    pub at_seconds: u64,
-}
-
-/// What is kept of the archive, and what was removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PurgeStatus {
-    /// Files removed since the start.
-    pub files: u64,
-    /// Their bytes, without indexes.
-    pub bytes: u64,
-    /// When the last of them was removed, in seconds since 1970; 0 if none was.
-    pub at_seconds: u64,
-}
-
-/// Everything at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct StatusReport {
-    /// Version of Spate.
-    pub version: String,
-    /// Process id.
-    pub pid: u32,
-    /// Seconds since it started.
-    pub uptime_seconds: f64,
-    /// `user@host:port` of the source.
-    pub source: String,
-    /// `user@host:port` of the replica.
-    pub replica: String,
-    /// How row changes are written: `replay` or `sql`; empty before the first.
-    #[serde(default)]
-    pub dialect: String,
-    /// What the intake is doing: `connecting`, `receiving`, `waiting: …`, `stopped`.
-    pub intake: String,
-    /// What the applier is doing, likewise.
-    pub applier: String,
-    /// Received from the source and written to the archive.
-    pub received: PositionStatus,
-    /// Safe on the archive's disk.
-    pub durable: PositionStatus,
-    /// Committed on the replica.
-    pub applied: PositionStatus,
-    /// Age of the oldest transaction that was received and not applied, in seconds; 0 if there is none. MariaDB's binlog tells
-    /// whole seconds only.
-    pub lag_seconds: f64,
-    /// How many transactions were received and not applied.
-    pub lag_transactions: u64,
-    /// Transactions applied a second, over the last seconds.
-    pub transactions_per_second: f64,
-    /// Source row changes applied a second.
-    pub row_changes_per_second: f64,
-    /// Bytes received from the source a second.
-    pub received_bytes_per_second: f64,
-    /// Transactions applied since the start.
-    pub transactions: u64,
-    /// Source row changes applied since the start.
-    pub row_changes: u64,
-    /// Net row changes applied since the start.
-    pub net_row_changes: u64,
-    /// Batches committed since the start.
-    pub batches: u64,
-    /// Bytes received since the start.
-    pub received_bytes: u64,
-    /// The last batch.
-    pub last_batch: BatchStatus,
-    /// Transactions left out since the start because of the server that they come from.
-    #[serde(default)]
-    pub ignored_transactions: u64,
-    /// The latest transactions that were left out because somebody said so, oldest first.
-    #[serde(default)]
-    pub skipped: Vec<SkippedStatus>,
-    /// Row changes repaired since the start.
-    #[serde(default)]
-    pub repairs: u64,
-    /// The latest repairs, oldest first.
-    #[serde(default)]
-    pub latest_repairs: Vec<String>,
-    /// What was removed from the archive.
-    #[serde(default)]
-    pub purged: PurgeStatus,
-    /// Tables without a primary key or a unique key of columns that are NOT NULL, that were changed since the start.
-    #[serde(default)]
-    pub tables_without_key: u64,
-    /// The names of the latest of them, oldest first.
-    #[serde(default)]
-    pub latest_tables_without_key: Vec<String>,
-    /// The latest errors and warnings, oldest first.
-    pub errors: Vec<ErrorStatus>,
 }
 
 /// Told once of everything worth a line in a log: the stage, and the message.
@@ -238,23 +110,23 @@ impl Status {
     /// Everything, now.
     pub fn report(&self) -> StatusReport {
         let mut state = self.lock();
-        state.report.received_bytes = self.received_bytes.load(Ordering::Relaxed);
+        state.report.counters.received_bytes = self.received_bytes.load(Ordering::Relaxed);
         state.sample();
         let mut report = state.report.clone();
-        report.uptime_seconds = self.started.elapsed().as_secs_f64();
+        report.gauges.uptime_seconds = self.started.elapsed().as_secs_f64();
         if let Some(archive) = &state.archive {
-            report.received = position(&archive.tail().received());
-            report.durable = position(&archive.tail().durable());
+            report.positions.received = position(&archive.tail().received());
+            report.positions.durable = position(&archive.tail().durable());
         }
-        report.applied = PositionStatus {
+        report.positions.applied = PositionStatus {
             gtid: state.applied.gtid_position.to_string(),
             file: state.applied.source_file.clone(),
             position: state.applied.source_position,
             seqno: state.applied.seqno,
         };
-        report.lag_transactions = report.received.seqno.saturating_sub(report.applied.seqno);
+        report.gauges.lag_transactions = report.positions.received.seqno.saturating_sub(report.positions.applied.seqno);
         if state.received_seqno > state.applied.seqno && state.oldest_unapplied_seconds > 0.0 {
-            report.lag_seconds = (state.source_now() - state.oldest_unapplied_seconds).max(0.0);
+            report.gauges.lag_seconds = (state.source_now() - state.oldest_unapplied_seconds).max(0.0);
         }
         report
     }
@@ -320,23 +192,23 @@ impl Status {
         }
         state.applied.clone_from(checkpoint);
         if let Some(batch) = batch {
-            let report = &mut state.report;
-            report.transactions += batch.transactions;
-            report.row_changes += batch.row_changes;
-            report.net_row_changes += batch.net_row_changes;
-            report.batches += 1;
-            report.last_batch = batch.clone();
+            let counters = &mut state.report.counters;
+            counters.transactions += batch.transactions;
+            counters.row_changes += batch.row_changes;
+            counters.net_row_changes += batch.net_row_changes;
+            counters.batches += 1;
+            state.report.last_batch = batch.clone();
         }
     }
 
     /// What earlier runs left out.
     pub fn skipped_before(&self, skipped: Vec<SkippedStatus>) {
-        self.lock().report.skipped = skipped;
+        self.lock().report.notices.skipped = skipped;
     }
 
     /// Notes transactions that were left out, once they are committed as such.
     pub fn left_out(&self, skipped: &[Skipped], ignored: u64) {
-        self.lock().report.ignored_transactions += ignored;
+        self.lock().report.counters.ignored_transactions += ignored;
         for Skipped { gtid, place } in skipped {
             let status = SkippedStatus {
                 gtid: gtid.to_string(),
@@ -344,7 +216,7 @@ impl Status {
                 position: place.position,
                 at_seconds: unix_seconds() as u64,
             };
-            push_bounded(&mut self.lock().report.skipped, status, SKIPPED_MAX);
+            push_bounded(&mut self.lock().report.notices.skipped, status, SKIPPED_MAX);
             self.note("applier", &format!("{place} was left out, as --skip says; spate.skipped on the replica has it"));
         }
     }
@@ -352,15 +224,15 @@ impl Status {
     /// Notes repairs, once they are committed.
     pub fn repaired(&self, repairs: Repairs) {
         let mut state = self.lock();
-        state.report.repairs += repairs.count;
+        state.report.counters.repairs += repairs.count;
         for repair in repairs.latest {
-            push_bounded(&mut state.report.latest_repairs, repair, REPAIRS_MAX);
+            push_bounded(&mut state.report.notices.latest_repairs, repair, REPAIRS_MAX);
         }
     }
 
     /// Notes files removed from the archive.
     pub fn purged(&self, files: u64, bytes: u64) {
-        let purged = &mut self.lock().report.purged;
+        let purged = &mut self.lock().report.counters.purged;
         purged.files += files;
         purged.bytes += bytes;
         purged.at_seconds = unix_seconds() as u64;
@@ -382,8 +254,8 @@ impl Status {
                 return;
             }
             state.keyless_tables.insert(table.to_owned());
-            state.report.tables_without_key = state.keyless_tables.len() as u64;
-            push_bounded(&mut state.report.latest_tables_without_key, table.to_owned(), KEYLESS_NAMES_MAX);
+            state.report.counters.tables_without_key = state.keyless_tables.len() as u64;
+            push_bounded(&mut state.report.notices.latest_tables_without_key, table.to_owned(), KEYLESS_NAMES_MAX);
         }
         self.note(
             "applier",
@@ -457,7 +329,7 @@ impl Status {
 
     fn remember(&self, stage: &str, message: &str, at_seconds: u64) -> bool {
         let mut state = self.lock();
-        let errors = &mut state.report.errors;
+        let errors = &mut state.report.notices.errors;
         if let Some(last) = errors.last_mut().filter(|last| last.message == message && last.stage == stage) {
             last.at_seconds = at_seconds;
             return false;
@@ -498,9 +370,9 @@ impl State {
     fn sample(&mut self) {
         let now = Sample {
             at: Instant::now(),
-            transactions: self.report.transactions,
-            row_changes: self.report.row_changes,
-            received_bytes: self.report.received_bytes,
+            transactions: self.report.counters.transactions,
+            row_changes: self.report.counters.row_changes,
+            received_bytes: self.report.counters.received_bytes,
         };
         self.samples.retain(|sample| now.at.duration_since(sample.at) <= RATE_WINDOW);
         if self.samples.last().is_none_or(|last| now.at.duration_since(last.at) >= RATE_WINDOW / 20) {
@@ -510,9 +382,9 @@ impl State {
         let seconds = now.at.duration_since(oldest.at).as_secs_f64();
         if seconds > 0.0 {
             let rate = |now: u64, then: u64| (now - then) as f64 / seconds;
-            self.report.transactions_per_second = rate(now.transactions, oldest.transactions);
-            self.report.row_changes_per_second = rate(now.row_changes, oldest.row_changes);
-            self.report.received_bytes_per_second = rate(now.received_bytes, oldest.received_bytes);
+            self.report.gauges.transactions_per_second = rate(now.transactions, oldest.transactions);
+            self.report.gauges.row_changes_per_second = rate(now.row_changes, oldest.row_changes);
+            self.report.gauges.received_bytes_per_second = rate(now.received_bytes, oldest.received_bytes);
         }
     }
 }

@@ -45,8 +45,8 @@ pub(crate) fn fetch(arguments: &FetchArguments) -> Result<ExitCode, Failure> {
     if archiving.json {
         print(&serde_json::to_string(&report)?)?;
     } else {
-        let received = &report.received;
-        let (bytes, place) = (report.received_bytes, format!("{}:{}", received.file, received.position));
+        let received = &report.positions.received;
+        let (bytes, place) = (report.counters.received_bytes, format!("{}:{}", received.file, received.position));
         say(&format!("received {bytes} bytes, up to GTID position {} ({place})", received.gtid));
     }
     Ok(ExitCode::SUCCESS)

@@ -32,14 +32,14 @@ pub(crate) fn draw(line: &ProgressBar, status: &Status, over: &AtomicBool) {
 }
 
 fn text(report: &StatusReport) -> String {
-    let applied = if report.applied.gtid.is_empty() { "-" } else { &report.applied.gtid };
+    let applied = if report.positions.applied.gtid.is_empty() { "-" } else { &report.positions.applied.gtid };
     format!(
         "applied {applied}  lag {:.1} s, {} transactions  {:.0} transactions/s, {:.0} row changes/s  \
          last batch {} transactions in {:.0} ms  intake {}",
-        report.lag_seconds,
-        report.lag_transactions,
-        report.transactions_per_second,
-        report.row_changes_per_second,
+        report.gauges.lag_seconds,
+        report.gauges.lag_transactions,
+        report.gauges.transactions_per_second,
+        report.gauges.row_changes_per_second,
         report.last_batch.transactions,
         report.last_batch.milliseconds,
         report.intake,

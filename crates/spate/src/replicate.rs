@@ -70,13 +70,13 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
         let report = status.report();
         say(&format!(
             "applied {} transactions ({} row changes, {} net) in {} batches, up to GTID position {} ({}:{})",
-            report.transactions,
-            report.row_changes,
-            report.net_row_changes,
-            report.batches,
-            report.applied.gtid,
-            report.applied.file,
-            report.applied.position,
+            report.counters.transactions,
+            report.counters.row_changes,
+            report.counters.net_row_changes,
+            report.counters.batches,
+            report.positions.applied.gtid,
+            report.positions.applied.file,
+            report.positions.applied.position,
         ));
     }
     Ok(ExitCode::SUCCESS)

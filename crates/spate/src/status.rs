@@ -40,17 +40,17 @@ fn text(report: &StatusReport) -> String {
     row("replica", report.replica.clone());
     row("intake", report.intake.clone());
     row("applier", report.applier.clone());
-    row("received", place(&report.received));
-    row("durable", place(&report.durable));
-    row("applied", place(&report.applied));
-    row("lag", format!("{:.1} s, {} transactions", report.lag_seconds, report.lag_transactions));
+    row("received", place(&report.positions.received));
+    row("durable", place(&report.positions.durable));
+    row("applied", place(&report.positions.applied));
+    row("lag", format!("{:.1} s, {} transactions", report.gauges.lag_seconds, report.gauges.lag_transactions));
     row(
         "rates",
         format!(
             "{:.0} transactions/s, {:.0} row changes/s, {:.1} MB/s received",
-            report.transactions_per_second,
-            report.row_changes_per_second,
-            report.received_bytes_per_second / 1e6
+            report.gauges.transactions_per_second,
+            report.gauges.row_changes_per_second,
+            report.gauges.received_bytes_per_second / 1e6
         ),
     );
     let batch = &report.last_batch;
@@ -65,34 +65,41 @@ fn text(report: &StatusReport) -> String {
         "since start",
         format!(
             "{} transactions, {} row changes, {} net, {} batches in {:.0} s",
-            report.transactions, report.row_changes, report.net_row_changes, report.batches, report.uptime_seconds
+            report.counters.transactions,
+            report.counters.row_changes,
+            report.counters.net_row_changes,
+            report.counters.batches,
+            report.gauges.uptime_seconds
         ),
     );
-    if report.ignored_transactions > 0 {
-        row("ignored", format!("{} transactions of --ignore-server-ids", report.ignored_transactions));
+    if report.counters.ignored_transactions > 0 {
+        row("ignored", format!("{} transactions of --ignore-server-ids", report.counters.ignored_transactions));
     }
-    if report.purged.files > 0 {
-        row("archive", format!("{} files ({} bytes) removed", report.purged.files, report.purged.bytes));
-    }
-    for skipped in latest(&report.skipped) {
-        row("skipped", format!("{}  {}:{}", skipped.gtid, skipped.file, skipped.position));
-    }
-    if report.repairs > 0 {
+    if report.counters.purged.files > 0 {
         row(
-            "repairs",
-            format!("{} row changes since start (spate.repaired on the replica counts them)", report.repairs),
+            "archive",
+            format!("{} files ({} bytes) removed", report.counters.purged.files, report.counters.purged.bytes),
         );
     }
-    for repair in latest(&report.latest_repairs) {
+    for skipped in latest(&report.notices.skipped) {
+        row("skipped", format!("{}  {}:{}", skipped.gtid, skipped.file, skipped.position));
+    }
+    if report.counters.repairs > 0 {
+        row(
+            "repairs",
+            format!("{} row changes since start (spate.repaired on the replica counts them)", report.counters.repairs),
+        );
+    }
+    for repair in latest(&report.notices.latest_repairs) {
         row("repair", repair.clone());
     }
-    if report.tables_without_key > 0 {
-        let names = latest(&report.latest_tables_without_key).join(", ");
-        row("without key", format!("{} changed tables, the latest: {names}", report.tables_without_key));
+    if report.counters.tables_without_key > 0 {
+        let names = latest(&report.notices.latest_tables_without_key).join(", ");
+        row("without key", format!("{} changed tables, the latest: {names}", report.counters.tables_without_key));
     }
-    let errors = latest(&report.errors);
-    if errors.len() < report.errors.len() {
-        row("earlier", format!("{} errors and warnings, with --json", report.errors.len() - errors.len()));
+    let errors = latest(&report.notices.errors);
+    if errors.len() < report.notices.errors.len() {
+        row("earlier", format!("{} errors and warnings, with --json", report.notices.errors.len() - errors.len()));
     }
     for error in errors {
         row(&format!("{} says", error.stage), error.message.clone());
