@@ -26,7 +26,7 @@ use crate::segment::Segment;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
 pub use crate::transaction::BatchStatistics;
-use crate::transaction::OpenTransaction;
+use crate::transaction::{GtidFlags, OpenTransaction};
 use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
 
@@ -74,48 +74,79 @@ pub enum Answer {
 /// Builds batches from events. It decides nothing about when a batch ends: that is the caller's, who knows the time.
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
-    known: KnownTables,
-    /// Why the last transaction that did so turned out to be [`Surprise::Redefined`].
-    contradiction: Option<Contradiction>,
-    plans: HashMap<u64, Option<Arc<TablePlan>>>,
-    /// Columns in `plans`.
-    planned_columns: usize,
-    batch: Batch,
-    /// Bytes of memory that `batch` holds.
-    batch_memory_bytes: usize,
-    segment: Segment,
-    segment_memory_bytes: usize,
-    /// How often partial images of the open batch had to be applied in order.
-    ordered_partial: usize,
+    rules: Rules,
+    tables: Tables,
+    gathered: Gathered,
+    transaction: OpenTransaction,
+    /// The values that the next statement uses.
     context: Vec<StatementContext>,
-    buffer: Vec<u8>,
-    query_buffer: Vec<u8>,
+    /// What the source's sessions have left behind.
+    sessions: Sessions,
+    /// The same at the end of the batch last taken, in which temporary tables were open, and what had been said of defaults.
+    taken: (BTreeSet<TemporaryTable>, Option<bool>),
+    /// The number of the statement whose rows come: see [`crate::keyless::KeylessRows::take`].
+    statement: u32,
+    /// The last statement that changed a table whose history is divided by numbers of rows.
+    counted: Option<u32>,
+    /// When the event that is being taken was logged, in seconds since 1970.
+    event_seconds: u32,
+    buffers: Buffers,
+}
+
+/// How changes are taken, as the replica and both servers' versions need it.
+#[derive(Debug, Default)]
+struct Rules {
     never_folds: bool,
     /// Row changes fire the replica's triggers.
     fires_triggers: bool,
     /// There may be tables on the replica that are system-versioned by transactions.
     numbers_transactions: bool,
-    /// The last statement that changed a table whose history is divided by numbers of rows.
-    counted: Option<u32>,
-    /// The number of the statement whose rows come: see [`crate::keyless::KeylessRows::take`].
-    statement: u32,
-    /// When the event that is being taken was logged, in seconds since 1970.
-    event_seconds: u32,
-    /// Tables that the open statement has a map of, and the replica does not have.
-    absent: HashMap<u64, TableName>,
-    opened: OpenedTables,
-    transaction: OpenTransaction,
     /// The servers that have to read statements alike.
     servers: Servers,
     last_moments: LastMoments,
+}
+
+/// Tables as the replica defines them and the source maps them.
+#[derive(Debug, Default)]
+struct Tables {
+    known: KnownTables,
+    /// Why the last transaction that did so turned out to be [`Surprise::Redefined`].
+    contradiction: Option<Contradiction>,
+    /// By the ids of table maps. `None`: a table whose rows are left out.
+    plans: HashMap<u64, Option<Arc<TablePlan>>>,
+    /// Columns in `plans`.
+    planned_columns: usize,
+    /// Tables that the open statement has a map of, and the replica does not have.
+    absent: HashMap<u64, TableName>,
+    opened: OpenedTables,
+}
+
+/// The open batch.
+#[derive(Debug, Default)]
+struct Gathered {
+    batch: Batch,
+    /// Bytes of memory that `batch` holds.
+    batch_memory_bytes: usize,
+    segment: Segment,
+    segment_memory_bytes: usize,
+    /// How often partial images of it had to be applied in order.
+    ordered_partial: usize,
+}
+
+/// What the source's sessions leave behind for those that come.
+#[derive(Debug, Default)]
+struct Sessions {
     temporary: TemporaryTables,
     origins: Origins,
-    /// Those open at the end of the batch last taken.
-    taken_temporary: BTreeSet<TemporaryTable>,
-    /// What MySQL's events have said last of `explicit_defaults_for_timestamp`.
+    /// What MySQL's events have said last of `explicit_defaults_for_timestamp`. `None`: nothing yet.
     defaults: Option<bool>,
-    /// What they had said at the end of the batch last taken.
-    taken_defaults: Option<bool>,
+}
+
+/// Memory that is used again.
+#[derive(Debug, Default)]
+struct Buffers {
+    rows: Vec<u8>,
+    query: Vec<u8>,
 }
 
 impl BatchBuilder {
@@ -126,52 +157,52 @@ impl BatchBuilder {
 
     /// Applies every row change in the source's order, unfolded: to find which transaction of a failed batch it was.
     pub fn never_fold(&mut self) {
-        self.never_folds = true;
+        self.rules.never_folds = true;
     }
 
     /// Row changes fire the replica's triggers: each of them sees every change in its order, finds in other tables what the source
     /// had there, and what it does itself is checked as the source's session was.
     pub fn fire_triggers(&mut self) {
-        self.never_folds = true;
-        self.fires_triggers = true;
+        self.rules.never_folds = true;
+        self.rules.fires_triggers = true;
     }
 
     /// There are tables on the replica whose rows keep the numbers of the transactions that changed them. The source logs their changes as
     /// statements, in any format: each transaction with a statement becomes one of the replica.
     pub fn number_transactions(&mut self) {
-        self.numbers_transactions = true;
+        self.rules.numbers_transactions = true;
     }
 
     /// Says which server has written the statements that come, and which will execute them. What the two would read in different
     /// ways is doubtful; until this is said, what any two would.
     pub fn read_for(&mut self, servers: Servers) {
-        self.servers = servers;
+        self.rules.servers = servers;
     }
 
     /// Says until when time stamps reach on the source and on the replica: rows of system-versioned tables end then.
     pub fn time_stamps_reach(&mut self, source: LastMoment, replica: LastMoment) {
-        self.last_moments = LastMoments { source, replica };
+        self.rules.last_moments = LastMoments { source, replica };
     }
 
     /// Takes what the replica says of a table, if it was asked for the event that comes: what differs from the source's table map is
     /// a fact then.
     pub fn learn(&mut self, definition: TableDefinition) {
-        self.known.learn(definition);
+        self.tables.known.learn(definition);
     }
 
     /// Takes what the replica has said of a table before. If it differs from the source's table map, it is asked for again.
     pub fn learn_ahead(&mut self, definition: TableDefinition) {
-        self.known.learn_ahead(definition);
+        self.tables.known.learn_ahead(definition);
     }
 
     /// Tables that are not what they are on the source, as far as was found since this was last called.
     pub fn take_differing(&mut self) -> Vec<Contradiction> {
-        self.known.take_facts()
+        self.tables.known.take_facts()
     }
 
     /// Why the last transaction that did so turned out to be [`Surprise::Redefined`].
     pub fn contradiction(&self) -> Option<&Contradiction> {
-        self.contradiction.as_ref()
+        self.tables.contradiction.as_ref()
     }
 
     /// Takes the table map for which [`Answer::NeedsDefinition`] was the answer, although the replica has no such table: rows that
@@ -181,15 +212,15 @@ impl BatchBuilder {
     /// [`Error::Binlog`] if it cannot be read.
     pub fn absent(&mut self, name: TableName, table_map: &[u8]) -> Result<()> {
         let table_id = table_map::table_id(table_map)?;
-        self.plans.remove(&table_id);
-        self.absent.insert(table_id, name);
+        self.tables.plans.remove(&table_id);
+        self.tables.absent.insert(table_id, name);
         Ok(())
     }
 
     /// Forgets all definitions, since DDL may have changed them.
     pub fn forget_definitions(&mut self) {
-        self.opened.doubt();
-        self.known.clear();
+        self.tables.opened.doubt();
+        self.tables.known.clear();
         self.forget_plans();
     }
 
@@ -199,9 +230,10 @@ impl BatchBuilder {
             Outdated::Nothing => {}
             Outdated::All => self.forget_definitions(),
             some => {
-                self.known.forget(some);
-                self.plans.retain(|_, plan| plan.as_ref().is_none_or(|plan| !some.includes(&plan.definition)));
-                self.planned_columns = self.plans.values().flatten().map(|plan| plan.map.columns.len()).sum();
+                self.tables.known.forget(some);
+                self.tables.plans.retain(|_, plan| plan.as_ref().is_none_or(|plan| !some.includes(&plan.definition)));
+                self.tables.planned_columns =
+                    self.tables.plans.values().flatten().map(|plan| plan.map.columns.len()).sum();
             }
         }
     }
@@ -216,32 +248,32 @@ impl BatchBuilder {
     /// # Errors
     /// A definite [`Error`]; the batch is then of no use.
     pub fn event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
-        self.batch.statistics.event_bytes += u64::from(header.event_length);
+        self.gathered.batch.statistics.event_bytes += u64::from(header.event_length);
         self.event_seconds = header.timestamp_seconds;
-        if self.transaction.is_announced {
+        if self.transaction.gtid.is_announced {
             self.resolve(header, body)?;
         }
         match header.event_type {
             EventType::GTID_MARIADB => {
                 let gtid = GtidEvent::parse_mariadb(header.server_id, body)?;
                 let transaction = OpenTransaction {
-                    flags: Some(gtid.flags),
-                    extra_flags: gtid.extra_flags,
+                    gtid: GtidFlags { flags: Some(gtid.flags), extra_flags: gtid.extra_flags, is_announced: false },
                     xid: Xid::of_gtid_event(body)?,
                     ..OpenTransaction::default()
                 };
                 self.begin_transaction(transaction);
             }
             EventType::GTID_MYSQL | EventType::GTID_TAGGED_MYSQL | EventType::ANONYMOUS_GTID => {
-                self.transaction = OpenTransaction { is_announced: true, is_mysql: true, ..OpenTransaction::default() };
+                let gtid = GtidFlags { is_announced: true, ..GtidFlags::default() };
+                self.transaction = OpenTransaction { gtid, is_mysql: true, ..OpenTransaction::default() };
             }
             EventType::TABLE_MAP => return self.table_map(body),
             EventType::QUERY => self.query(header, QueryEvent::parse(body)?)?,
             EventType::QUERY_COMPRESSED => {
-                let mut buffer = std::mem::take(&mut self.query_buffer);
+                let mut buffer = std::mem::take(&mut self.buffers.query);
                 let query = compressed::parse_query(body, &mut buffer)?;
                 self.query(header, query)?;
-                self.query_buffer = buffer;
+                self.buffers.query = buffer;
             }
             EventType::INTVAR => self.context.push(StatementContext::Intvar(IntvarEvent::parse(body)?)),
             EventType::RAND => self.context.push(StatementContext::Rand(RandEvent::parse(body)?)),
@@ -252,7 +284,7 @@ impl BatchBuilder {
             EventType::EXECUTE_LOAD_QUERY => {
                 let load = ExecuteLoadQuery::parse(body)?;
                 let context = std::mem::take(&mut self.context);
-                let Some(mut statement) = Statement::loading(header, load, context, self.servers)? else {
+                let Some(mut statement) = Statement::loading(header, load, context, self.rules.servers)? else {
                     return Ok(Answer::Taken);
                 };
                 // It is asked for behind the file's name, which stays where it is.
@@ -260,7 +292,7 @@ impl BatchBuilder {
                 if statement.error_code != 0 && !statement.ends_at_a_duplicate() {
                     return Err(refused_half_load(&statement));
                 }
-                self.origins.check(&statement, header.server_id, &self.temporary)?;
+                self.sessions.origins.check(&statement, header.server_id, &self.sessions.temporary)?;
                 self.statement(statement);
             }
             EventType::XA_PREPARE => self.xa_prepare(body)?,
@@ -278,7 +310,7 @@ impl BatchBuilder {
             | EventType::GTID_LIST
             | EventType::BINLOG_CHECKPOINT => {}
             other if RowsKind::of(other).is_some() => {
-                if self.opened.begin_rows() && !self.transaction.is_mysql && self.may_hide_actions() {
+                if self.tables.opened.begin_rows() && !self.transaction.is_mysql && self.may_hide_actions() {
                     return Ok(Answer::NeedsForeignKeys);
                 }
                 self.rows(header, body)?;
@@ -292,65 +324,60 @@ impl BatchBuilder {
     /// Bytes of memory that the open batch holds.
     pub fn memory_bytes(&self) -> usize {
         let context: usize = self.context.iter().map(StatementContext::memory_bytes).sum();
-        self.batch_memory_bytes + self.segment_memory_bytes + context
+        self.gathered.batch_memory_bytes + self.gathered.segment_memory_bytes + context
     }
 
     /// Ends the batch and returns it; the builder goes on with an empty one. In the midst of a transaction, that goes on there.
     pub fn take(&mut self) -> Batch {
         self.cut();
-        self.segment.session = None;
-        self.batch_memory_bytes = 0;
-        self.ordered_partial = 0;
-        self.transaction.first_item = None;
-        self.transaction.was_taken = true;
-        self.taken_temporary.clone_from(&self.temporary.open);
-        let mut batch = std::mem::take(&mut self.batch);
+        self.gathered.segment.session = None;
+        self.gathered.batch_memory_bytes = 0;
+        self.gathered.ordered_partial = 0;
+        self.transaction.apart = None;
+        self.transaction.so_far.was_taken = true;
+        self.taken = (self.sessions.temporary.open.clone(), self.sessions.defaults);
+        let mut batch = std::mem::take(&mut self.gathered.batch);
         batch.alone.clone_from(&self.transaction.alone);
         batch.explicit_defaults = self.transaction.explicit_defaults;
-        self.taken_defaults = self.defaults;
-        let used_by = std::mem::take(&mut self.temporary.used_by);
-        let needed_by = std::mem::take(&mut self.temporary.needed_by);
-        batch.temporary = TemporaryTables { open: self.temporary.open.clone(), used_by, needed_by };
+        let used_by = std::mem::take(&mut self.sessions.temporary.used_by);
+        let needed_by = std::mem::take(&mut self.sessions.temporary.needed_by);
+        batch.temporary = TemporaryTables { open: self.sessions.temporary.open.clone(), used_by, needed_by };
         batch
     }
 
     /// True if sessions of the source have temporary tables: they end with the session that applies, and have to be kept elsewhere.
     pub fn has_temporary_tables(&self) -> bool {
-        !self.temporary.open.is_empty()
+        !self.sessions.temporary.open.is_empty()
     }
 
     /// Begins with temporary tables that exist already.
     pub fn begin_with(&mut self, open: BTreeSet<TemporaryTable>) {
-        self.taken_temporary.clone_from(&open);
-        self.temporary.open = open;
+        self.taken.0.clone_from(&open);
+        self.sessions.temporary.open = open;
     }
 
     /// Begins with what MySQL's events have said of `explicit_defaults_for_timestamp`.
     pub fn begin_with_defaults(&mut self, explicit: Option<bool>) {
-        self.defaults = explicit;
-        self.taken_defaults = explicit;
+        self.sessions.defaults = explicit;
+        self.taken.1 = explicit;
     }
 
     /// The source was restarted: its sessions ended, and their temporary tables with them, even if it could not log that.
     pub fn source_restarted(&mut self) {
         self.cut();
         self.push(Item::SourceRestarted);
-        for table in std::mem::take(&mut self.temporary.open) {
+        for table in std::mem::take(&mut self.sessions.temporary.open) {
             self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
         }
     }
 
     /// Forgets everything since the batch last taken: its events will come again.
     pub fn rewind(&mut self) {
-        self.batch = Batch::default();
-        self.batch_memory_bytes = 0;
-        self.segment = Segment::default();
-        self.segment_memory_bytes = 0;
+        self.gathered = Gathered::default();
         self.context.clear();
-        self.ordered_partial = 0;
         self.transaction = OpenTransaction::default();
-        self.temporary = TemporaryTables { open: self.taken_temporary.clone(), ..TemporaryTables::default() };
-        self.defaults = self.taken_defaults;
+        self.sessions.temporary = TemporaryTables { open: self.taken.0.clone(), ..TemporaryTables::default() };
+        self.sessions.defaults = self.taken.1;
     }
 
     fn query(&mut self, header: &EventHeader, query: QueryEvent<'_>) -> Result<()> {
@@ -370,12 +397,12 @@ impl BatchBuilder {
             self.transaction.session = Some(session);
             return Ok(());
         }
-        let reading = status.reading(self.servers);
+        let reading = status.reading(self.rules.servers);
         let class = statement::classify(SqlText { sql: query.statement, reading: &reading })
             .map_err(|doubt| refused_text(query.statement, spate_sql::edit::Refusal::Doubtful(doubt)))?;
         // Transactions of engines that can roll back end with an XID.
         let is_plain_end = self.transaction.is_mysql && query.ends_group() && self.transaction.is_usual();
-        if is_plain_end && self.transaction.has_statements {
+        if is_plain_end && self.transaction.so_far.has_statements {
             return Err(Error::TurnedOut(Surprise::Undone));
         }
         let begins = self.transaction.is_mysql && class == StatementClass::Xa && query.begins_mysql_group();
@@ -389,8 +416,9 @@ impl BatchBuilder {
             if self.transaction.is_usual() {
                 self.turn_irrevocable()?;
             }
-            stripped =
-                query.without_start_transaction(self.servers).map_err(|why| refused_text(query.statement, why))?;
+            stripped = query
+                .without_start_transaction(self.rules.servers)
+                .map_err(|why| refused_text(query.statement, why))?;
             query.statement = &stripped;
         }
         if class == StatementClass::XaEnd || self.transaction.is_silent {
@@ -402,11 +430,11 @@ impl BatchBuilder {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
-        let Some(mut statement) = Statement::new(header, query, context, self.servers)? else { return Ok(()) };
+        let Some(mut statement) = Statement::new(header, query, context, self.rules.servers)? else { return Ok(()) };
         answer_for_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
-        self.origins.check(&statement, header.server_id, &self.temporary)?;
-        self.numbers_transactions |= versioning::may_number_versions(&statement);
+        self.sessions.origins.check(&statement, header.server_id, &self.sessions.temporary)?;
+        self.rules.numbers_transactions |= versioning::may_number_versions(&statement);
         if self.transaction.is_group() && statement.class == StatementClass::Definition {
             self.transaction.created = created(&statement)?;
         }
@@ -416,10 +444,10 @@ impl BatchBuilder {
 
     fn statement(&mut self, statement: Statement) {
         let uses_temporary_table = statement.is_thread_specific;
-        self.transaction.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
+        self.transaction.so_far.has_statements |= statement.class == StatementClass::Change && !uses_temporary_table;
         self.cut();
         if statement.class == StatementClass::Definition {
-            self.opened.doubt();
+            self.tables.opened.doubt();
             let outdated = std::mem::take(&mut self.transaction.outdated);
             self.transaction.outdated = outdated.and(Outdated::by(&statement));
         }
@@ -435,14 +463,14 @@ impl BatchBuilder {
             StatementClass::Change if self.transaction.is_irrevocable() && !uses_temporary_table => {
                 self.transaction.stand_alone(Alone::Irrevocable);
             }
-            StatementClass::Change if self.numbers_transactions => self.transaction.stand_alone(Alone::Numbered),
+            StatementClass::Change if self.rules.numbers_transactions => self.transaction.stand_alone(Alone::Numbered),
             _ => {}
         }
-        for table in self.temporary.outlived_by(&statement) {
+        for table in self.sessions.temporary.outlived_by(&statement) {
             self.push(Item::Statement(Statement::dropping_temporary(table.thread_id, &table.name)));
-            self.temporary.open.remove(&table);
+            self.sessions.temporary.open.remove(&table);
         }
-        self.temporary.note(&statement, uses_temporary_table);
+        self.sessions.temporary.note(&statement, uses_temporary_table);
         self.push(Item::Statement(statement));
     }
 
@@ -454,16 +482,16 @@ impl BatchBuilder {
 
     /// Ends the open segment: what comes is applied after it.
     fn cut(&mut self) {
-        self.segment_memory_bytes = 0;
-        let segment = self.segment.take();
+        self.gathered.segment_memory_bytes = 0;
+        let segment = self.gathered.segment.take();
         if !segment.is_empty() {
             self.push(Item::Rows(segment));
         }
     }
 
     fn push(&mut self, item: Item) {
-        self.batch_memory_bytes += item.memory_bytes();
-        self.batch.items.push(item);
+        self.gathered.batch_memory_bytes += item.memory_bytes();
+        self.gathered.batch.items.push(item);
     }
 }
 

@@ -18,27 +18,27 @@ use crate::{Error, Result, sequence, versioning};
 
 impl BatchBuilder {
     pub(super) fn forget_plans(&mut self) {
-        self.plans.clear();
-        self.planned_columns = 0;
+        self.tables.plans.clear();
+        self.tables.planned_columns = 0;
     }
 
     fn plan(&mut self, table_id: u64, plan: TablePlan) {
-        self.planned_columns += plan.map.columns.len();
-        self.plans.insert(table_id, Some(Arc::new(plan)));
+        self.tables.planned_columns += plan.map.columns.len();
+        self.tables.plans.insert(table_id, Some(Arc::new(plan)));
     }
 
     pub(super) fn table_map(&mut self, body: &[u8]) -> Result<Answer> {
         let table_id = table_map::table_id(body)?;
-        self.opened.open(table_id);
-        self.absent.remove(&table_id);
-        if let Some(Some(plan)) = self.plans.get(&table_id)
+        self.tables.opened.open(table_id);
+        self.tables.absent.remove(&table_id);
+        if let Some(Some(plan)) = self.tables.plans.get(&table_id)
             && plan.map.body == body
         {
             return Ok(Answer::Taken);
         }
         let map = TableMap::parse(body)?;
         if map.schema == OWN_SCHEMA {
-            self.plans.insert(table_id, None);
+            self.tables.plans.insert(table_id, None);
             return Ok(Answer::Taken);
         }
         if own_schema::is_own(&map.schema) {
@@ -53,11 +53,11 @@ impl BatchBuilder {
             return Ok(Answer::Taken);
         }
         let is_read_anew = self.transaction.expected.contains(&Surprise::Redefined);
-        let definition = match self.known.fit(&name, &map, is_read_anew) {
+        let definition = match self.tables.known.fit(&name, &map, is_read_anew) {
             Fit::Fits(definition) => definition,
             Fit::Unknown => return Ok(Answer::NeedsDefinition(name)),
             Fit::Contradicts(contradiction) => {
-                self.contradiction = Some(contradiction);
+                self.tables.contradiction = Some(contradiction);
                 return Err(Error::TurnedOut(Surprise::Redefined));
             }
         };
@@ -68,7 +68,7 @@ impl BatchBuilder {
 
     /// True if one of the tables that the open statement has opened is applied as if no foreign key acted on its rows.
     pub(super) fn may_hide_actions(&self) -> bool {
-        let plans = self.opened.tables().filter_map(|id| self.plans.get(&id)?.as_deref());
+        let plans = self.tables.opened.tables().filter_map(|id| self.tables.plans.get(&id)?.as_deref());
         plans.into_iter().any(|plan| !plan.definition.has_engine_actions)
     }
 
@@ -81,10 +81,10 @@ impl BatchBuilder {
     }
 
     fn take_rows(&mut self, header: &EventHeader, rows: RowsEvent<'_>) -> Result<()> {
-        if let Some(name) = self.absent.get(&rows.table_id) {
+        if let Some(name) = self.tables.absent.get(&rows.table_id) {
             return Err(Error::NoTable(name.clone()));
         }
-        let plan = match self.plans.get(&rows.table_id) {
+        let plan = match self.tables.plans.get(&rows.table_id) {
             Some(Some(plan)) => Arc::clone(plan),
             Some(None) => return Ok(()),
             None => {
@@ -100,19 +100,19 @@ impl BatchBuilder {
             self.turn_irrevocable()?;
         }
         versioning::check_rows(&plan)?;
-        self.transaction.has_rows = true;
-        self.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
-        let mut buffer = std::mem::take(&mut self.buffer);
+        self.transaction.so_far.has_rows = true;
+        self.gathered.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
+        let mut buffer = std::mem::take(&mut self.buffers.rows);
         let images = rows.images(&mut buffer)?;
         let setting = match plan.definition.is_sequence {
             true => sequence::setting(&plan.definition, &plan.map, rows.columns, images)?,
             false => None,
         };
         if let Some(setting) = setting {
-            self.batch.statistics.row_changes += 1;
+            self.gathered.batch.statistics.row_changes += 1;
             self.cut();
             self.push(Item::Sequence(setting));
-            self.buffer = buffer;
+            self.buffers.rows = buffer;
             return Ok(());
         }
         let plan = self.plan_of(plan, &rows)?;
@@ -121,7 +121,7 @@ impl BatchBuilder {
             true => self.partial_json(&plan, rows, images)?,
             false => self.images(&plan, &rows, images)?,
         }
-        self.buffer = buffer;
+        self.buffers.rows = buffer;
         Ok(())
     }
 
@@ -130,12 +130,12 @@ impl BatchBuilder {
         let computes =
             plan.definition.depends_on_session || plan.policy == FoldPolicy::Ordered(OrderedReason::OwnColumns);
         let Some(own) = self.transaction.session.clone().filter(|_| computes) else { return };
-        let open = self.segment.session.as_ref().filter(|_| !self.segment.is_empty());
+        let open = self.gathered.segment.session.as_ref().filter(|_| !self.gathered.segment.is_empty());
         let both = open.map_or_else(|| Some(own.clone()), |open| open.with(&own));
         if both.is_none() {
             self.cut();
         }
-        self.segment.session = both.or(Some(own));
+        self.gathered.segment.session = both.or(Some(own));
     }
 
     /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
@@ -145,14 +145,14 @@ impl BatchBuilder {
             return Ok(plan);
         }
         let plan = Arc::new(TablePlan::with_cascades(plan.map.clone(), Arc::clone(&plan.definition), logs_cascades)?);
-        self.plans.insert(rows.table_id, Some(Arc::clone(&plan)));
+        self.tables.plans.insert(rows.table_id, Some(Arc::clone(&plan)));
         Ok(plan)
     }
 
     /// Takes row changes in the way that the table's plan says.
     fn images(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, images: &[u8]) -> Result<()> {
         match plan.policy {
-            _ if self.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
+            _ if self.rules.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
             // What is prepared stays locked: as much as the server's own search locks, and no more.
             FoldPolicy::Keyless if rows.has_full_images() && !self.transaction.has(GtidEvent::PREPARED_XA) => {
@@ -172,7 +172,7 @@ impl BatchBuilder {
             let row = row?;
             if row.is_partial() {
                 self.images(plan, &plain, &std::mem::take(&mut run))?;
-                self.ordered_partial += 1;
+                self.gathered.ordered_partial += 1;
                 self.order(plan, &rows, row.all)?;
             } else {
                 run.extend_from_slice(row.first);
@@ -185,9 +185,12 @@ impl BatchBuilder {
     fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
         let is_full = rows.has_full_images();
         while !images.is_empty() {
-            let Some(fold) = self.segment.fold_for(plan)? else {
-                let is_ordered = self.segment.ordered_tables.contains_key(&plan.definition.name);
-                if is_ordered && (!is_full || plan.has_json()) && self.ordered_partial >= CUTS_AROUND_ORDERED_MAX {
+            let Some(fold) = self.gathered.segment.fold_for(plan)? else {
+                let is_ordered = self.gathered.segment.ordered_tables.contains_key(&plan.definition.name);
+                if is_ordered
+                    && (!is_full || plan.has_json())
+                    && self.gathered.ordered_partial >= CUTS_AROUND_ORDERED_MAX
+                {
                     return self.order(plan, rows, images);
                 }
                 self.cut();
@@ -198,20 +201,20 @@ impl BatchBuilder {
                 true => fold.take(rows.kind, images)?,
                 false => fold.take_partial(rows.kind, rows.columns, rows.columns_after, images)?,
             };
-            self.segment_memory_bytes += fold.memory_bytes() - memory_before;
+            self.gathered.segment_memory_bytes += fold.memory_bytes() - memory_before;
             match verdict {
                 Verdict::Folded(length) => {
                     images = &images[length..];
-                    self.batch.statistics.row_changes += 1;
+                    self.gathered.batch.statistics.row_changes += 1;
                 }
-                Verdict::Cut if self.segment.is_fresh(plan) => {
+                Verdict::Cut if self.gathered.segment.is_fresh(plan) => {
                     let table = plan.definition.name.clone();
                     return Err(Error::Definition { table, why: "a single row change contradicts itself".to_owned() });
                 }
                 Verdict::Cut => self.cut(),
                 Verdict::Ordered => {
-                    self.ordered_partial += 1;
-                    self.segment.forget_untouched(plan);
+                    self.gathered.ordered_partial += 1;
+                    self.gathered.segment.forget_untouched(plan);
                     return self.order(plan, rows, images);
                 }
             }
@@ -221,15 +224,16 @@ impl BatchBuilder {
 
     fn keyless(&mut self, plan: &Arc<TablePlan>, kind: RowsKind, mut images: &[u8]) -> Result<()> {
         while !images.is_empty() {
-            let Some(rows) = self.segment.keyless_for(plan)? else {
+            let Some(rows) = self.gathered.segment.keyless_for(plan)? else {
                 self.cut();
                 continue;
             };
             let memory_before = rows.memory_bytes();
             images = &images[rows.take(kind, images, self.statement)?..];
             let memory_now = rows.memory_bytes();
-            self.segment_memory_bytes = self.segment_memory_bytes.saturating_sub(memory_before) + memory_now;
-            self.batch.statistics.row_changes += 1;
+            self.gathered.segment_memory_bytes =
+                self.gathered.segment_memory_bytes.saturating_sub(memory_before) + memory_now;
+            self.gathered.batch.statistics.row_changes += 1;
         }
         Ok(())
     }
@@ -239,26 +243,26 @@ impl BatchBuilder {
             return Ok(());
         }
         let name = &plan.definition.name;
-        if self.segment.fold_of.contains_key(name) || self.segment.keyless_of.contains_key(name) {
+        if self.gathered.segment.fold_of.contains_key(name) || self.gathered.segment.keyless_of.contains_key(name) {
             self.cut();
         }
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), rows.has_partial_json)?;
-        self.batch.statistics.row_changes += count_rows(&walk, images)?;
+        self.gathered.batch.statistics.row_changes += count_rows(&walk, images)?;
         let mut images = images.to_vec();
-        versioning::translate(plan, rows, self.last_moments, &mut images)?;
-        self.segment_memory_bytes += images.len();
+        versioning::translate(plan, rows, self.rules.last_moments, &mut images)?;
+        self.gathered.segment_memory_bytes += images.len();
         if plan.definition.has_history_limit {
             // The server counts once a statement: what belongs to one must reach it as one.
-            let is_split = self.segment.ordered.last().is_none_or(|last| last.statement != self.statement);
+            let is_split = self.gathered.segment.ordered.last().is_none_or(|last| last.statement != self.statement);
             if self.counted.replace(self.statement) == Some(self.statement) && is_split {
                 return Err(versioning::refused_split(name));
             }
         }
         // Whether other tables' rows are there by then, the source has checked; but what acts on other rows acts with the checks only.
-        let acts = self.fires_triggers || plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
+        let acts = self.rules.fires_triggers || plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions);
         let unchecked = if acts { 0 } else { FLAG_NO_FOREIGN_KEY_CHECKS };
-        self.segment.ordered_tables.insert(plan.definition.name.clone(), ());
-        self.segment.ordered.push(OrderedRows {
+        self.gathered.segment.ordered_tables.insert(plan.definition.name.clone(), ());
+        self.gathered.segment.ordered.push(OrderedRows {
             plan: Arc::clone(plan),
             kind: rows.kind,
             flags: rows.flags | unchecked,

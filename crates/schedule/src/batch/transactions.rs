@@ -7,21 +7,23 @@ use crate::error::Surprise;
 use crate::item::{Alone, Item, Statement};
 use crate::statement::StatementClass;
 use crate::temporary::TemporaryTables;
-use crate::transaction::OpenTransaction;
+use crate::transaction::{Apart, GtidFlags, OpenTransaction};
 use crate::{Error, Result};
 
 impl BatchBuilder {
     /// True if the transaction whose events are being taken has to be a batch of its own, and can be separated from those before
     /// it by [`BatchBuilder::take_earlier`].
     pub fn stands_among_others(&self) -> bool {
-        let mixes = self.batch.has_irrevocable_rows && !self.transaction.had_irrevocable_rows;
-        self.transaction.first_item.is_some() && (self.transaction.alone.is_some() || mixes)
+        let has_irrevocable_rows = self.gathered.batch.has_irrevocable_rows;
+        self.transaction.apart.as_ref().is_some_and(|apart| {
+            self.transaction.alone.is_some() || has_irrevocable_rows && !apart.had_irrevocable_rows
+        })
     }
 
     /// True if the transaction whose events are being taken may still turn out to need a batch of its own, so that no part of it
     /// may be taken together with earlier ones.
     pub fn may_stand_alone(&self) -> bool {
-        self.transaction.first_item.is_some() && self.transaction.may_be_undone()
+        self.transaction.apart.is_some() && self.transaction.may_be_undone()
     }
 
     /// True if the open batch must end before a transaction with this GTID event: what can roll back and what cannot do not
@@ -32,20 +34,25 @@ impl BatchBuilder {
             // It does not say.
             Gtid::MySql(_) => true,
         });
-        self.batch.has_irrevocable_rows && can_roll_back
+        self.gathered.batch.has_irrevocable_rows && can_roll_back
     }
 
     /// Ends the batch before the transaction whose events are being taken.
     pub fn take_earlier(&mut self) -> Batch {
-        let Some(first) = self.transaction.first_item.replace(0) else { return Batch::default() };
+        if self.transaction.apart.is_none() {
+            return Batch::default();
+        }
         self.cut();
-        self.taken_temporary.clone_from(&self.transaction.temporary_before);
-        self.taken_defaults = self.transaction.defaults_before;
-        let (statistics, memory_bytes) = std::mem::take(&mut self.transaction.before);
-        let own_items = self.batch.items.split_off(first);
-        self.batch_memory_bytes -= memory_bytes;
-        let all = self.batch.statistics;
-        self.batch.statistics = statistics;
+        let Some(apart) = &mut self.transaction.apart else { return Batch::default() };
+        self.taken = (apart.temporary.clone(), apart.defaults);
+        let had_irrevocable_rows = apart.had_irrevocable_rows;
+        let first = std::mem::take(&mut apart.first_item);
+        let (statistics, memory_bytes) =
+            (std::mem::take(&mut apart.statistics), std::mem::take(&mut apart.memory_bytes));
+        let own_items = self.gathered.batch.items.split_off(first);
+        self.gathered.batch_memory_bytes -= memory_bytes;
+        let all = self.gathered.batch.statistics;
+        self.gathered.batch.statistics = statistics;
         let own = Batch {
             items: own_items,
             statistics: BatchStatistics {
@@ -53,13 +60,13 @@ impl BatchBuilder {
                 event_bytes: all.event_bytes - statistics.event_bytes,
             },
             alone: None,
-            has_irrevocable_rows: self.batch.has_irrevocable_rows,
+            has_irrevocable_rows: self.gathered.batch.has_irrevocable_rows,
             explicit_defaults: None,
             temporary: TemporaryTables::default(),
         };
-        let mut earlier = std::mem::replace(&mut self.batch, own);
-        earlier.temporary = TemporaryTables { open: self.taken_temporary.clone(), ..self.temporary.clone() };
-        earlier.has_irrevocable_rows = self.transaction.had_irrevocable_rows;
+        let mut earlier = std::mem::replace(&mut self.gathered.batch, own);
+        earlier.temporary = TemporaryTables { open: self.taken.0.clone(), ..self.sessions.temporary.clone() };
+        earlier.has_irrevocable_rows = had_irrevocable_rows;
         earlier
     }
 
@@ -88,16 +95,19 @@ impl BatchBuilder {
     /// Keeps the changes of the transaction that was just begun apart from those before it.
     fn keep_apart(&mut self) {
         self.cut();
-        self.transaction.first_item = Some(self.batch.items.len());
-        self.transaction.before = (self.batch.statistics, self.batch_memory_bytes);
-        self.transaction.had_irrevocable_rows = self.batch.has_irrevocable_rows;
-        self.transaction.temporary_before.clone_from(&self.temporary.open);
-        self.transaction.defaults_before = self.defaults;
+        self.transaction.apart = Some(Apart {
+            first_item: self.gathered.batch.items.len(),
+            statistics: self.gathered.batch.statistics,
+            memory_bytes: self.gathered.batch_memory_bytes,
+            had_irrevocable_rows: self.gathered.batch.has_irrevocable_rows,
+            temporary: self.sessions.temporary.open.clone(),
+            defaults: self.sessions.defaults,
+        });
     }
 
     /// The last event of the transaction was taken.
     pub fn end_transaction(&mut self) {
-        self.transaction.is_over = true;
+        self.transaction.so_far.is_over = true;
     }
 
     /// What MySQL's transaction is, the first event after its GTID says, unless that is only context of a statement.
@@ -130,7 +140,7 @@ impl BatchBuilder {
         });
         let flags = if is_irrevocable { flags & !GtidEvent::TRANSACTIONAL } else { flags };
         self.begin_transaction(OpenTransaction {
-            flags: Some(flags),
+            gtid: GtidFlags { flags: Some(flags), ..GtidFlags::default() },
             xid,
             is_mysql: true,
             expected,
@@ -144,10 +154,10 @@ impl BatchBuilder {
 
     /// The transaction that is underway turns out to change what cannot roll back, which MySQL does not say beforehand.
     pub(super) fn turn_irrevocable(&mut self) -> Result<()> {
-        if self.transaction.has_rows || self.transaction.has_statements {
+        if self.transaction.so_far.has_rows || self.transaction.so_far.has_statements {
             return Err(Error::TurnedOut(Surprise::Undone));
         }
-        self.transaction.flags = self.transaction.flags.map(|flags| flags & !GtidEvent::TRANSACTIONAL);
+        self.transaction.gtid.flags = self.transaction.gtid.flags.map(|flags| flags & !GtidEvent::TRANSACTIONAL);
         self.keep_apart();
         Ok(())
     }
@@ -157,16 +167,16 @@ impl BatchBuilder {
     /// its statements. MySQL logs it only of statements that make a TIMESTAMP column; its own replicas go on with what was said last.)
     pub(super) fn stand_with_defaults(&mut self, statement: &Statement) -> Result<()> {
         let told = statement.status.explicit_defaults_for_timestamp.filter(|_| self.transaction.is_mysql);
-        let Some(is_explicit) = told.filter(|_| told != self.defaults) else { return Ok(()) };
+        let Some(is_explicit) = told.filter(|_| told != self.sessions.defaults) else { return Ok(()) };
         // Definitions are executed with what they say.
         if statement.class == StatementClass::Definition {
-            self.defaults = told;
+            self.sessions.defaults = told;
         }
         if statement.class != StatementClass::Temporary {
             return Ok(());
         }
-        let has_begun = self.transaction.has_rows || self.transaction.has_statements;
-        if self.transaction.was_taken || self.transaction.first_item.is_none() && has_begun {
+        let has_begun = self.transaction.so_far.has_rows || self.transaction.so_far.has_statements;
+        if self.transaction.so_far.was_taken || self.transaction.apart.is_none() && has_begun {
             return Err(Error::TurnedOut(Surprise::TimestampDefaults(is_explicit)));
         }
         self.take_defaults(is_explicit);
@@ -174,11 +184,11 @@ impl BatchBuilder {
     }
 
     fn take_defaults(&mut self, is_explicit: bool) {
-        if self.transaction.first_item.is_none() {
+        if self.transaction.apart.is_none() {
             self.keep_apart();
         }
-        self.defaults = Some(is_explicit);
-        self.transaction.explicit_defaults = self.defaults;
+        self.sessions.defaults = Some(is_explicit);
+        self.transaction.explicit_defaults = self.sessions.defaults;
         self.transaction.stand_alone(Alone::TimestampDefaults);
     }
 
@@ -186,7 +196,7 @@ impl BatchBuilder {
     /// tells it from others, and a part of it that was taken is on its way to be prepared.
     pub(super) fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
         let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
-        if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.was_taken {
+        if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.so_far.was_taken {
             return Err(Error::TurnedOut(Surprise::OnePhase));
         }
         if self.transaction.explicit_defaults.is_some() {
@@ -197,15 +207,15 @@ impl BatchBuilder {
 
     pub(super) fn begin_transaction(&mut self, transaction: OpenTransaction) {
         self.transaction = transaction;
-        self.absent.clear();
+        self.tables.absent.clear();
         // Not in its midst: a statement's table maps all come before its rows.
-        if self.plans.len() > PLANS_MAX || self.planned_columns > PLANNED_COLUMNS_MAX {
+        if self.tables.plans.len() > PLANS_MAX || self.tables.planned_columns > PLANNED_COLUMNS_MAX {
             self.forget_plans();
         }
         if self.transaction.is_usual() {
             return;
         }
-        let extra = self.transaction.extra_flags;
+        let extra = self.transaction.gtid.extra_flags;
         self.transaction.is_silent = extra & (GtidEvent::EXTRA_START_ALTER | GtidEvent::EXTRA_ROLLBACK_ALTER) != 0;
         self.keep_apart();
         if self.transaction.has(GtidEvent::PREPARED_XA) {
