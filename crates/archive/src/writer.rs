@@ -91,7 +91,16 @@ pub(crate) struct WholeEnd {
     pub(crate) source_position: u64,
 }
 
+/// What the last sync has made durable.
+#[derive(Debug, Clone, Copy)]
+struct Synced {
+    at: Instant,
+    /// Bytes were written since.
+    is_behind: bool,
+}
+
 /// The one writer of an archive. Owned by one thread; everyone else holds an [`Archive`].
+/// Its parts are the files that it writes, what is on its way into them, and how far both are: one more than twelve.
 #[derive(Debug)]
 pub struct ArchiveWriter {
     pub(crate) archive: Archive,
@@ -106,9 +115,9 @@ pub struct ArchiveWriter {
     pub(crate) whole_end: WholeEnd,
     /// Index records that are not written yet.
     records: Vec<TransactionRecord>,
+    /// The index record of the last transaction. `None`: the archive has none.
     last: Option<TransactionRecord>,
-    last_sync: Instant,
-    is_unsynced: bool,
+    synced: Synced,
     poisoned: Option<String>,
     _lock: Box<dyn Any + Send>,
 }
@@ -157,8 +166,7 @@ impl ArchiveWriter {
             whole_end,
             records: Vec::new(),
             last: recovered.last,
-            last_sync: Instant::now(),
-            is_unsynced: false,
+            synced: Synced { at: Instant::now(), is_behind: false },
             poisoned: None,
             _lock: lock,
         };
@@ -278,8 +286,8 @@ impl ArchiveWriter {
         self.check_usable()?;
         self.write_pending()?;
         let is_due = match self.options.sync {
-            SyncPolicy::Always => self.is_unsynced,
-            SyncPolicy::Interval(interval) => self.is_unsynced && self.last_sync.elapsed() >= interval,
+            SyncPolicy::Always => self.synced.is_behind,
+            SyncPolicy::Interval(interval) => self.synced.is_behind && self.synced.at.elapsed() >= interval,
             SyncPolicy::Os => false,
         };
         if is_due {
@@ -296,12 +304,12 @@ impl ArchiveWriter {
         self.check_usable()?;
         self.write_pending()?;
         let Some(current) = &self.current else { return Ok(()) };
-        if self.is_unsynced {
+        if self.synced.is_behind {
             let synced = current.handle.sync().map_err(Error::sync(&current.path));
             self.poison_if_fatal(synced)?;
             stopping_point("after-archive-sync");
-            self.is_unsynced = false;
-            self.last_sync = Instant::now();
+            self.synced.is_behind = false;
+            self.synced.at = Instant::now();
             self.archive.tail().update(|state| state.durable = Durable(state.received.0.clone()));
         }
         self.write_records(true)
@@ -310,10 +318,10 @@ impl ArchiveWriter {
     /// How long until a sync is due, if one is; then call [`ArchiveWriter::flush`] even if nothing came.
     pub fn sync_due_in(&self) -> Option<Duration> {
         match self.options.sync {
-            SyncPolicy::Interval(interval) if self.is_unsynced => {
-                Some(interval.saturating_sub(self.last_sync.elapsed()))
+            SyncPolicy::Interval(interval) if self.synced.is_behind => {
+                Some(interval.saturating_sub(self.synced.at.elapsed()))
             }
-            SyncPolicy::Always if self.is_unsynced => Some(Duration::ZERO),
+            SyncPolicy::Always if self.synced.is_behind => Some(Duration::ZERO),
             _ => None,
         }
     }
@@ -373,7 +381,7 @@ impl ArchiveWriter {
             self.pending.clear();
             // One large event must not keep its memory for ever.
             self.pending.shrink_to(self.options.buffer_bytes_max);
-            self.is_unsynced = true;
+            self.synced.is_behind = true;
             stopping_point("after-archive-append");
         }
         self.publish();

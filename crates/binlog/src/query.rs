@@ -134,6 +134,7 @@ fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
 }
 
 /// The session state that a Query event carries. `None` means that the event does not say.
+/// Flat, since each field is one status variable of the event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusVariables {
     /// `OPTION_…` bits: autocommit, foreign_key_checks, unique_checks, sql_auto_is_null …

@@ -35,6 +35,7 @@ use spate_replica::until::{Start, Until};
 use spate_replica::{Error, Result};
 
 /// How to replicate.
+/// Flat, since each field is one option of the command.
 #[derive(Debug, Clone)]
 pub struct ReplicateOptions {
     /// How to receive.

@@ -56,6 +56,7 @@ pub struct ColumnDefinition {
 }
 
 /// A table as the replica defines it. Column indexes count from 0 in the table's order.
+/// Flat, since each field is one answer of the replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableDefinition {
     /// Its name.

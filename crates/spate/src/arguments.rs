@@ -111,6 +111,7 @@ pub(crate) struct ArchivingArguments {
     pub(crate) json: bool,
 }
 
+// Flat, since each field is one option, or a group of them.
 #[derive(Debug, Args)]
 pub(crate) struct ReplicateArguments {
     #[command(flatten)]
