@@ -24,7 +24,7 @@ impl<'a> AccountGuard<'a> {
     pub(crate) fn look(&self, change: Change, result: Result<()>) -> Result<()> {
         let is_refusal = |error: &Error| matches!(error, Error::Privilege { .. }) || is_denied(error);
         // A session knows its account's privileges as they were when it began.
-        let again = self.maker.connect_impatiently();
+        let again = self.maker.connect_with_timeout();
         let refusal = match again.and_then(|mut connection| check(&mut connection, self.maker.dialect)) {
             Err(error) if is_refusal(&error) => error,
             _ => match result {

@@ -296,7 +296,7 @@ impl<'a> Applier<'a> {
         }
         let connection = self.sessions.current();
         let answer = answer.and_then(|outcome| checked(connection, &outcome, &checks));
-        let Err(error) = held_against(connection, answer, expected) else { return Ok(()) };
+        let Err(error) = compare_with_expected(connection, answer, expected) else { return Ok(()) };
         match (&mut self.tools.repairer, change) {
             (Some(repairer), Some(change)) if error.server_error().is_some() && !error.is_transient() => {
                 let message = repairer.repair(connection, &change, error)?;
@@ -397,10 +397,10 @@ fn is_final_refusal(error: &spate_connection::Error) -> bool {
 
 /// Holds an answer against what was expected.
 fn answered(connection: &Connection, answer: spate_connection::Result<()>, sent: Sent) -> Result<()> {
-    held_against(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
+    compare_with_expected(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
 }
 
-fn held_against(
+fn compare_with_expected(
     connection: &Connection,
     answer: spate_connection::Result<()>,
     expected: Expected,
@@ -411,7 +411,9 @@ fn held_against(
             code,
             "the statement ended with this error on the source, and succeeds here".into(),
         )),
-        (Err(error), Expected::Failure(code)) if error.code().is_some_and(|actual| are_alike(actual, code)) => Ok(()),
+        (Err(error), Expected::Failure(code)) if error.code().is_some_and(|actual| is_same_refusal(actual, code)) => {
+            Ok(())
+        }
         (Err(error), Expected::Gone) if error.code().is_some_and(|code| CODES_UNKNOWN.contains(&code)) => Ok(()),
         (answer, _) => answer,
     }
@@ -445,7 +447,7 @@ fn checked(
 }
 
 /// True if a server may say the one where another says the other: which of several it finds first is up to it.
-fn are_alike(actual: u16, expected: u16) -> bool {
+fn is_same_refusal(actual: u16, expected: u16) -> bool {
     actual == expected || CODES_DUPLICATE.contains(&actual) && CODES_DUPLICATE.contains(&expected)
 }
 

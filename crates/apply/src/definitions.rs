@@ -73,7 +73,7 @@ impl Definitions for ReplicaDefinitions<'_> {
 
     fn begin(&mut self, format: &FormatDescription) -> Result<()> {
         if self.choice.choose(choice::vendor_of(format))? == Dialect::Sql {
-            self.catalog.say_triggers();
+            self.catalog.include_triggers();
         }
         Ok(())
     }

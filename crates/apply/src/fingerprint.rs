@@ -247,7 +247,7 @@ mod tests {
 
     /// What the server says is from MariaDB 10.11.
     #[test]
-    fn texts_are_the_servers() {
+    fn fingerprint_text_equals_the_servers() {
         let none = ColumnType::Null;
         assert_eq!(written(Form::Integer, none, false, &[0, 0x80]), "FFFFFFFFFFFF8000");
         assert_eq!(written(Form::Integer, none, true, &[0xff]), "FF");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn another_family_of_types_has_no_text() {
+    fn fingerprint_of_other_types_is_refused() {
         let column = |column_type: &str| ColumnDefinition {
             name: "c".into(),
             column_type: column_type.into(),

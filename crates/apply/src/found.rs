@@ -41,7 +41,7 @@ impl Found {
             collations: Collations::read(connection)?,
             preparing: Preparing::ask(connection)?,
             temporary_tables: temporary::kept(connection)?,
-            told_defaults: told_defaults::go_on(connection)?,
+            told_defaults: told_defaults::resume(connection)?,
             numbers_transactions: catalog::has_versions_by_transactions(connection)?,
         })
     }

@@ -237,9 +237,9 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         self.look_for_others()?;
         let ends_before = excluded.is_none()
             && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
-        let reads_anew = excluded.is_none() && self.reads_definitions_anew(event.seqno);
+        let needs_fresh = excluded.is_none() && self.needs_fresh_definitions(event.seqno);
         let is_held = !self.dispatch.may_begin(gtid, event.seqno);
-        if is_held || ends_before || reads_anew {
+        if is_held || ends_before || needs_fresh {
             self.hand_over_whole()?;
         }
         if is_held && !self.dispatch.wait_begin(gtid, event.seqno) {
@@ -250,7 +250,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             self.read_for(event)?;
             self.dispatch.begin_after(event.seqno.saturating_sub(1));
         }
-        if reads_anew {
+        if needs_fresh {
             self.stale_until = Some(event.seqno.saturating_sub(1));
             self.forget(&Outdated::All);
         }
@@ -263,7 +263,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
 
     /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
     /// may be why. (An interrupted batch is repaired as one batch: there, the first reading counts.)
-    fn reads_definitions_anew(&self, seqno: u64) -> bool {
+    fn needs_fresh_definitions(&self, seqno: u64) -> bool {
         !self.given.plan.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
     }
 
@@ -286,14 +286,14 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         self.builder.forget(&outdated);
     }
 
-    fn say_contradiction(&self, surprise: Surprise) {
+    fn note_contradiction(&self, surprise: Surprise) {
         let contradiction = self.builder.contradiction().filter(|_| surprise == Surprise::Redefined);
         if let Some(contradiction) = contradiction {
             self.given.status.table_redefined(contradiction, &self.open.place.gtid);
         }
     }
 
-    fn say_differing(&mut self) {
+    fn note_differing_tables(&mut self) {
         for table in self.builder.take_differing() {
             self.given.status.table_differs(&table);
         }
@@ -342,7 +342,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         loop {
             let answer = self.builder.event(header, body);
             if let Err(spate_schedule::Error::TurnedOut(surprise)) = answer {
-                self.say_contradiction(surprise);
+                self.note_contradiction(surprise);
                 return Err(Halt::TurnedOut { seqno: event.seqno, surprise });
             }
             let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
@@ -353,7 +353,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             match answer.map_err(refused)? {
                 Answer::Taken => {
                     if header.event_type == EventType::TABLE_MAP {
-                        self.say_differing();
+                        self.note_differing_tables();
                     }
                     return Ok(());
                 }

@@ -64,7 +64,7 @@ pub struct Prepared {
 /// # Errors
 /// [`Error::Locked`], a missing privilege, or any error of the connection.
 pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<Prepared> {
-    let mut guard = maker.connect_impatiently()?;
+    let mut guard = maker.connect_with_timeout()?;
     spate_replica::known_servers::check_version(&guard)?;
     let choice = privileges::check(&mut guard, maker.dialect)?;
     maker.set_up(&mut guard)?;
@@ -73,7 +73,7 @@ pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<P
     }
     own_schema::create(&mut guard)?;
     let lock = ApplierLock::take(&mut guard)?;
-    let mut connection = maker.connect_impatiently()?;
+    let mut connection = maker.connect_with_timeout()?;
     maker.set_up(&mut connection)?;
     lock.begin(Role::Main, &mut connection, &mut guard)?;
     let checkpoint = checkpoint::read(&mut connection)?;

@@ -70,7 +70,7 @@ impl SessionMaker<'_> {
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn connect_impatiently(&self) -> Result<Connection> {
+    pub(crate) fn connect_with_timeout(&self) -> Result<Connection> {
         let mut connection = self.connect()?;
         connection.set_read_timeout(Some(SILENCE_MAX))?;
         Ok(connection)

@@ -71,7 +71,7 @@ impl<'a> Sweeper<'a> {
         if !lookup.by_statement || changes < CHANGES_MIN.saturating_mul(lookup.distinct_values.max(1)) {
             return None;
         }
-        if step.kind == RowsKind::Update && !goes_one_way(rows, step) {
+        if step.kind == RowsKind::Update && !maps_each_copy_alike(rows, step) {
             return None;
         }
         let fingerprinter = Fingerprinter::new(rows.plan())?;
@@ -119,7 +119,7 @@ impl<'a> Sweeper<'a> {
 }
 
 /// True if updates make the same of each copy of a row.
-fn goes_one_way(rows: &KeylessRows, step: &Step) -> bool {
+fn maps_each_copy_alike(rows: &KeylessRows, step: &Step) -> bool {
     let mut ways = HashMap::new();
     rows.updates(step).all(|((before, _), (after, _))| *ways.entry(before).or_insert(after) == after)
 }

@@ -145,9 +145,9 @@ fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: Sessio
             let late = move |name: &TableName| {
                 let catalog = match &mut catalog {
                     Some(catalog) => catalog,
-                    none => none.insert(Catalog::new(maker.connect_impatiently()?)),
+                    none => none.insert(Catalog::new(maker.connect_with_timeout()?)),
                 };
-                catalog.say_triggers();
+                catalog.include_triggers();
                 catalog.forget(&Outdated::All);
                 Ok(catalog.definition(name)?)
             };

@@ -294,7 +294,7 @@ fn lost() -> Error {
 }
 
 #[test]
-fn incidents_end_as_the_golden_scripts_say() {
+fn incidents_end_as_golden_scripts_say() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/incidents");
     let mut scripts: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.sort();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bad_transaction_is_found_and_all_before_it_applied() {
+    fn narrowing_finds_the_bad_transaction_after_applying_all_before_it() {
         for count in [1, 2, 7, 8, 9, 64, 65, 1000, 100_000] {
             for bad in [1, 2, count / 2, count - 1, count].into_iter().filter(|bad| (1..=count).contains(bad)) {
                 let (tried, sessions, applied) = play(count, &[bad], false);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_go_to_the_end() {
+    fn narrowing_with_repairs_reaches_the_end() {
         for count in [1, 2, 63, 64, 65, 1000, 1_000_000] {
             let (tried, sessions, applied) = play(count, &[count / 2 + 1], true);
             assert_eq!(applied, count);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn many_repairs_do_not_begin_anew_each_time() {
+    fn narrowing_with_many_repairs_does_not_restart_each_time() {
         let bad: Vec<u64> = (1..=100_000).filter(|seqno| seqno % 10 == 0).collect();
         let (tried, sessions, applied) = play(100_000, &bad, true);
         assert_eq!(applied, 100_000);

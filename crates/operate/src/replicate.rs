@@ -89,10 +89,10 @@ impl ReplicateOptions {
 pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool) -> Result<Ended> {
     let reached = Reached::default();
     let until = resolve_until(options, status, stop)?;
-    let (prepared, checkpoint) = begin_patiently(options, &reached, status, stop)?;
+    let (prepared, checkpoint) = begin_with_retries(options, &reached, status, stop)?;
     reached.find(&checkpoint);
     status.applied(&checkpoint, None);
-    say_what_is_behind(&options.exclusions, &reached, status);
+    note_skips_already_applied(&options.exclusions, &reached, status);
     let writer_options = WriterOptions {
         sync: options.sync,
         start_position: Some(checkpoint.gtid_position.clone()),
@@ -124,7 +124,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        say_what_did_not_come(&options.exclusions, &reached, status);
+        note_skips_that_never_came(&options.exclusions, &reached, status);
         match (applied?, received) {
             (Supervised::Reached, _) => Ok(Ended::Reached),
             (Supervised::Stopped, received) => received.map(|()| Ended::Stopped),
@@ -172,7 +172,7 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
 }
 
 /// The connection that applies, and where it begins; a replica that is not there is waited for, at the start as later.
-fn begin_patiently(
+fn begin_with_retries(
     options: &ReplicateOptions,
     reached: &Reached,
     status: &Status,
@@ -307,7 +307,7 @@ fn supervise(
             Directive::Continue(Said::Error(message)) => status.error("applier", message),
             Directive::Continue(Said::Note(message)) => status.note("applier", message),
             Directive::Retry { error, waits_in_vain } => {
-                say_why_it_waits(options, &error, waits_in_vain, status);
+                tell_wait(options, &error, waits_in_vain, status);
                 backoff.note_success_after(began.elapsed());
                 if reached.batches() > batches_before {
                     backoff = Backoff::default();
@@ -357,7 +357,7 @@ fn run_session(
     }
 }
 
-fn say_why_it_waits(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, status: &Status) {
+fn tell_wait(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, status: &Status) {
     status.applier(format!("waiting: {error}"));
     let holders = match waits_in_vain {
         true => {
@@ -386,7 +386,7 @@ fn settle_before_leaving(options: &ReplicateOptions, given: Surroundings<'_>) {
 }
 
 /// Tells of named transactions that the replica has behind it: somebody may believe that they were left out.
-fn say_what_is_behind(exclusions: &Exclusions, reached: &Reached, status: &Status) {
+fn note_skips_already_applied(exclusions: &Exclusions, reached: &Reached, status: &Status) {
     let checkpoint = reached.checkpoint();
     for gtid in exclusions.behind(&checkpoint.gtid_position) {
         let message = match reached.has_left_out(gtid) {
@@ -402,7 +402,7 @@ fn say_what_is_behind(exclusions: &Exclusions, reached: &Reached, status: &Statu
 }
 
 /// Tells of named transactions that never came.
-fn say_what_did_not_come(exclusions: &Exclusions, reached: &Reached, status: &Status) {
+fn note_skips_that_never_came(exclusions: &Exclusions, reached: &Reached, status: &Status) {
     let position = reached.checkpoint().gtid_position;
     for &gtid in exclusions.gtids.iter().filter(|&&gtid| !reached.has_left_out(gtid)) {
         let why = match position.covers(gtid) {

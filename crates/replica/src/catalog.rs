@@ -137,7 +137,7 @@ impl Catalog {
     }
 
     /// From now on, says which tables have triggers.
-    pub fn say_triggers(&mut self) {
+    pub fn include_triggers(&mut self) {
         self.with_triggers = true;
     }
 
@@ -145,7 +145,7 @@ impl Catalog {
     /// tables with others.
     pub fn forget(&mut self, outdated: &Outdated) -> Outdated {
         let outdated = match outdated {
-            Outdated::Tables(tables) if self.are_alone(tables) => outdated.clone(),
+            Outdated::Tables(tables) if self.has_no_foreign_keys(tables) => outdated.clone(),
             // What concerns triggers; and it says of every table whether it has one.
             Outdated::Keyless if self.with_triggers => Outdated::All,
             Outdated::Nothing | Outdated::Keyless => outdated.clone(),
@@ -163,7 +163,7 @@ impl Catalog {
     }
 
     /// True if no foreign key connects one of these tables with another.
-    fn are_alone(&self, tables: &[TableName]) -> bool {
+    fn has_no_foreign_keys(&self, tables: &[TableName]) -> bool {
         let Some(keys) = &self.foreign_keys else { return false };
         !tables.iter().any(|table| keys.tables().any(|known| table.may_be(known)))
     }

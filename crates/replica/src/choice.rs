@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replay_where_vendor_and_privileges_allow() {
+    fn dialect_is_replay_where_vendor_and_privileges_allow() {
         use Dialect::{Replay, Sql};
         use Vendor::{MariaDb, MySql};
         for (wanted, may_replay, sees_triggers, source, expected) in [

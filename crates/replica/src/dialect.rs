@@ -528,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_that_no_literal_says_is_refused() {
+    fn user_variable_without_literal_is_refused() {
         let collations = Collations::default();
         for unsayable in [OwnedUserValue::Real(f64::NAN), OwnedUserValue::String(b"x".to_vec(), 4711)] {
             assert!(user_value_sql(&unsayable, &collations).is_err(), "{unsayable:?}");
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_are_the_whole() {
+    fn two_halves_make_the_whole_statement() {
         for length in (0..20).chain([1000, 1001, 1002]) {
             let events: Vec<u8> = (0..length).map(|index| (index * 37 % 251) as u8).collect();
             let mut whole = Vec::new();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_and_names() {
+    fn exclusions_match_servers_and_named_transactions() {
         let named: Gtid = "0-1-5".parse().unwrap();
         let exclusions = Exclusions { gtids: [named].into(), server_ids: [7].into() };
         assert_eq!(exclusions.of(Some(named), 1), Some(Exclusion::Named));

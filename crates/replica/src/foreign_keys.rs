@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cascade_orders_all_tables_that_foreign_keys_connect() {
+    fn cascade_orders_all_connected_tables() {
         let mut groups = Groups::default();
         groups.connect(name("b"), name("a"), false);
         groups.connect(name("d"), name("c"), true);

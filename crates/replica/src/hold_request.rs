@@ -130,12 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_query_and_the_constant_agree() {
+    fn hold_query_expires_as_the_constant_says() {
         assert!(HOLD_QUERY.contains(&format!("INTERVAL {EXPIRY_SECONDS} SECOND")));
     }
 
     #[test]
-    fn limits() {
+    fn hold_limit_allows_transactions_up_to_it() {
         let gtid = |text: &str| text.parse::<Gtid>().unwrap();
         assert!(HoldLimit::None.allows(gtid("0-1-5")));
         assert!(!HoldLimit::NowStop.allows(gtid("0-1-5")));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn hold_request_reads_each_answer() {
         let answer = |until: Option<&str>, acknowledged: &str| ResultSet {
             columns: ["token", "until_position", "is_acknowledged"].map(String::from).to_vec(),
             rows: vec![vec![Some(b"77".to_vec()), until.map(|text| text.into()), Some(acknowledged.into())]],

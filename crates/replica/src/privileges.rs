@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants() {
+    fn grants_that_are_missing_are_named() {
         let lines = [
             "GRANT SELECT, BINLOG REPLAY ON *.* TO `s`@`%` IDENTIFIED BY PASSWORD '*00'",
             "GRANT ALL PRIVILEGES ON `spate`.* TO `s`@`%`",

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_event_is_told_once_and_again_when_one_is_twice_as_large() {
+    fn large_event_warns_again_only_at_twice_the_size() {
         let told = std::sync::Arc::new(Mutex::new(Vec::new()));
         let heard = told.clone();
         let notify = move |_: &str, message: &str| heard.lock().unwrap().push(message.to_owned());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_the_past_and_dates_to_come_are_not_believed() {
+    fn commit_times_of_past_and_future_are_not_believed() {
         let mut state = state_at(10_000.0);
         assert_eq!(state.believe(9_000.0), 9_000.0);
         assert_eq!(state.believe(1.0), 9_000.0, "before an earlier transaction");

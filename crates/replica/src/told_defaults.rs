@@ -30,7 +30,7 @@ pub fn keep_sql(is_explicit: bool) -> Vec<u8> {
 ///
 /// # Errors
 /// Any error of the connection.
-pub fn go_on(connection: &mut Connection) -> Result<Option<bool>> {
+pub fn resume(connection: &mut Connection) -> Result<Option<bool>> {
     if connection.server_version().vendor != Vendor::MySql {
         return Ok(None);
     }

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_understand_is_passed_on_as_it_is() {
+    fn translation_passes_common_statements_on() {
         for sql in [
             "CREATE TABLE `t` (`engine` INT, compressed INT, `c` VARCHAR(5) COLLATE utf8mb4_bin) ENGINE=InnoDB ROW_FORMAT=COMPRESSED",
             "ALTER TABLE t ADD COLUMN x INT DEFAULT 5 COMMENT 'ENGINE=Aria COLLATE utf8mb4_0900_ai_ci'",
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_concerns_the_source_is_left_to_the_replica() {
+    fn translation_drops_options_of_the_source_alone() {
         for (sql, expected) in [
             (
                 "ALTER TABLE t ADD COLUMN a INT, ALGORITHM=NOCOPY, LOCK NONE",
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_the_vendors_would_make_up_are_refused() {
+    fn translation_refuses_json_defaults() {
         for sql in [
             "ALTER TABLE t ADD j JSON NOT NULL",
             "ALTER TABLE t ADD COLUMN a INT NOT NULL, MODIFY j JSON NOT NULL FIRST",
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn for_mysql_what_it_lacks_is_translated_or_refused() {
+    fn translation_for_mysql_translates_or_refuses() {
         for (sql, expected) in [
             (
                 "CREATE TABLE t (a INT) ENGINE=Aria TRANSACTIONAL=1 COMMENT 'x'",
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn for_mariadb_what_it_lacks_is_translated_or_refused() {
+    fn translation_for_mariadb_translates_or_refuses() {
         for (sql, expected) in [
             (
                 "CREATE TABLE t (a TEXT COLLATE utf8mb4_0900_as_cs)",
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_are_strict_on_mariadb() {
+    fn translation_for_mariadb_converts_strictly() {
         for (sql, replica, is_strict) in [
             ("ALTER TABLE t CONVERT TO CHARACTER SET ucs2", Vendor::MariaDb, true),
             ("alter table t drop column a, convert to charset 'utf16' collate utf16_bin", Vendor::MariaDb, true),
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_that_only_one_vendor_has_are_left_out() {
+    fn sql_modes_of_one_vendor_are_left_out() {
         // STRICT_TRANS_TABLES, ERROR_FOR_DIVISION_BY_ZERO, NO_AUTO_CREATE_USER, NO_ENGINE_SUBSTITUTION: MariaDB's default.
         assert_eq!(shared_modes(1 << 21 | 1 << 26 | 1 << 28 | 1 << 30), 1 << 21 | 1 << 26 | 1 << 30);
         assert_eq!(shared_modes(1 << 32 | 1 << 9 | 1 << 4 | 4), 4);

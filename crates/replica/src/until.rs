@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_parse() {
+    fn places_parse_or_name_what_is_expected() {
         assert_eq!("earliest".parse(), Ok(Start::Earliest));
         assert_eq!("file:a:b.000001:4".parse(), Ok(Start::File { file: "a:b.000001".into(), position: 4 }));
         assert!(matches!("gtid:0-1-5,1-2-7".parse(), Ok(Until::Gtid(_))));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_a_file_excludes_what_begins_there_or_later() {
+    fn until_place_excludes_later_transactions() {
         let until: Until = "file:bin.000002:500".parse().unwrap();
         for (file, position, excluded) in [
             ("bin.000001", 900, false),

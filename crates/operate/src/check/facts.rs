@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_and_addresses() {
+    fn facts_tell_accounts_and_local_addresses() {
         assert_eq!(quoted_account("a@b@10.0.0.%"), "'a@b'@'10.0.0.%'");
         assert_eq!(quoted_account("o'h@%"), "'o''h'@'%'");
         let near = |host: &str| is_near(&Address::Tcp { host: host.to_owned(), port: 1 });

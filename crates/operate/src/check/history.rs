@@ -25,7 +25,7 @@ pub(super) fn look(source: &mut Connection, replica: &mut Connection, archive: O
         Some(seconds) => format!("binlog files are kept for {}", duration(seconds)),
     };
     let Some(checkpoint) = checkpoint_of(replica)? else {
-        return Ok(vec![kept_long_enough(retention, format!("{kept}; the replica has no checkpoint yet"))]);
+        return Ok(vec![was_kept_long_enough(retention, format!("{kept}; the replica has no checkpoint yet"))]);
     };
     let received = archive.and_then(end_of_archive);
     let needed = received.unwrap_or_else(|| checkpoint.gtid_position.clone());
@@ -54,11 +54,11 @@ pub(super) fn look(source: &mut Connection, replica: &mut Connection, archive: O
                 "SET GLOBAL binlog_expire_logs_seconds to more than the replica is behind, until it has caught up",
             )
         }
-        _ => kept_long_enough(retention, state),
+        _ => was_kept_long_enough(retention, state),
     }])
 }
 
-fn kept_long_enough(retention: Option<u64>, state: String) -> Finding {
+fn was_kept_long_enough(retention: Option<u64>, state: String) -> Finding {
     match retention {
         Some(seconds) if seconds < RETENTION_SECONDS_MIN => {
             Finding::warning(CHECK, Place::Source, format!("{state}: a longer stop of Spate would cost the replica"))

@@ -280,7 +280,7 @@ fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOption
 const NAMES_MAX: usize = 10;
 
 /// `a.b, a.c and 17 more`.
-fn some_of(names: &[String]) -> String {
+fn list_some_of(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMES_MAX) {
         0 => shown,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_pair_and_bad_ones() {
+    fn pair_check_accepts_good_and_reports_bad_pairs() {
         assert_eq!(found(&[], &[], 9), []);
         for (source, replica, own_id, check, level) in [
             (("server_id", "0"), ("server_id", "2"), 9, "server ids", Level::Error),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_both_vendors() {
+    fn pair_check_compares_versions_within_a_vendor() {
         let level = |source, replica| versions(&Facts::made_of(source, &[]), &Facts::made_of(replica, &[])).level;
         assert_eq!(level("10.11.1-MariaDB", "11.8.3-MariaDB"), Level::Ok);
         assert_eq!(level("11.8.3-MariaDB", "10.11.1-MariaDB"), Level::Warning);

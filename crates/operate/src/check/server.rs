@@ -1,7 +1,7 @@
 //! Each server alone: its version, its settings, what else runs there.
 
 use super::facts::Facts;
-use super::{Finding, Place, some_of};
+use super::{Finding, Place, list_some_of};
 use spate_connection::{Connection, Proof, Protection, Vendor};
 use spate_replica::privileges::SUPER_READ_ONLY;
 use spate_replica::{Error, Result};
@@ -292,7 +292,10 @@ pub(super) fn events(replica: &mut Connection, facts: &Facts) -> Result<Vec<Find
         false => Finding::warning(
             check,
             place,
-            format!("the event scheduler is on, and these would change rows there by themselves: {}", some_of(&names)),
+            format!(
+                "the event scheduler is on, and these would change rows there by themselves: {}",
+                list_some_of(&names)
+            ),
         )
         .advise("SET GLOBAL event_scheduler=OFF there, until it takes the source's place"),
     }])
@@ -316,7 +319,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_good_source_and_bad_ones() {
+    fn source_check_accepts_good_and_reports_bad_settings() {
         let good = source(&Facts::made_of("10.11.1-MariaDB", &GOOD));
         assert!(good.iter().all(|finding| finding.level == Level::Ok), "{good:?}");
         for (name, value, check, level) in [
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn gtids_of_mysql() {
+    fn source_check_asks_for_gtids_on_mysql() {
         for (mode, consistency, level) in
             [("ON", "ON", Level::Ok), ("OFF", "OFF", Level::Warning), ("ON_PERMISSIVE", "ON", Level::Warning)]
         {
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_in_the_clear() {
+    fn connection_check_warns_of_clear_connections() {
         let mut facts = Facts::made_of("8.4.3", &[]);
         facts.protection = Protection::None;
         assert_eq!(connection(&facts, Place::Source).level, Level::Ok);
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_connections_to_unproven_servers_are_warned_about() {
+    fn connection_check_warns_of_encryption_without_proof() {
         let mut facts = Facts::made_of("8.4.3", &[]);
         for (proof, is_near, level) in [
             (Proof::None, true, Level::Ok),
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_the_server_will_not_get_is_warned_about() {
+    fn login_check_warns_of_a_password_that_will_not_be_sent() {
         let mut facts = Facts::made_of("8.4.3", &[]);
         assert_eq!(login(&facts, Place::Source).level, Level::Ok);
         facts.withheld_password = Some("and the connection is not encrypted: use a Unix socket".to_owned());

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_for_the_archive() {
+    fn archive_directory_without_room_is_an_error() {
         const GIB: u64 = 1 << 30;
         let level = |free, all| room(free, all, GIB, Path::new("a")).level;
         assert_eq!(level(10 << 20, 100 * GIB), Level::Error);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, Place, some_of};
+use super::{Finding, Place, list_some_of};
 use spate_connection::{Connection, ResultSet, Vendor};
 use spate_replica::Result;
 use spate_replica::foreign_keys::{self, ForeignKey};
@@ -42,7 +42,7 @@ pub(super) fn keys(replica: &mut Connection) -> Result<Vec<Finding>> {
                 "{} of {} tables have no primary key and no unique key without NULLs: {}",
                 without.len(),
                 all.rows.len(),
-                some_of(&without)
+                list_some_of(&without)
             ),
         )
         .advise("Their changes cost more: give them a primary key"),
@@ -62,7 +62,7 @@ pub(super) fn engines(replica: &mut Connection) -> Result<Vec<Finding>> {
         false => Finding::warning(
             "engines",
             REPLICA,
-            format!("{} tables cannot roll back: {}", names.len(), some_of(&names)),
+            format!("{} tables cannot roll back: {}", names.len(), list_some_of(&names)),
         )
         .advise(
             "Their changes are applied in order, in batches of their own; ALTER TABLE … ENGINE=InnoDB makes them fold",
@@ -86,7 +86,7 @@ pub(super) fn missing_engines(source: &mut Connection, replica: &mut Connection)
         false => Finding::error(
             "engines",
             Place::Both,
-            format!("the replica lacks the engine of {} tables: {}", names.len(), some_of(&names)),
+            format!("the replica lacks the engine of {} tables: {}", names.len(), list_some_of(&names)),
         )
         .advise("Install or enable it on the replica, or let these tables have another"),
     }])
@@ -104,7 +104,7 @@ pub(super) fn plugins(source: &mut Connection, replica: &mut Connection) -> Resu
     let missing: Vec<String> = column(&source.query(ACTIVE)?, 0).filter(|name| !of_replica.contains(name)).collect();
     Ok(vec![match missing.is_empty() {
         true => Finding::ok(check, Place::Both, "the replica has those of the source"),
-        false => Finding::warning(check, Place::Both, format!("the replica lacks {}", some_of(&missing))).advise(
+        false => Finding::warning(check, Place::Both, format!("the replica lacks {}", list_some_of(&missing))).advise(
             "Where tables or accounts of the source use them, replication will stop: install them on the replica, too",
         ),
     }])
@@ -133,7 +133,11 @@ pub(super) fn cascades(replica: &mut Connection) -> Result<Vec<Finding>> {
         false => Finding::warning(
             "cascades",
             REPLICA,
-            format!("foreign keys with CASCADE or SET NULL change rows of {} tables: {}", names.len(), some_of(&names)),
+            format!(
+                "foreign keys with CASCADE or SET NULL change rows of {} tables: {}",
+                names.len(),
+                list_some_of(&names)
+            ),
         )
         .advise(advice),
     }])
@@ -155,7 +159,7 @@ pub(super) fn collations(source: &mut Connection, replica: &mut Connection) -> R
     let unknown: Vec<String> = column(&used, 0).filter(|name| !known.contains(name)).collect();
     Ok(vec![match unknown.is_empty() {
         true => Finding::ok(check, Place::Both, format!("the replica knows the {} that the source uses", used.rows.len())),
-        false => Finding::warning(check, Place::Both, format!("the replica does not know {}", some_of(&unknown)))
+        false => Finding::warning(check, Place::Both, format!("the replica does not know {}", list_some_of(&unknown)))
             .advise("Definitions that name them will be refused there: use a replica that knows them, or others on the source"),
     }])
 }

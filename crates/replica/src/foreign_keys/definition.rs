@@ -51,7 +51,7 @@ mod tests {
          ) ENGINE=InnoDB COMMENT='CASCADE'";
 
     #[test]
-    fn names_and_texts_are_told_from_what_they_say() {
+    fn foreign_key_definitions_in_names_and_texts_are_ignored() {
         let table = |schema: &str, table: &str| TableName { schema: schema.into(), table: table.into() };
         let found = foreign_keys(&table("s", "c"), DEFINITION, Servers::default()).unwrap();
         let found: Vec<_> = found.into_iter().map(|key| (key.parent, key.has_action)).collect();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_breaks_off_is_no_trouble() {
+    fn foreign_key_definition_that_breaks_off_is_ignored() {
         let child = TableName { schema: "s".into(), table: "c".into() };
         for (end, _) in DEFINITION.char_indices() {
             assert!(

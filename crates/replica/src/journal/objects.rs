@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counter_is_no_part_of_a_definition() {
+    fn definition_without_counter_stays_equal() {
         let definition = "CREATE TABLE `t` (…) ENGINE=InnoDB AUTO_INCREMENT=42 DEFAULT CHARSET=latin1";
         assert_eq!(without_counter(definition), "CREATE TABLE `t` (…) ENGINE=InnoDB DEFAULT CHARSET=latin1");
         assert_eq!(without_counter("CREATE TABLE `t` (…)"), "CREATE TABLE `t` (…)");

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_beyond_the_budget_wait_until_it_has_refilled() {
+    fn copy_beyond_the_budget_waits_for_its_refill() {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         let mut budget = CopyBudget::new(begin);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_larger_than_the_budget_is_never_copied_and_seldom_looked_at() {
+    fn table_larger_than_the_budget_is_never_copied() {
         let begin = Instant::now();
         let mut budget = CopyBudget::new(begin);
         assert!(!budget.take(&table(1), u64::MAX, begin));

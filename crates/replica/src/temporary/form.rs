@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_servers_show_is_taken() {
+    fn temporary_form_takes_what_servers_show() {
         for rest in [
             "(\n  `id` int(11) NOT NULL AUTO_INCREMENT,\n  `g` int(11) GENERATED ALWAYS AS (`z` + 1) STORED,\n  \
              `j` longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT NULL CHECK (json_valid(`j`)),\n  \
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_do_more_is_refused() {
+    fn temporary_form_refuses_statements_that_do_more() {
         for definition in [
             "DROP TABLE d.t",
             "CREATE TABLE `d`.`t` (`a` int) ENGINE=InnoDB",
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_lists_of_plain_literals() {
+    fn temporary_form_takes_only_plain_literals() {
         let row = "40,NULL,-12.50,00042,'2026-03-29 02:30:00.5','-838:59:59','1e-38','::1',x'00fF',x'','',18446744073709551615";
         assert_eq!(check_row(row.as_bytes(), 12), Ok(()));
         assert_eq!(check_row(b"CAST(CONVERT(x'7b7D' USING utf8mb4) AS JSON),1", 2), Ok(()));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_hide_a_table_of_ours_are_refused() {
+    fn temporary_form_refuses_names_of_own_tables() {
         for (schema, table) in
             [("spate", "checkpoint"), ("MYSQL", "user"), ("", "t"), ("d", ""), ("d", &"x".repeat(65))]
         {

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn redefined_columns_are_found() {
+    fn redefinitions_find_all_changed_columns() {
         for sql in [
             "ALTER TABLE t ADD modify INT, ADD COLUMN `change` TEXT, DROP COLUMN a, RENAME COLUMN b TO c",
             "ALTER TABLE modify ADD a INT",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_those_of_the_sql_mode() {
+    fn redefinitions_read_quotes_by_sql_mode() {
         let sql = br#"ALTER TABLE t ADD a TEXT DEFAULT '\', MODIFY "b" INT, ADD c INT COMMENT ''"#;
         let ansi = Reading { plain_backslashes: true, ansi_quotes: true, ..Reading::plain() };
         let redefinitions = redefinitions(SqlText { sql, reading: &ansi }).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_converted_alike_is_passed_on() {
+    fn conversions_that_are_alike_are_passed_on() {
         for (present, definition) in [
             ("int(11)", "BIGINT"),
             ("bigint(20) unsigned", "VARCHAR(20)"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_converted_alike_is_refused() {
+    fn conversions_that_differ_are_refused() {
         for (present, definition) in [
             ("varchar(5)", "INT"),
             ("text", "DATETIME"),

@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_doubled_and_nothing_else_changes() {
+    fn literal_of_text_doubles_quotes_only() {
         let mut sql = Vec::new();
         append_quoted(&mut sql, b"it''s \\ \0 \xff'");
         assert_eq!(sql, b"'it''''s \\ \0 \xff'''");
     }
 
     #[test]
-    fn instants_are_written_in_utc() {
+    fn literal_of_instant_is_in_utc() {
         let timestamp =
             |seconds, value, digits| temporal(&Value::Timestamp { seconds, fraction: Fraction { value, digits } });
         assert_eq!(timestamp(0, 0, 0), "'0000-00-00 00:00:00'");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_all_their_hours() {
+    fn literal_of_time_has_all_hours() {
         let clock = Clock { hours: 838, minutes: 59, seconds: 59, fraction: Fraction { value: 0, digits: 1 } };
         assert_eq!(temporal(&Value::Time { is_negative: true, clock }), "'-838:59:59.0'");
     }

@@ -451,14 +451,14 @@ mod tests {
     }
 
     #[test]
-    fn inserts_name_their_columns() {
+    fn insert_of_some_columns_names_them() {
         let expected = "INSERT INTO `d`.`t` (`id`,`s`) VALUES (1,_binary'a'),(2,_binary'it''s')";
         assert_eq!(written(Vendor::MariaDb, RowsKind::Insert, &[0], 0b011), expected);
         assert_eq!(written(Vendor::MySql, RowsKind::Insert, &[0], 0b011), expected);
     }
 
     #[test]
-    fn inserts_name_what_has_no_default() {
+    fn insert_names_columns_without_default() {
         let map = map();
         let mut definition = definition(&[0]);
         definition.columns.push(ColumnDefinition {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_join_a_list_and_keep_what_would_change_by_itself() {
+    fn update_joins_a_list_and_keeps_automatic_time_stamps() {
         assert_eq!(
             written(Vendor::MariaDb, RowsKind::Update, &[0], 0b011),
             "UPDATE (SELECT 1 AS k0,_binary'a' AS c1 UNION ALL VALUES (2,_binary'it''s')) AS spate_new STRAIGHT_JOIN `d`.`t` \
@@ -500,13 +500,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_does_not_change_by_itself() {
+    fn update_of_time_stamp_key_leaves_it_alone() {
         let sql = written(Vendor::MariaDb, RowsKind::Update, &[2], 0b011);
         assert!(sql.ends_with(",`d`.`t`.`at`=`d`.`t`.`at`"), "{sql}");
     }
 
     #[test]
-    fn deletes_list_numbers_and_join_what_has_a_collation() {
+    fn delete_lists_numbers_and_joins_texts() {
         assert_eq!(
             written(Vendor::MySql, RowsKind::Delete, &[0], 0b111),
             "DELETE `d`.`t` FROM `d`.`t` FORCE INDEX (`PRIMARY`) WHERE `d`.`t`.`id` IN (1,2)"
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_key_is_found_by_all_its_bytes() {
+    fn row_without_key_is_found_by_all_its_bytes() {
         let (map, definition) = (map(), definition(&[]));
         let table = SqlTable::new(&map, &definition, Vendor::MariaDb).unwrap();
         let (sql, check) = delete_copies(&table, &mut table.image(ALL).unwrap(), &image(0b111, 5, "b"), 3).unwrap();
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_would_round_is_refused() {
+    fn column_that_would_round_is_refused() {
         let (map, mut definition) = (map(), definition(&[0]));
         definition.columns[2].column_type = "date".into();
         let error = SqlTable::new(&map, &definition, Vendor::MySql).unwrap_err().to_string();
