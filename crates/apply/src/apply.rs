@@ -139,7 +139,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Applies until the stage before is gone; what it left behind unfinished is rolled back with the connection.
+    /// Applies until the stage before is gone. A batch that it left unfinished is rolled back with the connection.
     ///
     /// # Errors
     /// [`Error::Batch`] or [`Error::Change`] if the replica refuses something; an error of the connection.
@@ -307,9 +307,9 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: what changes later is nothing that
-    /// it did. (For others, the next session looks at what they name.) `was_sent`: the definition itself was refused, and not what comes
-    /// before it.
+    /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: later changes of its objects are not
+    /// its own. (For others, the next session looks at the objects that they name.) `was_sent`: the definition itself was refused, not a
+    /// statement before it.
     fn forget_refused(&mut self, was_sent: bool) {
         let Some(intent) = self.batch.unexecuted.take() else { return };
         if was_sent && !intent.is_whole_or_nothing() {
@@ -472,7 +472,7 @@ fn refused(source: spate_connection::Error, change: Option<Change>) -> Error {
     }
 }
 
-/// What to do about a refused change, told by the server's error number.
+/// Advice about a refused change, by the server's error number.
 fn advice(code: Option<u16>) -> &'static str {
     match code {
         Some(1032) => {

@@ -1,4 +1,4 @@
-//! What passes from the preparing stage to the applier.
+//! Commands from the preparing stage to the applier.
 
 use crossbeam_channel::Sender;
 use spate_binlog::{RowsKind, Xid};
@@ -22,25 +22,25 @@ pub(crate) enum Command {
     LoadBlock(FileBlock),
     /// Execute a LOAD DATA.
     Load(Execution, LoadFile),
-    /// Note what cannot be rolled back, before it is executed.
+    /// Note a part that cannot be rolled back, before anything of it is executed.
     Intend(Box<Intent>),
     /// Answer once all before has succeeded, and is no longer held.
     Settle(Sender<()>),
     /// Execute this outside of the open transaction.
     ExecuteApart(Execution),
-    /// Execute what follows in a session of its own, which begins with these statements.
+    /// Execute the next commands in a session of its own, which begins with these statements.
     OpenBranch(Vec<Vec<u8>>),
     /// See to it that the XA transaction of that session has a change.
     MarkBranch(Xid),
     /// End that session, and go on in the first.
     CloseBranch,
-    /// Delete rows of a table without a key, and answer what was deleted beyond. Nothing of it commits.
+    /// Delete or update rows of a table without a key in one pass, and answer with the images that are left. Nothing of it commits.
     Sweep { sweep: Sweep, answer: Sender<Left> },
     /// Answer with the values of one row that this finds; `None` if there is none.
     Ask { sql: Vec<u8>, change: Option<Change>, answer: Sender<FoundRow> },
     /// The batch has a statement that may lock us out: look after its commit.
     WatchAccount(Change),
-    /// The statement before has created this: give its definer what a server gives.
+    /// The statement before has created this routine: give its definer the privileges that a server gives.
     GiveToCreator(CreatedRoutine),
     /// Make the source's temporary tables again. Before anything else of a session.
     RestoreTemporary,
@@ -133,7 +133,7 @@ pub(crate) enum Expected {
     Gone,
 }
 
-/// What a statement that changes rows must say of itself: else a row was missing, or was one too many, and nothing commits.
+/// The counts that a statement must report. With others, a row was missing, or there was one too many, and nothing commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RowCheck {
     /// Which of the statements that were sent together, from 0.

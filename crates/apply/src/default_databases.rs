@@ -10,8 +10,8 @@ use super::outlet::Outlet;
 use crate::halt::Result;
 use spate_connection::quote;
 
-/// What a session is told whose default database is gone: nothing that a statement could change is found there without the name of
-/// its database.
+/// The session is put here when its default database is gone: a statement finds nothing there that it could change without naming its
+/// database.
 pub(super) const NO_DATABASE: &[u8] = b"USE information_schema";
 
 /// Databases that are remembered: as many as busy sources have. To forget them costs a question each.

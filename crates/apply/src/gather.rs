@@ -261,7 +261,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         Ok(None)
     }
 
-    /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. What was not applied yet
+    /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. Changes that were not applied yet
     /// may be why. (An interrupted batch is repaired as one batch: there, the first reading counts.)
     fn needs_fresh_definitions(&self, seqno: u64) -> bool {
         !self.given.plan.is_one_batch && self.expected.contains(&(seqno, Surprise::Redefined))
@@ -280,7 +280,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         Ok(())
     }
 
-    /// Forgets what is out of date, in the builder and in the catalog.
+    /// Forgets outdated definitions, in the builder and in the catalog.
     fn forget(&mut self, outdated: &Outdated) {
         let outdated = self.replica.forget(outdated);
         self.builder.forget(&outdated);
@@ -410,7 +410,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
                 || self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive))
     }
 
-    /// Everything received was read. (Only whole transactions are shown, so this is never in the midst of one.)
+    /// Everything received was read. The reader shows only whole transactions, so this is never within one.
     fn idle(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
         if self.is_past_end(reader) {
             return Ok(Some(GatherEnd::Reached));

@@ -2,7 +2,7 @@
 //!
 //! A file that is sent over a connection is loaded to its end: the server cannot stop the client, so it passes over such rows. So the file
 //! is loaded into a scratch table without keys, in which its lines are numbered, and inserted from there in the order of the lines: that
-//! ends where the source's statement has ended, and leaves what it has left.
+//! ends where the source's statement ended, and leaves the same rows.
 
 use spate_binlog::session::IntvarEvent;
 use spate_schedule::item::{LoadFile, Statement, StatementContext};

@@ -74,7 +74,7 @@ impl<'a> Outlet<'a> {
         if change.is_some() || is_full { self.flush(change) } else { Ok(()) }
     }
 
-    /// Takes what was gathered, with semicolons, if it is little and may commit without a look at its answer; else sends it.
+    /// Returns the gathered statements, with semicolons, if they are short and may commit without a look at their answers; else sends them.
     ///
     /// # Errors
     /// As [`Outlet::statement`].

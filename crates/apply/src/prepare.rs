@@ -36,7 +36,7 @@ use spate_replica::status::Status;
 use spate_replica::temporary;
 use spate_replica::told_defaults;
 
-/// What writes rows.
+/// Writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
 
 /// Prepares the parts of its lane.
@@ -45,7 +45,7 @@ pub(crate) struct Preparer<'a> {
     /// One for each batch that may be prepared ahead of the applier.
     pub(crate) tickets: Receiver<()>,
     pub(crate) output: SyncSender<Command>,
-    /// Makes what writes rows, once it is known in which dialect.
+    /// Makes the emitter, once the dialect is known.
     pub(crate) emitters: Box<dyn Fn(Dialect) -> Emitter<'a> + Send + 'a>,
     pub(crate) choice: DialectChoice,
     pub(crate) found: Found,
@@ -99,7 +99,7 @@ struct SessionTemporary {
 }
 
 impl Pending<'_> {
-    /// What comes next in the session is no row.
+    /// Ends a run of rows: the next statement of the session is none that changes rows.
     fn end_rows(&mut self) -> Result<()> {
         match &mut self.emitter {
             Some(emitter) => emitter.end_rows(&mut self.outlet),
@@ -215,10 +215,10 @@ impl<'a> Preparer<'a> {
         Ok(())
     }
 
-    /// Has a note made of what the batch is about to do, if that cannot be rolled back.
+    /// Has a note made of the batch's intention, if it cannot be rolled back.
     fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = part.intent_kind() else { return Ok(()) };
-        // Rows that cannot be rolled back may come in several parts; the note must cover what it stands for.
+        // Rows that cannot be rolled back may come in several parts; the note must cover all of them.
         if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl<'a> Preparer<'a> {
                 let mut statements: Vec<Vec<u8>> = self.is_in_ring.then(|| origin_sql(part)).into_iter().collect();
                 statements.extend(pending.emitter.iter().flat_map(|emitter| emitter.session_sql(part)));
                 statements.extend(pending.told_defaults.map(told_defaults::set_sql));
-                // What the servers' own replication prepares of rows holds no locks between them: MySQL's applies them so, and
+                // Rows that the servers' own replication prepares hold no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
                 if self.found.preparing.may_read_committed && part.statement().is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
@@ -392,7 +392,7 @@ fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     let used_by = std::mem::take(&mut pending.temporary.tables.used_by);
     let mut open = pending.temporary.tables.open.clone();
     open.extend(pending.temporary.unnamed.kept());
-    // What has waited to be copied needs no use; but in a ring, a batch without changes must not write.
+    // A table that waits to be copied is copied without a use of it; but in a ring, a batch without changes must not write.
     let may_be_outdated = pending.batch.has_changes || !used_by.is_empty();
     if open.is_empty() != pending.temporary.has_copies && (open.is_empty() || !may_be_outdated) {
         return Ok(());

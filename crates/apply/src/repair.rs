@@ -1,4 +1,4 @@
-//! Repairs: where the replica differs from what the source's change was made for, the row becomes what the source says.
+//! Repairs: where a change of the source does not fit the replica's row, the row becomes as the source's is after the change.
 //!
 //! Only while a refused batch is applied row by row, one statement in flight, inside the transaction that then commits with
 //! its checkpoint. All of it goes through replayed row events (or, in the SQL dialect, statements for tables without triggers),
@@ -44,7 +44,7 @@ pub enum RepairScope {
 /// What a repair did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
-    /// The row to insert, or its new key, was there: it is now what the source says.
+    /// The row to insert, or its new key, was there: it is now as on the source.
     Overwritten,
     /// The row to update was missing: it is there now.
     Inserted,
@@ -97,7 +97,7 @@ impl<'a> Repairer<'a> {
     ) -> Result<String> {
         let Some(row) = change.row.as_deref() else {
             let advice =
-                "Only row changes can be repaired. Mend the replica by hand, or leave the transaction out (--skip)";
+                "Only row changes can be repaired. Repair the replica by hand, or leave the transaction out (--skip)";
             return Err(unrepaired(change, refusal, advice));
         };
         if self.scope == RepairScope::Irrevocable && row.can_roll_back() {
@@ -124,14 +124,15 @@ impl<'a> Repairer<'a> {
                 }
                 if row.has_engine_actions() {
                     let advice = "An update in a table with CASCADE or SET NULL is not repaired, since the engine would not \
-                                  follow it. Mend the replica by hand, or leave the transaction out (--skip)";
+                                  follow it. Repair the replica by hand, or leave the transaction out (--skip)";
                     return Err(unrepaired(change, refusal, advice));
                 }
                 self.write(connection, change, row, &OneRow::DeleteBefore)??;
                 self.put(connection, change, row, None)?
             }
             _ => {
-                let advice = "This cannot be repaired. Mend the replica by hand, or leave the transaction out (--skip)";
+                let advice =
+                    "This cannot be repaired. Repair the replica by hand, or leave the transaction out (--skip)";
                 return Err(unrepaired(change, refusal, advice));
             }
         };
@@ -188,7 +189,7 @@ impl<'a> Repairer<'a> {
         })
     }
 
-    /// To be called after each commit: what was repaired in it.
+    /// Returns the repairs of the transaction that was just committed.
     ///
     /// # Errors
     /// Any error of the connection that drops scratch tables.
@@ -216,7 +217,7 @@ impl<'a> Repairer<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        // An insert is complete in what matters: what it does not name has its default.
+        // An insert always tells enough: columns that it does not name have their defaults.
         if row.is_complete() {
             match self.write(connection, change, row, &OneRow::Overwrite)? {
                 Ok(Written::Row) => return Ok((Repair::Overwritten, String::new())),
@@ -227,7 +228,7 @@ impl<'a> Repairer<'a> {
         }
         let removed = self.remove_colliding(connection, change, row)?;
         self.write(connection, change, row, &OneRow::Insert)?.map_err(|error| {
-            let advice = "Rows that had its unique values were removed, and it still cannot be inserted. Mend the replica by hand";
+            let advice = "Rows that had its unique values were removed, and it still cannot be inserted. Repair the replica by hand";
             unrepaired(change, error, advice)
         })?;
         Ok((Repair::Removed, removed))

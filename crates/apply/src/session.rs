@@ -50,19 +50,19 @@ pub struct Prepared {
     pub(crate) lock: ApplierLock,
     /// Where the replica is; `None` if nothing was ever applied to it.
     pub checkpoint: Option<Checkpoint>,
-    /// What an earlier session has noted, until it is settled.
+    /// The note of an earlier session. `None`: there is none, or it is settled.
     pub note: Option<Note>,
-    /// Up to this transaction, changes that cannot be rolled back may have been made by halves.
+    /// Up to this transaction, changes that cannot be rolled back may be half done. `None`: none are.
     pub repair_until: Option<u64>,
     /// How row changes may be written.
     pub(crate) choice: DialectChoice,
 }
 
-/// Connects the applier, takes the lock, and reads where the replica is, and what an earlier session was in the midst of.
-/// `needs_silence`: some of what is applied must be kept out of the replica's binlog.
+/// Connects the applier, takes the lock, and reads the checkpoint and the note of an earlier session.
+/// `needs_silence`: some statements must be kept out of the replica's binlog.
 ///
 /// # Errors
-/// [`Error::Locked`], a missing privilege, or any error of the connection.
+/// [`spate_replica::Error::Locked`], a missing privilege, or any error of the connection.
 pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<Prepared> {
     let mut guard = maker.connect_with_timeout()?;
     spate_replica::known_servers::check_version(&guard)?;
@@ -78,7 +78,7 @@ pub fn prepare_replica(maker: SessionMaker<'_>, needs_silence: bool) -> Result<P
     lock.begin(Role::Main, &mut connection, &mut guard)?;
     let checkpoint = checkpoint::read(&mut connection)?;
     let note = journal::read(&mut connection)?;
-    // What it will execute may take any time; whether the replica is there, the watching connection finds out.
+    // Its statements may take any time; the watching connection finds out whether the replica is there.
     connection.set_read_timeout(None)?;
     Ok(Prepared { connection, guard, lock, checkpoint, note, repair_until: None, choice })
 }

@@ -20,7 +20,7 @@ const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
 const DETACH_LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A replica that does not answer a question of nothing for this long is taken to be gone, or out of reach. Long, since a
-/// busy one is not to be taken for dead: what it was at would be rolled back and begun again.
+/// busy one is not to be taken for dead: its transaction would be rolled back, and begun again.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Ends connections from another thread, also those that are opened later.
@@ -96,7 +96,7 @@ impl SessionMaker<'_> {
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 
-    /// Looks whether the applier could keep some of what it does out of the replica's binlog.
+    /// Checks that the applier may keep a statement out of the replica's binlog.
     ///
     /// # Errors
     /// A missing privilege names the GRANT; any error of the connection.
@@ -109,7 +109,7 @@ impl SessionMaker<'_> {
     }
 }
 
-/// What the replica's binlog has to do with XA transactions that a session prepares.
+/// How the replica's binlog limits XA transactions that a session prepares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Preparing {
     /// They would be rolled back by a crash of the server: MySQL finds out by its binlog, if it has one, which are to be kept.
@@ -148,7 +148,7 @@ fn silence(connection: &mut Connection) -> Result<()> {
     switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
 }
 
-/// What the server should have said.
+/// An error as the server should have reported it.
 pub(crate) fn refusal(connection: &Connection, code: u16, message: String) -> spate_connection::Error {
     let error = spate_connection::ServerError { code, sql_state: String::new(), message, statement: 0 };
     spate_connection::Error::Server { peer: connection.peer().clone(), error }
@@ -176,7 +176,7 @@ impl<'a> Sessions<'a> {
         Ok(connection)
     }
 
-    /// Takes again what a statement of the source may have released in the session that applies.
+    /// Takes the lock again in the session that applies: a statement of the source may have released it.
     ///
     /// # Errors
     /// [`Error::Locked`] if another session has taken it; any error of the connection.

@@ -1,7 +1,7 @@
-//! What an earlier session was in the midst of, and could not have rolled back, is settled before the next session begins.
+//! A session may be interrupted while it executes something that cannot be rolled back. The next session settles that before it begins.
 //!
-//! A note in `spate.intent` says that there is something, and where. It is read as if an enemy had written it: what is looked at,
-//! dropped or gone past is what the archive's transaction at that place says. A note that fits no such transaction stops Spate.
+//! A note in `spate.intent` says which transaction it was. Spate reads the note as if an enemy had written it: the objects that Spate looks at,
+//! drops or passes are those that the archive's transaction at that place names. A note that fits no transaction stops Spate.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use spate_replica::{Error, Result};
 /// the session lives, which keeps the applier's lock.
 const STOP_CHECK: Duration = Duration::from_millis(500);
 
-/// What decides besides the note and the archive.
+/// What settling works with besides the note.
 #[derive(Debug, Clone, Copy)]
 pub struct Settling<'a> {
     /// Holds the statements.
@@ -168,7 +168,7 @@ pub fn settle(
     let intent = match find(settling, note, from, replica, is_over) {
         Ok(Some(intent)) => intent,
         Ok(None) => return Ok(Settled::RunEnded),
-        // A person has looked, and what is there is to be applied as it comes.
+        // A person has looked at the replica, and wants the archive applied as it comes.
         Err(Error::Note { .. }) if settling.interrupted == Some(InterruptedStatement::Repeat) => {
             status.note("applier", "a note in spate.intent that fits no transaction was dropped");
             replica.forget()?;
@@ -178,7 +178,7 @@ pub fn settle(
     };
     let is_left_out = intent.gtid.parse().is_ok_and(|gtid| settling.exclusions.gtids.contains(&gtid));
     let finding = match (replica.look(&intent)?, settling.interrupted) {
-        // A person has seen to what it was to do.
+        // A person has seen to its effects.
         (Finding::Unknown | Finding::Repairable, _) if is_left_out => Finding::NotDone,
         (Finding::Unknown | Finding::Repairable, Some(InterruptedStatement::Done)) => Finding::Done,
         (Finding::Unknown | Finding::Repairable, Some(InterruptedStatement::Repeat)) => Finding::NotDone,

@@ -56,7 +56,7 @@ struct Wanted {
     found: u64,
 }
 
-/// What a sweep leaves to the server's own search, by the images' numbers.
+/// The images, by their numbers, whose rows a sweep leaves to the server's own search.
 pub(crate) type Left = HashSet<u32>;
 
 impl<'a> Sweeper<'a> {
@@ -125,14 +125,14 @@ fn maps_each_copy_alike(rows: &KeylessRows, step: &Step) -> bool {
 }
 
 impl Sweep {
-    /// Finds the rows, and deletes those of which all copies go if that is what is to be done; returns the others.
+    /// Finds the rows. A sweep that deletes, deletes those whose copies all go. Returns the others.
     ///
     /// # Errors
     /// [`Error::RowsMissing`]; any error of the connection.
     pub(crate) fn run(mut self, connection: &mut Connection) -> Result<Left> {
         self.count(connection)?;
         let missing: u64 = self.wanted.values().map(|wanted| wanted.copies.saturating_sub(wanted.found)).sum();
-        // One statement of the source may have made of one row what another was before.
+        // One statement of the source may have turned one row into the former value of another.
         if missing > 0 && self.kind == RowsKind::Delete {
             return Err(Error::RowsMissing { table: self.table, missing });
         }
@@ -158,7 +158,7 @@ impl Sweep {
         }
     }
 
-    /// Counts how many rows have each fingerprint. It reads what is there now, as a delete does, and locks it.
+    /// Counts the rows of each fingerprint. It reads the latest rows, as a delete does, and locks them.
     fn count(&mut self, connection: &mut Connection) -> Result<()> {
         let sql = self.sql(&format!("SELECT {}", self.expression), " FOR UPDATE");
         let wanted = &mut self.wanted;
@@ -173,7 +173,7 @@ impl Sweep {
     }
 
     fn sql(&self, what: &str, end: &str) -> String {
-        // What the source checked is not checked again, and no limit for sessions of users holds; long lists stay lists.
+        // Checks that the source made are not made again; limits for users' sessions do not apply; long lists stay lists.
         let mut sql = String::with_capacity(self.wanted.len() * IMAGE_SQL_BYTES + 2 * self.expression.len() + 300);
         // Writing to a String does not fail.
         let _ = write!(

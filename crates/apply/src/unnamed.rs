@@ -1,6 +1,6 @@
 //! Temporary tables that functions and triggers of the source make. The binlog has only the statement that calls them, so nobody knows the
-//! tables' names, and no copies are made. What is known is which of the source's sessions have such tables: the replica's server counts
-//! what a statement creates. After a restart, what those sessions do with temporary tables is refused.
+//! tables' names, and no copies are made. Spate knows only which of the source's sessions have such tables, since the replica's server counts
+//! the tables that a statement creates. After a restart, statements of those sessions that use temporary tables are refused.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::halt::Result;
 use spate_connection::Vendor;
 use spate_replica::Error;
 
-/// How the servers begin what they log at the end of a session: it drops all that the session still has.
+/// The beginning of the statement that servers log at the end of a session: it drops the tables that the session still has.
 const SESSION_END: &[u8] = b"DROP /*!40005 TEMPORARY */ TABLE IF EXISTS ";
 
 /// The sessions of the source that have temporary tables without a name.
@@ -39,7 +39,7 @@ impl UnnamedTables {
         self.present.union(&self.lost).copied().map(TemporaryTable::unnamed_of)
     }
 
-    /// Tells why a statement cannot be executed: what it uses may be such a table that is gone, or that is there and should be gone.
+    /// Tells why a statement cannot be executed: it may use such a table that is gone, or one that should be gone and is not.
     pub(super) fn refusal(&mut self, statement: &Statement) -> Option<String> {
         let thread_id = statement.thread_id;
         let is_drop = spate_schedule::statement::drops_tables(statement.text());
@@ -79,14 +79,14 @@ impl UnnamedTables {
         Ok(created(vendor, outlet)? != before && self.present.insert(statement.thread_id))
     }
 
-    /// The sessions are gone. What is left of their tables has no name by which it could be dropped: it ends with the applier's session.
+    /// The sessions are gone. Their tables have no names by which they could be dropped: they end with the applier's session.
     pub(super) fn source_restarted(&mut self) {
         self.left_over.append(&mut self.present);
         self.lost.clear();
     }
 }
 
-/// Also what functions and triggers create is counted.
+/// The server counts tables that functions and triggers create, too.
 fn created(vendor: Vendor, outlet: &mut Outlet<'_>) -> Result<u64> {
     let sql = match vendor {
         Vendor::MariaDb => "SHOW SESSION STATUS LIKE 'Com\\_create\\_temporary\\_table'",

@@ -1,4 +1,4 @@
-//! Handing a replica over to the server's own replication: what Spate has applied is made known to the server, so that its own
+//! Handing a replica over to the server's own replication: Spate tells the server which transactions it has applied, so that the server's own
 //! replication goes on exactly there.
 
 use serde::Serialize;

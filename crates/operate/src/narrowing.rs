@@ -77,7 +77,7 @@ impl Narrowing {
         let is_by_rows = self.pace.by_rows().is_some();
         self.pace = match self.repairs {
             _ if is_by_rows && most == 1 => return false,
-            // What cannot be repaired: alone, so that what comes before it commits.
+            // A change that cannot be repaired goes alone, so that everything before it commits.
             _ if is_by_rows => Pace::Rows { transactions: self.repair_transactions, batch: 1 },
             true if next <= self.repair_transactions => {
                 let transactions = self.repair_transactions;
@@ -114,7 +114,7 @@ impl Narrowing {
 mod tests {
     use super::*;
 
-    /// Applies transactions 1 to `count`, of which those in `bad` are refused in every folded batch; a repair mends them.
+    /// Applies transactions 1 to `count`, of which those in `bad` are refused in every folded batch; a repair makes them succeed.
     /// Returns the number of transactions that were tried, the sessions, and where it ended.
     fn play(count: u64, bad: &[u64], repairs: bool) -> (u64, u64, u64) {
         let (mut applied, mut tried, mut sessions) = (0, 0, 0);

@@ -52,11 +52,11 @@ pub struct ReplicateOptions {
     pub until: Until,
     /// Bounds of a batch.
     pub limits: BatchLimits,
-    /// Keep what is applied out of the replica's own binlog.
+    /// Keep applied changes out of the replica's own binlog.
     pub without_replica_binlog: bool,
     /// What became of a statement during which an earlier run was interrupted.
     pub interrupted: Option<InterruptedStatement>,
-    /// What is not applied.
+    /// Transactions that are left out.
     pub exclusions: Exclusions,
     /// How row changes are written.
     pub dialect: WantedDialect,
@@ -72,7 +72,7 @@ pub enum OnConflict {
     /// Stop there, and say which.
     #[default]
     Stop,
-    /// Make the row what the source says.
+    /// Make the row as the source's is.
     Repair,
 }
 
@@ -133,7 +133,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     })
 }
 
-/// Looks at both ends. What is not good is said once; what keeps Spate from working is an error.
+/// Looks at both ends. Warnings are told once; a finding that keeps Spate from working is an error.
 fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &Status) -> Result<()> {
     let what = CheckOptions {
         source: options.intake.source.clone(),
@@ -286,7 +286,7 @@ fn supervise(
     let mut prepared = Some(first);
     let mut ended = Supervised::Stopped;
     while !is_over() {
-        // What a person found out is of what was interrupted before this run.
+        // `--interrupted-statement` answers for the run before this one.
         let interrupted = options.interrupted.filter(|_| prepared.is_some());
         let settling = Settling { archive, interrupted, exclusions: &options.exclusions, reached, status, stop };
         let ready = match prepared.take() {
@@ -373,7 +373,7 @@ fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
     session::prepare_replica(options.session_maker(), options.exclusions.break_ring())
 }
 
-/// Settles the note of a statement that the replica has refused, while what it would have changed is as it was. A person is going to change
+/// Settles the note of a statement that the replica has refused, while the objects that it names are as they were. A person is going to change
 /// something there, such as the privileges of an account, and the next start would take that for the statement's effect.
 fn settle_before_leaving(options: &ReplicateOptions, given: Surroundings<'_>) {
     let Surroundings { archive, reached, status, stop, .. } = given;

@@ -1,4 +1,4 @@
-//! What the supervisor decides when a session has ended. No I/O, no clock: it is told how the session went, and says what comes next.
+//! The supervisor's decisions when a session has ended. No I/O, no clock: it is told how the session went, and returns the next step.
 
 use std::collections::BTreeSet;
 
@@ -193,7 +193,7 @@ impl Supervision {
         };
         match Policy::of(&error) {
             Policy::Narrow => self.narrow(error, in_doubt, last_handed),
-            // What could not be repaired keeps back nothing that comes before it.
+            // A change that could not be repaired does not keep back the changes before it.
             Policy::Name
                 if session.one_by_one && !session.is_alone && self.narrowing.refused(in_doubt, last_handed) =>
             {
@@ -224,7 +224,7 @@ impl Supervision {
 
     fn narrow(&mut self, error: Error, in_doubt: u64, last_handed: u64) -> Directive {
         let is_first = self.narrowing.pace() == Pace::Full;
-        // Alone, too, it fails before any change of it: what is missing is not a row.
+        // Alone, too, the transaction fails before its first change: a privilege is missing, not a row.
         if !self.narrowing.refused(in_doubt, last_handed) {
             const GRANT: &str = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
             return Directive::Stop(match error {

@@ -52,7 +52,7 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session 
 pub enum Role {
     /// Applies.
     Main,
-    /// For notes, and for what ends an XA transaction.
+    /// For notes, and for statements that end an XA transaction.
     Journal,
     /// Inside an XA transaction.
     Branch,
@@ -105,7 +105,7 @@ impl ApplierLock {
         take(connection, &self.name(role), WAIT_SECONDS)
     }
 
-    /// Takes again what a statement of the source has released.
+    /// Takes the lock again after a statement of the source has released it.
     ///
     /// # Errors
     /// [`Error::Locked`] if another session has taken it meanwhile; any error of the connection.

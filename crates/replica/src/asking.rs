@@ -3,7 +3,7 @@
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Result, Vendor};
 
-/// What Spate's own SQL needs of a session, each setting after a comma: nothing refuses or cuts what it executes, and answers are UTF-8,
+/// Settings that Spate's own SQL needs, each after a comma: its statements are neither refused nor truncated, and answers are UTF-8,
 /// with names quoted as Spate quotes them.
 const OWN_SQL: &str = ", completion_type=0, sql_safe_updates=0, sql_big_selects=1, sql_select_limit=18446744073709551615, \
     sql_quote_show_create=1, character_set_results=utf8mb4, net_read_timeout=3600, net_write_timeout=3600";
@@ -23,7 +23,7 @@ pub(crate) fn own_sql(vendor: Vendor) -> String {
     format!("{OWN_SQL}{unlimited}")
 }
 
-/// Connects, logs in, and undoes what global settings do to questions.
+/// Connects, logs in, and undoes the effects of global settings on questions.
 ///
 /// # Errors
 /// Any error of the connection.
@@ -36,7 +36,7 @@ pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connecti
         Vendor::MySql if version.has_invisible_keys() => [QUESTIONS_MYSQL, QUESTIONS_MYSQL_8_0_30].concat(),
         Vendor::MySql => QUESTIONS_MYSQL.to_owned(),
     };
-    // Each question is a transaction of its own, and sees what is there now; a session that has nothing to say stays.
+    // Each question is a transaction of its own, and reads the latest state; an idle session stays connected.
     let settings = format!(
         "SET SESSION autocommit=1, sql_mode='', character_set_client=utf8mb4, wait_timeout=28800{}{questions}",
         own_sql(vendor)

@@ -1,4 +1,4 @@
-//! What the replica says of its tables, in the words that folding needs.
+//! Definitions of the replica's tables, as folding needs them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -49,7 +49,7 @@ pub struct Catalog {
     schemas: HashMap<String, SchemaPages>,
 }
 
-/// What is still to be read of a schema.
+/// The tables of a schema that are still to be read.
 #[derive(Debug, Default)]
 struct SchemaPages {
     /// Its tables that were not read yet. Listed with the second table that is asked for.
@@ -58,7 +58,7 @@ struct SchemaPages {
     page_tables: usize,
 }
 
-/// An answer, and which of its rows are whose.
+/// An answer, with its rows by table.
 #[derive(Debug)]
 struct Grouped {
     answer: ResultSet,
@@ -141,12 +141,12 @@ impl Catalog {
         self.with_triggers = true;
     }
 
-    /// Forgets what DDL has put out of date, and says what that is: more than was asked if foreign keys connect one of the
+    /// Forgets definitions that DDL has put out of date, and returns which: more than was asked if foreign keys connect one of the
     /// tables with others.
     pub fn forget(&mut self, outdated: &Outdated) -> Outdated {
         let outdated = match outdated {
             Outdated::Tables(tables) if self.has_no_foreign_keys(tables) => outdated.clone(),
-            // What concerns triggers; and it says of every table whether it has one.
+            // A statement about triggers; and the definitions tell whether a table has one.
             Outdated::Keyless if self.with_triggers => Outdated::All,
             Outdated::Nothing | Outdated::Keyless => outdated.clone(),
             Outdated::Tables(_) | Outdated::All => Outdated::All,
@@ -333,7 +333,7 @@ impl Catalog {
         Ok(Grouped { answer, rows })
     }
 
-    /// Makes a definition of what the server says.
+    /// Makes a definition of the server's answers.
     fn define(
         &mut self,
         name: TableName,

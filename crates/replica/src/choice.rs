@@ -27,7 +27,7 @@ pub fn vendor_of(format: &FormatDescription) -> Vendor {
 /// All that the choice depends on, but for the source's vendor, which the binlog tells.
 #[derive(Debug, Clone)]
 pub struct DialectChoice {
-    /// What a person wants.
+    /// The dialect that a person asked for.
     pub wanted: WantedDialect,
     /// The account has the privilege to replay.
     pub may_replay: bool,

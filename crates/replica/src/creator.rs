@@ -1,4 +1,4 @@
-//! What a server gives to the account that creates a routine: EXECUTE and ALTER ROUTINE, if it lacks them (`automatic_sp_privileges`).
+//! The privileges that a server gives to the account that creates a routine: EXECUTE and ALTER ROUTINE, if it lacks them (`automatic_sp_privileges`).
 //!
 //! The servers' own appliers give them to the account that they take for the creator. In a session like Spate's, a server looks whether Spate's account has them.
 
@@ -20,7 +20,7 @@ pub fn routine(statement: &Statement, replica: Vendor) -> std::result::Result<Op
     created_routine(statement, creator)
 }
 
-/// Gives the creator of a routine what the servers' own appliers would have given. It may be done twice.
+/// Gives the creator of a routine the privileges that the servers' own appliers would have given. It may be done twice.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
@@ -28,7 +28,7 @@ pub fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()>
     const BOTH: u64 = 2;
     let grantee = quote::text(&format!("'{}'@'{}'", routine.user, routine.host));
     let schema = quote::text(&routine.name.schema);
-    // The names of schemas in privileges are patterns. Accounts are seen by who may read the schema mysql.
+    // The names of schemas in privileges are patterns. Only an account that may read the schema mysql sees accounts.
     let sql = format!(
         "SELECT @@GLOBAL.automatic_sp_privileges, \
          (SELECT COUNT(DISTINCT GRANTEE) FROM information_schema.USER_PRIVILEGES), \

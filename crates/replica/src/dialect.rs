@@ -16,7 +16,7 @@ use crate::asking::own_sql;
 use crate::error::Result;
 use spate_connection::{Connection, ServerVersion, Vendor, quote};
 
-/// What every applier session sets: what replay needs, and nothing more.
+/// Settings of every applier session: those that replay needs, and no more.
 ///
 /// REPEATABLE READ, the servers' default: what was logged as a statement may refuse to run with less. Nobody but this applier
 /// writes, so its gap locks are in nobody's way. It waits for locks on definitions, as native appliers wait for
@@ -90,10 +90,10 @@ pub fn row_session_sql(session: &RowSession) -> String {
     format!("SET SESSION sql_mode={}, time_zone={zone}, lc_time_names={}", session.sql_mode, session.lc_time_names)
 }
 
-/// Undoes what [`row_session_sql`] sets.
+/// Undoes [`row_session_sql`].
 pub const AFTER_ROW_SESSION: &str = "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT";
 
-/// What a statement may have left behind on MySQL is undone before rows are replayed again.
+/// Undoes the settings of a statement on MySQL, before rows are replayed again.
 ///
 /// No session of the source has the id 0: else Spate's own SQL would meet the temporary tables of the session that came last.
 const AFTER_STATEMENT_MYSQL: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
@@ -104,7 +104,7 @@ const AFTER_STATEMENT_MYSQL: &str = "SET SESSION pseudo_thread_id=0, timestamp=D
 /// The same for what matters to definitions only, and cannot be set within a transaction.
 const AFTER_DEFINITION_MYSQL: &str = ", sql_require_primary_key=0, default_table_encryption=DEFAULT";
 
-/// What a statement may have left behind is undone before rows are replayed again.
+/// Undoes the settings of a statement, before rows are replayed again.
 const AFTER_STATEMENT: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
     check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
     sql_auto_is_null=0, sql_if_exists=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
@@ -171,12 +171,12 @@ pub fn binlog_half_sql(half: usize, events: &[u8]) -> Vec<u8> {
     sql
 }
 
-/// The length of what [`binlog_half_sql`] gives for so many bytes of events.
+/// The length of the text of [`binlog_half_sql`] for so many bytes of events.
 pub fn binlog_half_sql_bytes(event_bytes: usize) -> usize {
     "SET ".len() + HALF_VARIABLES[0].len() + "=''".len() + event_bytes.div_ceil(3) * 4
 }
 
-/// What the replica knows: names of collations and character sets by the ids that events carry, and variables.
+/// Names that the replica knows: collations and character sets by the ids that events carry, and variables.
 #[derive(Debug, Default)]
 pub struct Collations {
     names: HashMap<u32, (String, String)>,
@@ -242,7 +242,7 @@ impl Collations {
     }
 }
 
-/// What executes a statement of the source, in order. Each is one statement, and is to be sent as one: names, values and the text
+/// The statements that execute one of the source's, in order. Each is to be sent as one statement: names, values and the text
 /// itself come from the source.
 #[derive(Debug)]
 pub struct StatementSql {
@@ -250,7 +250,7 @@ pub struct StatementSql {
     pub before: Vec<Vec<u8>>,
     /// The statement.
     pub sql: Vec<u8>,
-    /// What undoes what the session was set to.
+    /// Undoes the session's settings.
     pub after: Vec<u8>,
 }
 
@@ -282,7 +282,7 @@ pub fn statement_sql(
     if commits {
         before.push(b"SET SESSION autocommit=1".to_vec());
     }
-    // Last, because they change how what comes after is understood.
+    // Last, because they change how the server reads the statements after them.
     before.push(status_sql(statement, collations).into_bytes());
     let mut after = match &collations.version {
         _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
@@ -495,7 +495,7 @@ fn status_sql(statement: &Statement, collations: &Collations) -> String {
     if let Some(mode) = status.sql_mode {
         settings.push(format!("sql_mode={mode}"));
     }
-    // What a source leaves out is not the replica's own setting, but what the servers' appliers take it for.
+    // A setting that a source leaves out is not the replica's own, but the one that the servers' appliers assume.
     let (increment, offset) = status.auto_increment.unwrap_or((1, 1));
     settings.push(format!("auto_increment_increment={increment}, auto_increment_offset={offset}"));
     if let Some(zone) = &status.time_zone {

@@ -1,4 +1,4 @@
-//! What can stop replication, and whether trying again can help.
+//! Errors that can stop replication, and whether a retry can help.
 
 use std::fmt;
 
@@ -58,13 +58,13 @@ pub enum Error {
         /// The GRANT that would show it.
         hint: String,
     },
-    /// The replica refused a batch; which transaction of it, is still to be found out.
+    /// The replica refused a batch; which transaction of it is still to be found out.
     #[error("the replica refused it: {source}")]
     Batch {
         /// What the replica said.
         source: spate_connection::Error,
     },
-    /// Rows that a batch deletes from a table without a key are not there; which transaction of it, is still to be found out.
+    /// Rows that a batch deletes from a table without a key are not there; which transaction of it is still to be found out.
     #[error("{missing} rows to delete from {table}, which has no key, are not on the replica")]
     RowsMissing {
         /// The table.
@@ -80,13 +80,13 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// A batch holds what cannot be applied; which transaction of it, is still to be found out.
+    /// A transaction of a batch cannot be applied; which one is still to be found out.
     #[error("{error}")]
     SomeTransaction {
         /// Why not.
         error: spate_schedule::Error,
     },
-    /// The replica does not say what its session has done.
+    /// The replica does not answer a question about its session.
     #[error("the replica does not answer '{variable}'")]
     NoStatus {
         /// What it was asked.
@@ -242,7 +242,7 @@ pub enum Error {
         /// Which replica.
         replica: String,
     },
-    /// The replica's server lost a table when it was killed in the midst of a statement.
+    /// The replica's server lost a table when it was killed during a statement.
     #[error(
         "an earlier run was interrupted while executing {statement}, and the replica's server has come back without the table \
          {table} ({source}). MySQL mostly finds it at one more start: restart the replica's server, then start again"
@@ -255,7 +255,7 @@ pub enum Error {
         /// What the replica said.
         source: spate_connection::Error,
     },
-    /// The source no longer has what is needed.
+    /// The source no longer has binlog files that are needed.
     #[error(
         "the {source_server} no longer has the binlog that follows GTID position '{wanted}': {message}. The oldest it has is \
          {oldest}. Rebuild the replica from a newer backup, or copy the missing binlog files into an archive"
@@ -270,7 +270,7 @@ pub enum Error {
         /// The oldest binlog file and its GTID position.
         oldest: String,
     },
-    /// A server cannot be what it should be.
+    /// A server cannot be used in its role.
     #[error("the {peer} cannot be used: {why}")]
     Unsuitable {
         /// Which server.

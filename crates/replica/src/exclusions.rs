@@ -6,12 +6,12 @@ use spate_binlog::{Gtid, GtidPosition};
 
 use crate::error::TransactionPlace;
 
-/// What not to apply. The position moves past it all the same.
+/// Transactions that are not applied. The position moves past them all the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exclusions {
     /// Transactions that a person decided to leave out: `--skip`. Each is recorded on the replica.
     pub gtids: BTreeSet<Gtid>,
-    /// Servers whose transactions come back to where they are already: `--ignore-server-ids`.
+    /// Servers in a ring whose transactions the replica has already: `--ignore-server-ids`.
     pub server_ids: BTreeSet<u32>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! MySQL is asked for `information_schema.REFERENTIAL_CONSTRAINTS`. MariaDB is not: once a table with a foreign key has
 //! been moved to another schema, this question, like the two others that list foreign keys there, can crash the server
-//! (10.11.19 does). InnoDB's own dictionary answers at once for ten thousand tables, but only who has the privilege PROCESS, and
-//! it cuts long names off. Who has not, or meets such a name, gets the same from the tables' definitions, in a second or two.
+//! (10.11.19 does). InnoDB's own dictionary answers at once for ten thousand tables, but only for an account with the privilege PROCESS, and
+//! it truncates long names. Other accounts, and all if a name is truncated, get the same from the tables' definitions, in a second or two.
 
 mod definition;
 
@@ -86,7 +86,7 @@ fn from_dictionary(connection: &mut Connection) -> Result<Option<Vec<ForeignKey>
     if !(0..rows.rows.len()).all(is_whole) {
         return Ok(None);
     }
-    // What is no number is taken for an action: that folds too little, not too much.
+    // An entry that is no number is taken for an action: that folds too little, not too much.
     Ok(Some(keys(&rows, |text| text(4).parse().map_or(true, |bits: u32| bits & ACTION_BITS != 0))))
 }
 

@@ -7,11 +7,11 @@
 //! | CREATE TABLE … SELECT in row format | never: its table, which was not there before, is dropped, and it is executed again |
 //! | XA PREPARE | the server lists the XID as prepared |
 //! | XA COMMIT, XA ROLLBACK | the server no longer lists it (it did when the note was made) |
-//! | row changes of tables that cannot roll back | some may have: each row is made what the source says |
+//! | row changes of tables that cannot roll back | some may have: each row becomes as on the source |
 //! | other changes of such tables | not, if the replica has no such table; else nobody knows |
 //!
 //! A note is for recognition only. It holds no statement: those hold passwords, and everyone who may write to the schema `spate`
-//! could have one executed. What is looked at and dropped is what the archive's transaction at the note's place says
+//! could have one executed. Spate looks at, or drops, only objects that the archive's transaction at the note's place names
 //! (`settle.rs` of the applier).
 
 mod objects;
@@ -69,7 +69,7 @@ pub fn has_changed_rows(connection: &mut Connection) -> Result<bool> {
     Ok((0..counts.rows.len()).any(|row| counts.text_at(row, 1).as_deref() != Some("0")))
 }
 
-/// What undoes [`prepare_sql`] once the XA transaction has ended.
+/// The statement that undoes [`prepare_sql`] once the XA transaction has ended.
 pub fn ended_sql(xid: &Xid) -> String {
     unmark_sql(&xid.to_string())
 }
@@ -78,7 +78,7 @@ fn unmark_sql(xid: &str) -> String {
     format!("DELETE FROM spate.prepared WHERE xid={}", quote::text(xid))
 }
 
-/// What kind of intention a note is of.
+/// The kind of an intention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntentKind {
     /// A statement that commits by itself.
@@ -116,14 +116,14 @@ pub struct Intent {
     pub routine: Option<CreatedRoutine>,
 }
 
-/// What is to be done about a note that an earlier run left.
+/// What the replica shows of a note that an earlier run left, and what follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// It took effect: go on after it.
     Done,
     /// It did not: execute it again.
     NotDone,
-    /// A part of it may have taken effect: execute it again, and make each row what the source says.
+    /// A part of it may have taken effect: execute it again, and repair each row that differs.
     Repairable,
     /// A part of it may have taken effect, and nobody knows which.
     Unknown,
@@ -157,7 +157,7 @@ impl IntentKind {
 }
 
 impl Intent {
-    /// Notes the intention, with what the objects that it names are like now, and makes the note durable. `connection` is not
+    /// Notes the intention, with the fingerprint of the objects that it names, and makes the note durable. `connection` is not
     /// the one that executes it, and commits by itself.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Intent {
         )
     }
 
-    /// What a person may see of it. An XID is no secret: every account may ask for those that are prepared.
+    /// The part of it that a person may see. An XID is no secret: every account may ask for those that are prepared.
     fn excerpt(&self) -> Vec<u8> {
         match self.kind {
             IntentKind::XaPrepare | IntentKind::XaEnd => self.statement.clone(),
@@ -212,7 +212,7 @@ impl Intent {
         SqlText { sql: &self.statement, reading: &self.reading }
     }
 
-    /// What it names.
+    /// The objects that it names.
     ///
     /// # Errors
     /// That is not certain.
@@ -220,7 +220,7 @@ impl Intent {
         statement::touched(self.text(), &self.database)
     }
 
-    /// True if it is not certain what it names, so that nobody can look whether it took effect.
+    /// True if it is not certain which objects it names, so that Spate cannot find out whether it took effect.
     pub(crate) fn is_unclear(&self) -> bool {
         self.objects().is_err()
     }
@@ -241,7 +241,7 @@ impl Intent {
                 if self.replaces() && self.may_query() {
                     return self.look_at_replaced(connection);
                 }
-                // What is gone does not keep it from dropping the rest, nor from replacing it.
+                // It drops the rest, or replaces an object, even if some of its objects are gone.
                 let is_repeatable = statement::drops_tables(self.text()) || self.replaces();
                 if !is_repeatable {
                     self.find_tables(connection)?;
@@ -271,7 +271,7 @@ impl Intent {
         }
     }
 
-    /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed in its midst may come
+    /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed while it executes that may come
     /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
     fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
         if statement::renames_tables(self.text()) {
@@ -322,7 +322,7 @@ impl Intent {
         Ok(())
     }
 
-    /// What became of a table that was to be replaced by what a query gives. Whatever else the query did may have stayed if it was interrupted.
+    /// Looks at a table that was to be replaced by a query's result. Other effects of an interrupted query may have stayed.
     fn look_at_replaced(&self, connection: &mut Connection) -> Result<Finding> {
         if self.fingerprint_now(connection)? == self.fingerprint {
             return Ok(Finding::NotDone);
@@ -384,14 +384,14 @@ pub fn forget_sql() -> String {
     format!("DELETE FROM spate.intent WHERE applier={APPLIER}")
 }
 
-/// What a note says. Any account that may write to the schema `spate` may have written it: see `settle.rs` of the applier.
+/// The content of a note. Any account that may write to the schema `spate` may have written it: see `settle.rs` of the applier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// What it is of.
     pub kind: IntentKind,
     /// Where the replica is once it is done.
     place: Checkpoint,
-    /// What the objects that the statement names were like before.
+    /// Of the objects that the statement names, before it was executed.
     pub fingerprint: String,
     /// For messages.
     excerpt: String,
@@ -483,7 +483,7 @@ pub fn accept(connection: &mut Connection, from: &Checkpoint, intent: &Intent) -
     Ok(intent.checkpoint.clone())
 }
 
-/// What XA RECOVER lists.
+/// The XA transactions that XA RECOVER lists.
 ///
 /// # Errors
 /// Any error of the connection.

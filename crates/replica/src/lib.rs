@@ -1,14 +1,14 @@
-//! What is asked of a replica, told to it, and kept on it.
+//! Everything that Spate asks of a replica, tells it, and keeps on it.
 //!
 //! The tour:
 //! - [`asking`], [`known_servers`]: connections for questions, and which servers Spate works with;
-//! - [`catalog`], [`foreign_keys`], [`others`]: definitions, and who else changes them;
-//! - [`own_schema`]: Spate's own tables: [`checkpoint`], [`journal`] (notes before what cannot be undone), [`records`] (what was left out or
+//! - [`catalog`], [`foreign_keys`], [`others`]: definitions, and others that change them;
+//! - [`own_schema`]: Spate's own tables: [`checkpoint`], [`journal`] (notes before statements that cannot be rolled back), [`records`] (left out or
 //!   repaired), [`temporary`] and [`told_defaults`] (what a new session begins with), [`hold_request`] (a comparison asks to wait);
-//! - [`applier_lock`], [`lock_names`], [`lock_holders`]: who applies, and who keeps it waiting;
-//! - [`privileges`], [`creator`]: what accounts may do;
+//! - [`applier_lock`], [`lock_names`], [`lock_holders`]: the lock of the one applier, and sessions that keep it waiting;
+//! - [`privileges`], [`creator`]: privileges of accounts;
 //! - [`dialect`], [`choice`], [`translate`]: sessions, statements of the source, and those for servers of another vendor;
-//! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and ends, and what it leaves out.
+//! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and ends, and transactions that it leaves out.
 
 pub mod applier_lock;
 pub mod asking;

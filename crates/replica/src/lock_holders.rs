@@ -1,4 +1,4 @@
-//! Waiting for locks in vain, and who may hold them.
+//! Waits for locks that do not end, and sessions that may hold the locks.
 
 use crate::error::Error;
 use spate_connection::{CODE_LOCK_WAIT, Connection, Result};
@@ -15,7 +15,7 @@ const SQL: &str = "SELECT t.trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, t.trx_sta
 /// Waits for locks that ended without them, with nothing applied in between.
 #[derive(Debug, Default)]
 pub struct LockWaits {
-    /// What was applied then.
+    /// The last transaction that was applied then.
     seqno: u64,
     times: u32,
 }

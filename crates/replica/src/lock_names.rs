@@ -13,7 +13,7 @@ pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.lock_name (\
      id INT NOT NULL PRIMARY KEY COMMENT 'always 1', \
      name VARCHAR(48) CHARACTER SET ascii NOT NULL COMMENT 'begins the names of the locks') ENGINE=InnoDB";
 
-/// What every name begins with, for people.
+/// The beginning of every name, for people.
 const PREFIX: &str = "spate.";
 
 const READ: &str = "SELECT name FROM spate.lock_name WHERE id = 1";

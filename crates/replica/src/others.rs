@@ -1,8 +1,8 @@
 //! Definitions that others change on the replica while Spate runs: people, other programs.
 //!
-//! What Spate knows of tables it has read once. A server counts the statements that change definitions, of all sessions together and of each
-//! session; what is in the one count and not in those of Spate's own sessions, others have done. Looking costs one short question, so it
-//! is asked from time to time, when a batch begins.
+//! Spate reads definitions of tables once. A server counts the statements that change definitions, of all sessions together and of each
+//! session. If the former count rises by more than those of Spate's own sessions, others have changed something. Looking costs one short
+//! question, which Spate asks from time to time, when a batch begins.
 //!
 //! Settings of what row changes do are looked at, too: whether they fire triggers (MariaDB), and whether rows that are missing or there already
 //! are errors.
@@ -21,7 +21,7 @@ use spate_connection::{Connection, Result, Vendor};
 /// Between two looks: a question takes the server a fraction of a millisecond.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What both vendors count of the statements that may change how rows are to be applied. (Each counts more than it has of these.)
+/// Counters that both vendors have of statements that may change how rows are to be applied.
 const COUNTERS: [&str; 14] = [
     "Com_alter_db",
     "Com_alter_table",
@@ -39,14 +39,14 @@ const COUNTERS: [&str; 14] = [
     "Com_truncate",
 ];
 
-/// What Spate's applying session has executed of them.
+/// How many of them Spate's applying session has executed.
 #[derive(Debug, Default)]
 pub struct OwnDefinitions {
     executed: AtomicU64,
 }
 
 impl OwnDefinitions {
-    /// Counts what the session has executed until now. (What sessions beside it do looks like others': a few definitions are read once more than
+    /// Counts the session's own until now. (Statements of sessions beside it look like others': a few definitions are read once more than
     /// needed.)
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl OwnDefinitions {
     }
 }
 
-/// Notices what others do.
+/// Notices changes by others.
 #[derive(Debug)]
 pub struct Others<'a> {
     own: &'a OwnDefinitions,
@@ -71,7 +71,7 @@ struct Look {
     at: Instant,
 }
 
-/// What a replica does with replayed rows that a source's own does not.
+/// How a replica treats replayed rows otherwise than rows of its own users.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ways {
     /// They fire triggers (MariaDB's slave_run_triggers_for_rbr).
@@ -93,7 +93,7 @@ impl Ways {
     }
 }
 
-/// What others have changed since the last look.
+/// Changes by others since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Noticed {
     /// Definitions of tables.
@@ -132,7 +132,7 @@ impl<'a> Others<'a> {
 }
 
 fn look(asking: &mut Connection, own: &OwnDefinitions) -> Result<Look> {
-    // What the applier executes between the two is taken for others' once, and costs some questions.
+    // Statements that the applier executes between the two count as others' once, and cost some questions.
     let executed = own.executed.load(Ordering::Acquire);
     let all = count(asking, "GLOBAL")?;
     let ways = ways(asking)?;

@@ -8,7 +8,7 @@ const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
-/// Each table's name, and what creates it if it is missing.
+/// Each table's name, and the statement that creates it.
 const TABLES: [(&str, &str); 11] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
     ("lock_name", lock_names::CREATE_TABLE),
@@ -23,7 +23,7 @@ const TABLES: [(&str, &str); 11] = [
     ("session_state", told_defaults::CREATE_TABLE),
 ];
 
-/// Creates what is missing; nothing usually is, and then one question is all.
+/// Creates missing tables. Usually none is missing, and one question finds that out.
 ///
 /// # Errors
 /// Any error of the connection; a missing privilege names the GRANT.

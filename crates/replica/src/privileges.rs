@@ -1,4 +1,4 @@
-//! What the applier's account may do on the replica, as far as SHOW GRANTS tells, and what replicated statements make of it.
+//! The privileges of the applier's account on the replica, as far as SHOW GRANTS tells.
 
 use spate_schedule::TableName;
 
@@ -6,7 +6,7 @@ use crate::choice::{DialectChoice, WantedDialect};
 use crate::error::{Error, Result};
 use spate_connection::{Connection, ServerVersion, Vendor};
 
-/// What Spate does with its own tables.
+/// Privileges that Spate needs for its own tables.
 const OWN_TABLES: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
 /// What shows every table with its columns, keys and foreign keys, and what changes as statements need.
@@ -23,7 +23,7 @@ struct Grant {
 /// Something that an account lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// What it cannot do.
+    /// The action that is refused.
     pub action: &'static str,
     /// The privilege, as SHOW GRANTS writes it.
     pub privilege: String,
@@ -31,7 +31,7 @@ pub struct Missing {
     pub grant: &'static str,
 }
 
-/// What an account may do, as SHOW GRANTS tells.
+/// The privileges of an account, as SHOW GRANTS tells.
 #[derive(Debug)]
 pub struct Rights {
     grants: Vec<Grant>,
@@ -70,7 +70,7 @@ impl Rights {
         DialectChoice { wanted, may_replay, sees_triggers, replica: self.version.vendor, peer }
     }
 
-    /// What every run needs on the replica, and the account lacks.
+    /// Privileges that every run needs on the replica and that the account lacks.
     pub fn missing_on_replica(&self, is_read_only: bool) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut lacks = |action, privilege: &str, grant| {
@@ -102,7 +102,7 @@ impl Rights {
     }
 }
 
-/// Looks whether the account may do what every run needs; returns what it may beyond that.
+/// Checks that the account has the privileges that every run needs; returns which dialects it may use.
 ///
 /// # Errors
 /// [`Error::Privilege`] names the GRANT that is missing; any error of the connection.
@@ -146,7 +146,7 @@ fn read(connection: &mut Connection) -> Result<Vec<Grant>> {
     Ok((0..rows.rows.len()).filter_map(|row| parse(&rows.text_at(row, 0)?)).collect())
 }
 
-/// MySQL shows what comes from roles only if they are named.
+/// MySQL shows the privileges of roles only if the roles are named.
 fn show_grants(connection: &mut Connection) -> Result<String> {
     let mut sql = "SHOW GRANTS".to_owned();
     if connection.server_version().vendor == Vendor::MySql {

@@ -1,5 +1,5 @@
-//! What Spate did beyond applying, kept on the replica: transactions that were left out, and rows that were repaired. Each is
-//! written in the transaction that it belongs to, so it is there exactly if what it tells of is.
+//! Records on the replica of transactions that were left out and of rows that were repaired. Spate writes each in the transaction that it
+//! is about, so the record is there exactly if the effect is.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a running Spate says of itself. Stages report at their boundaries; nothing of it is read by their logic, which goes by
+//! The status of a running Spate. Stages report at their boundaries; nothing of it is read by their logic, which goes by
 //! [`Reached`](crate::reached::Reached).
 
 mod report;
@@ -28,7 +28,7 @@ const ERRORS_MAX: usize = 20;
 /// Names of tables without a key that are kept for the status page: the latest; the log has all.
 const KEYLESS_NAMES_MAX: usize = 100;
 
-/// The same of tables that are not what they are on the source.
+/// The same of tables that differ from the source's.
 const DIFFERENCE_WARNINGS_MAX: usize = 5;
 
 /// Skipped transactions kept for the status page: the latest; `spate.skipped` on the replica has all.
@@ -37,7 +37,7 @@ pub(crate) const SKIPPED_MAX: usize = 20;
 /// Repairs kept for the status page: the latest; the log has all, and `spate.repaired` on the replica counts them.
 pub const REPAIRS_MAX: usize = 20;
 
-/// What was repaired in a transaction.
+/// The repairs of a transaction.
 #[derive(Debug, Default)]
 pub struct Repairs {
     /// How many rows.
@@ -201,7 +201,7 @@ impl Status {
         }
     }
 
-    /// What earlier runs left out.
+    /// Notes the transactions that earlier runs left out.
     pub fn skipped_before(&self, skipped: Vec<SkippedStatus>) {
         self.lock().report.notices.skipped = skipped;
     }
@@ -276,7 +276,7 @@ impl Status {
         self.note("applier", &message);
     }
 
-    /// Tells, once, of a table that is not what it is on the source.
+    /// Tells, once, of a table that differs from the source's.
     pub fn table_differs(&self, contradiction: &Contradiction) {
         let name = &contradiction.definition.name;
         let told = {
@@ -355,7 +355,7 @@ impl State {
         self.source_clock.map_or_else(unix_seconds, |(then, seconds)| seconds + then.elapsed().as_secs_f64())
     }
 
-    /// What to take a transaction's time for. The source's sessions write there what they like (`SET timestamp`), and its
+    /// The commit time that the lag is measured by. The source's sessions write there what they like (`SET timestamp`), and its
     /// clock can be set: a time before that of an earlier transaction is taken for that one's, a time to come for now.
     fn believe(&mut self, commit_seconds: f64) -> f64 {
         let now = self.source_now();

@@ -84,7 +84,7 @@ const ROWS_AT_A_TIME: usize = 200;
 const INSERT_BYTES: usize = 256 << 10;
 
 /// Copies the tables that were used, and those that wait to be copied, as far as the budget allows; forgets those that are gone. To be
-/// called within the batch's transaction, after its changes. What cannot be copied is given to `tell`.
+/// called within the batch's transaction, after its changes. Tables that cannot be copied are named to `tell`.
 ///
 /// # Errors
 /// Any error of the connection.
@@ -131,7 +131,7 @@ pub fn keep(
     Ok(())
 }
 
-/// Makes the tables again that exist at the checkpoint. What cannot be made is given to `tell`. To be called before the session
+/// Makes the tables again that exist at the checkpoint. Tables that cannot be made are named to `tell`. To be called before the session
 /// changes anything, and once it knows which server's changes it applies: MySQL takes the temporary tables of its sessions apart by
 /// the source's server id too.
 ///
@@ -186,7 +186,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes?).ok()
 }
 
-/// A refusal is no reason to stop: the table may never be used again, and what uses it says that it is not there.
+/// A refusal is no reason to stop: the table may never be used again, and a statement that uses it fails.
 fn is_refusal(error: &spate_connection::Error) -> bool {
     error.server_error().is_some() && !error.is_transient()
 }
@@ -238,7 +238,7 @@ fn drop_sql(table: &TemporaryTable) -> String {
     format!("SET SESSION pseudo_thread_id={};DROP TEMPORARY TABLE IF EXISTS {name}", table.thread_id)
 }
 
-/// What came of a copy.
+/// The result of a copy.
 enum Copied {
     Whole,
     /// There is no such table.
@@ -292,7 +292,7 @@ fn copy(
     Ok(Copied::Whole)
 }
 
-/// What creates the table as it is now; `None` if there is no such temporary table.
+/// The statement that creates the table as it is now; `None` if there is no such temporary table.
 fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> spate_connection::Result<Option<String>> {
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let Some(definition) = shown(connection.query(&format!("SHOW CREATE TABLE {name}")))? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What MySQL's events have said last of `explicit_defaults_for_timestamp`.
+//! The last value of `explicit_defaults_for_timestamp` in MySQL's events.
 //!
 //! They say it only of statements that make TIMESTAMP columns. For what comes after, be it an ALTER TABLE or an INSERT, the server's own
 //! applier goes on with what it was told last; a new session of Spate's would go by the replica's global setting. So it is kept on the
@@ -8,7 +8,7 @@ use crate::checkpoint::APPLIER;
 use crate::error::Result;
 use spate_connection::{Connection, Vendor};
 
-/// The table of what was said last: one row for each applier, once it was said at all.
+/// The table of the last value: one row for each applier, once there is a value.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session_state (\
      applier INT UNSIGNED NOT NULL PRIMARY KEY, \
      explicit_defaults_for_timestamp TINYINT UNSIGNED NOT NULL) ENGINE=InnoDB \
@@ -25,7 +25,7 @@ pub fn keep_sql(is_explicit: bool) -> Vec<u8> {
     format!("REPLACE INTO spate.session_state VALUES ({APPLIER},{})", u8::from(is_explicit)).into_bytes()
 }
 
-/// Has this session of the applier go on with what was said last. `None` if it was not said yet, or if sessions of the vendor are told
+/// Sets this session of the applier to the last value. `None` if it was not said yet, or if sessions of the vendor are told
 /// with every statement.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Statements of one vendor for a server of the other: passed on where both mean the same by them, translated where this table of
 //! differences says how, refused where they would mean something else, or nothing.
 //!
-//! What is not in the table and not known to the other server is that server's error, and stops replication as well: nothing is left
-//! out in silence. So the table holds what the other server would *misunderstand*, and what is worth a better message or a
+//! Syntax that is not in the table and that the other server does not know is that server's error, and stops replication as well: nothing
+//! is left out silently. So the table holds syntax that the other server would *misunderstand*, and what is worth a better message or a
 //! translation.
 //!
 //! | MariaDB → MySQL | |
@@ -155,7 +155,7 @@ fn converts(tokens: &[Token<'_>]) -> bool {
     })
 }
 
-/// What is done to a token.
+/// The edit of a token.
 enum Edit {
     Keep,
     Replace(String),
@@ -183,7 +183,7 @@ fn tokens(text: SqlText<'_>) -> Result<Vec<Token<'_>>, Refusal> {
     edit::tokens(text.sql, text.reading).map_err(|_| UNCLEAR)
 }
 
-/// What a token names or says, without its quotes. Empty if it is not known what it spells.
+/// The name or text of a token, without its quotes. Empty if it is not known.
 fn spelled(token: &Token<'_>) -> String {
     match token.kind {
         TokenKind::Mark(_) => String::new(),

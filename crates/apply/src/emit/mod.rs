@@ -15,7 +15,7 @@ use crate::halt::Result;
 /// Writes row changes as statements. The order is the same in every dialect: table by table the net changes, of each table
 /// deletes, then updates, then inserts, each in key order; then the ordered changes.
 pub(crate) trait RowEmitter {
-    /// What a session must be told before it applies rows.
+    /// Statements that a session needs before it applies rows.
     fn session_sql(&self, part: &Part) -> Vec<Vec<u8>>;
 
     /// Puts the session back into the state in which anything else than rows is executed. After it, or with a new session, what

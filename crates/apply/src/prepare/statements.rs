@@ -67,7 +67,7 @@ impl<'a> Preparer<'a> {
         Ok(())
     }
 
-    /// Refuses what a session of the source does with its temporary tables if one of them could not be made again: it would go to a
+    /// Refuses statements of a source's session with temporary tables if one of them could not be made again: the statement would go to a
     /// table of the same name, or find none.
     fn refuse_lost(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         if let Some(why) = pending.temporary.unnamed.refusal(statement) {

@@ -21,10 +21,10 @@ use spate_replica::choice::{Dialect, DialectChoice, vendor_of};
 use spate_replica::privileges::Rights;
 use spate_replica::{Error, Result};
 
-/// Schemas that get privileges; what is more is left out, and counted.
+/// Schemas that get privileges; further ones are left out, and counted.
 const SCHEMAS_MAX: usize = 100;
 
-/// Statements of which nobody can say what they need: so many are shown.
+/// Statements whose needs are unknown: so many are shown.
 const UNTOLD_MAX: usize = 20;
 
 /// Definers that are looked up.
@@ -52,7 +52,7 @@ pub struct Grants {
     pub statements: u64,
     /// The statements that give the privileges.
     pub grants: Vec<Grant>,
-    /// Statements of which nobody can say what they need, up to a limit.
+    /// Statements whose needs are unknown, up to a limit.
     pub untold: Vec<String>,
     /// Schemas whose privileges are left out, since there are too many.
     pub schemas_left_out: usize,

@@ -1,4 +1,4 @@
-//! A look at both ends before anything runs: what stands in the way, and what will hurt one day.
+//! A look at both ends before anything runs, for what keeps Spate from working and for what may trouble it later.
 //!
 //! Each check makes one [`Finding`], good or bad, from as few questions as possible, so that a start on ten thousand tables
 //! waits for none of them. Errors keep `replicate` from starting; warnings do not.
@@ -96,7 +96,7 @@ pub struct Finding {
     pub place: Place,
     /// How good or bad.
     pub level: Level,
-    /// What is the case.
+    /// The finding, in words.
     pub message: String,
     /// What to do about it; empty if nothing has to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -153,7 +153,7 @@ impl Report {
         self.of_level(Level::Error).next().is_some()
     }
 
-    /// What is this good or bad.
+    /// How the finding is judged.
     pub fn of_level(&self, level: Level) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.level == level)
     }
@@ -221,7 +221,7 @@ pub fn run(options: &CheckOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// What every start looks at: nothing that takes longer the more tables there are, and no source that is away.
+/// The checks of every start: none that takes longer with more tables, and none that needs a source that is away.
 ///
 /// # Errors
 /// Any error of the replica's connection.
@@ -252,7 +252,7 @@ fn connect(endpoint: &Endpoint, role: &str, place: Place, report: &mut Report) -
     }
 }
 
-/// What is looked at at every start, too.
+/// The checks of every start.
 fn look(source: &mut Connection, replica: &mut Connection, options: &CheckOptions, report: &mut Report) -> Result<()> {
     let facts_of_source = Facts::read(source, &options.source)?;
     let facts_of_replica = Facts::read(replica, &options.replica)?;

@@ -89,7 +89,7 @@ fn connection(facts: &Facts, place: Place) -> Finding {
     }
 }
 
-/// Whether the next login may need what this one did not.
+/// Whether the next login may need a secure connection that this one did not need.
 fn login(facts: &Facts, place: Place) -> Finding {
     let check = "login";
     match &facts.withheld_password {
@@ -189,7 +189,7 @@ fn read_only(facts: &Facts) -> Finding {
     }
 }
 
-/// Filters of the binlog itself: what they leave out, no replica will ever see.
+/// Filters of the binlog itself: no replica ever sees the transactions that they leave out.
 pub(super) fn filters(source: &mut Connection, facts: &Facts) -> Result<Vec<Finding>> {
     let (check, place) = ("binlog filters", Place::Source);
     let privilege = if facts.is_mysql() { "REPLICATION CLIENT" } else { "BINLOG MONITOR" };

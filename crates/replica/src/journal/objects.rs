@@ -1,4 +1,4 @@
-//! What the objects are like that a definition names, so that it can be told whether it took effect.
+//! Fingerprints of the objects that a definition names. They tell whether it took effect.
 
 use spate_schedule::TableName;
 use spate_schedule::statement::Object;
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::error::Result;
 use spate_connection::{Connection, Vendor, quote};
 
-/// What objects are like, as a digest: their definitions, and for tables the engine's numbers, which change when a table is
+/// A digest of objects: their definitions, and for tables the engine's numbers, which change when a table is
 /// rebuilt, emptied, renamed or exchanged.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Re
     Ok(format!("{:032x}", xxh3_128(text.as_bytes())))
 }
 
-/// What [`fingerprint`] says of one table that is not there.
+/// The [`fingerprint`] of one table that does not exist.
 ///
 /// # Errors
 /// As there.

@@ -1,5 +1,5 @@
-//! What a copy of a temporary table in Spate's schema may look like. Any account that may write to that schema may have written it, so
-//! nothing of it is executed but what has exactly the form that Spate and `SHOW CREATE TABLE` give it.
+//! The form of a copy of a temporary table in Spate's schema. Any account that may write to that schema may have written it, so
+//! Spate executes it only if it has exactly the form that Spate and `SHOW CREATE TABLE` give it.
 //!
 //! It is read in one mode only, that of the session which makes tables again: UTF-8, backslashes escape, double quotes are none.
 

@@ -108,13 +108,13 @@ fn end_sql(vendor: Vendor) -> String {
 }
 
 impl RowEmitter for SqlEmitter<'_> {
-    /// What rows need is set before the first of them.
+    /// The session is set up for rows before the first of them.
     fn session_sql(&self, _part: &Part) -> Vec<Vec<u8>> {
         vec![]
     }
 
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
-        // What comes next may make and drop tables.
+        // The next statement may create and drop tables.
         self.late_definitions.clear();
         match self.state.take() {
             Some(_) => outlet.statement(|sql| sql.extend_from_slice(end_sql(self.vendor).as_bytes()), None, None),
@@ -387,7 +387,7 @@ impl Writing<'_, '_, '_> {
         })
     }
 
-    /// What the replica says of a table that the transaction itself creates, once it has.
+    /// Asks the replica for a table that the transaction itself creates, after it was created.
     fn late_definition(&mut self, name: &TableName) -> Result<TableDefinition> {
         if let Some(known) = self.emitter.late_definitions.get(name) {
             return Ok(known.clone());

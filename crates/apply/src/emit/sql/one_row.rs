@@ -1,4 +1,4 @@
-//! Statements for a row that is being repaired: in a session whose state is nobody's but the repair's.
+//! Statements that repair one row. They set the session's state themselves.
 
 use spate_binlog::RowsKind;
 use spate_binlog::table_map::bit_is_set;
@@ -16,7 +16,7 @@ pub(crate) enum OneRow {
     Insert,
     /// The same into another table, of the same definition.
     InsertInto(TableName),
-    /// Whatever row has its key becomes what it is after the change.
+    /// The row with its key, whatever it holds, becomes the row after the change.
     Overwrite,
     /// It is deleted as it was before the change.
     DeleteBefore,
