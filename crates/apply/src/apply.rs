@@ -20,7 +20,7 @@ use super::command::{Change, Command, Commit, Execution, Expected, FoundRow, Row
 use super::files::Files;
 use super::repair::Repairer;
 use super::sessions::{Sessions, refusal};
-use crate::coordinator::Progress;
+use crate::progress::Progress;
 use crate::sweep::{Left, Sweep};
 use spate_connection::{CODE_LOCK_WAIT, Connection};
 use spate_replica::applier_lock::PING_EVERY;

@@ -1,17 +1,15 @@
 //! The coordinator hands parts out to the workers, and owns the applied set. There is one worker today, so the set is always a position.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use spate_binlog::Gtid;
-use spate_replica::reached::Reached;
-use spate_schedule::applied::AppliedSet;
 
+use crate::Part;
 use crate::halt::{Halt, Result};
 use crate::hold::HoldState;
-use crate::{Part, PartEnd};
+use crate::progress::Progress;
 
 /// How long to wait for a worker before looking whether to stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -123,70 +121,5 @@ impl Dispatch for Coordinator<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// How far a session has come: which transactions were handed to workers, and which of them are applied.
-#[derive(Debug)]
-pub(crate) struct Progress<'a> {
-    /// Seqno of the last transaction that a worker was given; 0 before the first.
-    handed_out: AtomicU64,
-    applied: Mutex<AppliedSet>,
-    changed: Condvar,
-    /// How far this process has come, with all its sessions.
-    reached: &'a Reached,
-}
-
-impl<'a> Progress<'a> {
-    /// Nothing was handed out yet.
-    pub(crate) fn new(reached: &'a Reached) -> Progress<'a> {
-        Progress { handed_out: AtomicU64::new(0), applied: Mutex::default(), changed: Condvar::new(), reached }
-    }
-
-    /// The session's first transaction comes after `seqno`.
-    fn begin_after(&self, seqno: u64) {
-        self.hand_out(seqno);
-        *self.lock() = AppliedSet::up_to(seqno);
-        self.changed.notify_all();
-    }
-
-    /// How many transactions were handed out and are not known to be applied.
-    pub(crate) fn in_doubt(&self) -> u64 {
-        let applied = self.lock();
-        self.last_handed().saturating_sub(applied.low() + applied.count_beyond())
-    }
-
-    fn hand_out(&self, seqno: u64) {
-        self.handed_out.store(seqno, Ordering::Release);
-    }
-
-    /// The last transaction that may have reached the replica.
-    pub(crate) fn last_handed(&self) -> u64 {
-        self.handed_out.load(Ordering::Acquire)
-    }
-
-    /// A worker has committed a batch that ends so.
-    pub(crate) fn commit(&self, end: &PartEnd) {
-        self.reached.commit(&end.checkpoint);
-        for skipped in &end.skipped {
-            self.reached.leave_out(skipped.gtid);
-        }
-        self.lock().add(end.seqnos());
-        self.changed.notify_all();
-    }
-
-    /// The last transaction that is applied together with all before it.
-    pub(crate) fn last_applied(&self) -> u64 {
-        self.lock().low()
-    }
-
-    /// Waits until `seqno` and all before it are applied; false if the time is over first.
-    fn wait_applied(&self, seqno: u64, timeout: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), timeout, |applied| applied.low() < seqno);
-        waited.unwrap_or_else(PoisonError::into_inner).0.low() >= seqno
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AppliedSet> {
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

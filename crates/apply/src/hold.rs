@@ -7,7 +7,7 @@ use std::time::Duration;
 use spate_archive::stopping_point;
 use spate_binlog::Gtid;
 
-use crate::coordinator::Progress;
+use crate::progress::Progress;
 use spate_connection::Connection;
 use spate_replica::Result;
 use spate_replica::hold_request::{HOLD_QUERY, HoldLimit, HoldRequest};

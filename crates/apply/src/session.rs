@@ -8,13 +8,15 @@ use spate_archive::{Archive, ReadOptions};
 
 use super::gather::{GatherEnd, Gatherer, Gathering};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
-use crate::coordinator::{Coordinator, Progress};
+use crate::coordinator::Coordinator;
 use crate::definitions::ReplicaDefinitions;
 use crate::files::Files;
 use crate::found::Found;
 use crate::halt::{self, Halt};
 use crate::hold::{self, HoldState};
 use crate::plan::SessionPlan;
+use crate::progress::Progress;
+use crate::stage::{join, spawn};
 use crate::worker::{Employment, Worker};
 use spate_connection::Connection;
 use spate_replica::Result;
@@ -224,20 +226,4 @@ fn forward_stop(stop: &AtomicBool, over: &AtomicBool, is_applied: &AtomicBool) -
         thread::park_timeout(STOP_CHECK);
     }
     false
-}
-
-/// Starts a stage's thread.
-pub(crate) fn spawn<'scope, T: Send + 'scope>(
-    scope: &'scope thread::Scope<'scope, '_>,
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'scope,
-) -> thread::ScopedJoinHandle<'scope, T> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
-    // Without threads there is nothing that could be done, or even undone.
-    spawned.unwrap_or_else(|error| panic!("cannot start the thread '{name}': {error}"))
-}
-
-/// Waits for a stage's thread, and panics if it did.
-pub(crate) fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
-    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

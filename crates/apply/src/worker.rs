@@ -17,7 +17,7 @@ use spate_schedule::outdated::Outdated;
 
 use crate::account_guard::AccountGuard;
 use crate::apply::{Applier, ApplierTools};
-use crate::coordinator::{Lane, Progress};
+use crate::coordinator::Lane;
 use crate::emit::replay::ReplayEmitter;
 use crate::emit::sql::SqlEmitter;
 use crate::files::Files;
@@ -25,9 +25,10 @@ use crate::found::Found;
 use crate::halt;
 use crate::plan::SessionPlan;
 use crate::prepare::{Emitter, Preparer};
+use crate::progress::Progress;
 use crate::repair::Repairer;
-use crate::session::{join, spawn};
 use crate::sessions::{SessionMaker, Sessions};
+use crate::stage::{join, spawn};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
