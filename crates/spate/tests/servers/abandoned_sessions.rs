@@ -9,7 +9,7 @@ const OPTIONS: [&str; 4] = ["--start", "earliest", "--memory", "64MiB"];
 /// The program dies after it has noted the end of an XA transaction, and the session that was to end it still tries to: it
 /// must be gone before the next program looks what became of it.
 #[test]
-fn the_end_of_an_xa_transaction_is_not_executed_twice() {
+fn xa_commit_after_an_abandoned_session_is_executed_once() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \

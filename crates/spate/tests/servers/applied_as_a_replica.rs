@@ -4,7 +4,7 @@
 use crate::support::{Kind, Site, wait_until};
 
 #[test]
-fn events_are_the_sources_to_run() {
+fn events_are_switched_off_on_the_replica() {
     let site = Site::new(&["--event-scheduler=ON"], &["--event-scheduler=ON"]);
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, at_server INT); USE d; \
@@ -54,7 +54,7 @@ fn events_of_any_schedule_are_switched_off() {
 }
 
 #[test]
-fn statements_about_the_current_user_are_about_the_sources() {
+fn current_user_means_the_sources_account() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE ROLE r; CREATE EVENT d.f ON SCHEDULE EVERY 1 DAY DO SELECT 1; CREATE USER other@localhost; \
@@ -95,7 +95,7 @@ fn statements_about_the_current_user_are_about_the_sources() {
 
 /// What the replica adds to a row by itself is dated as the source's change was.
 #[test]
-fn rows_happen_when_the_source_changed_them() {
+fn replayed_rows_carry_the_sources_time() {
     let site = Site::plain();
     site.both(
         "CREATE DATABASE d; CREATE TABLE d.p (id INT PRIMARY KEY); CREATE TABLE d.c (id INT PRIMARY KEY, f INT, \

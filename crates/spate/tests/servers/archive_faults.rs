@@ -10,7 +10,7 @@ use crate::support::{Kind, Site, wait_until};
 const TABLE: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)";
 
 #[test]
-fn a_changed_byte_is_found_and_named() {
+fn archive_with_changed_byte_stops_at_its_place() {
     let site = Site::plain();
     site.both(TABLE);
     for id in 0..50 {
@@ -33,7 +33,7 @@ fn a_changed_byte_is_found_and_named() {
 
 /// Without checksums of events, what was damaged in a compressed transaction shows when it is unpacked.
 #[test]
-fn a_compressed_transaction_that_cannot_be_unpacked_is_named() {
+fn damaged_compressed_transaction_is_named() {
     let options = ["--binlog-transaction-compression=ON", "--binlog-checksum=NONE"];
     let site = Site::between((Kind::Mysql, &options), (Kind::Mysql, &[]));
     site.source.sql(TABLE);
@@ -101,7 +101,7 @@ fn wait_until_full(site: &Site) {
 }
 
 #[test]
-fn a_full_disk_stops_receiving_and_nothing_else() {
+fn full_disk_stops_only_the_intake() {
     let site = Site::plain();
     let place = site.archive();
     let Some((_disk, ballast)) = site_on_a_small_disk(&site, &place) else {
@@ -125,7 +125,7 @@ fn a_full_disk_stops_receiving_and_nothing_else() {
 }
 
 #[test]
-fn killed_and_started_again_on_a_full_disk() {
+fn restart_on_full_disk_loses_nothing() {
     let site = Site::plain();
     let place = site.archive();
     let Some((disk, ballast)) = site_on_a_small_disk(&site, &place) else {

@@ -45,7 +45,7 @@ fn xa_transactions_stay_prepared_until_they_end() {
 
 /// The server's search for a row comes by others, and by what is between them.
 #[test]
-fn prepared_changes_of_tables_without_a_key_lock_what_they_must() {
+fn prepared_keyless_changes_lock_as_native_ones() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (k VARCHAR(100) NOT NULL, n INT, UNIQUE KEY (k(1)), KEY (n)); \
@@ -63,7 +63,7 @@ fn prepared_changes_of_tables_without_a_key_lock_what_they_must() {
 
 /// It is not taken for one that an earlier run has ended.
 #[test]
-fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {
+fn xa_commit_of_unprepared_transaction_is_an_error() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql(
@@ -87,7 +87,7 @@ fn the_end_of_an_xa_transaction_that_is_not_prepared_is_an_error() {
 
 /// Nothing of one that was ended by an interrupted run is left behind.
 #[test]
-fn an_xa_transaction_whose_end_was_interrupted_may_be_followed_by_one_of_its_name() {
+fn xa_name_is_reused_after_interrupted_end() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
@@ -127,7 +127,7 @@ fn xa_transactions_without_changes_lock_nothing() {
 }
 
 #[test]
-fn files_loaded_by_statements() {
+fn load_data_files_arrive_exactly_once() {
     let site = Site::plain();
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -161,7 +161,7 @@ fn files_loaded_by_statements() {
 }
 
 #[test]
-fn a_file_of_which_the_source_loaded_the_first_half() {
+fn load_data_that_stopped_half_way_leaves_the_same_rows() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let oracle = Oracle::new(kind, &["--binlog-format=STATEMENT", "--secure-file-priv="], &["--local-infile=1"]);
         let source = &oracle.site.source;
@@ -213,7 +213,7 @@ fn a_file_of_which_the_source_loaded_the_first_half() {
 }
 
 #[test]
-fn temporary_tables_of_several_sessions() {
+fn temporary_tables_of_several_sessions_stay_apart() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
     for format in ["MIXED", "STATEMENT", "ROW"] {
@@ -237,7 +237,7 @@ fn temporary_tables_of_several_sessions() {
 }
 
 #[test]
-fn engines_that_cannot_roll_back() {
+fn changes_of_engines_without_rollback_arrive_exactly_once() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE i (id INT PRIMARY KEY, v INT); \
@@ -267,7 +267,7 @@ fn engines_that_cannot_roll_back() {
 }
 
 #[test]
-fn alter_in_two_phases_and_sequences() {
+fn two_phase_alters_and_sequences_arrive() {
     let site = Site::new(&["--binlog-alter-two-phase=ON"], &[]);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 1); \
@@ -292,7 +292,7 @@ fn alter_in_two_phases_and_sequences() {
 
 #[cfg(feature = "failpoints")]
 #[test]
-fn interrupted_changes_that_cannot_be_rolled_back() {
+fn interrupted_irrevocable_changes_are_repaired_or_asked_about() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE i (id INT PRIMARY KEY, v INT); \
@@ -338,7 +338,7 @@ fn interrupted_changes_that_cannot_be_rolled_back() {
 
 /// To mend rows would make them a part of their history.
 #[test]
-fn interrupted_changes_of_versioned_rows_that_cannot_be_rolled_back() {
+fn interrupted_irrevocable_versioned_changes_are_asked_about() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE h (id INT PRIMARY KEY, v INT, t TEXT) ENGINE=Aria WITH SYSTEM VERSIONING; \
@@ -361,7 +361,7 @@ fn interrupted_changes_of_versioned_rows_that_cannot_be_rolled_back() {
 
 /// What was refused is said, not only that somebody has to look.
 #[test]
-fn a_refusal_in_the_midst_of_what_cannot_be_rolled_back_is_named() {
+fn refusal_within_irrevocable_changes_is_named() {
     let site = Site::new(&["--binlog-format=STATEMENT"], &[]);
     site.both("CREATE DATABASE d; CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM");
     site.replica.sql("INSERT INTO d.m VALUES (3)");
@@ -377,7 +377,7 @@ fn a_refusal_in_the_midst_of_what_cannot_be_rolled_back_is_named() {
 /// MySQL that is killed in the midst of an ALTER TABLE may come back without the table's file, which is there again after one more
 /// start.
 #[test]
-fn a_table_that_its_server_has_lost_is_not_taken_for_an_altered_one() {
+fn table_lost_by_its_server_is_not_taken_for_altered() {
     let mut site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)");
     site.catch_up(&["--start", "earliest"]);
@@ -410,7 +410,7 @@ fn a_table_that_its_server_has_lost_is_not_taken_for_an_altered_one() {
 
 /// A session of the source may allow what the replica's setting does not.
 #[test]
-fn tables_with_versions_are_altered_as_the_source_altered_them() {
+fn versioned_tables_are_altered_as_on_the_source() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING; INSERT INTO d.t VALUES (1, 1); \
@@ -426,7 +426,7 @@ fn tables_with_versions_are_altered_as_the_source_altered_them() {
 
 /// The applier's session has a default database once a statement had one; the source's session may have none.
 #[test]
-fn statements_that_ask_for_the_default_database_where_there_is_none() {
+fn default_database_questions_without_one_are_answered() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(50), b VARCHAR(50)); \

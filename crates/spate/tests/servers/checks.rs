@@ -60,7 +60,7 @@ const TABLES: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u
     CREATE TABLE d.u (a INT NOT NULL, b INT NOT NULL, UNIQUE (a, b));";
 
 #[test]
-fn all_is_well() {
+fn check_of_a_good_pair_finds_nothing() {
     for (kind, source, replica) in [
         (Kind::Mariadb, GOOD_SOURCE, GOOD_REPLICA),
         (Kind::Mariadb118, GOOD_SOURCE, GOOD_REPLICA),
@@ -107,7 +107,7 @@ fn all_is_well() {
 }
 
 #[test]
-fn settings_that_are_not_good() {
+fn check_reports_bad_settings() {
     let site = Site::new(
         &[
             "--binlog-format=MIXED",
@@ -140,7 +140,7 @@ fn settings_that_are_not_good() {
 }
 
 #[test]
-fn settings_of_mysql_that_are_not_good() {
+fn check_reports_bad_settings_of_mysql() {
     let site = Site::between(
         (Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--lower-case-table-names=0"]),
         (Kind::Mysql, &["--super-read-only=OFF", "--sql-require-primary-key=ON"]),
@@ -156,7 +156,7 @@ fn settings_of_mysql_that_are_not_good() {
 }
 
 #[test]
-fn servers_that_do_not_go_together() {
+fn check_refuses_servers_that_do_not_fit() {
     let site = Site::new(&["--lower-case-table-names=0"], &["--lower-case-table-names=1", "--server-id=1"]);
     let found = Found::of(&site, &[]);
     found.assert("lower_case_table_names", "both", "error", &["0 on the source, 1 on the replica"]);
@@ -169,7 +169,7 @@ fn servers_that_do_not_go_together() {
 }
 
 #[test]
-fn spates_own_server_id() {
+fn check_reports_a_server_id_in_use() {
     let site = Site::plain();
     for own in ["1", "2"] {
         Found::of(&site, &["--server-id", own]).assert("server ids", "both", "error", &["--server-id"]);
@@ -180,7 +180,7 @@ fn spates_own_server_id() {
 }
 
 #[test]
-fn tables_that_cost_more() {
+fn check_reports_costly_tables() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.both(TABLES);
@@ -198,7 +198,7 @@ fn tables_that_cost_more() {
 }
 
 #[test]
-fn engines_and_plugins_that_the_replica_lacks() {
+fn check_reports_engines_and_plugins_that_the_replica_lacks() {
     let site = Site::between((Kind::Mariadb, &["--plugin-load-add=ha_blackhole.so"]), (Kind::Mariadb, &[]));
     let found = Found::of(&site, &[]);
     found.assert("plugins", "both", "warning", &["the replica lacks BLACKHOLE (storage engine)"]);
@@ -262,7 +262,7 @@ fn assert_cascades(site: &Site, expected: &[String]) {
 }
 
 #[test]
-fn foreign_keys_are_seen_whatever_their_names_and_who_asks() {
+fn check_sees_foreign_keys_of_any_name_for_any_account() {
     for kind in [Kind::Mariadb, Kind::Mariadb118, Kind::Mysql] {
         let site = Site::of(kind);
         let (sql, mut expected) = odd_foreign_keys();
@@ -279,7 +279,7 @@ fn foreign_keys_are_seen_whatever_their_names_and_who_asks() {
 }
 
 #[test]
-fn a_table_with_a_foreign_key_that_was_moved_does_not_end_the_server() {
+fn check_of_moved_foreign_key_table_does_not_crash_the_server() {
     for account in ["GRANT PROCESS ON *.* TO", "REVOKE PROCESS ON *.* FROM"] {
         let site = Site::plain();
         site.replica.sql(&format!("{account} spate@'127.0.0.1'"));
@@ -290,7 +290,7 @@ fn a_table_with_a_foreign_key_that_was_moved_does_not_end_the_server() {
 }
 
 #[test]
-fn collations_that_the_replica_does_not_know() {
+fn check_reports_unknown_collations() {
     let site = Site::between((Kind::Mysql, &[]), (Kind::Mariadb, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (a VARCHAR(9) COLLATE utf8mb4_0900_as_cs PRIMARY KEY)");
     let found = Found::of(&site, &[]);
@@ -305,7 +305,7 @@ fn collations_that_the_replica_does_not_know() {
 }
 
 #[test]
-fn time_zones_that_differ() {
+fn check_reports_differing_time_zones() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         let zone = |offset: u32| {
@@ -326,7 +326,7 @@ fn time_zones_that_differ() {
 }
 
 #[test]
-fn replication_of_the_replicas_own() {
+fn check_reports_native_replication_on_the_replica() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.both(TABLES);
@@ -363,7 +363,7 @@ fn replication_of_the_replicas_own() {
 
 /// The server would put replayed rows into another schema than everything else.
 #[test]
-fn a_replica_that_rewrites_schemas() {
+fn check_reports_rewritten_schemas() {
     let site = Site::new(&[], &["--replicate-rewrite-db=d->e"]);
     site.source.sql(TABLES);
     Found::of(&site, &[]).assert("replication filters", "replica", "error", &["replicate_rewrite_db=", "restart"]);
@@ -371,7 +371,7 @@ fn a_replica_that_rewrites_schemas() {
 }
 
 #[test]
-fn privileges_that_are_missing_and_those_of_roles() {
+fn check_reports_missing_privileges_and_counts_roles() {
     for (kind, replay, client, read_only) in [
         (Kind::Mariadb, "BINLOG REPLAY", "BINLOG MONITOR", "READ_ONLY ADMIN"),
         (Kind::Mysql, "REPLICATION_APPLIER", "REPLICATION CLIENT", "CONNECTION_ADMIN"),
@@ -427,7 +427,7 @@ fn privileges_that_are_missing_and_those_of_roles() {
 }
 
 #[test]
-fn binlog_files_that_are_gone() {
+fn check_reports_purged_binlog_files() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.both(TABLES);
@@ -444,7 +444,7 @@ fn binlog_files_that_are_gone() {
 }
 
 #[test]
-fn a_replica_that_is_far_behind() {
+fn check_reports_a_replica_far_behind() {
     let site = Site::new(&["--binlog-expire-logs-seconds=86400"], &[]);
     site.both(TABLES);
     site.source.sql("INSERT INTO d.t VALUES (1, 1)");
@@ -455,7 +455,7 @@ fn a_replica_that_is_far_behind() {
 }
 
 #[test]
-fn servers_that_cannot_be_reached() {
+fn check_reports_unreachable_servers() {
     let site = Site::plain();
     site.replica.sql("SET sql_log_bin=0; ALTER USER spate@'127.0.0.1' IDENTIFIED BY 'another'");
     let mut command = site.command("check", &["--json"]);
@@ -467,7 +467,7 @@ fn servers_that_cannot_be_reached() {
 }
 
 #[test]
-fn clocks_that_differ() {
+fn check_reports_differing_clocks() {
     // A server shows another time to those whose session was told so; administrators are not told.
     let site = Site::new(&[], &["--init-connect=SET timestamp = UNIX_TIMESTAMP() - 10"]);
     site.replica.sql(&format!("CREATE USER l@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"));

@@ -12,12 +12,12 @@ fn report(ended: &Ended) -> Value {
 }
 
 #[test]
-fn under_a_live_load_and_after_tampering() {
+fn verify_finds_tampering_under_a_live_load() {
     compare_under_load(Kind::Mariadb);
 }
 
 #[test]
-fn under_a_live_load_and_after_tampering_on_mysql() {
+fn verify_finds_tampering_under_a_live_load_on_mysql() {
     compare_under_load(Kind::Mysql);
 }
 

@@ -28,7 +28,7 @@ const TABLE: &str = "CREATE TABLE t (id INT PRIMARY KEY, u VARCHAR(20) UNIQUE, v
                      INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3);";
 
 #[test]
-fn rows_that_are_there_or_missing() {
+fn present_and_missing_rows_are_repaired() {
     let (site, said) = repaired(
         TABLE,
         "INSERT INTO t VALUES (10, 'old', 9); DELETE FROM t WHERE id IN (1, 2)",
@@ -53,7 +53,7 @@ fn rows_that_are_there_or_missing() {
 }
 
 #[test]
-fn rows_that_have_another_rows_unique_values() {
+fn rows_with_colliding_unique_values_are_repaired() {
     // Row 20 meets row 21 by u, row 22 by w, and itself by id.
     let (site, said) = repaired(
         "CREATE TABLE t (id INT PRIMARY KEY, u VARCHAR(20) UNIQUE, w INT, x CHAR(3), v INT, UNIQUE both_of (w, x))",
@@ -67,7 +67,7 @@ fn rows_that_have_another_rows_unique_values() {
 }
 
 #[test]
-fn updates_that_collide_and_chains() {
+fn colliding_updates_and_chains_are_repaired() {
     let (site, _) = repaired(
         TABLE,
         "INSERT INTO t VALUES (30, 'x', 0), (31, 'y', 0); DELETE FROM t WHERE id = 3; UPDATE t SET u = 'p' WHERE id = 2",
@@ -85,7 +85,7 @@ fn updates_that_collide_and_chains() {
 }
 
 #[test]
-fn many_kinds_of_keys() {
+fn rows_with_many_kinds_of_keys_are_repaired() {
     let (site, _) = repaired(
         "CREATE TABLE p (a VARCHAR(10), b BLOB, UNIQUE (a, b(3))); \
          CREATE TABLE g (id INT PRIMARY KEY, s VARCHAR(20), l INT AS (LENGTH(s)) STORED, UNIQUE (l)); \
@@ -108,7 +108,7 @@ fn many_kinds_of_keys() {
 }
 
 #[test]
-fn rows_that_foreign_keys_point_at() {
+fn rows_under_foreign_keys_are_repaired() {
     let (site, _) = repaired(
         "CREATE TABLE p (id INT PRIMARY KEY, u INT UNIQUE); \
          CREATE TABLE r (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)); \
@@ -126,7 +126,7 @@ fn rows_that_foreign_keys_point_at() {
 }
 
 #[test]
-fn what_cannot_be_repaired_stops_and_keeps_what_comes_before() {
+fn change_beyond_repair_stops_after_earlier_transactions() {
     for (changes, error) in [
         ("SET binlog_format=STATEMENT; INSERT INTO t VALUES (40, 'x', 0)", "Only row changes can be repaired"),
         ("SET binlog_row_image=MINIMAL; UPDATE t SET v = 8 WHERE id = 1", "logged only a part of it"),
@@ -149,7 +149,7 @@ fn what_cannot_be_repaired_stops_and_keeps_what_comes_before() {
 }
 
 #[test]
-fn a_trigger_is_not_fired_by_a_repair() {
+fn repairs_fire_no_triggers() {
     let site = Site::plain();
     site.both(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE); CREATE TABLE gone (id INT); \
@@ -172,7 +172,7 @@ fn a_trigger_is_not_fired_by_a_repair() {
 }
 
 #[test]
-fn the_replicas_own_replica_follows_the_repairs() {
+fn replica_of_the_replica_follows_repairs() {
     let site = Site::new(&[], &["--log-bin=replica", "--binlog-format=MIXED"]);
     site.both(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE); INSERT INTO d.t VALUES (1, 1), (2, 2)",
@@ -203,7 +203,7 @@ fn the_replicas_own_replica_follows_the_repairs() {
 }
 
 #[test]
-fn a_large_batch_with_one_conflict_is_not_applied_row_by_row() {
+fn conflict_in_a_large_batch_is_found_by_folded_batches() {
     let site = Site::plain();
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
     site.replica.sql("INSERT INTO d.t VALUES (15000, -1)");

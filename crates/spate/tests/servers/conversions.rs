@@ -69,7 +69,7 @@ const NOT_ALIKE: [(&str, &str, &str); 6] = [
 ];
 
 #[test]
-fn values_that_are_converted_alike() {
+fn alike_conversions_between_vendors_are_passed_on() {
     for (source, replica) in PAIRS {
         let site = Site::between((source, &[]), (replica, &[]));
         let mut script = "SET sql_mode=''; SET timestamp=1700000000; CREATE DATABASE d CHARACTER SET utf8mb4 COLLATE \
@@ -96,7 +96,7 @@ fn values_that_are_converted_alike() {
 }
 
 #[test]
-fn values_that_are_not_converted_alike() {
+fn differing_conversions_between_vendors_are_refused() {
     for (source, replica) in PAIRS {
         let site = Site::between((source, &[]), (replica, &[]));
         site.source.sql("CREATE DATABASE d");

@@ -19,7 +19,7 @@ fn assert_counters_equal(site: &Site) {
 }
 
 #[test]
-fn the_program_killed_twenty_times() {
+fn program_killed_twenty_times_loses_nothing() {
     let site = Site::plain();
     site.source.sql(TABLES);
     let writers = Writers::start(&site.source, 3, 20_261_121);
@@ -43,7 +43,7 @@ fn the_program_killed_twenty_times() {
 }
 
 #[test]
-fn both_servers_killed() {
+fn killed_servers_lose_nothing() {
     let mut site = Site::plain();
     site.source.sql(TABLES);
     let running = site.spawn(site.replicate(&OPTIONS));
@@ -77,7 +77,7 @@ fn both_servers_killed() {
 /// A server that is killed while it writes leaves a piece of a transaction at the end of its binlog, and ends with an error there for whoever
 /// reads along.
 #[test]
-fn the_source_is_killed_amid_an_event() {
+fn source_killed_within_an_event_loses_nothing() {
     for bytes_missing in [10, 35] {
         let mut site = Site::plain();
         site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");

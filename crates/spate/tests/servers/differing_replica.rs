@@ -30,7 +30,7 @@ fn second_transaction_fails(tamper: &str, bad: &str, error: &[&str]) {
 }
 
 #[test]
-fn a_row_to_update_is_missing() {
+fn update_of_a_missing_row_is_named() {
     second_transaction_fails(
         "DELETE FROM d.t WHERE id = 2",
         "UPDATE d.t SET v = 5 WHERE id = 2",
@@ -39,7 +39,7 @@ fn a_row_to_update_is_missing() {
 }
 
 #[test]
-fn a_row_to_delete_is_missing() {
+fn delete_of_a_missing_row_is_named() {
     second_transaction_fails(
         "DELETE FROM d.t WHERE id = 2",
         "DELETE FROM d.t WHERE id = 2",
@@ -48,7 +48,7 @@ fn a_row_to_delete_is_missing() {
 }
 
 #[test]
-fn a_row_to_insert_is_there() {
+fn insert_of_a_present_row_is_named() {
     second_transaction_fails(
         "INSERT INTO d.t VALUES (15, 0); DELETE FROM d.t WHERE id = 15; INSERT INTO d.u VALUES (7)",
         "INSERT INTO d.u VALUES (7)",
@@ -57,13 +57,13 @@ fn a_row_to_insert_is_there() {
 }
 
 #[test]
-fn a_table_is_missing() {
+fn missing_table_is_named() {
     second_transaction_fails("DROP TABLE d.u", "INSERT INTO d.u VALUES (7)", &["has no table d.u"]);
 }
 
 /// What the server's own replication allows: more columns with defaults, other indexes, wider types where it converts.
 #[test]
-fn more_columns_further_indexes_and_wider_types() {
+fn replica_with_more_columns_and_wider_types_is_served() {
     let site = Site::new(&[], &["--slave-type-conversions=ALL_NON_LOSSY"]);
     site.source.sql(
         "SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20), n SMALLINT, u INT UNIQUE); \
@@ -87,7 +87,7 @@ fn more_columns_further_indexes_and_wider_types() {
 }
 
 #[test]
-fn a_type_that_does_not_fit_is_refused() {
+fn type_that_does_not_fit_is_refused() {
     let site = Site::plain();
     site.source.sql("SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))");
     site.replica.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
@@ -99,7 +99,7 @@ fn a_type_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_cascade_that_no_definition_told_of_is_noticed() {
+fn cascade_without_a_definition_is_noticed() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.p (id INT PRIMARY KEY); CREATE TABLE d.c (id INT PRIMARY KEY, p INT); \

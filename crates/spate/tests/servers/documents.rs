@@ -79,7 +79,7 @@ fn a_document_that_a_change_does_not_fit_is_an_error() {
 }
 
 #[test]
-fn what_a_change_leaves_alone_keeps_its_type() {
+fn unchanged_parts_of_documents_keep_their_types() {
     let site = site(Kind::Mysql, "MINIMAL");
     site.both(
         "USE d; INSERT INTO t (id, j) VALUES (9, JSON_OBJECT('a', 1, 'd', 1.50, 't', TIME'10:00', 'long', REPEAT('x', 300)))",
@@ -95,7 +95,7 @@ fn what_a_change_leaves_alone_keeps_its_type() {
 }
 
 #[test]
-fn a_row_of_nothing_but_defaults_is_a_row() {
+fn row_of_defaults_is_inserted() {
     let logged =
         ["--binlog-transaction-compression=OFF", "--binlog-transaction-compression=ON", "--binlog-checksum=NONE"];
     let written = [(Kind::Mysql, &["--dialect", "replay"]), (Kind::Mysql, &SQL), (Kind::Mariadb, &SQL)];

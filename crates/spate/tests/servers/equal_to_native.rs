@@ -9,7 +9,7 @@ const KINDS: [Kind; 2] = [Kind::Mariadb, Kind::Mysql];
 const WAYS: [&[&str]; 2] = [&[], &["--batch-transactions", "1"]];
 
 #[test]
-fn columns_that_only_the_replica_has() {
+fn columns_only_on_the_replica_keep_their_values() {
     for kind in KINDS {
         Oracle::new(kind, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
             oracle.site.source.sql(&format!(
@@ -51,7 +51,7 @@ fn columns_that_only_the_replica_has() {
 }
 
 #[test]
-fn counters() {
+fn auto_increment_counters_equal_native() {
     for kind in KINDS {
         Oracle::new(kind, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
             let on_source = |sql: &str| {
@@ -81,7 +81,7 @@ fn counters() {
 
 /// What a server keeps of a counter on disk is not always what it has in memory: MariaDB's goes one further after an update.
 #[test]
-fn counters_after_a_restart() {
+fn auto_increment_counters_equal_native_after_a_restart() {
     for kind in KINDS {
         let mut oracle = Oracle::new(kind, &[], &[]);
         for (number, way) in [WAYS[0], WAYS[1], &["--dialect", "sql"]].into_iter().enumerate() {
@@ -115,7 +115,7 @@ fn counters_after_a_restart() {
 
 /// MariaDB's counters of floating-point columns.
 #[test]
-fn counters_that_are_no_integers() {
+fn auto_increment_counters_of_other_types_equal_native() {
     for way in WAYS {
         let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
         oracle.site.source.sql(
@@ -128,7 +128,7 @@ fn counters_that_are_no_integers() {
 
 /// With slave_run_triggers_for_rbr, a replica's triggers see every change.
 #[test]
-fn triggers_of_the_replica_that_row_changes_fire() {
+fn triggers_fired_by_rows_equal_native() {
     for way in WAYS {
         let oracle = Oracle::new(Kind::Mariadb, &[], &["--slave-run-triggers-for-rbr=YES"]);
         oracle.site.source.sql(
@@ -156,7 +156,7 @@ fn triggers_of_the_replica_that_row_changes_fire() {
 
 /// Somebody changes that setting while Spate runs.
 #[test]
-fn triggers_of_the_replica_that_begin_to_fire() {
+fn triggers_that_begin_to_fire_equal_native() {
     let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
     let source = &oracle.site.source;
     source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1)");
@@ -179,7 +179,7 @@ fn triggers_of_the_replica_that_begin_to_fire() {
 
 /// MySQL's sessions say whether triggers see what foreign keys change and delete.
 #[test]
-fn triggers_that_cascades_meet() {
+fn triggers_under_cascades_equal_native() {
     for replica in ["ON", "OFF"] {
         let cascades = "--innodb-native-foreign-keys=OFF";
         let unlike = format!("--enable-cascade-triggers={replica}");
@@ -235,7 +235,7 @@ fn alterations_by_hand_are_noticed() {
 /// Who may only create routines gets EXECUTE and ALTER ROUTINE on what it creates, on a replica, too.
 /// A replica that passes over rows that are missing, and overwrites those that are there already.
 #[test]
-fn an_idempotent_replica() {
+fn idempotent_replica_equals_native() {
     let acts = [
         "UPDATE t SET id = 30 WHERE id = 3",
         "UPDATE t SET a = 50 WHERE id = 5",
@@ -256,7 +256,7 @@ fn an_idempotent_replica() {
 
 /// A replica that leaves out the rest of an event with a row that is there already.
 #[test]
-fn a_replica_that_skips_errors() {
+fn replica_that_skips_errors_equals_native() {
     for (kind, option) in [(Kind::Mariadb, "--slave-skip-errors=1062"), (Kind::Mysql, "--replica-skip-errors=1062")] {
         Oracle::new(kind, &[], &[option]).in_ways(&WAYS, |oracle, way, d| {
             oracle.site.source.sql(&format!("CREATE DATABASE {d}; CREATE TABLE {d}.t (id INT PRIMARY KEY, a INT)"));
@@ -272,7 +272,7 @@ fn a_replica_that_skips_errors() {
 /// MySQL's events do not always say how TIMESTAMP columns get their defaults: as the last one did that has said it. The native replica goes
 /// on; Spate starts again each time.
 #[test]
-fn definitions_after_others_with_time_stamps() {
+fn definitions_after_explicit_time_stamps_equal_native() {
     let unlike = ["--explicit-defaults-for-timestamp=OFF", "--sql-mode=STRICT_ALL_TABLES,NO_ZERO_DATE"];
     for is_one_run in [true, false] {
         let oracle = Oracle::new(Kind::Mysql, &["--binlog-format=STATEMENT"], &unlike);
@@ -302,7 +302,7 @@ fn definitions_after_others_with_time_stamps() {
 
 /// What is gone on the replica is dropped already.
 #[test]
-fn drops_of_what_is_gone() {
+fn drops_of_missing_objects_equal_native() {
     Oracle::new(Kind::Mariadb, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; CREATE DATABASE {d}x; CREATE TABLE {d}.t (a INT); \
@@ -317,7 +317,7 @@ fn drops_of_what_is_gone() {
 
 /// The server's own appliers delay nothing.
 #[test]
-fn delayed_inserts() {
+fn delayed_inserts_equal_native() {
     let oracle = Oracle::new(Kind::Mariadb, &["--binlog-format=STATEMENT"], &["--binlog-format=MIXED"]);
     oracle.site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (x INT) ENGINE=MyISAM; CREATE TABLE d.l (n INT)");
     for _ in 0..20 {
@@ -327,7 +327,7 @@ fn delayed_inserts() {
 }
 
 #[test]
-fn creators_of_routines_may_use_them() {
+fn creators_of_routines_get_their_privileges() {
     for kind in KINDS {
         let oracle =
             Oracle::new(kind, &["--log-bin-trust-function-creators=1"], &["--log-bin-trust-function-creators=1"]);

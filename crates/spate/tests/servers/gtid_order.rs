@@ -20,7 +20,7 @@ fn rows(site: &Site) -> String {
 
 /// What another server has numbered like the last transaction, or lower.
 #[test]
-fn a_number_that_was_there_before() {
+fn gtid_with_a_lower_number_is_applied() {
     let site = site();
     for (server, less, id) in [(9, 0, 1), (1, 2, 2), (8, 1, 3)] {
         let number = last_number(&site) - less;
@@ -33,7 +33,7 @@ fn a_number_that_was_there_before() {
 
 /// The same while Spate runs, and again after a restart.
 #[test]
-fn a_number_that_was_there_before_while_running() {
+fn gtid_with_a_lower_number_is_applied_while_running() {
     let site = site();
     let running = site.spawn(site.replicate(&[]));
     let first = last_number(&site);
@@ -56,7 +56,7 @@ fn a_number_that_was_there_before_while_running() {
 
 /// "Caught up" is the end of the binlog, not the highest number.
 #[test]
-fn the_end_of_the_binlog_has_a_lower_number() {
+fn caught_up_waits_for_a_lower_number_at_the_end() {
     let site = site();
     let first = last_number(&site);
     for id in 1..=10 {

@@ -409,7 +409,7 @@ fn mariadb_survives_hostile_texts_of_mysql() {
 }
 
 #[test]
-fn a_variable_named_like_a_statement_executes_none() {
+fn user_variable_named_like_a_statement_executes_nothing() {
     let site = Site::new(&["--binlog-format=STATEMENT"], &[]);
     prepare(&site);
     site.source.sql("CREATE DATABASE app_v; CREATE TABLE app_v.t (id INT PRIMARY KEY, b INT)");

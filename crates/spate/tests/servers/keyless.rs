@@ -52,7 +52,7 @@ fn with_all_types(site: &Site) {
 }
 
 #[test]
-fn all_types_and_many_copies() {
+fn keyless_rows_of_all_types_and_copies_arrive() {
     // How many values an index has decides whether a sweep is worth it; it is not to change while this runs.
     let replica = [&LOGGED[..], &["--default-time-zone=-05:00", "--innodb-stats-auto-recalc=OFF"]].concat();
     let site = Site::new(&["--default-time-zone=+03:00"], &replica);
@@ -75,7 +75,7 @@ fn all_types_and_many_copies() {
 }
 
 #[test]
-fn strings_that_collations_hold_equal_are_different_rows() {
+fn keyless_rows_equal_by_collation_stay_different() {
     let site = Site::new(&[], &LOGGED);
     site.source.sql(
         "CREATE DATABASE k; USE k; CREATE TABLE t (a VARCHAR(20), b CHAR(200), c TEXT) COLLATE utf8mb4_general_ci; \
@@ -92,7 +92,7 @@ fn strings_that_collations_hold_equal_are_different_rows() {
 }
 
 #[test]
-fn few_of_very_many_copies() {
+fn few_of_many_keyless_copies_are_changed() {
     let site = Site::new(&[], &LOGGED);
     site.source.sql(
         "CREATE DATABASE k; CREATE TABLE k.t (a INT, b VARCHAR(10)); \
@@ -106,7 +106,7 @@ fn few_of_very_many_copies() {
 }
 
 #[test]
-fn unique_values_with_null_move() {
+fn keyless_rows_with_nullable_unique_values_move() {
     let site = Site::new(&[], &LOGGED);
     site.source.sql(
         "CREATE DATABASE k; CREATE TABLE k.u (a INT NULL UNIQUE, b INT); \
@@ -129,7 +129,7 @@ fn unique_values_with_null_move() {
 }
 
 #[test]
-fn a_missing_row_is_named() {
+fn missing_keyless_row_is_named() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE k; CREATE TABLE k.t (a INT); INSERT INTO k.t SELECT seq FROM mysql.seq_1_to_300");
     catch_up_at_once(&site, &["--start", "earliest"]);
@@ -146,7 +146,7 @@ fn a_missing_row_is_named() {
 }
 
 #[test]
-fn triggers_do_not_fire_and_cascades_happen() {
+fn keyless_sweeps_fire_no_triggers_and_cascade() {
     let site = Site::new(&[], &LOGGED);
     site.source.sql(
         "CREATE DATABASE k; USE k; CREATE TABLE t (a INT); CREATE TABLE log (id INT AUTO_INCREMENT PRIMARY KEY, a INT); \
@@ -165,7 +165,7 @@ fn triggers_do_not_fire_and_cascades_happen() {
 }
 
 #[test]
-fn a_table_without_a_key_is_named_once() {
+fn keyless_table_is_named_once() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE k; CREATE TABLE k.t (a INT); CREATE TABLE k.keyed (a INT PRIMARY KEY)");
     let running = site.spawn(site.replicate(&["--start", "earliest"]));
@@ -194,7 +194,7 @@ fn a_table_without_a_key_is_named_once() {
 
 /// A native replica behind ours: what a sweep leaves in the binlog is the same change.
 #[test]
-fn a_replica_of_the_replica_is_identical_too() {
+fn replica_of_a_keyless_replica_is_identical() {
     for format in ["ROW", "MIXED"] {
         let format = format!("--binlog-format={format}");
         let site = Site::new(&[], &[&LOGGED[..], &["--log-bin=middle", "--log-slave-updates", &format]].concat());
@@ -225,7 +225,7 @@ fn a_replica_of_the_replica_is_identical_too() {
 
 /// A statement comes to the rows of a table without a key in the order that they have, and the last may win.
 #[test]
-fn rows_that_statements_come_to_stay_in_the_sources_order() {
+fn keyless_rows_keep_the_sources_order_for_statements() {
     let last_wins = "CREATE DATABASE k; USE k; CREATE TABLE last (id INT PRIMARY KEY, a INT); INSERT INTO last VALUES (1, 0); \
         CREATE TABLE t (a INT, n INT); \
         CREATE TRIGGER wins BEFORE UPDATE ON t FOR EACH ROW UPDATE last SET a = NEW.a WHERE id = 1;";
@@ -250,7 +250,7 @@ fn rows_that_statements_come_to_stay_in_the_sources_order() {
 
 /// The rows of such a table are a list, and a key that is added numbers it.
 #[test]
-fn a_key_that_is_added_numbers_the_rows_as_on_the_source() {
+fn added_key_numbers_keyless_rows_as_on_the_source() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &[]), (kind, if kind == Kind::Mariadb { &LOGGED } else { &[] }));
         site.source.sql(

@@ -84,12 +84,12 @@ struct Scene {
 }
 
 #[test]
-fn of_everybody_at_any_moment() {
+fn kills_at_any_moment_lose_nothing() {
     kill_everybody(Kind::Mariadb);
 }
 
 #[test]
-fn of_everybody_at_any_moment_on_mysql() {
+fn kills_at_any_moment_lose_nothing_on_mysql() {
     kill_everybody(Kind::Mysql);
 }
 

@@ -20,13 +20,13 @@ const BEYOND_MEMORY_KIB: u64 = 64 << 10;
 
 #[test]
 #[ignore = "takes minutes: ./x large"]
-fn a_transaction_of_two_gigabytes() {
+fn transaction_of_two_gigabytes_stays_within_memory() {
     one_transaction(1_000_000, "512MiB", 512);
 }
 
 #[test]
 #[ignore = "takes minutes: ./x large"]
-fn a_transaction_of_400_megabytes_in_64_of_memory() {
+fn transaction_of_400_megabytes_stays_within_64() {
     one_transaction(200_000, "64MiB", 64);
 }
 
@@ -90,7 +90,7 @@ fn binlog_bytes(site: &Site) -> u64 {
 
 #[test]
 #[ignore = "takes minutes: ./x large"]
-fn ten_thousand_tables() {
+fn ten_thousand_tables_are_applied() {
     const TABLES: usize = 10_000;
     const START_MAX: Duration = Duration::from_secs(10);
     let site = many_tables::site(TABLES);
@@ -142,14 +142,14 @@ fn wait_applied(site: &Site) {
 
 #[test]
 #[ignore = "takes minutes: ./x large"]
-fn memory_for_rows_of_16_and_60_megabytes() {
+fn rows_of_60_megabytes_stay_within_bounds() {
     for megabytes in [16, 60] {
         memory_for_rows(megabytes);
     }
 }
 
 fn memory_for_rows(megabytes: u64) {
-    // An update's event holds the row twice; see `large_rows::memory_for_large_rows`.
+    // An update's event holds the row twice; see `large_rows::large_rows_stay_within_memory`.
     let memory_max_kib = (64 + 16 * megabytes) << 10;
     let site = Site::new(&[ROOMY.as_slice(), &["--max-allowed-packet=256M"]].concat(), &ROOMY);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT, b LONGBLOB)");

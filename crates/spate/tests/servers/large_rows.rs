@@ -9,7 +9,7 @@ const TABLES: &str = "CREATE DATABASE d; USE d; CREATE TABLE folded (id INT PRIM
         FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE); INSERT INTO parent VALUES (1), (2);";
 
 #[test]
-fn rows_that_fit_into_two_packets_of_the_replica() {
+fn row_of_two_packets_is_applied() {
     let site = Site::new(&[], &["--max-allowed-packet=1M"]);
     site.source.sql(TABLES);
     for image in ["FULL", "MINIMAL", "NOBLOB"] {
@@ -47,7 +47,7 @@ fn changes(smaller: usize, larger: usize) -> String {
 }
 
 #[test]
-fn many_large_rows_without_a_key_are_deleted_in_one_pass() {
+fn large_keyless_rows_are_deleted_in_one_pass() {
     let site = Site::new(&[], &["--max-allowed-packet=1M"]);
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.k (id INT, b LONGBLOB); \
@@ -60,7 +60,7 @@ fn many_large_rows_without_a_key_are_deleted_in_one_pass() {
 }
 
 #[test]
-fn rows_of_20_megabytes_for_a_replica_that_takes_16() {
+fn row_of_20_megabytes_fits_a_limit_of_16() {
     const LOG: &str = "--innodb-log-file-size=256M";
     let site = Site::new(&[LOG], &[LOG, "--max-allowed-packet=16M"]);
     site.source.sql(TABLES);
@@ -71,7 +71,7 @@ fn rows_of_20_megabytes_for_a_replica_that_takes_16() {
 }
 
 #[test]
-fn a_row_that_does_not_fit_is_named_with_both_limits() {
+fn row_beyond_two_packets_is_named_with_both_limits() {
     let site = Site::new(&[], &["--max-allowed-packet=1M"]);
     site.source.sql(TABLES);
     site.source.sql("INSERT INTO d.folded VALUES (1, 1, 'small')");
@@ -87,7 +87,7 @@ fn a_row_that_does_not_fit_is_named_with_both_limits() {
 }
 
 #[test]
-fn a_statement_that_does_not_fit_is_named_with_both_limits() {
+fn statement_beyond_a_packet_is_named_with_both_limits() {
     let site = Site::new(&[], &["--max-allowed-packet=1M"]);
     site.source.sql(TABLES);
     let value = "x".repeat(1_500_000);
@@ -98,7 +98,7 @@ fn a_statement_that_does_not_fit_is_named_with_both_limits() {
 }
 
 #[test]
-fn memory_for_large_rows() {
+fn large_rows_stay_within_memory() {
     /// Rows of 16 MB come on top of the budget: an update's event, which holds the row twice, in the intake, in the archive's
     /// writer and in its reader; the row's image in two batches; there as an event, and that as text. With what the allocator
     /// keeps of what was freed, that is sixteen times the row.
@@ -121,7 +121,7 @@ fn memory_for_large_rows() {
 
 /// What a statement takes beside its text counts, too: a few bytes of it may use a large variable.
 #[test]
-fn large_variables_of_small_statements_count() {
+fn large_user_variables_count_against_memory() {
     const STATEMENTS: usize = 30;
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT)");

@@ -399,11 +399,11 @@ fn against(kind: Kind, modes: &[u64]) {
 }
 
 #[test]
-fn the_lexer_reads_as_mariadb_does() {
+fn lexer_reads_as_mariadb() {
     against(Kind::Mariadb, &MODES.map(|(bit, _)| bit));
 }
 
 #[test]
-fn the_lexer_reads_as_mysql_does() {
+fn lexer_reads_as_mysql() {
     against(Kind::Mysql, &[1 << 1, 1 << 2, 1 << 3, 1 << 20]);
 }

@@ -49,7 +49,7 @@ fn locks_survive_their_release_on_mysql() {
 
 /// The same inside an XA transaction, which has a session of its own.
 #[test]
-fn a_branch_keeps_its_lock() {
+fn xa_branch_keeps_its_lock() {
     let site = site(Kind::Mariadb);
     site.source.sql(
         "XA START 'x'; INSERT INTO d.t (a) SELECT RELEASE_ALL_LOCKS(); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x'; \
@@ -61,7 +61,7 @@ fn a_branch_keeps_its_lock() {
 
 /// Locks whose names anybody can guess do not stop what Spate does beside the session that applies.
 #[test]
-fn a_statement_cannot_take_the_locks_first() {
+fn statement_cannot_take_the_locks_first() {
     let site = site(Kind::Mariadb);
     for lock in ["spate.applier", "spate.journal", "spate.branch", "spate.applier.journal", "spate.applier.branch"] {
         site.source.sql(&format!("INSERT INTO d.t (a) VALUES (GET_LOCK('{lock}', 1000))"));
@@ -77,7 +77,7 @@ fn a_statement_cannot_take_the_locks_first() {
 
 /// Another has applied meanwhile, without any lock: the batch is rolled back.
 #[test]
-fn a_checkpoint_that_somebody_else_moved_ends_the_run() {
+fn checkpoint_moved_by_others_ends_the_run() {
     let site = site(Kind::Mariadb);
     let running = site.spawn(site.replicate(&OPTIONS));
     site.source.sql("INSERT INTO d.t (a) VALUES (4)");
@@ -92,7 +92,7 @@ fn a_checkpoint_that_somebody_else_moved_ends_the_run() {
 
 /// A checkpoint that somebody has removed is written anew with the next batch.
 #[test]
-fn a_checkpoint_that_somebody_removed_is_written_anew() {
+fn checkpoint_removed_by_others_is_written_again() {
     let site = site(Kind::Mariadb);
     let running = site.spawn(site.replicate(&OPTIONS));
     site.source.sql("INSERT INTO d.t (a) VALUES (4)");
@@ -126,7 +126,7 @@ fn wait_for_sleep(site: &Site) {
 
 /// It outlives the Spate that sent it, without any lock that says so.
 #[test]
-fn a_definition_that_released_the_locks_is_not_executed_twice() {
+fn definition_that_releases_locks_is_executed_once() {
     let site = swapped_site();
     let running = site.spawn(site.replicate(&OPTIONS));
     wait_for_sleep(&site);
@@ -137,7 +137,7 @@ fn a_definition_that_released_the_locks_is_not_executed_twice() {
 
 /// It lets no second Spate in.
 #[test]
-fn a_definition_that_released_the_locks_keeps_others_out() {
+fn definition_that_releases_locks_keeps_others_out() {
     let site = swapped_site();
     let running = site.spawn(site.replicate(&OPTIONS));
     wait_for_sleep(&site);

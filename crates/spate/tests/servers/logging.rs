@@ -5,7 +5,7 @@ use crate::support::Site;
 const BINLOGGED: &str = "SHOW BINLOG EVENTS";
 
 #[test]
-fn the_replica_logs_what_is_applied_unless_told_not_to() {
+fn replica_logs_applied_changes_unless_told_not_to() {
     let site = Site::new(&[], &["--log-bin=replica", "--binlog-format=ROW"]);
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     site.source.sql("INSERT INTO d.t VALUES (1); CREATE TABLE d.logged (id INT PRIMARY KEY)");
@@ -19,7 +19,7 @@ fn the_replica_logs_what_is_applied_unless_told_not_to() {
 }
 
 #[test]
-fn a_semi_synchronous_source_is_acknowledged() {
+fn semi_synchronous_source_is_acknowledged() {
     let semi_sync = ["--rpl-semi-sync-master-enabled=ON", "--rpl-semi-sync-master-timeout=60000"];
     let site = Site::new(&semi_sync, &[]);
     let acknowledged = || {

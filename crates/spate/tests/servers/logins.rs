@@ -81,7 +81,7 @@ fn data_file(server: &Server, name: &str) -> PathBuf {
 const MYSQL_PLUGINS: [&str; 2] = ["caching_sha2_password", "sha256_password"];
 
 #[test]
-fn plugins_of_mysql() {
+fn login_with_each_plugin_of_mysql_succeeds() {
     let server = Server::replica(Kind::Mysql, &[]);
     let key = PublicKey::File(data_file(&server, "public_key.pem"));
     let ways = [
@@ -146,7 +146,7 @@ fn plugins_of_mysql() {
 }
 
 #[test]
-fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
+fn login_switches_to_the_accounts_plugin() {
     for first in MYSQL_PLUGINS {
         let server = Server::replica(Kind::Mysql, &[&format!("--authentication-policy={first}")]);
         for own in MYSQL_PLUGINS {
@@ -161,7 +161,7 @@ fn whatever_plugin_mysql_offers_first_the_account_has_its_own() {
 }
 
 #[test]
-fn certificates_that_mysql_makes_for_itself() {
+fn login_over_certificates_made_by_mysql_succeeds() {
     let server = Server::replica(Kind::Mysql, &[]);
     server.sql(&format!(
         "CREATE USER u IDENTIFIED BY '{PASSWORD}'; CREATE USER x IDENTIFIED BY '{PASSWORD}' REQUIRE X509; \
@@ -201,7 +201,7 @@ fn certificates_that_mysql_makes_for_itself() {
 }
 
 #[test]
-fn a_mysql_that_insists_on_tls() {
+fn login_to_mysql_that_requires_tls_succeeds() {
     let server = Server::replica(Kind::Mysql, &["--require-secure-transport=ON"]);
     server.sql(&format!("CREATE USER u IDENTIFIED BY '{PASSWORD}'"));
     assert_out(&server, "u", PASSWORD, &Way::PlainKey(PublicKey::Request), &["--replica-tls-mode required"]);
@@ -223,7 +223,7 @@ fn mariadb_accounts(server: &Server) {
 const MARIADB_USERS: [&str; 4] = ["u_native", "u_ed25519", "u_parsec", "u_two"];
 
 #[test]
-fn plugins_of_mariadb() {
+fn login_with_each_plugin_of_mariadb_succeeds() {
     let server = Server::replica(Kind::Mariadb118, &[]);
     mariadb_accounts(&server);
     for user in MARIADB_USERS {
@@ -239,7 +239,7 @@ fn plugins_of_mariadb() {
 }
 
 #[test]
-fn certificates_that_mariadb_makes_for_itself() {
+fn login_over_certificates_made_by_mariadb_succeeds() {
     let server = Server::replica(Kind::Mariadb118, &[]);
     mariadb_accounts(&server);
     for user in MARIADB_USERS {
@@ -257,7 +257,7 @@ fn certificates_that_mariadb_makes_for_itself() {
 
 /// From the first login to the applied row, over connections whose other ends have proved who they are.
 #[test]
-fn replication_over_tls_ends_when_the_source_has_another_certificate() {
+fn replication_over_tls_ends_at_another_certificate() {
     let logged = ["--performance-schema=ON"].as_slice();
     let mut site = Site::between((Kind::Mysql, logged), (Kind::Mysql, logged));
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)");

@@ -80,7 +80,7 @@ pub fn definitions_among_changes(tables: usize, rounds: usize) -> String {
 }
 
 #[test]
-fn every_table_changes_and_some_definitions() {
+fn many_tables_change_with_some_definitions() {
     let site = site(TABLES);
     let names = [table(0), table(4), table(7), table(11), table(20)];
     let [t0, t4, t7, t11, t20] = &names;

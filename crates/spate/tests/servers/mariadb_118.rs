@@ -3,7 +3,7 @@
 use crate::support::{Kind, Site};
 
 #[test]
-fn statements_and_rows_with_collations_of_any_character_set() {
+fn collations_of_any_character_set_arrive() {
     let site = Site::of(Kind::Mariadb118);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(30) COLLATE utf8mb4_uca1400_ai_ci, \

@@ -19,7 +19,7 @@ fn assert_replicated(site: &Site) {
 }
 
 #[test]
-fn every_type_folded() {
+fn every_type_is_folded() {
     let site = site();
     let has_vectors = Kind::Mysql.is_at_least(9, 0);
     let vector = if has_vectors { "VECTOR(3)" } else { "VARBINARY(12)" };
@@ -49,7 +49,7 @@ fn every_type_folded() {
 }
 
 #[test]
-fn json_of_which_only_changes_are_logged() {
+fn partial_json_is_applied() {
     let site = Site::between(
         (Kind::Mysql, &["--binlog-row-value-options=PARTIAL_JSON", "--binlog-row-image=MINIMAL"]),
         (Kind::Mysql, &[]),
@@ -72,7 +72,7 @@ fn json_of_which_only_changes_are_logged() {
 }
 
 #[test]
-fn transactions_in_one_event() {
+fn compressed_transactions_are_applied() {
     let site = Site::between((Kind::Mysql, &["--binlog-transaction-compression=ON"]), (Kind::Mysql, &[]));
     site.source
         .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v TEXT); CREATE TABLE d.u (id INT PRIMARY KEY)");
@@ -94,7 +94,7 @@ fn transactions_in_one_event() {
 }
 
 #[test]
-fn gtids_with_tags_and_without() {
+fn gtids_with_and_without_tags_are_applied() {
     let site = site();
     // Tags came with 8.3.
     let has_tags = Kind::Mysql.is_at_least(8, 3);
@@ -130,7 +130,7 @@ fn gtids_with_tags_and_without() {
 }
 
 #[test]
-fn a_source_without_gtids() {
+fn source_without_gtids_is_followed() {
     let site = Site::between(
         (Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
         (Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]),
@@ -154,7 +154,7 @@ fn a_source_without_gtids() {
 }
 
 #[test]
-fn what_foreign_keys_do_is_logged_or_done_by_the_engine() {
+fn foreign_key_actions_logged_or_not_arrive_once() {
     // Before 9.6, the engine alone does it.
     let ways: &[&[&str]] = match Kind::Mysql.is_at_least(9, 6) {
         true => &[&["--innodb-native-foreign-keys=OFF"], &["--innodb-native-foreign-keys=ON"]],
@@ -182,7 +182,7 @@ fn what_foreign_keys_do_is_logged_or_done_by_the_engine() {
 }
 
 #[test]
-fn xa_transactions() {
+fn xa_transactions_stay_prepared_until_they_end() {
     let site = site();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
@@ -202,7 +202,7 @@ fn xa_transactions() {
 
 /// Only its end says that it was never prepared, when its beginning is on the replica already.
 #[test]
-fn xa_transactions_in_one_phase_that_do_not_fit_into_memory() {
+fn one_phase_xa_beyond_memory_is_applied() {
     let site = site();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT); INSERT INTO d.t VALUES (1, 'x'); \
@@ -257,7 +257,7 @@ fn prepared_xa_transactions_outlive_the_replicas_server() {
 }
 
 #[test]
-fn definitions_accounts_and_tables_that_cannot_roll_back() {
+fn definitions_and_irrevocable_changes_arrive_once() {
     let site = site();
     site.source.sql(
         "CREATE DATABASE d DEFAULT CHARACTER SET latin1; USE d; SET sql_generate_invisible_primary_key = 1; \
@@ -303,7 +303,7 @@ fn tables_named_start_are_no_transactions() {
 
 /// MySQL's BINLOG refuses their rows unless it knows the source's version.
 #[test]
-fn tables_with_both_an_invisible_primary_key_and_a_functional_index() {
+fn invisible_key_beside_a_functional_index_is_known() {
     for options in [&[][..], &["--binlog-row-image=MINIMAL"]] {
         let site = Site::between((Kind::Mysql, options), (Kind::Mysql, &[]));
         site.source.sql(
@@ -386,7 +386,7 @@ fn temporary_tables_end_with_the_source() {
 
 /// The binlog does not tell a statement that changed nothing from one that changed a table that cannot roll back.
 #[test]
-fn interrupted_statements_that_changed_nothing() {
+fn interrupted_statements_without_effect_are_repeated() {
     let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1)");
     site.catch_up(&OPTIONS);
@@ -410,7 +410,7 @@ fn interrupted_statements_that_changed_nothing() {
 }
 
 #[test]
-fn statements_with_their_context() {
+fn statements_keep_their_context() {
     let site = Site::between((Kind::Mysql, &["--binlog-format=STATEMENT"]), (Kind::Mysql, &[]));
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a DATETIME(6), b DOUBLE, c VARCHAR(50), \
@@ -429,7 +429,7 @@ fn statements_with_their_context() {
 
 /// A source may let foreign keys refer to keys that are not unique; its replicas do, too.
 #[test]
-fn foreign_keys_to_keys_that_are_not_unique() {
+fn foreign_keys_to_keys_that_are_not_unique_are_created() {
     let site = site();
     site.source.sql(
         "SET SESSION restrict_fk_on_non_standard_key=0; CREATE DATABASE d; USE d; \
@@ -441,7 +441,7 @@ fn foreign_keys_to_keys_that_are_not_unique() {
 
 /// The comment that only MySQL executes stands between the name and the query.
 #[test]
-fn create_table_as_select_with_a_version_comment() {
+fn create_table_as_select_with_a_version_comment_is_executed() {
     let site = site();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.s (a INT PRIMARY KEY); INSERT INTO d.s VALUES (1), (2)");
     for (name, text) in [
@@ -461,7 +461,7 @@ fn create_table_as_select_with_a_version_comment() {
 
 /// Without explicit_defaults_for_timestamp, TIMESTAMP columns have defaults of their own, and take NULL for the time.
 #[test]
-fn temporary_tables_without_explicit_defaults_for_timestamp() {
+fn temporary_tables_keep_implicit_time_stamp_defaults() {
     let site = site();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, ts TIMESTAMP NULL, v INT); \
@@ -495,7 +495,7 @@ fn temporary_tables_without_explicit_defaults_for_timestamp() {
 
 /// MySQL drops several tables together or none of them: where one is missing, the others are not forgotten.
 #[test]
-fn a_drop_of_several_tables_of_which_one_is_missing_is_refused() {
+fn drop_of_several_tables_with_one_missing_is_refused() {
     let site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.a (id INT PRIMARY KEY); CREATE TABLE d.b (id INT PRIMARY KEY)");
     site.catch_up(&["--start", "earliest"]);

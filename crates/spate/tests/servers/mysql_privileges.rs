@@ -70,7 +70,7 @@ fn replicate_with(site: &Site, start: &str, options: &[&str]) -> Ended {
 }
 
 #[test]
-fn each_of_few_privileges_and_no_more() {
+fn row_changes_need_each_of_few_privileges_and_no_more() {
     let site = Site::between((Kind::Mysql, &[]), (Kind::Mysql, &["--read-only=ON"]));
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, u INT UNIQUE); CREATE TABLE d.n (a INT)");
     site.source.sql(
@@ -114,7 +114,7 @@ fn each_of_few_privileges_and_no_more() {
 }
 
 #[test]
-fn temporary_tables_proxies_and_rows_as_statements_need_one_more_each() {
+fn temporary_tables_proxies_and_sql_rows_need_one_more_each() {
     let site = Site::of(Kind::Mysql);
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     let definitions = definitions();
@@ -148,7 +148,7 @@ fn temporary_tables_proxies_and_rows_as_statements_need_one_more_each() {
 }
 
 #[test]
-fn the_grants_that_check_prints_are_enough() {
+fn printed_grants_are_enough() {
     let site = Site::between((Kind::Mysql, &[]), (Kind::Mysql, &["--read-only=ON", "--partial-revokes=ON"]));
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     site.source.sql(

@@ -44,7 +44,7 @@ fn work_until_sprung(site: &Site, ledger: &mut Ledger, proxy: &Proxy, running: &
 }
 
 #[test]
-fn the_dump_stream_is_cut_at_many_places() {
+fn dump_stream_cut_at_many_places_loses_nothing() {
     let (site, mut ledger, source, _replica) = site_behind_networks(1);
     let mut random = Random::new(11);
     let mut running = site.spawn(site.replicate(&OPTIONS));
@@ -71,7 +71,7 @@ fn the_dump_stream_is_cut_at_many_places() {
 }
 
 #[test]
-fn the_applier_is_cut_at_many_places_and_around_its_commit() {
+fn applier_cut_around_its_commit_loses_nothing() {
     let (site, mut ledger, _source, replica) = site_behind_networks(2);
     let mut random = Random::new(12);
     let mut running = site.spawn(site.replicate(&OPTIONS));
@@ -102,7 +102,7 @@ fn the_applier_is_cut_at_many_places_and_around_its_commit() {
 }
 
 #[test]
-fn the_answer_to_a_commit_is_lost_with_the_program() {
+fn lost_answer_to_a_commit_is_not_guessed() {
     let (site, mut ledger, _source, replica) = site_behind_networks(3);
     for after in [0, 7] {
         ledger.work(&site.source);
@@ -116,7 +116,7 @@ fn the_answer_to_a_commit_is_lost_with_the_program() {
 }
 
 #[test]
-fn both_sides_fall_silent() {
+fn silent_connections_are_given_up() {
     let (site, mut ledger, source, replica) = site_behind_networks(4);
     let running = site.spawn(site.replicate(&OPTIONS));
     ledger.work(&site.source);
@@ -140,7 +140,7 @@ fn both_sides_fall_silent() {
 }
 
 #[test]
-fn everything_comes_late_and_slowly() {
+fn slow_network_is_only_slow() {
     let (site, mut ledger, source, replica) = site_behind_networks(5);
     source.slow_down(Duration::from_millis(20), 300_000);
     replica.slow_down(Duration::from_millis(10), 300_000);
@@ -162,7 +162,7 @@ fn everything_comes_late_and_slowly() {
 /// The connection that asks for definitions is lost while transactions were gathered that need none: no fault of theirs, nor of
 /// the one that does.
 #[test]
-fn the_connection_that_asks_is_lost_in_the_midst_of_a_batch() {
+fn asking_connection_lost_within_a_batch_is_replaced() {
     let options = &OPTIONS[..4];
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE DATABASE e; CREATE TABLE e.u (id INT PRIMARY KEY)");

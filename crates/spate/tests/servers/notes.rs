@@ -32,7 +32,7 @@ fn forge(site: &Site, kind: &str, statement: &str) {
 }
 
 #[test]
-fn a_note_holds_no_password_and_the_statement_is_executed_exactly_once() {
+fn note_holds_no_password() {
     const SECRET: &str = "hunter2-never-noted";
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
@@ -51,7 +51,7 @@ fn a_note_holds_no_password_and_the_statement_is_executed_exactly_once() {
 
 /// The archive says what was noted; without it, the source is asked again.
 #[test]
-fn a_note_is_settled_although_the_archive_is_gone() {
+fn note_without_its_archive_is_settled() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     site.catch_up(&OPTIONS);
@@ -65,7 +65,7 @@ fn a_note_is_settled_although_the_archive_is_gone() {
 }
 
 #[test]
-fn a_forged_note_drops_no_table() {
+fn forged_note_drops_no_table() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.empty (id INT)");
     site.catch_up(&OPTIONS);
@@ -101,7 +101,7 @@ fn a_forged_note_drops_no_table() {
 
 /// To go past what a note claims to be done would lose what lies between.
 #[test]
-fn a_forged_note_skips_nothing() {
+fn forged_note_skips_nothing() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     site.catch_up(&OPTIONS);
@@ -132,7 +132,7 @@ fn doubtful_session(server: &Server) -> Connection {
 
 /// What the source executes of `sql` and the replica refuses is left out with `--skip`, with no other question.
 #[test]
-fn a_refused_definition_of_a_doubtful_text_leaves_no_note() {
+fn refused_doubtful_definition_leaves_no_note() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql(
@@ -168,7 +168,7 @@ fn a_refused_definition_of_a_doubtful_text_leaves_no_note() {
 
 /// A server may have done a part of it, and no one can tell which objects to look at.
 #[test]
-fn a_refused_definition_of_a_doubtful_text_that_may_be_done_by_halves_keeps_its_note() {
+fn half_done_doubtful_definition_keeps_its_note() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.u (id INT PRIMARY KEY)");
     site.catch_up(&OPTIONS);
@@ -181,7 +181,7 @@ fn a_refused_definition_of_a_doubtful_text_that_may_be_done_by_halves_keeps_its_
 
 /// An XA transaction of this name that somebody else has prepared on the replica is nothing that Spate did.
 #[test]
-fn a_neighbours_xa_transaction_is_not_taken_for_the_sources() {
+fn xa_transaction_of_another_account_is_not_taken_for_the_sources() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE DATABASE n; CREATE TABLE n.t (id INT PRIMARY KEY)");
@@ -201,7 +201,7 @@ fn a_neighbours_xa_transaction_is_not_taken_for_the_sources() {
 
 /// What changes after a server has refused a statement is nothing that the statement did.
 #[test]
-fn a_refused_statement_leaves_no_note() {
+fn refused_statement_leaves_no_note() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql("CREATE DATABASE d; CREATE USER other@localhost");
@@ -234,7 +234,7 @@ fn a_refused_statement_leaves_no_note() {
 
 /// A query does what it does besides but once.
 #[test]
-fn a_replacement_that_queries_is_not_executed_twice() {
+fn replacement_with_a_query_is_executed_once() {
     let site = Site::new(&["--binlog-format=STATEMENT"], &["--log-bin-trust-function-creators=1"]);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE n (x INT) ENGINE=InnoDB; INSERT INTO n VALUES (0); CREATE TABLE y (a INT)",

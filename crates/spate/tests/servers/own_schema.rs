@@ -49,14 +49,14 @@ fn a_chain(kind: Kind, format: &str) {
 }
 
 #[test]
-fn a_replica_behind_a_replica() {
+fn replica_behind_a_replica_keeps_its_own_schema() {
     for format in ["ROW", "MIXED", "STATEMENT"] {
         a_chain(Kind::Mariadb, format);
     }
 }
 
 #[test]
-fn a_replica_behind_a_replica_on_mysql() {
+fn replica_behind_a_replica_keeps_its_own_schema_on_mysql() {
     for format in ["ROW", "MIXED", "STATEMENT"] {
         a_chain(Kind::Mysql, format);
     }
@@ -64,7 +64,7 @@ fn a_replica_behind_a_replica_on_mysql() {
 
 /// What a source has in a schema of that name stays there, whoever writes it.
 #[test]
-fn the_sources_schema_of_that_name_is_not_replicated() {
+fn schema_spate_of_the_source_is_not_replicated() {
     let site = Site::between((Kind::Mariadb, &IN_STATEMENTS), (Kind::Mariadb, &[]));
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
     site.catch_up(&["--start", "earliest"]);
@@ -83,7 +83,7 @@ fn the_sources_schema_of_that_name_is_not_replicated() {
 
 /// Whatever names that schema beside something else is refused before anything is applied.
 #[test]
-fn nothing_of_the_source_reaches_the_schema() {
+fn statements_of_the_source_do_not_reach_the_schema() {
     for hostile in [
         "UPDATE spate.checkpoint, d.t SET seqno=0, id=5",
         "INSERT INTO d.t SELECT 7 FROM spate.checkpoint",

@@ -7,7 +7,7 @@ use crate::support::writer::{TABLES, Writers};
 const TYPES: &str = include_str!("../../../binlog/tests/sql/types.sql");
 
 #[test]
-fn all_types_in_parts() {
+fn partial_images_of_all_types_are_folded() {
     for image in ["MINIMAL", "NOBLOB"] {
         let site = Site::new(&[&format!("--binlog-row-image={image}")], &[]);
         site.source.sql(TYPES);
@@ -16,7 +16,7 @@ fn all_types_in_parts() {
 }
 
 #[test]
-fn a_busy_source_of_partial_images() {
+fn partial_images_of_a_busy_source_are_folded() {
     for (image, seed) in [("MINIMAL", 11), ("NOBLOB", 12)] {
         let site = Site::new(&[&format!("--binlog-row-image={image}")], &[]);
         site.source.sql(TABLES);

@@ -96,7 +96,7 @@ fn row_changes_need_each_of_few_privileges_and_no_more() {
 }
 
 #[test]
-fn a_read_only_replica_and_a_silent_one_need_one_more() {
+fn read_only_or_silent_replica_needs_one_more_privilege() {
     let site = Site::new(&[], &["--log-bin=replica", "--read-only=ON"]);
     site.both(TABLES);
     site.source.sql(ROWS);
@@ -116,7 +116,7 @@ fn a_read_only_replica_and_a_silent_one_need_one_more() {
 }
 
 #[test]
-fn statements_and_definitions_need_what_they_do() {
+fn statements_need_the_privileges_of_their_effects() {
     let site = Site::plain();
     site.both(TABLES);
     site.source.sql(ROWS);
@@ -199,7 +199,7 @@ fn succeeds_after_repairing_one_row(site: &Site) {
 }
 
 #[test]
-fn a_replicated_statement_that_locks_the_applier_out_is_named() {
+fn statement_that_locks_the_applier_out_is_named() {
     let far_away = format!("DROP {} USER limited@'127.0.0.1'", " ".repeat(2000));
     for (statement, refusal, back) in [
         (&*far_away, "Access denied", true),
@@ -257,7 +257,7 @@ fn printed(site: &Site) -> String {
 }
 
 #[test]
-fn rows_alone_get_the_grants_of_rows() {
+fn printed_grants_for_rows_alone_are_few() {
     let site = Site::plain();
     site.both(TABLES);
     site.source.sql(ROWS);
@@ -276,7 +276,7 @@ fn rows_alone_get_the_grants_of_rows() {
 }
 
 #[test]
-fn the_grants_that_check_prints_are_enough() {
+fn printed_grants_are_enough() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE `e_1`; USE `e_1`; CREATE TABLE t (id INT PRIMARY KEY, v INT); ALTER TABLE t ADD COLUMN w INT, ADD INDEX (v); \
@@ -307,7 +307,7 @@ fn the_grants_that_check_prints_are_enough() {
 }
 
 #[test]
-fn an_empty_archive_needs_nothing_yet() {
+fn printed_grants_for_an_empty_archive_are_few() {
     let site = Site::plain();
     limit(&site, &SOURCE, &[]);
     let mut command = program();

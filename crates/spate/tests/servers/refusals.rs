@@ -10,7 +10,7 @@ use crate::support::wait_until;
 use crate::support::{Kind, Site};
 
 #[test]
-fn a_wrong_password() {
+fn wrong_password_is_an_error() {
     let site = Site::plain();
     for variable in ["SPATE_SOURCE_PASSWORD", "SPATE_REPLICA_PASSWORD"] {
         let mut command = site.replicate(&["--start", "earliest", "--until", "caught-up"]);
@@ -38,7 +38,7 @@ fn replicate_with(site: &Site, source_grant: &str, replica_grants: &[&str]) -> c
 }
 
 #[test]
-fn a_missing_privilege_is_named_with_its_grant() {
+fn missing_privilege_is_named_with_its_grant() {
     const SOURCE: &str = "REPLICATION SLAVE, BINLOG MONITOR ON *.*";
     const OWN: &str = "ALL PRIVILEGES ON spate.*";
     let site = Site::plain();
@@ -63,7 +63,7 @@ fn a_missing_privilege_is_named_with_its_grant() {
 }
 
 #[test]
-fn a_second_program_on_the_same_replica() {
+fn second_program_on_a_replica_is_refused() {
     let site = Site::plain();
     let first = site.spawn(site.replicate(&["--start", "current"]));
     site.wait_for_status("the first to apply", |status| status["applier"] == "applying");
@@ -76,7 +76,7 @@ fn a_second_program_on_the_same_replica() {
 }
 
 #[test]
-fn nobody_said_where_to_begin() {
+fn first_start_without_a_position_is_refused() {
     let site = Site::plain();
     let ended = site.run(site.replicate(&[]));
     ended.assert_failed_saying(&["has no checkpoint", "gtid:<set>", "file:<name>:<offset>", "earliest", "current"]);
@@ -100,7 +100,7 @@ fn purged_binlogs_are_named() {
 }
 
 #[test]
-fn the_password_is_nowhere_to_be_seen() {
+fn refused_login_shows_no_password() {
     let site = Site::plain();
     let running = site.spawn(site.replicate(&["--start", "current"]));
     site.wait_for_status("the first to apply", |status| status["applier"] == "applying");
@@ -125,7 +125,7 @@ fn contains(directory: &Path, bytes: &[u8]) -> bool {
 
 /// Whoever waits for ever wants to know for whom, and what does.
 #[test]
-fn who_holds_a_lock_for_long_is_named_with_the_statement_that_waits() {
+fn lock_holder_is_named_with_the_waiting_statement() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &[]), (kind, &["--innodb-lock-wait-timeout=1"]));
         site.source.sql(

@@ -43,7 +43,7 @@ fn purge(site: &Site, options: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_list_says_what_is_there() {
+fn archive_list_shows_files_and_transactions() {
     let site = site_with_files(3);
     site.catch_up(&["--start", "earliest"]);
     let files = list(&site);
@@ -65,7 +65,7 @@ fn a_list_says_what_is_there() {
 }
 
 #[test]
-fn a_running_program_keeps_what_is_not_applied_and_removes_the_rest() {
+fn retention_keeps_files_that_are_not_applied() {
     let site = site_with_files(6);
     // A row that somebody has locked on the replica: its file, and those behind it, are received and not applied.
     let mut blocker = site.replica.client().spawn().unwrap();
@@ -105,7 +105,7 @@ fn a_running_program_keeps_what_is_not_applied_and_removes_the_rest() {
 }
 
 #[test]
-fn a_purge_by_hand() {
+fn archive_purge_by_hand_removes_old_files() {
     let site = site_with_files(4);
     site.catch_up(&["--start", "earliest"]);
     add_file(&site);
@@ -134,7 +134,7 @@ fn a_purge_by_hand() {
 }
 
 #[test]
-fn an_archive_without_a_replica_keeps_to_its_bounds_too() {
+fn retention_without_a_replica_keeps_to_its_bounds() {
     let site = site_with_files(5);
     let mut command = program();
     command

@@ -33,7 +33,7 @@ fn has_reached(from: &Server, to: &Server) -> bool {
 }
 
 #[test]
-fn two_servers_that_replicate_from_each_other() {
+fn ring_of_two_servers_converges() {
     let site = Site::new(&[], &["--log-bin=other", "--binlog-format=ROW"]);
     let (a, b) = (&site.source, &site.replica);
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL DEFAULT 0)");
@@ -73,7 +73,7 @@ fn two_servers_that_replicate_from_each_other() {
 }
 
 #[test]
-fn three_servers_in_a_ring() {
+fn ring_of_three_servers_converges() {
     let site = Site::new(&[], &["--log-bin=b", "--binlog-format=ROW"]);
     let third = Server::replica(Kind::Mariadb, &["--server-id=3", "--log-bin=c", "--binlog-format=ROW"]);
     let servers = [&site.source, &site.replica, &third];

@@ -38,7 +38,7 @@ fn assert_quiet(ended: &Ended, succeeds: bool) {
 }
 
 #[test]
-fn the_password_is_seen_nowhere() {
+fn password_is_in_no_file_or_command_line() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let general_log = ["--general-log=1", "--general-log-file=general.log", "--performance-schema=ON"];
         let site = Site::between((kind, &general_log), (kind, &general_log));
@@ -135,7 +135,7 @@ fn owner_below_proc(core_dumps: Option<&str>) -> u32 {
 }
 
 #[test]
-fn memory_is_neither_dumped_nor_looked_into() {
+fn memory_is_closed_to_dumps_and_debuggers() {
     assert_eq!(owner_below_proc(None), 0);
     assert_eq!(owner_below_proc(Some("no")), 0);
     assert_ne!(owner_below_proc(Some("yes")), 0);
@@ -167,7 +167,7 @@ fn without_umask(command: &Command) -> Command {
 }
 
 #[test]
-fn the_archive_is_closed_to_other_accounts() {
+fn archive_is_closed_to_other_accounts() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
     let running = site.spawn(without_umask(&site.replicate(&["--start", "earliest"])));

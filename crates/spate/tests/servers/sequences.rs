@@ -39,7 +39,7 @@ const TYPED: &str = "CREATE SEQUENCE t1 AS INT MINVALUE -100 MAXVALUE 100 START 
     CREATE SEQUENCE ta AS SMALLINT UNSIGNED START WITH 2 INCREMENT -1 NOCACHE; DO NEXTVAL(ta); DO NEXTVAL(ta); ";
 
 #[test]
-fn sequences_that_are_inserted_or_exhausted_go_on_alike() {
+fn sequences_inserted_or_exhausted_continue_alike() {
     for (kind, dialect) in [(Kind::Mariadb, "replay"), (Kind::Mariadb118, "replay"), (Kind::Mariadb, "sql")] {
         let site = Site::of(kind);
         site.source.sql(&format!("{INSERTED} SET binlog_row_image = FULL; {EXHAUSTED}"));

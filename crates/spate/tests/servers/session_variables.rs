@@ -201,16 +201,16 @@ fn sessions_are_alike(kind: Kind) {
 }
 
 #[test]
-fn sessions_are_alike_on_mariadb() {
+fn session_variables_arrive_on_mariadb() {
     sessions_are_alike(Kind::Mariadb);
 }
 
 #[test]
-fn sessions_are_alike_on_mariadb_11_8() {
+fn session_variables_arrive_on_mariadb_11_8() {
     sessions_are_alike(Kind::Mariadb118);
 }
 
 #[test]
-fn sessions_are_alike_on_mysql() {
+fn session_variables_arrive_on_mysql() {
     sessions_are_alike(Kind::Mysql);
 }

@@ -6,7 +6,7 @@ use crate::support::{Kind, Oracle};
 const WAYS: [&[&str]; 3] = [&[], &["--batch-transactions", "1"], &["--dialect", "sql"]];
 
 #[test]
-fn what_is_computed_from_others() {
+fn computed_columns_follow_the_sources_session() {
     Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; USE {d}; CREATE TABLE g (id INT PRIMARY KEY, at TIMESTAMP NULL, x INT, h INT AS (HOUR(at)) STORED, \
@@ -33,7 +33,7 @@ fn what_is_computed_from_others() {
 
 /// A check of the source's session holds there, and need not in another.
 #[test]
-fn what_is_checked() {
+fn checks_follow_the_sources_session() {
     Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; USE {d}; SET time_zone='+05:00'; CREATE TABLE c (id INT PRIMARY KEY, at TIMESTAMP, x INT, CHECK (HOUR(at) >= 8)); \
@@ -44,7 +44,7 @@ fn what_is_checked() {
 }
 
 #[test]
-fn columns_that_only_the_replica_has() {
+fn columns_only_on_the_replica_follow_the_sources_session() {
     Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!("CREATE DATABASE {d}; CREATE TABLE {d}.e (id INT PRIMARY KEY, at TIMESTAMP)"));
         oracle.catch_up(way);
@@ -63,7 +63,7 @@ fn columns_that_only_the_replica_has() {
 
 /// The server looks for all rows of an event in one pass.
 #[test]
-fn rows_without_a_key_that_change_twice() {
+fn keyless_rows_follow_the_sources_session() {
     Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS, |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; USE {d}; CREATE TABLE j (a INT, j JSON, t TEXT); CREATE TABLE f (n INT, a DOUBLE, b FLOAT); \
@@ -81,7 +81,7 @@ fn rows_without_a_key_that_change_twice() {
 
 /// MySQL forgets with each commit which server rows come from, and then takes such columns for others.
 #[test]
-fn hidden_columns_of_keys_and_of_indexes() {
+fn hidden_columns_follow_the_sources_session() {
     let unlike = ["--show-gipk-in-create-table-and-information-schema=OFF"];
     for replica in [&[][..], &unlike] {
         let oracle = Oracle::new(Kind::Mysql, &["--sql-generate-invisible-primary-key=ON"], replica);
@@ -104,7 +104,7 @@ fn hidden_columns_of_keys_and_of_indexes() {
 
 /// The server takes a semicolon at the end away from what a client sends.
 #[test]
-fn a_semicolon_is_a_part_of_a_program() {
+fn semicolon_within_a_routine_is_kept() {
     Oracle::new(Kind::Mysql, &[], &[]).in_ways(&WAYS[..1], |oracle, way, d| {
         oracle.site.source.sql(&format!(
             "CREATE DATABASE {d}; USE {d}; CREATE TABLE t (a INT); CREATE PROCEDURE p() SELECT 1; DO 1; CREATE FUNCTION f() RETURNS INT NO SQL RETURN 1; DO 1; \

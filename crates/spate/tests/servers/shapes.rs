@@ -19,7 +19,7 @@ fn wide(name: &str, columns: usize, options: &str) -> String {
 }
 
 #[test]
-fn a_thousand_columns() {
+fn table_of_a_thousand_columns_is_applied() {
     let site = Site::plain();
     site.source.sql(&format!("CREATE DATABASE d; USE d; {}", wide("folded", COLUMNS_MAX, "")));
     site.source.sql(
@@ -48,7 +48,7 @@ fn a_thousand_columns() {
 }
 
 #[test]
-fn as_many_columns_as_the_server_takes() {
+fn table_of_the_most_columns_is_applied() {
     /// The server counts to 4,096, but a definition may take 64 KiB only: some 17 bytes a column, and its name.
     const COLUMNS: usize = 2500;
     let site = Site::plain();
@@ -64,7 +64,7 @@ fn as_many_columns_as_the_server_takes() {
 }
 
 #[test]
-fn a_hundred_thousand_tiny_transactions() {
+fn hundred_thousand_tiny_transactions_are_applied() {
     const TRANSACTIONS: usize = 100_000;
     let site = Site::new(&["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0"], &[]);
     site.source.sql(
@@ -88,7 +88,7 @@ fn a_hundred_thousand_tiny_transactions() {
 }
 
 #[test]
-fn statements_of_many_rows_events_over_several_tables() {
+fn statements_over_several_tables_are_applied() {
     let site = Site::new(&["--binlog-row-event-max-size=256"], &[]);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(90)); CREATE TABLE b (id INT, v VARCHAR(90)); \

@@ -17,7 +17,7 @@ fn site_with(sql: &[&str]) -> (Site, Vec<String>) {
 const IDS: &str = "SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t";
 
 #[test]
-fn named_transactions_are_left_out_and_recorded_in_one_commit_with_the_rest() {
+fn skipped_transactions_are_recorded_with_their_batch() {
     let inserts = (1..=6).map(|id| format!("INSERT INTO d.t VALUES ({id}, 0)")).collect::<Vec<_>>();
     let (site, gtids) = site_with(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
     let skips = [format!("gtid:{},{}", gtids[1], gtids[2]), format!("gtid:{}", gtids[5])];
@@ -46,7 +46,7 @@ fn named_transactions_are_left_out_and_recorded_in_one_commit_with_the_rest() {
 }
 
 #[test]
-fn what_cannot_be_applied_can_be_left_out() {
+fn refused_transaction_can_be_skipped() {
     let (site, gtids) =
         site_with(&["INSERT INTO d.t VALUES (1, 0)", "INSERT INTO d.t VALUES (2, 0)", "INSERT INTO d.t VALUES (3, 0)"]);
     site.replica.sql("INSERT INTO d.t VALUES (2, 9)");
@@ -59,7 +59,7 @@ fn what_cannot_be_applied_can_be_left_out() {
 }
 
 #[test]
-fn a_definition_that_is_left_out_leaves_definitions_as_they_are() {
+fn skipped_definition_changes_no_known_definition() {
     let (site, gtids) = site_with(&[
         "INSERT INTO d.t VALUES (1, 0)",
         "ALTER TABLE d.t ADD KEY (v)",
@@ -76,7 +76,7 @@ fn a_definition_that_is_left_out_leaves_definitions_as_they_are() {
 }
 
 #[test]
-fn a_running_program_shows_what_it_left_out() {
+fn status_shows_skipped_transactions() {
     let (site, _) = site_with(&["INSERT INTO d.t VALUES (1, 0)"]);
     let next = site.source.sql("SELECT @@gtid_binlog_pos");
     let (front, number) = next.rsplit_once('-').unwrap();
@@ -98,7 +98,7 @@ fn a_running_program_shows_what_it_left_out() {
 
 /// What cannot be rolled back is noted before it is tried. The note goes with the transaction.
 #[test]
-fn what_was_noted_can_be_left_out() {
+fn noted_transaction_can_be_skipped() {
     let site = Site::plain();
     site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM");
     site.replica.sql("CREATE TRIGGER d.tr BEFORE INSERT ON d.t FOR EACH ROW SET NEW.v = NEW.v + 1");

@@ -109,7 +109,7 @@ const WITHOUT_DEFAULTS: &str = "CREATE DATABASE d CHARACTER SET utf8mb4; USE d; 
     CREATE TABLE child (id INT PRIMARY KEY, p INT NOT NULL, v DATE NOT NULL, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE);";
 
 #[test]
-fn what_an_insert_leaves_out_is_what_its_type_begins_with() {
+fn insert_without_a_column_writes_its_types_default() {
     for (source, replica) in [
         (Kind::Mariadb, Kind::Mariadb),
         (Kind::Mariadb, Kind::Mysql),
@@ -149,7 +149,7 @@ fn what_an_insert_leaves_out_is_what_its_type_begins_with() {
 }
 
 #[test]
-fn what_is_missing_or_too_much_is_noticed() {
+fn missing_and_surplus_rows_are_noticed() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE two (a INT, b INT, v INT, PRIMARY KEY (a, b)); \
@@ -175,7 +175,7 @@ fn what_is_missing_or_too_much_is_noticed() {
 
 /// Over a Unix socket the answers to some 280 statements are all that a server can write before somebody reads them.
 #[test]
-fn thousands_of_small_statements_wait_for_nobody() {
+fn thousands_of_small_statements_do_not_block() {
     let site = Site::of(Kind::Mysql);
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE k (what VARCHAR(20), n INT); CREATE TABLE l (large VARCHAR(2000)); SET SESSION cte_max_recursion_depth = 9999; \
@@ -199,7 +199,7 @@ fn thousands_of_small_statements_wait_for_nobody() {
 }
 
 #[test]
-fn a_trigger_that_would_fire_is_an_error() {
+fn trigger_that_would_fire_is_an_error() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); CREATE TABLE log (id INT PRIMARY KEY); \
@@ -237,7 +237,7 @@ fn json_with_values_of_other_types_is_an_error_where_they_would_be_lost() {
 }
 
 #[test]
-fn an_account_that_may_not_replay_writes_statements() {
+fn account_without_replay_writes_statements() {
     let site = Site::plain();
     site.replica.sql("REVOKE BINLOG REPLAY, SUPER ON *.* FROM spate@'127.0.0.1'");
     site.both("CREATE DATABASE e; CREATE TABLE e.t (id INT PRIMARY KEY)");
@@ -282,7 +282,7 @@ fn definitions_go_between_the_vendors() {
 }
 
 #[test]
-fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
+fn column_of_another_character_set_is_refused() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &["--binlog-row-metadata=MINIMAL"]), (kind, &[]));
         let columns = |charset| {
@@ -313,7 +313,7 @@ fn a_column_of_another_character_set_is_refused_where_the_binlog_tells() {
 
 /// MySQL counts vectors among the columns of which it tells the collation.
 #[test]
-fn character_sets_of_columns_beside_a_vector() {
+fn character_sets_beside_a_vector_are_known() {
     let site = Site::of(Kind::Mysql);
     let (vector, value) =
         if Kind::Mysql.is_at_least(9, 0) { ("VECTOR(2)", "TO_VECTOR('[1,2]')") } else { ("BLOB", "'12345678'") };
@@ -331,7 +331,7 @@ fn character_sets_of_columns_beside_a_vector() {
 
 /// Warnings are counted where one is expected; of names that will go away one day MySQL warns too.
 #[test]
-fn choices_that_are_none_in_rows_with_old_character_sets() {
+fn empty_enum_values_in_old_character_sets_arrive() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         let table = |name| {
@@ -401,7 +401,7 @@ fn every_collation_of_every_server_is_known() {
 
 /// In a batch of several transactions, an error names the one that cannot be applied, and those before it are.
 #[test]
-fn what_cannot_be_written_is_named_with_its_transaction() {
+fn row_that_cannot_be_written_is_named() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.v (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",

@@ -27,7 +27,7 @@ fn site_with_four_rows() -> (Site, Vec<(String, String)>) {
 }
 
 #[test]
-fn starts() {
+fn each_start_begins_where_it_says() {
     let (site, places) = site_with_four_rows();
     for (start, rows) in [
         ("earliest", "1,2,3,4"),
@@ -46,7 +46,7 @@ fn starts() {
 }
 
 #[test]
-fn ends() {
+fn each_end_stops_where_it_says() {
     let (site, places) = site_with_four_rows();
     for (until, rows) in [
         (places[0].0.as_str(), "1"),
@@ -65,7 +65,7 @@ fn ends() {
 }
 
 #[test]
-fn a_signal_ends_it_cleanly_and_it_goes_on_later() {
+fn program_ended_by_a_signal_resumes() {
     let site = Site::plain();
     site.both(crate::support::writer::TABLES);
     let writers = crate::support::writer::Writers::start(&site.source, 2, 5);
@@ -84,7 +84,7 @@ fn a_signal_ends_it_cleanly_and_it_goes_on_later() {
 /// The server's own replication goes on exactly where Spate ended.
 /// Nobody waits for the end of a wait for a lock.
 #[test]
-fn ends_when_told_to_although_a_statement_waits() {
+fn program_ends_by_a_signal_while_a_statement_waits() {
     let site = Site::plain();
     site.source
         .sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1), (2, 2)");
@@ -132,7 +132,7 @@ fn hand_over(kind: Kind, start: impl Fn(&Site) -> String, stop: &str) {
 }
 
 #[test]
-fn a_replica_is_handed_over_on_mariadb() {
+fn handover_starts_native_replication_on_mariadb() {
     let start = |site: &Site| {
         format!(
             "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='{ACCOUNT}', MASTER_PASSWORD='{PASSWORD}', \
@@ -144,7 +144,7 @@ fn a_replica_is_handed_over_on_mariadb() {
 }
 
 #[test]
-fn a_replica_is_handed_over_on_mysql() {
+fn handover_starts_native_replication_on_mysql() {
     let start = |site: &Site| {
         format!(
             "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={}, SOURCE_USER='{ACCOUNT}', \

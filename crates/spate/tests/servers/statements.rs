@@ -4,7 +4,7 @@ use crate::support::session::Session;
 use crate::support::{Kind, Site, wait_until};
 
 #[test]
-fn definitions_between_row_changes() {
+fn definitions_between_row_changes_arrive_in_order() {
     let site = Site::plain();
     for sql in [
         "CREATE DATABASE d CHARACTER SET latin1; USE d; CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)",
@@ -40,7 +40,7 @@ fn definitions_between_row_changes() {
 }
 
 #[test]
-fn changes_as_statements() {
+fn statements_that_change_rows_arrive() {
     let site = Site::new(&["--default-time-zone=+05:00"], &["--default-time-zone=-03:00"]);
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(100) CHARACTER SET utf8mb4, \
@@ -80,7 +80,7 @@ fn changes_as_statements() {
 
 /// A client that says utf8mb3 and sends characters that it does not have.
 #[test]
-fn texts_that_their_character_set_does_not_have() {
+fn ill_formed_texts_are_refused() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, h VARCHAR(200), c VARCHAR(50), v BLOB)");
     site.source.sql(
@@ -214,18 +214,18 @@ fn a_default_database_is_dropped(kind: Kind) {
 }
 
 #[test]
-fn a_default_database_is_dropped_on_mariadb() {
+fn dropped_default_database_is_left_on_mariadb() {
     a_default_database_is_dropped(Kind::Mariadb);
 }
 
 #[test]
-fn a_default_database_is_dropped_on_mysql() {
+fn dropped_default_database_is_left_on_mysql() {
     a_default_database_is_dropped(Kind::Mysql);
 }
 
 /// A question of the stage before, in the queue behind a statement that the replica refuses, is waited for no longer.
 #[test]
-fn a_question_behind_a_refused_statement_ends_with_it() {
+fn question_after_a_refused_statement_is_not_answered() {
     const WAITING: &str =
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'";
     let site = Site::plain();
@@ -246,7 +246,7 @@ fn a_question_behind_a_refused_statement_ends_with_it() {
 
 /// A session whose connection is in UTF-32 takes texts in quotes for something else; what undoes its settings has none.
 #[test]
-fn a_connection_in_utf32_is_undone() {
+fn connection_in_utf32_is_reset() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (a INT)");
     site.source.sql(

@@ -113,12 +113,12 @@ fn stop_often(site: &Site, point: &str, mut work: impl FnMut()) {
 }
 
 #[test]
-fn at_every_point_of_the_pipeline() {
+fn kill_at_each_point_of_the_pipeline_loses_nothing() {
     stop_the_pipeline(Kind::Mariadb);
 }
 
 #[test]
-fn at_every_point_of_the_pipeline_on_mysql() {
+fn kill_at_each_point_of_the_pipeline_loses_nothing_on_mysql() {
     stop_the_pipeline(Kind::Mysql);
 }
 
@@ -135,7 +135,7 @@ fn stop_the_pipeline(kind: Kind) {
 }
 
 #[test]
-fn at_every_point_of_the_archive() {
+fn kill_at_each_point_of_the_archive_loses_nothing() {
     let site = Site::plain();
     let mut ledger = begin(&site, 2);
     for (point, remains) in ARCHIVE {
@@ -181,7 +181,7 @@ fn tear_a_transaction(site: &Site) {
 }
 
 #[test]
-fn around_acknowledgements_to_a_semi_synchronous_source() {
+fn kill_around_acknowledgements_loses_nothing() {
     let site = Site::new(&["--rpl-semi-sync-master-enabled=ON", "--rpl-semi-sync-master-timeout=200"], &[]);
     let mut ledger = begin(&site, 3);
     for point in SEMI_SYNC {
@@ -196,7 +196,7 @@ fn around_acknowledgements_to_a_semi_synchronous_source() {
 }
 
 #[test]
-fn while_a_comparison_holds_the_applier() {
+fn kill_during_a_hold_ends_the_comparison() {
     let site = Site::plain();
     let mut ledger = begin(&site, 4);
     for point in HOLD {
@@ -225,7 +225,7 @@ fn while_a_comparison_holds_the_applier() {
 }
 
 #[test]
-fn before_and_after_definitions() {
+fn kill_around_definitions_executes_them_once() {
     let site = Site::plain();
     let mut ledger = begin(&site, 5);
     for point in DEFINITION_CLEAR {
@@ -277,12 +277,12 @@ const DEFINED: &str = "SELECT table_name, table_type, auto_increment FROM inform
     SELECT COUNT(*) FROM mysql.db WHERE user = 'reader'";
 
 #[test]
-fn amid_definitions() {
+fn server_killed_during_definitions_executes_them_once() {
     stop_amid_definitions(Kind::Mariadb, "SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'reader'");
 }
 
 #[test]
-fn amid_definitions_on_mysql() {
+fn server_killed_during_definitions_executes_them_once_on_mysql() {
     stop_amid_definitions(Kind::Mysql, "SELECT COUNT(*) FROM mysql.user WHERE user = 'reader'");
 }
 
@@ -313,7 +313,7 @@ fn stop_amid_definitions(kind: Kind, accounts: &str) {
 
 /// A server that is killed while it replaces a table may come back with neither the old one nor the new.
 #[test]
-fn amid_a_replacement_that_got_no_further_than_removing() {
+fn server_killed_after_the_drop_of_a_replacement_repeats_it() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
     site.catch_up(&OPTIONS);
@@ -330,7 +330,7 @@ fn amid_a_replacement_that_got_no_further_than_removing() {
 }
 
 #[test]
-fn with_temporary_tables() {
+fn kill_with_temporary_tables_keeps_them() {
     let site = Site::plain();
     let mut ledger = begin(&site, 7);
     let mut session = Session::open(&site.source);
@@ -347,7 +347,7 @@ fn with_temporary_tables() {
 }
 
 #[test]
-fn before_a_creator_has_its_privileges() {
+fn kill_before_a_creators_privileges_gives_them_later() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql(
@@ -368,7 +368,7 @@ fn before_a_creator_has_its_privileges() {
 
 /// A point that no test stops at proves nothing.
 #[test]
-fn every_point_has_its_test() {
+fn stopping_points_each_have_a_test() {
     let name = |point: &'static str| point.split(':').next().unwrap().to_owned();
     let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();

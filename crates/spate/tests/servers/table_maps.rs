@@ -197,7 +197,7 @@ fn a_replica_that_differs_is_taken_as_it_is_on_mysql() {
 
 /// Only the source is altered while Spate runs: the definitions are read once more, and then the difference is a fact.
 #[test]
-fn a_difference_that_stays_is_looked_at_once() {
+fn lasting_difference_is_read_once() {
     let site = Site::new(FULL, &[]);
     let running = running(&site, &[]);
     table(&site);

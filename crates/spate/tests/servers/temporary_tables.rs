@@ -30,7 +30,7 @@ const VALUES: &str = "(z, u, d, f, e, b, y, da, t, dt, ts, c, v, w, bi, bl, n, s
      NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 
 #[test]
-fn they_outlive_the_program_with_every_kind_of_value() {
+fn temporary_tables_of_all_types_outlive_the_program() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d");
     let mut session = session(&site);
@@ -65,7 +65,7 @@ fn they_outlive_the_program_with_every_kind_of_value() {
 }
 
 #[test]
-fn they_outlive_the_replicas_server_and_a_refused_batch() {
+fn temporary_tables_outlive_the_server_and_a_refused_batch() {
     let mut site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
     let (mut one, mut two) = (session(&site), session(&site));
@@ -102,7 +102,7 @@ fn they_outlive_the_replicas_server_and_a_refused_batch() {
 }
 
 #[test]
-fn they_are_found_again_after_rows_were_replayed() {
+fn temporary_tables_survive_row_replay() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
     let mut session = session(&site);
@@ -123,7 +123,7 @@ fn they_are_found_again_after_rows_were_replayed() {
 /// The source goes on writing, so that the archive's index is behind its file when the applier begins anew, and it reads again
 /// how the file began.
 #[test]
-fn they_outlive_the_replicas_server_under_work() {
+fn temporary_tables_outlive_the_server_under_work() {
     let mut site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT); CREATE TABLE d.busy (v INT)",
@@ -153,7 +153,7 @@ fn they_outlive_the_replicas_server_under_work() {
 
 /// MariaDB logs a transaction that creates a temporary table as one that cannot be rolled back.
 #[test]
-fn transactions_that_create_them_are_begun_anew_where_all_tables_roll_back() {
+fn transactions_that_create_temporary_tables_are_retried() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT); INSERT INTO d.t VALUES (1, 1)");
     site.catch_up(&["--start", "earliest"]);
@@ -182,7 +182,7 @@ fn transactions_that_create_them_are_begun_anew_where_all_tables_roll_back() {
 /// Whoever may write to the schema `spate` on the replica could have written a copy: nothing of it is executed that does more than to
 /// make this table and its rows.
 #[test]
-fn a_forged_copy_executes_nothing() {
+fn forged_copy_executes_nothing() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
@@ -230,7 +230,7 @@ fn a_forged_copy_executes_nothing() {
 /// What comes from a session without temporary tables, and what Spate writes by itself, goes to the table that a temporary one of
 /// another session has the name of.
 #[test]
-fn a_session_meets_no_temporary_table_of_another() {
+fn temporary_tables_of_sessions_stay_apart() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         for dialect in ["replay", "sql"] {
             let site = Site::of(kind);
@@ -267,7 +267,7 @@ fn a_session_meets_no_temporary_table_of_another() {
 
 /// What a function of the source sets in a statement is set again before Spate's own SQL is executed.
 #[test]
-fn settings_of_functions_spoil_neither_copies_nor_checkpoints() {
+fn settings_in_functions_spoil_no_copies() {
     let of_both = [
         "character_set_results=latin1",
         "character_set_results=utf16",
@@ -313,7 +313,7 @@ fn settings_of_functions_spoil_neither_copies_nor_checkpoints() {
 }
 
 #[test]
-fn several_are_renamed_by_one_statement() {
+fn temporary_tables_renamed_together_are_kept() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.base (a INT)");
     let mut session = session(&site);
@@ -328,7 +328,7 @@ fn several_are_renamed_by_one_statement() {
 
 /// MySQL renames the table that the temporary one hides.
 #[test]
-fn renaming_a_hidden_table_leaves_the_temporary_one_on_mysql() {
+fn rename_of_a_hidden_table_keeps_the_temporary_one_on_mysql() {
     let site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT)");
     let mut session = session(&site);
@@ -368,7 +368,7 @@ fn statements_with_a_lost_table_are_refused_by_name() {
 
 /// MySQL makes no document of a literal of bytes.
 #[test]
-fn documents_outlive_the_program_on_mysql() {
+fn temporary_documents_outlive_the_program_on_mysql() {
     let site = Site::of(Kind::Mysql);
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)");
     let mut session = session(&site);
@@ -385,7 +385,7 @@ fn documents_outlive_the_program_on_mysql() {
 
 /// A copy is the whole table, and small statements can have it written again and again.
 #[test]
-fn copies_of_large_ones_are_bounded() {
+fn copies_of_large_temporary_tables_are_bounded() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::between((kind, &[]), (kind, &["--log-bin=replica", "--binlog-format=ROW"]));
         site.source.sql(
@@ -466,7 +466,7 @@ fn statements_with_a_lost_table_that_a_function_made_are_refused() {
 
 /// Their names are not known, so the tables end with the applier's session.
 #[test]
-fn tables_that_a_function_made_end_with_the_source() {
+fn temporary_tables_of_functions_end_with_the_source() {
     let mut site = Site::plain();
     site.both("SET GLOBAL log_bin_trust_function_creators=1");
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.x (a INT); INSERT INTO d.x VALUES (1)");
@@ -495,7 +495,7 @@ fn tables_that_a_function_made_end_with_the_source() {
 
 /// Sessions of two servers that have the same number, as in the binlog of a replica of both.
 #[test]
-fn sessions_of_two_servers_with_one_number() {
+fn temporary_tables_of_two_servers_are_refused() {
     let site = Site::plain();
     site.source.sql("SET GLOBAL binlog_format=STATEMENT");
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.x (a INT); CREATE TABLE d.t (a INT)");

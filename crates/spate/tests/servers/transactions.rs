@@ -4,7 +4,7 @@ use crate::support::writer::{TABLES, Writers};
 use crate::support::{PATIENCE, Site, memory, wait_until};
 
 #[test]
-fn compressed_events() {
+fn compressed_events_are_applied() {
     let site = Site::new(&["--log-bin-compress=ON", "--log-bin-compress-min-len=10"], &[]);
     site.source.sql(TABLES);
     let sql = "INSERT INTO busy.account SELECT seq, CONCAT('c', seq), seq, REPEAT('y', 500) FROM mysql.seq_1_to_2000; \
@@ -15,7 +15,7 @@ fn compressed_events() {
 }
 
 #[test]
-fn partial_row_images() {
+fn partial_row_images_are_applied() {
     let site = Site::plain();
     site.source.sql(TABLES);
     for image in ["MINIMAL", "NOBLOB", "FULL", "MINIMAL"] {
@@ -56,7 +56,7 @@ fn partial_row_images() {
 }
 
 #[test]
-fn tables_without_a_key() {
+fn tables_without_a_key_are_applied() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.n (a INT, b VARCHAR(20)); CREATE TABLE d.u (a INT NULL UNIQUE, b INT); \
@@ -69,7 +69,7 @@ fn tables_without_a_key() {
 }
 
 #[test]
-fn foreign_keys() {
+fn foreign_keys_act_as_on_the_source() {
     let site = Site::plain();
     site.source.sql(
         "CREATE DATABASE d; USE d; CREATE TABLE p (id INT PRIMARY KEY, v INT); \
@@ -94,7 +94,7 @@ fn foreign_keys() {
 }
 
 #[test]
-fn a_transaction_larger_than_memory_is_one() {
+fn transaction_larger_than_memory_stays_one() {
     const MEMORY_MAX_KIB: u64 = (64 + 64) << 10;
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(15000) CHARACTER SET latin1)");
@@ -119,7 +119,7 @@ fn a_transaction_larger_than_memory_is_one() {
 }
 
 #[test]
-fn an_idle_source_costs_no_lag() {
+fn idle_source_shows_no_lag() {
     let site = Site::plain();
     site.source.sql(TABLES);
     let writers = Writers::start(&site.source, 1, 3);

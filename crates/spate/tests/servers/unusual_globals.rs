@@ -86,11 +86,11 @@ fn everything_works(kind: Kind) {
 }
 
 #[test]
-fn everything_works_on_mariadb() {
+fn unusual_global_settings_change_nothing_on_mariadb() {
     everything_works(Kind::Mariadb);
 }
 
 #[test]
-fn everything_works_on_mysql() {
+fn unusual_global_settings_change_nothing_on_mysql() {
     everything_works(Kind::Mysql);
 }

@@ -13,7 +13,7 @@ const ROWS: &str = "SET time_zone = '+00:00'; INSERT INTO d.t VALUES \
     (3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 
 #[test]
-fn rows_of_both_vendors_compare() {
+fn verify_compares_rows_of_both_vendors() {
     for (one, other) in [(Kind::Mariadb, Kind::Mysql), (Kind::Mysql, Kind::Mariadb118)] {
         let site = Site::between((one, &[]), (other, &[]));
         site.both(&format!("{TABLE}; {ROWS}"));
@@ -25,7 +25,7 @@ fn rows_of_both_vendors_compare() {
 }
 
 #[test]
-fn every_kind_works_and_dies_and_comes_back() {
+fn every_pair_of_vendors_survives_kills() {
     for kind in [Kind::Mariadb, Kind::Mariadb118, Kind::Mysql] {
         let mut site = Site::of(kind);
         let before = site.source.position();

@@ -73,7 +73,7 @@ const BY_TRANSACTIONS: &str = "s BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, 
 
 /// The source logs their changes as statements, in any format; the replica's transactions have other numbers, as many and in the same order.
 #[test]
-fn versions_that_name_transactions() {
+fn versions_by_transaction_arrive() {
     let oracle = Oracle::new(Kind::Mariadb, &[], &[]);
     let tables = format!("CREATE DATABASE d; CREATE TABLE d.earlier (id INT PRIMARY KEY, n INT, {BY_TRANSACTIONS}");
     oracle.site.source.sql(&format!("SET sql_log_bin=0; {tables}"));
@@ -108,7 +108,7 @@ fn versions_that_name_transactions() {
 
 /// A server looks once a statement into which partition history goes.
 #[test]
-fn histories_in_partitions() {
+fn histories_in_partitions_arrive() {
     let oracle = Oracle::new(Kind::Mariadb, &["--binlog-row-event-max-size=256"], &[]);
     let source = &oracle.site.source;
     source.sql(
