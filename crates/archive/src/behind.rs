@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_the_last_one_is_not_covered_whatever_its_number() {
+    fn later_transaction_of_any_number_is_not_covered() {
         let mut last = behind("0-9-572");
         for (seqno, name) in [(10, "0-1-571"), (11, "0-1-577"), (12, "0-9-572"), (13, "0-1-540")] {
             last.locate(gtid(name), seqno);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_where_the_last_one_is_not_there() {
+    fn numbers_decide_where_the_last_transaction_is_missing() {
         let mut last = behind("0-1-5,1-1-7");
         assert!(last.covers_next(gtid("0-1-4"), 1) && !last.is_located());
         assert!(!last.covers_next(gtid("0-1-6"), 2));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_mysql_are_what_they_are() {
+    fn positions_of_mysql_compare_as_sets() {
         const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         let mut last = behind(&format!("{UUID}:1-5:8"));
         assert!(last.is_located());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_others_may_reach_is_exposed() {
+    fn exposure_counts_only_reachable_files() {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path().join("archive");
         fs::create_dir(&dir).unwrap();

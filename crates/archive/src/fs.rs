@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_is_closed_to_other_accounts() {
+    fn created_files_are_closed_to_other_accounts() {
         let directory = tempfile::tempdir().unwrap();
         let (outer, inner) = (directory.path().join("outer"), directory.path().join("outer/inner"));
         RealFileSystem.create_dir(&inner).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_replaced_is_closed_and_a_directory_that_exists_stays_as_it_is() {
+    fn replaced_file_is_private_and_existing_directory_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (made, file) = (directory.path().join("made"), directory.path().join("made/file"));
         fs::create_dir(&made).unwrap();

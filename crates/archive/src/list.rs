@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_read() {
+    fn index_records_are_read_as_written() {
         let list = sample();
         assert_eq!(FileList::parse(list.text().as_bytes()), Ok(list));
     }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_shows_nothing_that_a_terminal_obeys() {
+    fn refused_name_shows_no_control_characters() {
         let why = check_source_name("a\u{1b}[2Jb\nspate: all is well").unwrap_err();
         assert!(!why.chars().any(char::is_control), "{why:?}");
     }

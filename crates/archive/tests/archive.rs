@@ -56,7 +56,7 @@ fn a_file_received_from_its_beginning_is_the_sources_byte_for_byte() {
 }
 
 #[test]
-fn a_reader_begins_anywhere() {
+fn reader_begins_at_any_seek() {
     let files = two_files();
     let (_, writer) = archive_of(&files);
     let archive = writer.archive();
@@ -87,7 +87,7 @@ fn a_reader_begins_anywhere() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_an_error_that_says_so() {
+fn seek_to_a_missing_place_is_an_error() {
     let files = two_files();
     let (_, writer) = archive_of(&files);
     let archive = writer.archive();

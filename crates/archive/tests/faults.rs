@@ -92,7 +92,7 @@ fn check_prefix(fs: &FaultyFileSystem, all: &[Seen], durable: u64, context: &str
 }
 
 #[test]
-fn a_crash_at_any_change_leaves_a_prefix_with_everything_durable_and_the_archive_goes_on() {
+fn crash_at_any_change_leaves_a_durable_prefix() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
     for policy in [SyncPolicy::Always, SyncPolicy::Os] {
@@ -332,7 +332,7 @@ fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
 }
 
 #[test]
-fn a_stale_index_leads_no_reader_astray() {
+fn stale_index_is_not_followed() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
     let fs = FaultyFileSystem::default();
@@ -408,7 +408,7 @@ proptest! {
     /// A source that is disconnected and a machine that stops at random moments: nothing durable is lost, nothing is doubled,
     /// and in the end the archive is the source's history.
     #[test]
-    fn whatever_happens_the_archive_is_a_prefix_and_ends_complete(steps in steps(), buffer in 1usize..4000) {
+    fn archive_after_random_faults_is_a_prefix_and_completes(steps in steps(), buffer in 1usize..4000) {
         let files = history(ChecksumAlgorithm::Crc32);
         let all = expected(&files);
         let mut fs = FaultyFileSystem::default();

@@ -70,7 +70,7 @@ fn a_reconnect_in_the_middle_of_a_file_goes_on_in_the_same_local_file() {
 }
 
 #[test]
-fn a_source_that_repeats_the_end_of_the_file_before_is_followed_into_the_current_one() {
+fn repeated_end_of_the_file_before_is_followed() {
     let mut first = file_of("bin.000001", 1..=3, &GtidPosition::default());
     first.rotate("bin.000002");
     let second = file_of("bin.000002", 4..=5, &first.position);
@@ -163,7 +163,7 @@ fn another_source_with_the_same_file_name_gets_a_part_of_its_own() {
 }
 
 #[test]
-fn a_gap_between_transactions_ends_a_local_file_that_is_the_sources() {
+fn gap_between_transactions_begins_another_local_file() {
     let mut file = file_of("bin.000001", 1..=3, &GtidPosition::default());
     file.transaction("1-1-1", 10);
     file.transaction("0-1-4", 10);
@@ -429,7 +429,7 @@ fn an_archive_is_opened_for_reading_beside_its_writer_and_refreshed() {
 }
 
 #[test]
-fn a_directory_of_somebody_else_is_no_place_for_a_new_archive() {
+fn new_archive_in_a_foreign_directory_is_refused() {
     let fs = FaultyFileSystem::default();
     fs.overwrite(&Path::new(DIR).join("mariadb-bin.000001"), SourceFile::new("x", &GtidPosition::default()).bytes);
     let error = open(&fs.shared(), SyncPolicy::Os).unwrap_err();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_flipped_bit_is_a_mismatch() {
+    fn flipped_bit_is_a_checksum_mismatch() {
         let event = format_description();
         for bit in 0..event.len() * 8 {
             if bit == FLAGS_OFFSET * 8 {

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_comes_back() {
+    fn compressed_statement_is_restored() {
         let plain = vec![7; 100_000];
         let mut buffer = vec![1, 2, 3];
         decompress(&compress(&plain, 100_000), &mut buffer).unwrap();

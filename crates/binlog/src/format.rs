@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_parses() {
+    fn encoded_events_parse() {
         let plain = description("10.11.19-MariaDB-log");
         let event = plain.encode(7, ChecksumAlgorithm::Crc32);
         assert_eq!(FormatDescription::parse(&event).unwrap(), plain);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_of_no_checksums_is_believed_only_if_nothing_else_explains_it() {
+    fn absent_checksum_is_believed_only_without_another_reason() {
         let none = event(ChecksumAlgorithm::None, 7);
         assert_eq!(FormatDescription::parse(&none).unwrap().checksum, ChecksumAlgorithm::None);
         // A source zeroes the time without mending the checksum that it does not announce.

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars() {
+    fn json_scalars_decode() {
         assert_eq!(written(&[]), "null");
         assert_eq!(written(&[4, 1]), "true");
         assert_eq!(written(&[5, 0xfe, 0xff]), "-2");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn containers() {
+    fn json_containers_decode() {
         // {"a": [1, "x"]}, small.
         let array = [2, 0, 12, 0, 5, 1, 0, 12, 10, 0, 1, b'x'];
         let object = [&[0, 1, 0, 24, 0, 11, 0, 1, 0, 2, 12, 0, b'a'][..], &array].concat();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_within_itself_ends() {
+    fn document_within_itself_is_an_error() {
         // An array whose elements are the array itself.
         let document = [2, 2, 0, 10, 0, 2, 0, 0, 2, 0, 0];
         assert!(text(&document).is_err());

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statement_and_its_file() {
+    fn load_statement_and_its_file_are_read() {
         let body = event((9, 25), 2);
         let load = ExecuteLoadQuery::parse(&body).unwrap();
         assert_eq!((load.file_id, load.duplicates, load.query.thread_id), (7, LoadDuplicates::Replace, 5));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_gtid_sets_are_refused() {
         assert!(ExecuteLoadQuery::parse(&event((9, 900), 0)).is_err());
         assert!(ExecuteLoadQuery::parse(&event((9, 3), 0)).is_err());
         assert!(ExecuteLoadQuery::parse(&event((9, 20), 3)).is_err());

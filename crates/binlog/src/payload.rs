@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_as_they_went_in() {
+    fn compressed_events_decode_to_the_originals() {
         let events = [
             event(EventType::QUERY, b"BEGIN"),
             event(EventType::WRITE_ROWS_V2, &[7; 3000]),

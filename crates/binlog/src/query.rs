@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn a_session_says_whether_cascades_meet_triggers() {
+    fn status_variables_tell_cascades_meet_triggers() {
         // As MySQL 9.7 writes it: the default collation of utf8mb4, then whether they do.
         let told = |on| StatusVariables::parse(&[0x12, 0xff, 0, 0x15, on]).unwrap().enable_cascade_triggers;
         assert_eq!((told(0), told(1)), (Some(false), Some(true)));
     }
 
     #[test]
-    fn a_table_that_is_filled_at_once_says_so_among_its_options() {
+    fn create_select_is_told_by_its_options() {
         let query = |statement: &'static str| QueryEvent {
             thread_id: 0,
             error_code: 0,

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn collations_of_columns_that_have_one() {
+    fn collations_are_read_for_columns_that_have_one() {
         // (a TEXT, i INT, b TEXT, c TEXT): most in one collation, one in another; then each by itself.
         let columns = |optional: &[u8]| TableMap::parse(&body(&[252, 3, 252, 252], &[2, 2, 2], optional)).unwrap();
         let collations = |map: TableMap| (0..5).map(|index| map.collation(index)).collect::<Vec<_>>();

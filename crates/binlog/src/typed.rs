@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_convert_to_calendar_dates() {
         let date = |year, month, day| Date { year, month, day };
         for (day, expected) in [
             (0, date(1970, 1, 1)),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_values_come_back_or_are_errors() {
+    fn compressed_values_are_restored_or_refused() {
         use std::io::Write;
         let column_type = ColumnType::BlobCompressed { length_bytes: 2 };
         let decode = |bytes: &[u8]| match Value::decode(column_type, false, bytes) {

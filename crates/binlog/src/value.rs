@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_unpack() {
+    fn decimals_decode() {
         // The example of the MySQL manual: 1234567890.1234 and its negative as DECIMAL(14,4).
         let positive = [0x81, 0x0d, 0xfb, 0x38, 0xd2, 0x04, 0xd2];
         let negative: Vec<u8> = positive.iter().map(|byte| !byte).collect();

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_ascii_any_name_may_be_another() {
+    fn names_beyond_ascii_may_be_any_name() {
         let name = |table: &str| TableName { schema: "d".into(), table: table.into() };
         assert!(name("Tab").may_be(&name("tAB")) && !name("tab").may_be(&name("tabs")));
         for (one, other) in [("ΟΔΟΣ", "οδοσ"), ("İx", "ix"), ("\u{212a}", "k"), ("ä", "Ä")] {

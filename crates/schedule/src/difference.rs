@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_does_not_say_is_no_difference() {
+    fn missing_metadata_is_no_difference() {
         assert_eq!(
             found(|map, definition| {
                 map.metadata = OptionalMetadata::default();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_that_is_as_good_agrees() {
+    fn equivalent_keys_agree() {
         let change = |map: &mut TableMap, definition: &mut TableDefinition| {
             map.metadata.primary_key = vec![2, 0];
             definition.equivalent_keys = vec![vec![0, 2]];
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_version_ended_is_part_of_a_key_that_nobody_lists() {
+    fn row_end_column_is_part_of_the_key() {
         let change = |map: &mut TableMap, definition: &mut TableDefinition| {
             map.metadata.primary_key = vec![0, 2];
             definition.row_end = Some(2);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_the_server_keeps_to_itself_agree() {
+    fn hidden_columns_agree() {
         let change = |map: &mut TableMap, definition: &mut TableDefinition| {
             map.columns.push(ColumnType::BigInt);
             map.metadata.column_names.push("DB_ROW_HASH_1".into());
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn types_as_servers_write_and_log_them() {
+    fn types_of_servers_and_binlogs_agree() {
         let agree = |text: &str, logged: ColumnType| {
             let charset = if text.starts_with("varchar") { "utf8mb3".into() } else { String::new() };
             may_be(logged, &ColumnDefinition { column_type: text.into(), charset, ..ColumnDefinition::default() })
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_in_words() {
+    fn contradictions_are_told_in_words() {
         let definition = Arc::new(definition());
         let told = |differences: &[Difference]| {
             Contradiction { definition: Arc::clone(&definition), differences: differences.to_vec() }.to_string()

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_in_use_is_contradicted_until_it_is_read_anew() {
+    fn definition_in_use_is_contradicted_until_read_again() {
         let mut known = KnownTables::default();
         known.learn(definition(2));
         assert!(fits(&known.fit(&name(), &map(2), false), 2));

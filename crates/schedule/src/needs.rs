@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_statements_need() {
+    fn needs_of_statements_are_told() {
         for (sql, expected) in [
             ("CREATE TABLE t (id INT)", vec!["CREATE ON d"]),
             ("CREATE OR REPLACE TABLE e.t (id INT)", vec!["CREATE ON e", "DROP ON e"]),

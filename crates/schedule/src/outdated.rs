@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_if_that_is_clear() {
+    fn outdated_tables_are_those_named_if_clear() {
         for (sql, expected) in [
             ("CREATE TABLE t (a INT PRIMARY KEY)", tables(&["t"])),
             ("ALTER TABLE t ADD b INT", tables(&["t"])),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_another_character_set_are_those_that_the_replica_has() {
+    fn names_in_another_character_set_are_converted() {
         let reading = |charset| Reading { encoding: Encoding::of_charset(charset), ..Reading::plain() };
         for (charset, sql, expected) in [
             ("latin1", b"ALTER TABLE t\xe4 DROP PRIMARY KEY".as_slice(), tables(&["tä"])),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn two_statements_put_out_of_date_what_either_does() {
+    fn outdated_by_two_statements_is_the_union() {
         assert_eq!(tables(&["t"]).and(tables(&["u"])), tables(&["t", "u"]));
         assert_eq!(Outdated::Nothing.and(Outdated::Keyless), Outdated::Keyless);
         assert_eq!(Outdated::Keyless.and(tables(&["t"])), Outdated::All);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_replica_of_spate_logs_is_left_out() {
+    fn statements_of_spate_itself_are_left_out() {
         for sql in [
             "CREATE DATABASE IF NOT EXISTS spate",
             "CREATE TABLE IF NOT EXISTS spate.checkpoint (applier INT PRIMARY KEY, at DATETIME DEFAULT CURRENT_TIMESTAMP)",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_reaches_it() {
+    fn other_statements_on_the_own_schema_are_refused() {
         for sql in [
             "UPDATE Spate.checkpoint SET seqno=0",
             "DROP DATABASE SPATE",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_sounds_alike_is_applied() {
+    fn statements_on_similar_names_are_applied() {
         for sql in [
             "INSERT INTO d.t VALUES ('spate.checkpoint')",
             "CREATE TABLE d.spate (spate INT COMMENT 'spate.checkpoint')",

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_switched_off() {
+    fn rewritten_events_are_disabled() {
         for (sql, expected) in [
             (
                 "CREATE DEFINER=`root`@`localhost` EVENT d.e ON SCHEDULE EVERY 1 SECOND DO DELETE FROM t",
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_those_of_the_source() {
+    fn current_user_is_the_sources_account() {
         for (sql, expected) in [
             ("GRANT SELECT ON d.* TO CURRENT_USER", "GRANT SELECT ON d.* TO `o'brien`@`10.%`"),
             ("GRANT r TO a, current_user( ) WITH ADMIN OPTION", "GRANT r TO a, `o'brien`@`10.%` WITH ADMIN OPTION"),

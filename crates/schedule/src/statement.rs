@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_words_decide() {
+    fn classification_goes_by_the_first_words() {
         assert_eq!(classified(b"insert into t values (1)"), StatementClass::Change);
         assert_eq!(classified(b"/* why */ UPDATE t SET a=1"), StatementClass::Change);
         assert_eq!(classified(b"# a\n-- b\n DELETE FROM t"), StatementClass::Change);
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_definition_names() {
+    fn objects_of_a_definition_are_named() {
         for (sql, expected) in [
             ("CREATE TABLE IF NOT EXISTS `a b` (x INT)", vec![table("d", "a b")]),
             ("create or replace table e.t as select 1", vec![table("e", "t")]),
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_does_whole_or_not_at_all() {
+    fn atomic_statements_are_told() {
         for sql in [
             "CREATE TABLE t (a INT, b INT)",
             "ALTER TABLE t ADD a INT, DROP b",
@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_concern_accounts() {
+    fn account_statements_are_told() {
         let far = format!("/* {} */ GRANT ALL ON *.* TO a", "x".repeat(5000));
         for sql in [
             far.as_str(),
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created() {
+    fn created_tables_and_sequences_are_told() {
         assert_eq!(creates(text(b"CREATE /* x */ TABLE t (a INT)")), Some(Created::Table));
         assert_eq!(creates(text(b"create sequence if not exists s")), Some(Created::Sequence));
         assert!(renames_tables(text(b"rename table a to b")) && !renames_tables(text(b"RENAME USER a TO b")));
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_schema_where_there_is_none() {
+    fn default_schema_functions_without_one_are_answered() {
         let asked = without_default_schema(text(
             b"INSERT INTO d.t VALUES (1, database( )  , 'SCHEMA()'), (SCHEMA /* x */ (),2,'')",
         ));
@@ -731,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_schemas_and_triggers() {
+    fn drops_of_schemas_and_triggers_are_told() {
         for sql in ["DROP DATABASE d", "drop schema if exists d", "DROP TRIGGER /* x */ t"] {
             assert!(drops_schema_or_trigger(text(sql.as_bytes())), "{sql}");
         }
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_tables_by_name() {
+    fn temporary_tables_are_told_by_name() {
         let name = |name: &str| TableName { schema: "d".into(), table: name.into() };
         assert_eq!(
             temporary_tables(text(b"CREATE TEMPORARY TABLE IF NOT EXISTS a LIKE b"), "d").unwrap(),

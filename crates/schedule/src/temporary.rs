@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_has_its_own() {
+    fn temporary_tables_belong_to_their_session() {
         let tables = noted(&[
             (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
             (8, "CREATE TEMPORARY TABLE tmp (a INT)"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_creates_what_exists_is_another_one() {
+    fn session_that_creates_an_existing_table_is_another() {
         let tables = noted(&[
             (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
             (7, "CREATE TEMPORARY TABLE tmp2 (a INT)"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn they_can_be_renamed() {
+    fn temporary_tables_can_be_renamed() {
         let tables = noted(&[
             (7, "CREATE TEMPORARY TABLE tmp (a INT)"),
             (7, "ALTER TABLE tmp ADD b INT, RENAME TO e.tmp2"),

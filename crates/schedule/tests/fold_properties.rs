@@ -49,7 +49,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn folding_is_the_same_as_one_by_one(
+    fn folded_history_equals_serial_apply(
         before in prop::collection::vec(attempt(), 0..12),
         after in prop::collection::vec(attempt(), 1..40),
         chunk_bytes_max in prop_oneof![Just(1usize), Just(100), Just(1 << 20)],
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn folding_partial_images_is_the_same_as_one_by_one(
+    fn folded_partial_images_equal_serial_apply(
         before in prop::collection::vec(attempt(), 0..12),
         after in prop::collection::vec(attempt(), 1..40),
         columns in prop::collection::vec((0..=ALL, prop_oneof![Just(0), Just(ALL), 0..=ALL]), 40),
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn unfolded_is_the_history_itself(attempts in prop::collection::vec(attempt(), 1..40)) {
+    fn unfolded_history_equals_the_source(attempts in prop::collection::vec(attempt(), 1..40)) {
         let changes = history(&mut Server::default(), &attempts);
         let mut builder = BatchBuilder::new();
         builder.never_fold();

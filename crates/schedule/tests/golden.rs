@@ -112,7 +112,7 @@ impl Incident {
 }
 
 #[test]
-fn golden_scripts() {
+fn golden_scripts_fold_as_written() {
     let mut scripts: Vec<_> = std::fs::read_dir("tests/golden").unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.sort();
     assert!(scripts.len() >= 6);

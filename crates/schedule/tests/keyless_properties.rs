@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_another_order_is_the_same_as_one_by_one(
+    fn keyless_steps_equal_serial_apply(
         before in prop::collection::vec(change(), 0..20),
         after in prop::collection::vec(change(), 1..40),
         chunk_bytes_max in prop_oneof![Just(1usize), Just(100), Just(1 << 20)],

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_all_kinds() {
+    fn numbers_of_all_kinds_are_one_token() {
         for (number, charset) in [
             (8, Some("latin1")),
             (45, Some("utf8mb4")),
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_character() {
+    fn characters_of_each_set_have_their_length() {
         let all = ["", "latin1", "sjis", "utf8", "utf8mb4", "cp1251", "one to come"].map(character_bytes_max);
         assert_eq!(all, [Some(1), Some(1), Some(2), Some(3), Some(4), Some(1), None]);
     }
 
     #[test]
-    fn the_same_bytes() {
+    fn edits_keep_other_bytes() {
         for (one, other) in [("latin1", "latin1"), ("utf8", "utf8mb3"), ("utf8mb3", "utf8mb4"), ("ascii", "latin1")] {
             assert!(is_part_of(one, other), "{one} {other}");
         }

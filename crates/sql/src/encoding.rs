@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_have_a_class_and_a_character_for_each_byte() {
+    fn character_set_tables_cover_each_byte() {
         for table in single_byte::ALL {
             assert_eq!(table.0.characters.chars().count(), 128, "{}", table.0.charset);
             assert_eq!(table.0.classes.len(), 128, "{}", table.0.charset);

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_literal_is_shown_in_whatever_form() {
+    fn excerpt_shows_no_literal_of_any_form() {
         for sql in [
             "CREATE USER a IDENTIFIED BY 'hunter2'",
             "CREATE USER 'a'@'%' IDENTIFIED BY 'hunter2'",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_shown() {
+    fn excerpt_shows_accounts() {
         for (sql, expected) in [
             ("CREATE USER c IDENTIFIED BY 'secret'", "CREATE USER c IDENTIFIED BY …"),
             ("CREATE USER 'a_b'@'10.0.%' IDENTIFIED BY 'x'", "CREATE USER 'a_b'@'10.0.%' IDENTIFIED BY …"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_message_repeats_no_literal() {
+    fn server_message_shows_no_literal() {
         for near in
             ["'hunter2'", "BY 'hunter2' REQUIRE SSL", "\"hunter2\"", "'hunter2", "AS 0xhunter2", "' at line 1'hunter2'"]
         {

@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_says_what_is_unclear() {
+    fn doubt_names_its_reason() {
         for (charset, sql, why) in [
             ("utf8mb4", b"'a".as_slice(), "a quote is not closed"),
             ("utf8mb4", b"`a", "a quote is not closed"),
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_the_quotes_hold() {
+    fn quoted_names_decode() {
         let reading = reading(1 << 2, "latin1", MARIADB);
         let sql = b"t\xe4 `a``b` \"c\"\"d\\\" 'e' f.`g`";
         let names: Vec<_> = Lexer::new(sql, &reading).map(|token| token.name()).collect();
@@ -606,7 +606,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_have_an_end(sql in proptest::collection::vec(0_u8.., 0..80), mode in 0_u64..1 << 21) {
+        fn lexer_ends_on_any_bytes(sql in proptest::collection::vec(0_u8.., 0..80), mode in 0_u64..1 << 21) {
             for charset in ["utf8mb4", "latin1", "sjis", "gb18030", "swe7"] {
                 let reading = reading(mode, charset, MARIADB);
                 let mut end = 0;

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_found_wherever_they_stand() {
+    fn letters_are_found_anywhere_in_a_text() {
         let text = |sql| SqlText { sql, reading: &Reading { ansi_quotes: false, ..PLAIN } };
         const PLAIN: Reading = Reading {
             ansi_quotes: false,

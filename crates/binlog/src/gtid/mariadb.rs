@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_xid_is_read_as_it_is_written() {
+    fn xid_is_read_as_it_is_written() {
         let xid = Xid { format_id: 7, global: b"a\xff".to_vec(), branch: vec![] };
         for statement in [format!("XA START {xid}"), format!("xa commit {xid}"), format!("XA ROLLBACK {xid} ")] {
             assert_eq!(Xid::of_statement(statement.as_bytes()), Some(xid.clone()));

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_join() {
+    fn adjacent_gtid_intervals_join() {
         let mut numbers = NumberSet::default();
         for number in [5, 3, 1, 2, 9, 4, 8, 6] {
             numbers.insert(number);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_travel() {
+    fn gtid_sets_survive_encoding() {
         for text in [format!("{UUID}:1-5:7"), format!("{UUID}:1,{UUID}:tag:1-3"), String::new()] {
             assert_eq!(parse_previous_gtids(&encode_gtid_set(&position(&text))).unwrap().to_string(), text);
         }
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_variable_length() {
+    fn variable_length_numbers_decode() {
         let read = |bytes: &[u8]| variable_length(&mut Cursor::new(bytes, "test")).unwrap();
         assert_eq!(read(&[0x02]), 1);
         assert_eq!(read(&[0x7c]), 62);

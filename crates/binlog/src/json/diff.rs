@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_logs() {
+    fn xids_of_logged_statements_are_read() {
         // JSON_SET(j2, '$[last]', 'z', '$[9]', 1.5) of MySQL 9.7, of ["x", {"k": 1}].
         let logged = b"\x00\x07$[last]\x03\x0c\x01z\x01\x04$[9]\x07\x0f\xf6\x04\x02\x01\x81\x05";
         let changes = diffs(logged).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_follow_each_other() {
+    fn json_changes_are_applied_in_order() {
         let document = r#"{"a": 1, "b": [1, 2, 3], "sp ace": {"x\"y": "long"}}"#;
         let changes: [(u8, &str, &[u8]); 4] = [
             (0, r#"$."sp ace"."x\"y""#, STRING_Z),

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mysql_writes_stays_as_it_is() {
+    fn json_of_mysql_is_encoded_to_the_same_bytes() {
         for text in [
             "null",
             "-1.50",
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn malformed_json_is_refused() {
         for text in
             ["", "{", "[1,]", "{\"a\"}", "{a: 1}", "1 2", "nul", "inf", "NaN", "\"a", "\"a\\", "[1 2]", "e", "--1"]
         {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_what_they_mean() {
+    fn event_type_names_equal_their_numbers() {
         let name = |quoted: &str| unquoted(quoted.as_bytes()).unwrap().into_owned();
         assert_eq!(name(r#""a\"\\\/\n\u00e4""#), "a\"\\/\nä");
         assert_eq!(name(r#""\ud83c\udf0a!""#), "🌊!");

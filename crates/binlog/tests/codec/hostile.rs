@@ -56,12 +56,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn any_bytes_as_a_file(bytes in edgy_bytes(400)) {
+    fn any_bytes_as_a_file_do_not_panic(bytes in edgy_bytes(400)) {
         walk(&bytes);
     }
 
     #[test]
-    fn any_bytes_as_any_body(event_type in any::<u8>(), bytes in edgy_bytes(200)) {
+    fn any_bytes_as_an_event_body_do_not_panic(event_type in any::<u8>(), bytes in edgy_bytes(200)) {
         parse_body(&header(event_type), &bytes, &mut HashMap::new());
         let _ = (StatusVariables::parse(&bytes), FormatDescription::parse(&bytes), TableMap::parse(&bytes));
         let _ = compressed::decompress(&bytes, &mut Vec::new());
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_as_rows_of_any_table(body in table_map_body(), columns in edgy_bytes(6), bytes in edgy_bytes(300)) {
+    fn any_bytes_as_rows_do_not_panic(body in table_map_body(), columns in edgy_bytes(6), bytes in edgy_bytes(300)) {
         let map = TableMap::parse(&body).unwrap();
         let mut columns = columns;
         columns.resize(map.columns.len().div_ceil(8), 0xff);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_event_of_a_fixture(scenario in 0..SCENARIOS.len(), index in any::<prop::sample::Index>(),
+    fn damaged_event_of_a_fixture_is_an_error_or_parses(scenario in 0..SCENARIOS.len(), index in any::<prop::sample::Index>(),
                                     damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut file = fixture(SCENARIOS[scenario].name);
         // Near one event, and the whole file behind it.

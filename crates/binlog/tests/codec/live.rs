@@ -14,7 +14,7 @@ use crate::mirror::{MirroredTable, Value, assert_boundaries, gtids, mirror};
 use crate::scenario::{DEFAULT_SETTINGS, SCENARIOS, Scenario, data_path, fixture, is_updating};
 
 #[test]
-fn what_a_server_logs_is_what_its_tables_hold() {
+fn logged_rows_equal_the_tables() {
     let server = MariaDb::start();
     for scenario in SCENARIOS {
         let (binlog, path) = record(&server, scenario);
@@ -35,7 +35,7 @@ fn what_a_server_logs_is_what_its_tables_hold() {
 }
 
 #[test]
-fn the_file_that_a_server_writes_to_can_be_read() {
+fn file_in_use_by_its_server_is_read() {
     let server = MariaDb::start();
     server.run("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)");
     let binlog = std::fs::read(server.current_binlog()).unwrap();

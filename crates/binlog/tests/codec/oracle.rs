@@ -20,7 +20,7 @@ use crate::events::{Image, Maps, read, rows};
 use crate::scenario::fixture;
 
 #[test]
-fn another_decoder_sees_the_same_rows() {
+fn rows_equal_those_of_another_decoder() {
     let mut compared: BTreeMap<String, usize> = BTreeMap::new();
     for name in ["types_full", "types_minimal", "types_noblob", "transactions", "statements", "unchecked"] {
         let file = fixture(name);

@@ -162,7 +162,7 @@ fn only_the_key(map: &TableMap, _: RowsKind) -> Option<Vec<usize>> {
 }
 
 #[test]
-fn what_was_logged_replays_to_the_same_tables() {
+fn logged_events_replay_to_the_same_tables() {
     let types = Types::start();
     for name in ["types_full", "types_minimal", "types_noblob", "types_compressed"] {
         let events = read(&fixture(name));
@@ -335,7 +335,7 @@ fn a_key_only_before_image_finds_its_row_by_the_first_unique_key() {
 }
 
 #[test]
-fn a_replay_that_does_not_fit_fails() {
+fn replay_that_does_not_fit_fails() {
     let server = MariaDb::start();
     let crafted = Crafted::start(&server, "id INT PRIMARY KEY, u INT, v VARCHAR(10)");
     let fails = |events: &[u8], error: &str| {
@@ -353,7 +353,7 @@ fn a_replay_that_does_not_fit_fails() {
 
 /// What the server does not notice, so that Spate must.
 #[test]
-fn a_server_replays_these_without_a_word() {
+fn server_replays_encoded_events_without_warnings() {
     let server = MariaDb::start();
     let definition = "id INT PRIMARY KEY, u INT DEFAULT 5, v VARCHAR(10) DEFAULT 'default'";
     let crafted = Crafted::start(&server, definition);
