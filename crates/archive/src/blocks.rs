@@ -38,7 +38,7 @@ pub(crate) struct RawEvent {
     pub(crate) range: Range<usize>,
 }
 
-/// What stands at the current offset.
+/// The bytes at the current offset.
 pub(crate) enum Next {
     Event(RawEvent),
     /// The limit is reached exactly.

@@ -1,4 +1,4 @@
-//! What can go wrong with the archive, and what the caller should do about it.
+//! Errors of the archive, and what the caller should do about each.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub enum Error {
         dir: PathBuf,
         /// The place, in words.
         wanted: String,
-        /// What it has instead.
+        /// The range that it has instead, or another reason.
         why: String,
     },
     /// Files that a reader had not reached yet were purged.

@@ -1,6 +1,6 @@
 //! What other accounts of the machine may open of an archive's directory.
 //!
-//! What Spate creates is closed to them. A directory that somebody else made, and files of an earlier version, keep the modes that
+//! Files that Spate creates are closed to them. A directory that somebody else made, and files of an earlier version, keep the modes that
 //! they have: a person may have meant them, so a person is told.
 
 use std::fmt;

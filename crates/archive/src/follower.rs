@@ -186,7 +186,7 @@ impl Follower {
         let format = FormatDescription::parse(event)?;
         let is_own = header.flags & FLAG_RELAY_LOG != 0;
         if is_own && !self.is_relay_log {
-            // Whose file this is a part of, only a rotate event of the source can say.
+            // Only a rotate event of the source can tell the file that this is a part of.
             self.is_relay_log = true;
             self.source_file = Arc::from("");
         }

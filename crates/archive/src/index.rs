@@ -148,7 +148,7 @@ fn record_at(file: &dyn FileHandle, first_seqno: u64, seqno: u64) -> Option<Tran
 }
 
 /// True if the index of `binlog`, a file of `length` bytes with that many transactions, has the right length, beginning and end.
-/// What is wrong in between costs a reader that meets it some walking, no more.
+/// Damage in between only costs a reader that meets it a walk through the file.
 pub(crate) fn is_complete(
     fs: &dyn FileSystem,
     binlog: &Path,

@@ -93,7 +93,7 @@ impl ArchiveWriter {
         if matches!(stored, Err(Error::DiskFull { .. })) {
             for name in &list.purging {
                 let path = index_path(&self.archive.dir().join(name));
-                // What cannot be removed makes no room; the second attempt will say so.
+                // A file that cannot be removed makes no room; the second attempt will say so.
                 let _ = self.archive.fs().remove(&path);
             }
             stored = list.store(self.archive.fs(), self.archive.dir());

@@ -20,9 +20,9 @@ pub struct ArchivedEvent<'a> {
     pub header: EventHeader,
     /// All of it: header, body and checksum, as it came from the source. The checksum was verified.
     pub bytes: &'a [u8],
-    /// What is between header and checksum.
+    /// The bytes between header and checksum.
     pub body: &'a [u8],
-    /// What it is to the transaction that it stands in.
+    /// Its place in its transaction.
     pub boundary: Boundary,
     /// The transaction that it belongs to; for [`Boundary::Outside`], the last one before it (0 if none).
     pub seqno: u64,
@@ -82,7 +82,7 @@ pub struct ArchiveReader {
     shown: Shown,
     /// The transaction that is being walked over is not shown.
     is_hidden: bool,
-    /// What comes now lies in an abandoned range.
+    /// The reader is in an abandoned range.
     is_abandoned: bool,
 }
 

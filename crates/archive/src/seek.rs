@@ -210,7 +210,7 @@ impl Archive {
         }
         let Some(file) = chosen else {
             if files.is_empty() {
-                // What comes will begin there, or before.
+                // The next transaction will begin there, or before.
                 let shown = Shown::FromSource { file: source_file.to_owned(), position, walked: 0 };
                 return Ok(self.reader_at(None, shown, options));
             }

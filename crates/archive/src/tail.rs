@@ -89,7 +89,7 @@ pub(crate) struct TailState {
 /// What a wait ended with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// What was waited for is there.
+    /// There is more.
     Ready,
     /// The time is over.
     TimedOut,

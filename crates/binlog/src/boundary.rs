@@ -5,7 +5,7 @@ use crate::header::{EventHeader, EventType};
 use crate::query::QueryEvent;
 use crate::{Error, Result};
 
-/// What an event is to the transaction that it stands in.
+/// The place of an event in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Boundary {
     /// Belongs to no transaction: rotate, format description, heartbeat and the like.

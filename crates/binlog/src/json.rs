@@ -1,6 +1,6 @@
 //! MySQL's binary JSON as text.
 //!
-//! What JSON has no words for is written as MySQL itself would show it: dates and times as strings, decimals as numbers, other
+//! Values that JSON has no syntax for are written as MySQL itself would show them: dates and times as strings, decimals as numbers, other
 //! bytes as `base64:type…:…`. A reader of the text cannot tell these from strings and numbers, so [`text`] says whether there was
 //! any.
 //!

@@ -16,13 +16,13 @@ pub enum RowsVersion {
 }
 
 impl RowsVersion {
-    /// What the server with this format description writes, and takes back.
+    /// The version that the server with this format description writes and replays.
     pub fn of(format: &FormatDescription) -> RowsVersion {
         if format.is_mariadb() { RowsVersion::V1 } else { RowsVersion::V2 }
     }
 }
 
-/// What a rows event does to its rows.
+/// The kind of change of a rows event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsKind {
     /// Each row is an after-image.
@@ -69,7 +69,7 @@ pub struct RowsEvent<'a> {
 }
 
 impl RowsKind {
-    /// What a rows event of this type does, or `None` if the type is not a rows event known here.
+    /// The kind of change of a rows event of this type, or `None` if the type is not a rows event known here.
     pub fn of(event_type: EventType) -> Option<RowsKind> {
         layout(event_type).map(|layout| layout.kind)
     }

@@ -1,4 +1,4 @@
-//! What a column's bytes are as a value of its type: for code that writes it in another form than the row image's.
+//! A column's bytes as a value of its type, for code that writes it in another form than the row image's.
 //!
 //! Nothing is rounded, converted or shortened on the way. What the bytes do not tell stays open: whether a string is text, and
 //! in which character set, says the table's definition.

@@ -46,7 +46,7 @@ const CUTS_AROUND_ORDERED_MAX: usize = 64;
 pub struct Batch {
     /// What to apply, in order.
     pub items: Vec<Item>,
-    /// What it was made of.
+    /// Its size in the source's events.
     pub statistics: BatchStatistics,
     /// Why it holds but one transaction, or a part of one; `None` for an ordinary batch.
     pub alone: Option<Alone>,
@@ -459,7 +459,7 @@ impl BatchBuilder {
             StatementClass::Savepoint if self.transaction.is_irrevocable() => {
                 self.transaction.stand_alone(Alone::Irrevocable);
             }
-            // What uses a temporary table is not repeated in vain: after a crash the table is gone.
+            // A change of a temporary table has no effect that a repetition would double: after a crash the table is gone.
             StatementClass::Change if self.transaction.is_irrevocable() && !uses_temporary_table => {
                 self.transaction.stand_alone(Alone::Irrevocable);
             }

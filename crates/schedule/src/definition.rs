@@ -20,7 +20,7 @@ impl TableName {
     }
 }
 
-/// What upper and lower case are beyond ASCII, each server knows in its own way: the final sigma, the dotted I, the sign of Kelvin.
+/// Beyond ASCII, each server folds letter case in its own way: the final sigma, the dotted I, the sign of Kelvin.
 fn may_be(one: &str, other: &str) -> bool {
     !one.is_ascii() || !other.is_ascii() || one.eq_ignore_ascii_case(other)
 }

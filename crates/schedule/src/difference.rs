@@ -181,7 +181,7 @@ fn numbers(text: &str) -> Vec<u32> {
 /// A table map that does not fit a definition. Displayed as what the source has, and the replica has otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
-    /// What is known of the replica's table.
+    /// The replica's table, as it is known.
     pub definition: Arc<TableDefinition>,
     /// What the source says otherwise.
     pub differences: Vec<Difference>,

@@ -1,4 +1,4 @@
-//! What stops a batch from being built. All of it is definite: trying again would end the same way.
+//! Errors that stop a batch from being built. All are definite: a retry would end the same way.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ pub enum Error {
     },
 }
 
-/// What a transaction turns out to be when parts of it are among others, or on their way, already.
+/// A surprise about a transaction that comes when parts of it are among others, or on their way, already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
     /// The source rolled it back, or it changed something that cannot be rolled back: it is to be kept apart from others.

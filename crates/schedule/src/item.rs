@@ -91,7 +91,7 @@ pub struct LoadFile {
     pub file_id: u32,
     /// Where in the statement it is named.
     pub name: Range<usize>,
-    /// What is done with duplicates.
+    /// How duplicates are treated.
     pub duplicates: LoadDuplicates,
 }
 

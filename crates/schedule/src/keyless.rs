@@ -7,7 +7,7 @@
 //! - a delete may go before what inserts or updates rows of other images;
 //! - an update may go before what inserts rows that are not its before-image.
 //!
-//! What cannot be moved that way begins a new *stage*; a stage is deletes, then updates in their order, then inserts in theirs. So
+//! A change that cannot be moved that way begins a new *stage*; a stage is deletes, then updates in their order, then inserts in theirs. So
 //! thousands of transactions become few events, and many deletes or updates one pass over the table. Updates of several statements are
 //! in one stage only if none of them has to do with a row that another has made or taken: then they are done in any order, or at once.
 //!
@@ -73,7 +73,7 @@ struct Stage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     stage: usize,
-    /// What is done to the rows.
+    /// The kind of change.
     pub kind: RowsKind,
     /// Of deletes: those that are to be made, by their images' numbers; the others are made already, by other means. `None`: all.
     pub left: Option<HashSet<u32>>,

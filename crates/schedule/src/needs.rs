@@ -82,7 +82,7 @@ fn in_schemas(schemas: impl IntoIterator<Item = String>, privileges: &[&'static 
     schemas.into_iter().flat_map(of_schema).collect()
 }
 
-/// Whatever stands before an opening parenthesis may be a function of the schema, or of the one that is named.
+/// A name before an opening parenthesis may be a function of the default schema, or of the schema that qualifies it.
 fn functions(text: SqlText<'_>, database: &str) -> BTreeSet<Need> {
     let mut needs = BTreeSet::new();
     let words = text.tokens();
@@ -326,7 +326,7 @@ pub fn created_routine(statement: &Statement, creator: Creator) -> Result<Option
         }
         (Creator::Invoker, None) => None,
     };
-    // What a role creates is nobody's.
+    // An object that a role creates has no definer.
     let account = account.filter(|(user, host)| !user.is_empty() && !host.is_empty());
     Ok(account.map(|(user, host)| CreatedRoutine { kind, name, user, host }))
 }
@@ -392,7 +392,7 @@ fn grant(mut words: Lexer<'_>, revokes: bool, database: &str) -> Result<BTreeSet
     Ok(BTreeSet::from([Need::Give { privileges, schema: scope(&mut words, database)? }]))
 }
 
-/// What a GRANT is on; `None` for everything.
+/// The schema of a GRANT; `None` for everything.
 fn scope(words: &mut Lexer<'_>, database: &str) -> Result<Option<String>, Untold> {
     let _kind = ["TABLE", "FUNCTION", "PROCEDURE", "PACKAGE"].iter().any(|kind| {
         let mut ahead = words.clone();

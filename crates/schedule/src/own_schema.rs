@@ -12,7 +12,7 @@ pub const OWN_SCHEMA: &str = "spate";
 const OWN_FUNCTIONS: [&str; 8] =
     ["VALUES", "IF", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "FROM_UNIXTIME", "UUID_SHORT", "NOW", "CURRENT_TIMESTAMP"];
 
-/// What a statement has to do with a schema of the name of Spate's own.
+/// The relation of a statement to a schema of the name of Spate's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnSchema {
     /// Nothing, or only grants rights on it.
@@ -39,7 +39,7 @@ pub(crate) fn concern(text: SqlText<'_>, class: StatementClass, database: &str) 
         return if names_own_schema(text) { OwnSchema::Only } else { OwnSchema::Apart };
     }
     let Ok(objects) = statement::touched(text, database) else { return OwnSchema::Among };
-    // Who has what rights is the administrator's affair, also on this schema.
+    // Privileges are the administrator's affair, also on this schema.
     if objects == [Object::Accounts] {
         return OwnSchema::Apart;
     }

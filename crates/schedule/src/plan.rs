@@ -27,7 +27,7 @@ pub struct TablePlan {
     pub(crate) images: Option<FoldPlan>,
     /// Walks full images; tracks all columns that are not computed. `None` unless rows are told by their images.
     pub(crate) rows: Option<ImagePlan>,
-    /// What foreign keys do to the table's rows comes with the source's changes.
+    /// The source logs the effects of foreign keys on the table's rows.
     pub(crate) takes_cascades: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a server's own applier makes of a statement beyond executing it, done to the statement's text: no session has another way
+//! Changes that a server's own applier makes while it executes a statement, made in the statement's text: no session has another way
 //! to say it.
 //!
 //! - An event of the event scheduler is the source's to run: the replica keeps it, switched off. Servers do this to what their own

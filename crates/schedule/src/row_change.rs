@@ -73,7 +73,7 @@ impl OrderedRows {
 }
 
 impl RowChange {
-    /// What is done to the row.
+    /// The kind of change.
     pub fn kind(&self) -> RowsKind {
         self.kind
     }

@@ -1,4 +1,4 @@
-//! What of the state of a source's session decides what a MySQL server computes while rows are changed: columns that are computed from
+//! The part of a source's session state by which a MySQL server computes while rows are changed: columns that are computed from
 //! others, indexes and checks of expressions. MySQL says it at the beginning of each transaction of rows, and its own replicas set it.
 
 use spate_binlog::query::StatusVariables;
@@ -24,7 +24,7 @@ impl RowSession {
     /// In any time zone, a day begins with one of these.
     const SECONDS_WITHIN_A_DAY: u32 = 900;
 
-    /// What a transaction's first event, logged at this second, says.
+    /// The session of a transaction's first event, which was logged at this second.
     pub(crate) fn of(seconds: u32, status: &StatusVariables) -> RowSession {
         RowSession {
             seconds,

@@ -82,7 +82,7 @@ impl Segment {
         &self.ordered
     }
 
-    /// What was gathered. What comes goes on in the same session.
+    /// Takes the gathered changes. Later ones continue in the same session.
     pub(crate) fn take(&mut self) -> Segment {
         let session = self.session.clone();
         std::mem::replace(self, Segment { session, ..Segment::default() })
@@ -155,7 +155,7 @@ impl OrderedRows {
         &self.plan
     }
 
-    /// What is done to the rows.
+    /// The kind of change.
     pub fn kind(&self) -> RowsKind {
         self.kind
     }

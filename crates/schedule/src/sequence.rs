@@ -9,7 +9,7 @@ use spate_binlog::{ImagePlan, Span, TableMap};
 use crate::Result;
 use crate::definition::{TableDefinition, TableName};
 
-/// What a sequence is set to.
+/// The setting of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceSetting {
     /// The sequence.

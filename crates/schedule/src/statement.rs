@@ -5,7 +5,7 @@ use spate_sql::{Doubt, Lexer, Reading, SqlText};
 
 use crate::definition::TableName;
 
-/// What a statement does to the transaction that it stands in.
+/// The kind of a statement, by its effect on its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementClass {
     /// INSERT, UPDATE, DELETE, REPLACE, LOAD DATA: part of a transaction.
@@ -79,7 +79,7 @@ fn class(words: &mut Lexer<'_>) -> StatementClass {
         StatementClass::Change
     } else if first.is_one_of(&["CREATE", "DROP"]) {
         words.accept_all(&["OR", "REPLACE"]);
-        // What was passed over to find out counts, too.
+        // Tokens that were passed over to find out count, too.
         match words.next() {
             Some(word) if word.is("TEMPORARY") => StatementClass::Temporary,
             _ => StatementClass::Definition,
@@ -310,7 +310,7 @@ pub fn may_concern_accounts(text: SqlText<'_>) -> bool {
 pub fn touched(text: SqlText<'_>, database: &str) -> Result<Vec<Object>, Doubt> {
     let mut words = opened(text);
     let objects = objects(&mut words, database);
-    // What names nothing more is read to its end: a place that is lost anywhere may have been lost before.
+    // A statement is read to its end even if it names nothing more: the lexer may have lost its place before.
     match text.doubt().or(words.doubt()) {
         None => Ok(objects),
         Some(doubt) => Err(doubt),

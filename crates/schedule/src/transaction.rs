@@ -11,7 +11,7 @@ use crate::outdated::Outdated;
 use crate::row_session::RowSession;
 use crate::temporary::TemporaryTable;
 
-/// What a batch was made of.
+/// The size of a batch in the source's events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchStatistics {
     /// Row changes in the source's events.
@@ -27,7 +27,7 @@ pub(crate) struct OpenTransaction {
     pub(crate) gtid: GtidFlags,
     /// MySQL does not say beforehand whether a transaction can roll back.
     pub(crate) is_mysql: bool,
-    /// What it is known to turn out to be; of MariaDB's only [`Surprise::Redefined`] stands here.
+    /// Surprises that are known of it; of MariaDB's only [`Surprise::Redefined`] stands here.
     pub(crate) expected: BTreeSet<Surprise>,
     /// What was taken of it until now.
     pub(crate) so_far: SoFar,

@@ -34,7 +34,7 @@ const IN_2038: [u8; 7] = [0x7f, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f];
 const IN_2106: [u8; 7] = [0xff, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f];
 
 impl LastMoment {
-    /// What a server of this version can hold, if its time has 64 bits.
+    /// The last moment of a server of this version, if its time has 64 bits.
     pub fn of(server: Server) -> LastMoment {
         const SINCE: u32 = 110_500;
         match server.vendor == Vendor::MariaDb && server.version >= SINCE {
@@ -149,7 +149,7 @@ fn refused(table: &TableName, why: &str) -> Error {
 /// # Errors
 /// The text is not certain.
 pub(crate) fn created_row_end(text: SqlText<'_>) -> std::result::Result<Option<usize>, Doubt> {
-    /// What an item of the list begins with that is no column.
+    /// Words that begin an item of the list that is no column.
     const NO_COLUMN: [&str; 9] =
         ["PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PERIOD", "CHECK"];
     if !text.has_letters("VERSIONING") {

@@ -142,7 +142,7 @@ pub(crate) struct ReplicateArguments {
     /// Leave these transactions out; the table spate.skipped on the replica will say so. May be repeated
     #[arg(long, value_name = "gtid:D-S-N|UUID:N[-M][,…]", value_parser = parse_gtids)]
     skip: Vec<GtidList>,
-    /// What to do with a row change that does not fit the replica's rows: stop there, or make the row what the source says
+    /// What to do with a row change that does not fit the replica's rows: stop there, or make the row as the source's is
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop")]
     pub(crate) on_conflict: Conflict,
     /// How row changes are written: replayed as the source's own row images (replay), as SQL statements (sql), or whichever is
@@ -360,7 +360,7 @@ impl ArchivingArguments {
 }
 
 impl ArchivingArguments {
-    /// What to keep of the archive, if it is not all.
+    /// The part of the archive to keep. `None`: all.
     pub(crate) fn retention(&self) -> Option<Retention> {
         retention(self.keep_archive_size, self.keep_archive_age)
     }
@@ -373,7 +373,7 @@ pub(crate) fn retention(size: Option<u64>, age: Option<Duration>) -> Option<Rete
 }
 
 impl ReplicateArguments {
-    /// What is not applied.
+    /// Transactions that are left out.
     pub(crate) fn exclusions(&self) -> Exclusions {
         Exclusions {
             gtids: self.skip.iter().flat_map(|list| list.0.iter().copied()).collect(),

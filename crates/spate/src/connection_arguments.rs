@@ -103,7 +103,7 @@ side!(
     "The replica: [user@]host[:port] or [user@]/path/to/socket; without it, an option file says where it is"
 );
 
-/// What is said first wins: the command line, the side's own file, the files for both, the environment.
+/// The first of these wins: the command line, the side's own file, the files for both, the environment.
 fn complete(
     mut endpoint: Endpoint,
     own_file: Option<&PathBuf>,

@@ -24,7 +24,7 @@ use clap::Parser;
 
 use arguments::{ArchiveCommand, Arguments, Command};
 
-/// What a command ends with when it did not do what it should.
+/// The end of a command that failed.
 type Failure = Box<dyn std::error::Error>;
 
 /// A developer who debugs Spate sets this, to have core dumps and to attach a debugger.

@@ -11,7 +11,7 @@ use crate::reading::Reading;
 pub struct Edit {
     /// Which bytes of the statement go.
     pub range: Range<usize>,
-    /// What comes in their place. It must mean the same in any text of the statement's encoding and mode.
+    /// The text in their place. It must mean the same in any text of the statement's encoding and mode.
     pub text: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ pub enum Refusal {
     Doubtful(Doubt),
     /// The changed text would not be the same statement but for the changes.
     Different,
-    /// What would have to be written in its place is not known: why.
+    /// The text to write in its place is not known: why.
     Untold(&'static str),
 }
 

@@ -111,7 +111,7 @@ impl Encoding {
                 b'c' => HighByte::Control,
                 _ => HighByte::Other,
             },
-            // Which of their characters may be in a name, the two vendors do not agree.
+            // The two vendors do not agree which of their characters may be in a name.
             (Encoding::Ascii | Encoding::Wide(_) | Encoding::Unknown, _) => HighByte::Unknown,
         }
     }

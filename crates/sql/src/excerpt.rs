@@ -1,6 +1,6 @@
 //! The beginning of a statement, for messages, which go to logs, to the status page and to the replica.
 //!
-//! What is secret in a statement is a literal: `IDENTIFIED BY '…'`, `VIA … USING '…'`, `AS 0x…`, `OPTIONS (PASSWORD '…')`,
+//! The secrets in a statement are literals: `IDENTIFIED BY '…'`, `VIA … USING '…'`, `AS 0x…`, `OPTIONS (PASSWORD '…')`,
 //! `PASSWORD("…")`, a row's value. So nothing of a literal is shown: an excerpt ends before the first byte that may begin one, wherever
 //! that byte stands. No lexer is asked where literals end, so none can be deceived: every character set that a client may
 //! have begins a literal with the same byte as ASCII, and has that byte in no character of several bytes.

@@ -20,7 +20,7 @@ use crate::reading::{Comment, Reading, Vendor};
 pub struct Doubt {
     /// Where in the text, in bytes.
     pub at: usize,
-    /// What is unclear.
+    /// Why the reading is unclear.
     pub why: &'static str,
 }
 
@@ -29,13 +29,13 @@ pub struct Doubt {
 pub enum TokenKind {
     /// A keyword, a number, or a name without quotes.
     Word,
-    /// What can only be a name although it has no quotes: directly behind a dot, or behind `@@`.
+    /// A word that can only be a name although it has no quotes: directly behind a dot, or behind `@@`.
     Name,
     /// A name in quotes.
     Quoted,
     /// A string.
     Text,
-    /// What stands behind an `@` without quotes: the name of a variable, or a host. It may be empty.
+    /// The word behind an `@` without quotes: the name of a variable, or a host. It may be empty.
     Variable,
     /// Any other character.
     Mark(u8),
@@ -103,7 +103,7 @@ impl Token<'_> {
         }
     }
 
-    /// What stands between its quotes, each doubled one once, in UTF-8; without quotes, the token itself. Backslashes stay as they
+    /// The text between its quotes, each doubled one once, in UTF-8; without quotes, the token itself. Backslashes stay as they
     /// are. `None` if it is not known what it spells.
     pub fn unquoted(&self) -> Option<String> {
         let [open, body @ .., close] = self.text else { return self.encoding.decode(self.text) };
@@ -129,7 +129,7 @@ pub struct Lexer<'a> {
     doubt: Option<Doubt>,
 }
 
-/// What stands directly before a place, with nothing in between.
+/// The token directly before a place, with nothing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behind {
     /// Nothing that matters.

@@ -4,7 +4,7 @@
 //! version ([`reading`]). The [`lexer`] takes it apart as that server does, and says where it is not sure. Nothing else in Spate
 //! looks for words in a statement's text, and nothing changes a text but [`edit`], which holds the outcome against what it was.
 //!
-//! What of a statement may be shown to people is its [`excerpt`](mod@excerpt).
+//! People are shown only the [`excerpt`](mod@excerpt) of a statement.
 //!
 //! No I/O, no state, and nothing of ours is imported.
 

@@ -53,7 +53,7 @@ pub struct Reading {
     pub servers: Servers,
 }
 
-/// What becomes of a comment that begins with `/*!` or `/*M!`.
+/// How a comment is read that begins with `/*!` or `/*M!`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comment {
     /// It is a part of the statement, from so many bytes on behind the `/*`.
@@ -72,7 +72,7 @@ impl Server {
     const OLDEST: [Server; 2] =
         [Server { vendor: Vendor::MariaDb, version: 100_500 }, Server { vendor: Vendor::MySql, version: 80_000 }];
 
-    /// What this server makes of a comment; `text` begins behind its `/*`.
+    /// How this server reads a comment; `text` begins behind its `/*`.
     fn comment(self, text: &[u8]) -> Comment {
         let (is_marked, marker_bytes) = match text {
             [b'M', b'!', ..] => (true, 2),
@@ -83,7 +83,7 @@ impl Server {
         }
         let digits = text[marker_bytes..].iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
         if digits < 5 {
-            // What looks like a version is none, and is executed.
+            // These digits are no version, and are executed.
             return Comment::Executed(marker_bytes);
         }
         let digits_end = marker_bytes + digits;
@@ -115,7 +115,7 @@ impl Servers {
         [self.source, self.replica].iter().all(|server| server.is_some_and(|server| server.vendor == vendor))
     }
 
-    /// What becomes of a comment whose text begins with `!` or `M!`.
+    /// How a comment is read whose text begins with `!` or `M!`.
     pub(crate) fn comment(self, text: &[u8]) -> Comment {
         let [known, other] = match [self.source, self.replica] {
             [Some(source), Some(replica)] => [source, replica],

@@ -371,7 +371,7 @@ pub fn parse_previous_gtids(body: &[u8]) -> Result<GtidPosition> {
     Ok(position)
 }
 
-/// What a replica sends to say what it has: the same layout, with tags only if there are any.
+/// The set that a replica sends to tell which transactions it has: the same layout, with tags only if there are any.
 pub fn encode_gtid_set(position: &GtidPosition) -> Vec<u8> {
     let origins: Vec<_> = position.origins().collect();
     let has_tags = origins.iter().any(|(origin, _)| origin.tag_length > 0);

@@ -154,7 +154,7 @@ impl BatchBuilder {
         match plan.policy {
             _ if self.rules.never_folds || rows.is_row_of_defaults() => self.order(plan, rows, images),
             FoldPolicy::Fold => self.fold(plan, rows, images),
-            // What is prepared stays locked: as much as the server's own search locks, and no more.
+            // Not inside XA: a sweep would hold its locks until the XA transaction ends.
             FoldPolicy::Keyless if rows.has_full_images() && !self.transaction.has(GtidEvent::PREPARED_XA) => {
                 self.keyless(plan, rows.kind, images)
             }

@@ -110,7 +110,7 @@ impl BatchBuilder {
         self.transaction.so_far.is_over = true;
     }
 
-    /// What MySQL's transaction is, the first event after its GTID says, unless that is only context of a statement.
+    /// Resolves the kind of MySQL's transaction by the first event after its GTID, unless that is only context of a statement.
     pub(super) fn resolve(&mut self, header: &EventHeader, body: &[u8]) -> Result<()> {
         let (flags, xid) = match header.event_type {
             EventType::QUERY => {

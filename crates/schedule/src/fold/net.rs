@@ -1,4 +1,4 @@
-//! What is left of a fold: the net change of each row, sorted, and classified as delete, update or insert.
+//! The result of a fold: the net change of each row, sorted, and classified as delete, update or insert.
 
 use spate_binlog::Span;
 

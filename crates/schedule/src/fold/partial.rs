@@ -1,6 +1,6 @@
 //! Folding of partial images: a source with `binlog_row_image=MINIMAL` or `NOBLOB` logs of a row only some columns.
 //!
-//! What is known of a row is laid over column by column: an update's after-image covers what was known, and the other columns
+//! Partial images are laid over each other column by column: an update's after-image replaces the columns that it has, and the others
 //! stay. The image that is kept of a row holds
 //! - for a row that came: the columns that the insert and later updates named; the replica fills in the defaults of the others,
 //!   as it would for the insert itself;
