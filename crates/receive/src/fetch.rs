@@ -1,4 +1,4 @@
-//! Filling an archive without a replica.
+//! Fills an archive without a replica.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -22,17 +22,17 @@ pub struct FetchOptions {
     pub archive_dir: PathBuf,
     /// When the archive is made durable.
     pub sync: SyncPolicy,
-    /// Where an empty archive begins.
+    /// Where an empty archive begins; `None` continues an archive that is not empty.
     pub start: Option<Start>,
     /// Where to end.
     pub until: Until,
-    /// What to keep of the archive; `None` keeps all. Nobody is known to need what goes.
+    /// How much of the archive to keep; `None` keeps all. No replica is known to need the removed files.
     pub retention: Option<Retention>,
 }
 
-/// Why an archive cannot be filled until it is caught up.
+/// Why Spate cannot fetch until the archive is caught up.
 const NO_GTIDS_FETCH: &str =
-    "its transactions have no GTIDs, so nobody can say when the archive has all of them: fetch without --until";
+    "its transactions have no GTIDs, so Spate cannot tell when the archive has all of them: fetch without --until";
 
 /// Fills an archive, without a replica.
 ///
@@ -52,7 +52,7 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
         Until::Forever => None,
         Until::File { .. } => {
             let why =
-                "an archive is fetched until a GTID position or until it is caught up, not until a place in a file";
+                "spate archive fetches until a GTID position or until it is caught up, not until a place in a file";
             return Err(Error::Unsuitable { peer: "archive".to_owned(), why: why.to_owned() });
         }
     };

@@ -1,11 +1,11 @@
-//! The source's binlog, over the network and into the archive.
+//! Receives the source's binlog over the network and writes it into the archive.
 //!
 //! The tour, in the order in which data comes:
-//! - [`source`]: can it serve us, and where does its history begin and end?
-//! - [`patience`]: what is waited for before anything is received;
-//! - [`intake`]: the binlog's events, into the archive; `dump`: how they are asked for;
-//! - [`retention`]: how much of the archive is kept;
-//! - [`fetch`](mod@fetch): all of it, without a replica.
+//! - [`source`]: can the source serve us, and where does its history begin and end?
+//! - [`patience`]: waits for a source that does not answer, and for space on a full disk;
+//! - [`intake`]: receives the binlog's events into the archive; its module `dump` requests them;
+//! - [`retention`]: removes archive files that nobody needs;
+//! - [`fetch`](mod@fetch): fills an archive without a replica.
 
 pub mod fetch;
 pub mod intake;

@@ -1,4 +1,4 @@
-//! What is waited for before anything is received: a server that does not answer, a disk that is full.
+//! Waits, before the first event is received, for a server that does not answer and for space on a full disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,10 @@ use spate_replica::Result;
 use spate_replica::asking;
 use spate_replica::status::Status;
 
-/// Connects to the source; one that is not there is waited for.
+/// Connects to the source, and retries until it answers or `stop` is set.
+///
+/// # Errors
+/// A definite error of the connection; any error once `stop` is set.
 pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
     let mut backoff = Backoff::default();
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
@@ -31,7 +34,10 @@ pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) 
     }
 }
 
-/// Opens the archive. Recovery needs a little space, to repair what a crash on a full disk left: with none, it is waited for.
+/// Opens the archive, and retries while the disk is full: recovery needs a little space to repair the last file after a crash.
+///
+/// # Errors
+/// Any other error of [`ArchiveWriter::open`]; any error once `stop` is set.
 pub fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &AtomicBool) -> Result<ArchiveWriter> {
     loop {
         match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
@@ -42,7 +48,7 @@ pub fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: 
             }
             opened => {
                 let writer = opened?;
-                // A file system that does not say what others may do gives no reason to stop.
+                // An error is no reason to stop: some file systems report no permissions.
                 if let Ok(Some(exposure)) = Exposure::of(dir) {
                     status.note("intake", &format!("warning: {exposure}"));
                 }

@@ -1,4 +1,4 @@
-//! Removes archive files that nobody needs any more, while the archive is being filled.
+//! Removes archive files that nobody needs any more, while the intake fills the archive.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,16 +7,18 @@ use spate_archive::{Applied, ArchiveWriter, Retention};
 use spate_replica::reached::Reached;
 use spate_replica::status::Status;
 
-/// How often to look. What was applied at one look may go at the next: a replica that makes its commits durable only once a
-/// second then still finds what a crash of its machine could make it need again.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Time between two checks.
+///
+/// A check removes only transactions that the check before already found applied. A replica may make its commits durable
+/// only once a second; after a crash of its machine it needs the last of them again.
+const CHECK_EVERY: Duration = Duration::from_secs(3);
 
-/// What may go at all.
+/// How long transactions are needed.
 #[derive(Debug, Clone, Copy)]
 enum Needed<'a> {
-    /// Transactions are needed until this process has seen them committed on the replica.
+    /// Until this process has seen them committed on the replica.
     UntilApplied(&'a Reached),
-    /// Nobody is known to need anything; only what is not durable stays.
+    /// Until they are durable in the archive: no replica is known to need them.
     UntilDurable,
 }
 
@@ -26,41 +28,42 @@ pub struct Retaining<'a> {
     retention: Retention,
     needed: Needed<'a>,
     status: &'a Status,
-    next_look: Instant,
-    /// The last transaction that nobody needed at the last look.
-    unneeded: u64,
+    next_check: Instant,
+    /// Seqno of the last transaction that nobody needed at the last check.
+    unneeded_seqno: u64,
 }
 
 impl<'a> Retaining<'a> {
     /// Keeps everything that is not applied to the replica.
     pub fn of_applied(retention: Retention, reached: &'a Reached, status: &'a Status) -> Retaining<'a> {
         let needed = Needed::UntilApplied(reached);
-        Retaining { retention, needed, status, next_look: Instant::now(), unneeded: 0 }
+        Retaining { retention, needed, status, next_check: Instant::now(), unneeded_seqno: 0 }
     }
 
-    /// For an archive without a replica.
+    /// For an archive without a replica: keeps everything that is not durable.
     pub(crate) fn of_received(retention: Retention, status: &'a Status) -> Retaining<'a> {
-        Retaining { retention, needed: Needed::UntilDurable, status, next_look: Instant::now(), unneeded: 0 }
+        Retaining { retention, needed: Needed::UntilDurable, status, next_check: Instant::now(), unneeded_seqno: 0 }
     }
 
-    /// Removes what may go, if it is time to look.
+    /// Removes files that nobody needs, if the next check is due.
     ///
     /// # Errors
-    /// A full disk, or a fatal one of [`ArchiveWriter::purge`]; what cannot be removed is told and tried again.
+    /// A full disk, or a fatal error of [`ArchiveWriter::purge`]. Files that cannot be removed are reported in the status,
+    /// and the next check retries.
     pub(crate) fn purge_if_due(&mut self, writer: &mut ArchiveWriter) -> spate_archive::Result<()> {
         let now = Instant::now();
-        if now < self.next_look {
+        if now < self.next_check {
             return Ok(());
         }
-        self.next_look = now + LOOK_EVERY;
+        self.next_check = now + CHECK_EVERY;
         let unneeded_now = match self.needed {
             Needed::UntilApplied(reached) => reached.seqno_here().unwrap_or(0),
             Needed::UntilDurable => writer.archive().tail().durable().seqno,
         };
-        let applied = Applied(std::mem::replace(&mut self.unneeded, unneeded_now));
+        let applied = Applied(std::mem::replace(&mut self.unneeded_seqno, unneeded_now));
         let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
         let purged = match writer.purge(&self.retention, applied, now_seconds) {
-            // Nothing is lost by it, and the next look tries again.
+            // No data is lost, and the next check retries.
             Err(error @ spate_archive::Error::Io { .. }) => {
                 self.status.error("archive", format!("cannot remove old files: {error}"));
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Questions to the source: can it serve us, and where does its history begin and end?
+//! Queries on the source: can it serve us, and where does its history begin and end?
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use spate_replica::{Error, Result};
 const GRANT_MONITOR: &str = "GRANT BINLOG MONITOR ON *.* TO <the user of Spate>";
 const GRANT_CLIENT: &str = "GRANT REPLICATION CLIENT ON *.* TO <the user of Spate>";
 
-/// What the intake needs to know of a source.
+/// The source's properties that the intake needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SourceFacts {
     pub(crate) has_checksums: bool,
     pub(crate) has_semi_sync: bool,
     /// Its `max_allowed_packet`, in bytes.
     pub(crate) packet_bytes: u64,
-    /// All its transactions have GTIDs.
+    /// True if all its transactions have GTIDs.
     pub(crate) has_gtids: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct SourceFacts {
 pub struct SourcePlace {
     /// The GTID position.
     pub gtid_position: GtidPosition,
-    /// The binlog file and the offset in it; only if the source's transactions have no GTIDs.
+    /// The binlog file and the offset in it; `None` if the source's transactions have GTIDs.
     pub file: Option<(String, u64)>,
 }
 
@@ -49,13 +49,13 @@ impl fmt::Display for OldestBinlog {
 /// Offset of a binlog file's first event.
 const FIRST_EVENT: u64 = 4;
 
-/// Events that MySQL is asked to list at a time.
+/// Events that one SHOW BINLOG EVENTS lists at most.
 const LISTED_EVENTS_MAX: u64 = 10_000;
 
-/// Looks whether a server can be the source.
+/// Checks whether a server can be the source.
 ///
 /// # Errors
-/// [`Error::Unsuitable`] says what to change there; any error of the connection.
+/// [`Error::Unsuitable`] says what to change on the source; any error of the connection.
 pub(crate) fn check_source(connection: &mut Connection) -> Result<SourceFacts> {
     check_version(connection)?;
     let answer = connection.query(
@@ -85,10 +85,10 @@ pub(crate) fn check_source(connection: &mut Connection) -> Result<SourceFacts> {
 /// Any error of the connection.
 pub fn current_place(connection: &mut Connection) -> Result<SourcePlace> {
     let has_gtids = check_source(connection)?.has_gtids;
-    place_now(connection, has_gtids)
+    query_current_place(connection, has_gtids)
 }
 
-fn place_now(connection: &mut Connection, has_gtids: bool) -> Result<SourcePlace> {
+fn query_current_place(connection: &mut Connection, has_gtids: bool) -> Result<SourcePlace> {
     let sql = match connection.server_version().vendor {
         Vendor::MariaDb => "SELECT @@global.gtid_binlog_pos",
         Vendor::MySql if has_gtids => "SELECT @@global.gtid_executed",
@@ -105,14 +105,14 @@ fn place_now(connection: &mut Connection, has_gtids: bool) -> Result<SourcePlace
     Ok(SourcePlace { gtid_position: parse(connection, &text)?, file: None })
 }
 
-/// The beginning of what the source still has.
+/// The oldest binlog file that the source still has.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
 pub fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
-    let file = binlog_files(connection)?.into_iter().next().unwrap_or_default();
+    let file = list_binlog_files(connection)?.into_iter().next().unwrap_or_default();
     let position = match connection.server_version().vendor {
-        Vendor::MariaDb => position_at(connection, &file, FIRST_EVENT)?,
+        Vendor::MariaDb => find_position_at(connection, &file, FIRST_EVENT)?,
         Vendor::MySql => {
             let purged = connection.query("SELECT @@global.gtid_purged")?.single_text().unwrap_or_default();
             parse(connection, &purged)?
@@ -121,19 +121,19 @@ pub fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
     Ok(OldestBinlog { file, position })
 }
 
-/// The file that follows another, and the GTID position at its beginning; `None` if the other is the last, or not there.
+/// The file after `file`, and the GTID position at its beginning; `None` if `file` is the last, or is missing.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
-pub(crate) fn mariadb_file_after(connection: &mut Connection, file: &str) -> Result<Option<(String, GtidPosition)>> {
-    let files = binlog_files(connection)?;
+pub(crate) fn find_mariadb_file_after(connection: &mut Connection, file: &str) -> Result<Option<(String, GtidPosition)>> {
+    let files = list_binlog_files(connection)?;
     let Some(next) = files.into_iter().skip_while(|name| name != file).nth(1) else { return Ok(None) };
-    let position = position_at(connection, &next, FIRST_EVENT)?;
+    let position = find_position_at(connection, &next, FIRST_EVENT)?;
     Ok(Some((next, position)))
 }
 
-/// The names of a source's binlog files, from the oldest on.
-fn binlog_files(connection: &mut Connection) -> Result<Vec<String>> {
+/// The names of a source's binlog files, the oldest first.
+fn list_binlog_files(connection: &mut Connection) -> Result<Vec<String>> {
     let grant = match connection.server_version().vendor {
         Vendor::MariaDb => GRANT_MONITOR,
         Vendor::MySql => GRANT_CLIENT,
@@ -144,44 +144,49 @@ fn binlog_files(connection: &mut Connection) -> Result<Vec<String>> {
     Ok((0..files.rows.len()).filter_map(|row| files.text_at(row, 0)).collect())
 }
 
-/// The place at which to begin.
+/// Finds the place in the source's binlog that `start` describes.
 ///
 /// # Errors
-/// [`Error::Unsuitable`] if the source does not have the place; any error of the connection.
+/// [`Error::Unsuitable`] if the source's binlog does not contain the place; any error of the connection.
 pub fn resolve_start(connection: &mut Connection, start: &Start) -> Result<SourcePlace> {
     let has_gtids = check_source(connection)?.has_gtids;
     let by_gtid = |gtid_position| SourcePlace { gtid_position, file: None };
     let by_file = |file: String, position| SourcePlace { file: Some((file, position)), ..SourcePlace::default() };
     match start {
         Start::Gtid(position) => Ok(by_gtid(position.clone())),
-        Start::Current => place_now(connection, has_gtids),
+        Start::Current => query_current_place(connection, has_gtids),
         Start::Earliest => {
             let oldest = oldest_binlog(connection)?;
             Ok(if has_gtids { by_gtid(oldest.position) } else { by_file(oldest.file, FIRST_EVENT) })
         }
-        Start::File { file, position } if has_gtids => position_at(connection, file, *position).map(by_gtid),
+        Start::File { file, position } if has_gtids => find_position_at(connection, file, *position).map(by_gtid),
         Start::File { file, position } => Ok(by_file(file.clone(), *position)),
     }
 }
 
 /// The GTID position at a place in the source's binlog.
-fn position_at(connection: &mut Connection, file: &str, position: u64) -> Result<GtidPosition> {
+fn find_position_at(connection: &mut Connection, file: &str, position: u64) -> Result<GtidPosition> {
     let found = match connection.server_version().vendor {
         Vendor::MariaDb => {
             let sql = format!("SELECT BINLOG_GTID_POS({}, {position})", quote::text(file));
             let answer = connection.query(&sql)?.single_text();
             answer.map(|text| parse(connection, &text)).transpose()?
         }
-        Vendor::MySql => listed_position(connection, file, position)?,
+        Vendor::MySql => find_position_in_list(connection, file, position)?,
     };
     found.ok_or_else(|| {
-        let why = format!("it has no place {file}:{position} in its binlog (SHOW BINARY LOGS lists its files)");
+        let why = format!(
+            "its binlog has no file {file}, or no transaction begins or ends there at offset {position} \
+             (SHOW BINARY LOGS lists its files)"
+        );
         Error::Unsuitable { peer: connection.peer().to_string(), why }
     })
 }
 
-/// MySQL has no function for it: its events are listed from the file's beginning, which says what came before the file.
-fn listed_position(connection: &mut Connection, file: &str, position: u64) -> Result<Option<GtidPosition>> {
+/// Finds the GTID position at a place in a MySQL source's binlog.
+///
+/// MySQL has no function for this. Spate lists the file's events: the first says which transactions precede the file.
+fn find_position_in_list(connection: &mut Connection, file: &str, position: u64) -> Result<Option<GtidPosition>> {
     let mut gtid_position = GtidPosition::default();
     let mut from = FIRST_EVENT;
     loop {

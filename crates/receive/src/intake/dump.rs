@@ -1,7 +1,7 @@
-//! Asking a source for its binlog: on MariaDB by GTID position, on MySQL by GTID set, or by file and offset if it has none.
+//! Requests a source's binlog: on MariaDB by GTID position; on MySQL by GTID set, or by file and offset without GTIDs.
 //!
-//! The protocols are those documented in the MariaDB knowledge base ("Replication protocol", "COM_BINLOG_DUMP", "Semi-sync") and in
-//! the MySQL server's documentation ("COM_BINLOG_DUMP_GTID").
+//! The MariaDB knowledge base ("Replication protocol", "COM_BINLOG_DUMP", "Semi-sync") and the MySQL server's documentation
+//! ("COM_BINLOG_DUMP_GTID") describe the protocols.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ const COM_BINLOG_DUMP: u8 = 0x12;
 const COM_REGISTER_SLAVE: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// In MariaDB's request: send the statements behind rows events too. (Without it the archive would not be byte for byte.)
+/// In MariaDB's request: send the annotate-rows events too. (Without them the archive would differ from the source's binlog.)
 const DUMP_FLAG_ANNOTATE_ROWS: u16 = 2;
 
-/// In MySQL's request: begin where the set says.
+/// In MySQL's request: begin after the GTID set.
 const DUMP_FLAG_BY_GTID: u16 = 4;
 
-/// What this replica understands, in MariaDB's numbering: GTIDs, and everything before them.
+/// The capability that this replica announces, in MariaDB's numbering: GTIDs, and all older features.
 const CAPABILITY_GTID: u8 = 4;
 
 /// Offset of a binlog file's first event.
 const FIRST_EVENT: u64 = 4;
 
-/// A source with nothing to say sends a heartbeat this often.
+/// An idle source sends a heartbeat this often.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// How often to look whether to stop, and whether a sync is due.
+/// How often the intake checks whether to stop, and whether a sync is due.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 pub(crate) const GRANT: &str = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
@@ -47,10 +47,10 @@ pub(crate) struct Dump {
     pub(crate) checksum: ChecksumAlgorithm,
 }
 
-/// Connects to the source, and asks for its binlog after `end`.
+/// Connects to the source and requests its binlog after `end`.
 ///
 /// # Errors
-/// [`Error::Unsuitable`] if it cannot be the source; any error of the connection.
+/// [`Error::Unsuitable`] if the server cannot be the source; any error of the connection.
 pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, status: &Status) -> Result<Dump> {
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
     let mut connection = asking::connect(&intake.source, &options)?;
@@ -62,7 +62,7 @@ pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, status: &Status) -> Re
     }
     let is_semi_sync = intake.semi_sync && facts.has_semi_sync;
     if intake.semi_sync && !facts.has_semi_sync {
-        let hint = "semi-synchronous replication is off on the source: nothing is acknowledged \
+        let hint = "semi-synchronous replication is off on the source, so Spate acknowledges no transactions \
                     (SET GLOBAL rpl_semi_sync_master_enabled=ON, or rpl_semi_sync_source_enabled on MySQL)";
         status.error("intake", hint);
     }
@@ -74,8 +74,10 @@ pub(crate) fn begin(intake: &IntakeOptions, end: &LogEnd, status: &Status) -> Re
     connection.execute(format!("SET {}", settings.join(", ")).as_bytes())?;
     register(&mut connection, intake.server_id)?;
     let (command, request) = match connection.server_version().vendor {
-        Vendor::MariaDb => (COM_BINLOG_DUMP, by_file(intake.server_id, DUMP_FLAG_ANNOTATE_ROWS, "", FIRST_EVENT)),
-        Vendor::MySql => mysql_request(intake, end, &facts)?,
+        Vendor::MariaDb => {
+            (COM_BINLOG_DUMP, encode_request_by_file(intake.server_id, DUMP_FLAG_ANNOTATE_ROWS, "", FIRST_EVENT))
+        }
+        Vendor::MySql => encode_mysql_request(intake, end, &facts)?,
     };
     connection.send_command(command, &request)?;
     connection.set_read_timeout(Some(READ_TIMEOUT))?;
@@ -97,7 +99,7 @@ fn mariadb_settings(end: &LogEnd, is_semi_sync: bool) -> Vec<String> {
     settings
 }
 
-/// Under the names before and since MySQL 8.0.26.
+/// Each setting has two names: one before MySQL 8.0.26 and one since.
 fn mysql_settings(is_semi_sync: bool) -> Vec<String> {
     let mut settings = Vec::new();
     for server in ["source", "master"] {
@@ -110,13 +112,14 @@ fn mysql_settings(is_semi_sync: bool) -> Vec<String> {
     settings
 }
 
-/// By set where the source gives GTIDs to all its transactions; else after what was received, or where replication began.
-fn mysql_request(intake: &IntakeOptions, end: &LogEnd, facts: &SourceFacts) -> Result<(u8, Vec<u8>)> {
+/// Requests by GTID set if all transactions of the source have GTIDs; otherwise by the archive's end, or by the start
+/// place of an empty archive.
+fn encode_mysql_request(intake: &IntakeOptions, end: &LogEnd, facts: &SourceFacts) -> Result<(u8, Vec<u8>)> {
     if facts.has_gtids {
         let set = encode_gtid_set(&end.gtid_position);
         let mut request = DUMP_FLAG_BY_GTID.to_le_bytes().to_vec();
         request.extend_from_slice(&intake.server_id.to_le_bytes());
-        // No file's name.
+        // The file name is empty: its length is 0.
         request.extend_from_slice(&0u32.to_le_bytes());
         request.extend_from_slice(&FIRST_EVENT.to_le_bytes());
         request.extend_from_slice(&(set.len() as u32).to_le_bytes());
@@ -134,16 +137,16 @@ fn mysql_request(intake: &IntakeOptions, end: &LogEnd, facts: &SourceFacts) -> R
     };
     if u32::try_from(position).is_err() {
         let why = format!(
-            "it cannot be asked for {file}:{position}, which is beyond 4 GiB, as long as its transactions have no GTIDs: set \
-             gtid_mode=ON there"
+            "the request for {file}:{position} is impossible: without GTIDs, Spate cannot request an offset beyond 4 GiB. \
+             Set gtid_mode=ON on the source"
         );
         return Err(Error::Unsuitable { peer: format!("source ({})", intake.source), why });
     }
-    Ok((COM_BINLOG_DUMP, by_file(intake.server_id, 0, file, position)))
+    Ok((COM_BINLOG_DUMP, encode_request_by_file(intake.server_id, 0, file, position)))
 }
 
-fn by_file(server_id: u32, flags: u16, file: &str, position: u64) -> Vec<u8> {
-    // The request has no room for more.
+fn encode_request_by_file(server_id: u32, flags: u16, file: &str, position: u64) -> Vec<u8> {
+    // The protocol has 32 bits for the offset.
     let mut request = (position as u32).to_le_bytes().to_vec();
     request.extend_from_slice(&flags.to_le_bytes());
     request.extend_from_slice(&server_id.to_le_bytes());
@@ -153,7 +156,8 @@ fn by_file(server_id: u32, flags: u16, file: &str, position: u64) -> Vec<u8> {
 
 fn register(connection: &mut Connection, server_id: u32) -> Result<()> {
     let mut request = server_id.to_le_bytes().to_vec();
-    // Host, user and password, which a source shows in SHOW SLAVE HOSTS: none of its business. Port, rank, source id.
+    // Host, user and password, then port, rank and source id. User and password are empty: a source shows them in
+    // SHOW SLAVE HOSTS.
     request.extend_from_slice(&[5]);
     request.extend_from_slice(b"spate");
     request.extend_from_slice(&[0, 0]);
