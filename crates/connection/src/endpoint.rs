@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn text_forms() {
+    fn endpoint_text_forms_are_parsed() {
         assert_eq!(parsed("repl@db1"), "repl db1:3306");
         assert_eq!(parsed("repl@db1:3307"), "repl db1:3307");
         assert_eq!(parsed("db1:3307"), "- db1:3307");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_text_is_refused_and_never_repeated() {
+    fn wrong_endpoint_text_is_refused_without_repeating_it() {
         for text in ["", "repl@", "@db1", "db1:", "db1:0", "db1:65536", "::1", "[::1", "[::1]x", "u:geheim@db1"] {
             let error = text.parse::<Endpoint>().unwrap_err().to_string();
             assert!(!error.contains("geheim"), "{error}");
@@ -363,21 +363,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn incomplete_endpoint_names_the_missing_part() {
         let endpoint: Endpoint = "db1".parse().unwrap();
         assert!(endpoint.user().unwrap_err().to_string().contains("user@db1:3306"));
         assert_eq!(Endpoint::default().address().unwrap_err(), EndpointError::AddressMissing);
     }
 
     #[test]
-    fn a_password_never_shows() {
+    fn password_is_never_displayed() {
         let endpoint = Endpoint::tcp("repl", "db1", 3306).with_password(Secret::new("geheim"));
         assert!(!format!("{endpoint:?} {endpoint:#?} {endpoint}").contains("geheim"));
         assert_eq!(endpoint.password().map(Secret::expose), Some("geheim"));
     }
 
     #[test]
-    fn what_is_said_first_wins() {
+    fn first_given_value_wins() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("my.cnf");
         let text = "[client]\nuser=filed\npassword=p\nhost=elsewhere\nport=3311\nsocket=/run/x.sock\n";

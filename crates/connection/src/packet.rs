@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_of_every_size_survive_timeouts_at_every_read() {
+    fn payload_of_any_size_survives_a_timeout_at_every_read() {
         let lengths = [
             0,
             1,
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_costs_no_memory() {
+    fn announced_packet_length_allocates_no_memory() {
         // Two whole pieces and the beginning of a third are announced, and only a little of each arrives.
         let mut bytes = [0xff, 0xff, 0xff, 0].to_vec();
         bytes.extend_from_slice(&[b'x'; 1000]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_longer_than_what_can_be_due_is_refused_by_its_header() {
+    fn packet_over_the_limit_is_refused_by_its_header() {
         let mut longer = [0xff, 0xff, 0xff, 0].to_vec();
         longer.resize(HEADER_LENGTH + PIECE_LENGTH_MAX, 0);
         longer.extend_from_slice(&[2, 0, 0, 1]);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_large_packet_is_given_back() {
+    fn memory_of_a_large_packet_is_freed() {
         let large = payload(3 * JOINED_KEPT_MAX);
         let mut bytes = Vec::new();
         write_payload(&mut bytes, 0, &[&large]).unwrap();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffered_packet_is_known_without_reading() {
+    fn buffered_packet_is_found_without_reading() {
         let mut bytes = Vec::new();
         write_payload(&mut bytes, 0, &[b"first"]).unwrap();
         write_payload(&mut bytes, 0, &[b"second"]).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proven_server_gets_the_password() {
+    fn verified_server_gets_the_cleartext_password() {
         for channel in [Channel::Socket, Channel::Tls(Proof::Authority), Channel::Tls(Proof::Identity)] {
             for form in [Form::Clear, Form::ClearOrEncrypted] {
                 assert!(may(form, channel, NOTHING), "{form:?} {channel:?}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unproven_server_gets_the_password_only_by_name() {
+    fn unverified_server_gets_the_password_only_if_allowed() {
         use Form::{Clear, ClearOrEncrypted};
         for channel in [Channel::Tls(Proof::None), Channel::Tls(Proof::PublicAuthority)] {
             for (form, consent, expected) in [
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_options_that_help() {
+    fn password_refusal_names_the_options_that_help() {
         for channel in [Channel::Tls(Proof::None), Channel::Tls(Proof::PublicAuthority), Channel::Tls(Proof::Password)]
         {
             let why = check(Form::ClearOrEncrypted, channel, NOTHING, "replica").unwrap_err();

@@ -504,7 +504,7 @@ mod tests {
     const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x01\x00\x00\x00\x08\x81\x00\x00\x00\x00";
 
     #[test]
-    fn a_result_set_in_both_forms() {
+    fn result_set_parses_in_both_forms() {
         let row = b"\x02xy".as_slice();
         let null = b"\xfb".as_slice();
         let new = feed(&[b"\x01", COLUMN, row, null, b"\xfe\x00\x00\x02\x00\x01\x00"], true);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failing_statement_is_counted() {
+    fn error_counts_the_failed_statement() {
         let more = b"\x00\x02\x00\x0a\x00\x00\x00".as_slice();
         let (outcome, _) = feed(&[more, more, b"\xff\x26\x04#23000Duplicate"], true);
         match outcome {
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_end_are_refused_where_they_are_kept() {
+    fn endless_rows_are_refused_if_kept_in_memory() {
         let begin = |sink: &mut dyn RowSink| {
             let mut answer = Answer::default();
             for payload in [b"\x01".as_slice(), COLUMN] {
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn results_without_end_are_refused() {
+    fn endless_results_are_refused() {
         let more = b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x00\x0a\x00\x00\x00".to_vec();
         assert_eq!(steps_until_refused(&mut Answer::default(), &mut Discard, || more.clone()), RESULTS_MAX);
     }
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_end_is_cut() {
+    fn oversized_error_message_is_truncated() {
         let (outcome, _) = feed(&[&[b"\xff\x26\x04#23000".as_slice(), &[b'e'; 60_000]].concat()], true);
         match outcome {
             Err(AnswerError::Server(error)) => assert_eq!(error.message.len(), ERROR_TEXT_BYTES_MAX),

@@ -20,7 +20,7 @@ fn current_user(connection: &mut Connection) -> String {
 }
 
 #[test]
-fn native_passwords_over_both_transports() {
+fn native_password_login_works_over_tcp_and_socket() {
     let server = TestServer::start(&[]);
     let mut root = server.connect();
     assert_eq!(root.server_version().vendor, Vendor::MariaDb);
@@ -48,7 +48,7 @@ fn native_passwords_over_both_transports() {
 }
 
 #[test]
-fn the_account_of_the_operating_system() {
+fn unix_socket_account_logs_in_without_password() {
     let server = TestServer::start(&[]);
     let who = std::process::Command::new("id").arg("-un").output().unwrap();
     let who = String::from_utf8(who.stdout).unwrap().trim().to_owned();
@@ -63,7 +63,7 @@ fn the_account_of_the_operating_system() {
 }
 
 #[test]
-fn ed25519() {
+fn ed25519_account_logs_in() {
     // The plugin is in the distribution's server package, not in its core; the directory can be named.
     let directory = std::env::var("SPATE_TEST_PLUGIN_DIR").map(|path| format!("--plugin-dir={path}")).ok();
     let server = TestServer::start(directory.as_deref().as_slice());
@@ -80,7 +80,7 @@ fn ed25519() {
 }
 
 #[test]
-fn big_packets_both_ways() {
+fn packets_above_16_mib_pass_both_ways() {
     let server = TestServer::start(&["--max-allowed-packet=64M"]);
     let mut connection = server.connect();
     for length in [0xff_ffff - 20, 0xff_ffff, 20_000_000, 2 * 0xff_ffff + 1] {
@@ -99,7 +99,7 @@ fn big_packets_both_ways() {
 }
 
 #[test]
-fn a_packet_over_the_servers_limit_is_a_definite_error() {
+fn packet_over_the_server_limit_is_a_definite_error() {
     let server = TestServer::start(&["--max-allowed-packet=1M"]);
     let mut connection = server.connect();
     let value = vec![b'a'; 30_000_000];
@@ -113,7 +113,7 @@ fn a_packet_over_the_servers_limit_is_a_definite_error() {
 }
 
 #[test]
-fn an_error_in_the_midst_of_a_multi_statement() {
+fn error_within_multi_statement_names_the_failed_statement() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     connection.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)").unwrap();
@@ -133,7 +133,7 @@ fn an_error_in_the_midst_of_a_multi_statement() {
 }
 
 #[test]
-fn a_single_statement_is_one_whatever_it_holds() {
+fn single_statement_with_semicolon_is_not_split() {
     const SYNTAX_ERROR: u16 = 1064;
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
@@ -157,7 +157,7 @@ fn a_single_statement_is_one_whatever_it_holds() {
 }
 
 #[test]
-fn ten_statements_in_flight() {
+fn pipelined_statements_are_answered_in_order() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     connection.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)").unwrap();
@@ -178,7 +178,7 @@ fn ten_statements_in_flight() {
 }
 
 #[test]
-fn a_million_rows_pass_by() {
+fn streamed_rows_arrive_one_by_one_and_can_stop() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     let (mut count, mut sum) = (0, 0);
@@ -203,7 +203,7 @@ fn a_million_rows_pass_by() {
 }
 
 #[test]
-fn a_killed_connection_is_transient() {
+fn killed_connection_is_a_transient_error() {
     let mut server = TestServer::start(&[]);
     let mut root = server.connect();
     let mut victim = server.connect();
@@ -220,7 +220,7 @@ fn a_killed_connection_is_transient() {
 }
 
 #[test]
-fn read_timeouts_lose_nothing() {
+fn read_timeout_loses_no_bytes() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     connection.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
@@ -245,7 +245,7 @@ fn read_timeouts_lose_nothing() {
 }
 
 #[test]
-fn another_thread_ends_a_wait() {
+fn shutdown_from_another_thread_ends_a_read() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     let handle = connection.shutdown_handle().unwrap();
@@ -256,7 +256,7 @@ fn another_thread_ends_a_wait() {
 }
 
 #[test]
-fn a_binlog_dump_in_raw_packets() {
+fn binlog_dump_arrives_in_raw_packets() {
     const COM_BINLOG_DUMP: u8 = 0x12;
     let server = TestServer::start(&["--log-bin=binlog", "--server-id=1", "--max-allowed-packet=64M"]);
     let mut root = server.connect();
@@ -291,7 +291,7 @@ fn a_binlog_dump_in_raw_packets() {
 }
 
 #[test]
-fn quoted_values_mean_the_same_in_every_sql_mode() {
+fn quoted_values_are_equal_in_every_sql_mode() {
     let server = TestServer::start(&[]);
     let mut connection = server.connect();
     let text = "it's \"q\" back\\slash \\' ü\u{1F980}\0\n%_`";
@@ -344,14 +344,14 @@ fn assert_protocol_error<T: std::fmt::Debug>(outcome: Result<T, Error>, says: &s
 }
 
 #[test]
-fn a_greeting_of_a_gigabyte_is_refused_by_its_header() {
+fn oversized_greeting_is_refused_by_its_header() {
     let piece = |number| [[0xff, 0xff, 0xff, number].as_slice(), &[b'x'; 0xff_ffff]].concat();
     let endpoint = sending(piece(0), |_| Vec::from([b'x'; 1000]));
     assert_protocol_error(Connection::connect(&endpoint, &options()), "longer than 65536 bytes");
 }
 
 #[test]
-fn an_answer_without_end_is_refused_where_it_is_kept() {
+fn endless_result_is_refused_if_kept_in_memory() {
     const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c\x3f\x00\x01\x00\x00\x00\x08\x81\x00\x00\x00\x00";
     let begin = [login(), packet(1, b"\x01"), packet(2, COLUMN)].concat();
     let endpoint = sending(begin, |number| packet(number.wrapping_add(3), b"\x05hello"));
@@ -392,7 +392,7 @@ fn trickling(first: Vec<u8>, then: Vec<u8>) -> Endpoint {
 }
 
 #[test]
-fn a_login_that_never_falls_silent_ends_at_its_deadline() {
+fn endless_login_dialogue_ends_at_its_deadline() {
     let options = ConnectOptions { login_timeout: Duration::from_millis(400), ..options() };
     let large = packet(0, &[b'x'; 60_000]);
     let greeting = {
@@ -422,7 +422,7 @@ fn a_login_that_never_falls_silent_ends_at_its_deadline() {
 
 /// The deadline is the login's alone.
 #[test]
-fn a_session_outlives_the_deadline_of_its_login() {
+fn session_continues_after_its_login_deadline() {
     let server = TestServer::start(&[]);
     let options = ConnectOptions { login_timeout: Duration::from_secs(2), ..options() };
     let mut connection = Connection::connect(&server.root(), &options).unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_both_vendors() {
+    fn versions_of_both_vendors_are_parsed() {
         for (text, expected) in [
             ("5.5.5-10.11.19-MariaDB-0+deb12u1", "MariaDB 10.11.19"),
             ("11.4.2-MariaDB-log", "MariaDB 11.4.2"),

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_in_milliseconds_and_exact_to_three_digits() {
+    fn lag_percentiles_are_exact_to_three_digits() {
         let found = percentiles((1..=1000).map(Duration::from_millis));
         assert_eq!(found.count, 1000);
         for (value, expected) in [(found.p50, 500.0), (found.p90, 900.0), (found.p99, 990.0), (found.max, 1000.0)] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_beat_shows_only_in_the_maximum() {
+    fn one_slow_beat_changes_only_the_maximum() {
         let found = percentiles((0..1000).map(|beat| Duration::from_millis(if beat == 500 { 5000 } else { 2 })));
         assert_eq!((found.p50, found.p99), (2.0, 2.0));
         assert!(found.max >= 4995.0);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_read_as_they_are_written() {
+    fn contender_text_round_trips() {
         for text in [
             "native:0",
             "native:4:conservative",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vendor_has_its_own_modes() {
+    fn contender_mode_of_other_vendor_is_refused() {
         let on = |text: &str, vendor| parse(text).on(vendor).map(|contender| contender.to_string());
         assert_eq!(on("native:8", Vendor::MariaDb).unwrap(), "native:8:optimistic");
         assert_eq!(on("native:8", Vendor::MySql).unwrap(), "native:8:order");
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn options_become_arguments() {
+    fn contender_options_become_arguments() {
         let Contender::Spate { arguments, .. } = parse("spate:batch-transactions=1000,semi-sync") else { panic!() };
         assert_eq!(arguments, ["--batch-transactions=1000", "--semi-sync"]);
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn wrong_contender_is_refused_with_an_example() {
         for (text, hint) in [
             ("native", "native:16"),
             ("native:", "threads"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_runs_twice_has_two_names() {
+    fn contender_that_runs_twice_has_two_names() {
         let names = distinct_names(&[parse("spate"), parse("native:0"), parse("spate"), parse("spate")]);
         assert_eq!(names, ["spate", "native:0", "spate #2", "spate #3"]);
     }

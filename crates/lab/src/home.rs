@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_of_a_dead_process_is_removed_and_of_a_living_one_kept() {
+    fn work_directory_of_dead_process_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
         let abandoned = root.path().join("work/4194999-1-0");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_closed_to_others() {
+    fn lab_directory_is_private() {
         let root = tempfile::tempdir().unwrap();
         LabHome::at(&root.path().join("home")).unwrap();
         let mode = fs::metadata(root.path().join("home/sandboxes")).unwrap().permissions().mode();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_shares_nothing_with_its_original() {
+    fn copied_directory_shares_no_files() {
         let root = tempfile::tempdir().unwrap();
         let (from, to) = (root.path().join("from"), root.path().join("to"));
         fs::create_dir_all(from.join("inner")).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_publish_wins() {
+    fn first_published_directory_wins() {
         let root = tempfile::tempdir().unwrap();
         let place = root.path().join("place");
         for content in ["first", "second"] {

@@ -24,7 +24,7 @@ mod tests {
     const ONE: &str = "00000000-0000-4000-8000-000000000001";
 
     #[test]
-    fn every_domain_counts() {
+    fn position_is_reached_only_in_every_domain() {
         assert!(has_reached("0-1-9,2-1-4", "2-1-4,0-1-8"));
         assert!(!has_reached("0-1-9", "0-1-9,2-1-1"));
         assert!(!has_reached("0-1-9,2-1-3", "2-1-4"));
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gap_in_a_set_counts() {
+    fn position_with_gaps_is_not_reached() {
         let set = |intervals: &str| format!("{ONE}{intervals}");
         assert!(has_reached(&set(":1-9:t:1-2"), &set(":2-8:t:2")));
         assert!(!has_reached(&set(":1-9"), &set(":1-9:t:1")));

@@ -109,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+    fn stat_line_with_odd_program_name_keeps_its_fields() {
         let text =
             "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 987654 1000 100 18446744073709551615";
         assert_eq!(parse_stat(text), Some(Stat { is_zombie: false, cpu_ticks: 100, start_ticks: 987654 }));
     }
 
     #[test]
-    fn damaged_stat_lines_are_none() {
+    fn damaged_stat_line_gives_none() {
         for text in ["", "42 (x", "42 (x) S 1 2 3", "42 (x) S a b c d e f g h i j k l m n o p q r s t"] {
             assert_eq!(parse_stat(text), None, "{text}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_with_the_same_id_is_not_ours() {
+    fn reused_process_id_is_not_ours() {
         let own = ProcessIdentity::own().unwrap();
         assert!(own.is_running());
         assert!(own.peak_resident_bytes().unwrap() > 0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signalled_child_ends_and_its_time_stays_readable_until_it_is_waited_for() {
+    fn signalled_child_has_readable_cpu_time_until_reaped() {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let identity = ProcessIdentity::of(child.id()).unwrap();
         assert!(!identity.wait_for_end(Duration::from_millis(20)));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_native_contender_is_the_fastest_that_was_right() {
+    fn best_native_contender_is_the_fastest_identical_one() {
         let race = race(vec![
             contender("native:0", Some(40.0), true),
             contender("native:16:optimistic", Some(20.0), true),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_contender_that_was_stopped_gives_a_lower_bound() {
+    fn stopped_native_contender_gives_a_lower_bound() {
         let mut slow = contender("native:0", None, false);
         slow.gave_up_after_seconds = Some(90.0);
         let race = race(vec![slow, contender("spate", Some(3.0), true)]);
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_native_contender_there_is_no_ratio() {
+    fn race_without_native_contender_has_no_ratio() {
         let race = race(vec![contender("spate", Some(3.0), true)]);
         assert_eq!((race.best_native, race.ratio_vs_best_native.len()), (None, 0));
     }
 
     #[test]
-    fn the_json_has_the_promised_fields() {
+    fn race_json_has_the_documented_fields() {
         let json = serde_json::to_value(race(vec![contender("native:0", Some(1.5), true)])).unwrap();
         for field in ["workload", "durability", "transactions", "row_changes", "binlog_bytes", "best_native"] {
             assert!(!json[field].is_null(), "{field}");

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_in_its_directory() {
+    fn sandbox_name_cannot_leave_its_directory() {
         for name in ["", "..", "a/b", "a b"] {
             assert!(check_name(name).is_err(), "{name}");
         }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn stopping_what_is_not_there_says_so() {
+    fn stopping_unknown_sandbox_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
         let message = stop(&home, "ghost", false).unwrap_err().to_string();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_sound() {
+    fn progress_templates_are_valid() {
         for template in ["{spinner} {msg} · {elapsed}", "  {msg} {wide_bar} {pos} of {len} s"] {
             assert!(ProgressStyle::with_template(template).is_ok());
         }

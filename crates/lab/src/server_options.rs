@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_wins_however_it_is_written() {
+    fn later_server_option_wins_in_any_spelling() {
         let options = ServerOptions::default()
             .with("sync-binlog", 1)
             .with_all(&[option("--Sync_Binlog=0"), option("skip-networking")]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_leave_the_sandbox_are_refused() {
+    fn server_option_outside_the_sandbox_is_refused() {
         for text in ["datadir=/var/lib/mysql", "--bind_address=0.0.0.0", "port=3306", "", "=x", "a b=c"] {
             assert!(text.parse::<ServerOption>().is_err(), "{text}");
         }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_the_documented_one_and_the_password_is_not_in_it() {
+    fn spate_command_line_is_as_documented_without_password() {
         let directory = tempfile::tempdir().unwrap();
         let program = program(directory.path(), "echo \"$@\"; test \"$SPATE_SOURCE_PASSWORD\" = hush");
         program.replicate(Some("0-1-2"), Some("0-1-9"), &["--semi-sync".into()]).unwrap().wait(LIMIT).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_used_is_measured_up_to_its_end() {
+    fn resource_usage_is_measured_until_the_program_ends() {
         let directory = tempfile::tempdir().unwrap();
         let busy = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         let usage = program(directory.path(), busy).verify(LIMIT).unwrap();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_shows_its_last_words() {
+    fn failed_program_error_shows_its_last_output() {
         let directory = tempfile::tempdir().unwrap();
         let program = program(directory.path(), "echo 'duplicate key in 0-1-7' >&2; exit 3");
         let message = program.verify(LIMIT).unwrap_err().to_string();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_given_up_and_killed() {
+    fn program_over_its_time_limit_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let running = program(directory.path(), "exec sleep 600").replicate(None, None, &[]).unwrap();
         let process = running.process();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_asked_to_stop_must_end_with_success() {
+    fn program_that_is_stopped_must_end_with_success() {
         let directory = tempfile::tempdir().unwrap();
         let waits = |answer| format!("trap '{answer}' TERM; echo ready; while :; do sleep 0.01; done");
         for (answer, is_success) in [("exit 0", true), ("exit 1", false)] {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_show_no_password() {
+    fn sql_error_shows_no_password() {
         assert_eq!(shorten("CREATE USER a@b IDENTIFIED BY 'hush'"), "CREATE USER a@b …");
         assert_eq!(shorten("CHANGE MASTER TO MASTER_PASSWORD='hush'"), "CHANGE MASTER TO MASTER_…");
         assert_eq!(shorten("SELECT 1"), "SELECT 1");

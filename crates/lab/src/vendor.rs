@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_in_lines_becomes_one_word() {
+    fn multiline_gtid_set_becomes_one_word() {
         assert_eq!(without_spaces("a:1-5,\nb:1-3"), "a:1-5,b:1-3");
     }
 }

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_version_lists_the_known_ones() {
+    fn unknown_version_error_lists_the_known_ones() {
         let message = "mysql-3.23".parse::<ServerVersion>().unwrap_err().to_string();
         assert_eq!(
             message,
@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn known_names_parse_to_themselves() {
+    fn known_version_names_round_trip() {
         for version in KNOWN {
             assert_eq!(version.to_string().parse::<ServerVersion>().unwrap(), version);
         }
     }
 
     #[test]
-    fn the_version_is_the_word_after_ver() {
+    fn server_version_is_the_word_after_ver() {
         let announced = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)";
         assert_eq!(parse_version(announced), Some("10.11.19-MariaDB-0+deb12u1"));
         let announced = "/some/where/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))";

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_are_as_defined_unless_overridden() {
+    fn workload_options_override_the_definition() {
         let cached = Shape::new(Workload::Cached, None, None, None);
         assert_eq!((cached.schemas, cached.tables, cached.rows, cached.buffer_pool_mib), (4, 2, 50_000, 2048));
         let io = Shape::new(Workload::Io, Some(1), Some(10), Some(64));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_from_the_kernel() {
+    fn machine_memory_is_read_from_the_kernel() {
         assert_eq!(parse_memory_total_mib("MemTotal:       2097152 kB\nMemFree: 1 kB"), Some(2048));
         assert!(machine_memory_mib() > 0);
     }

@@ -10,7 +10,7 @@ use programs::spate;
 
 /// The oracle as a tool: `spate lab equal`.
 #[test]
-fn the_laboratory_compares_and_finds_the_statement() {
+fn equal_script_difference_names_the_statement() {
     let directory = tempfile::tempdir().unwrap();
     let equal = |name: &str, script: &str| {
         let (file, json) = (directory.path().join(name), directory.path().join(format!("{name}.json")));

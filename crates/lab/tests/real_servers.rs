@@ -36,7 +36,7 @@ fn small_options(vendor: Vendor) -> ServerOptions {
 
 /// As the first tests on a new machine do.
 #[test]
-fn pristine_data_made_several_times_at_once() {
+fn pristine_data_made_concurrently_is_made_once() {
     let binaries = ServerVersion::installed().unwrap();
     let makers: [_; 5] = std::array::from_fn(|_| {
         let binaries = binaries.clone();
@@ -51,17 +51,17 @@ fn pristine_data_made_several_times_at_once() {
 }
 
 #[test]
-fn a_sandbox_is_frozen_and_lives_again_from_the_copy() {
+fn frozen_sandbox_restarts_from_its_copy() {
     frozen_and_alive_again(&ServerVersion::installed().unwrap(), "0-1-3");
 }
 
 #[test]
-fn a_mariadb_11_8_is_frozen_and_lives_again_from_the_copy() {
+fn frozen_mariadb_11_8_restarts_from_its_copy() {
     frozen_and_alive_again(&server("mariadb-11.8"), "0-1-3");
 }
 
 #[test]
-fn a_mysql_is_frozen_and_lives_again_from_the_copy() {
+fn frozen_mysql_restarts_from_its_copy() {
     frozen_and_alive_again(&server("mysql-9.7"), "00000000-0000-4000-8000-000000000001:1-3");
 }
 
@@ -99,7 +99,7 @@ fn frozen_and_alive_again(binaries: &ServerBinaries, written: &str) {
 }
 
 #[test]
-fn a_server_that_does_not_start_shows_its_error_log() {
+fn server_that_fails_to_start_shows_its_error_log() {
     let (home, binaries) = (home(), ServerVersion::installed().unwrap());
     let work = home.work().unwrap();
     let pristine = pristine_data(&home, &binaries).unwrap();
@@ -110,7 +110,7 @@ fn a_server_that_does_not_start_shows_its_error_log() {
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_still_works() {
+fn path_too_long_for_a_socket_works() {
     let (home, binaries) = (home(), ServerVersion::installed().unwrap());
     let work = home.work().unwrap();
     let pristine = pristine_data(&home, &binaries).unwrap();
@@ -173,13 +173,13 @@ fn native_contenders_race_and_differences_are_found() {
 }
 
 #[test]
-fn native_contenders_of_mariadb_11_8_race() {
+fn mariadb_11_8_native_contenders_race() {
     let option = "slave_parallel_max_queued=1000000".parse().unwrap();
     race(&server("mariadb-11.8"), option, ["native:0", "native:4:conservative"]);
 }
 
 #[test]
-fn native_contenders_of_mysql_race() {
+fn mysql_native_contenders_race() {
     let option = "replica_pending_jobs_size_max=64M".parse().unwrap();
     race(&server("mysql-9.7"), option, ["native:1", "native:4:free"]);
 }
@@ -220,12 +220,12 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
 }
 
 #[test]
-fn the_lag_under_a_live_load_is_measured() {
+fn lag_under_live_load_is_measured() {
     lag_is_measured(&ServerVersion::installed().unwrap(), "native:2:conservative");
 }
 
 #[test]
-fn the_lag_of_a_mysql_under_a_live_load_is_measured() {
+fn mysql_lag_under_live_load_is_measured() {
     lag_is_measured(&server("mysql-9.7"), "native:2");
 }
 

@@ -75,7 +75,7 @@ fn assert_identical_after(statements_min: u64, result: &SeedResult) {
 }
 
 #[test]
-fn rows_of_every_type_under_kills_of_spate() {
+fn rows_of_every_type_survive_kills_of_spate() {
     let features = [Feature::Types, Feature::Keys, Feature::Generated, Feature::Dml, Feature::Domains];
     let result = torture(101, Format::Row, Failures::Spate, &features);
     assert_identical(&result);
@@ -83,13 +83,13 @@ fn rows_of_every_type_under_kills_of_spate() {
 }
 
 #[test]
-fn definitions_foreign_keys_and_partitions_in_row_format() {
+fn definitions_foreign_keys_and_partitions_replicate_in_row_format() {
     let features = [Feature::Dml, Feature::Ddl, Feature::ForeignKeys, Feature::Partitions, Feature::Views];
     assert_identical(&torture(102, Format::Row, Failures::None, &features));
 }
 
 #[test]
-fn statements_with_triggers_and_routines_under_kills_of_the_replica() {
+fn statements_with_triggers_and_routines_survive_kills_of_the_replica() {
     let features = [Feature::Dml, Feature::Triggers, Feature::Routines];
     let result = torture(103, Format::Mixed, Failures::Replica, &features);
     assert_identical(&result);
@@ -97,7 +97,7 @@ fn statements_with_triggers_and_routines_under_kills_of_the_replica() {
 }
 
 #[test]
-fn mysql_under_kills_of_spate() {
+fn mysql_rows_survive_kills_of_spate() {
     let mysql = server("mysql-9.7");
     let features = [Feature::Types, Feature::Keys, Feature::Generated, Feature::Dml, Feature::Domains];
     let result = torture_of((&mysql, &mysql), 104, Format::Row, Failures::Spate, &features);
@@ -107,14 +107,14 @@ fn mysql_under_kills_of_spate() {
 }
 
 #[test]
-fn a_spate_that_does_not_replicate_is_found() {
+fn idle_spate_is_reported_as_different() {
     let mariadb = ServerVersion::installed().unwrap();
     finds_a_spate_that_does_nothing(&mariadb, &mariadb);
 }
 
 /// There is no other replication between vendors to tell what is right.
 #[test]
-fn a_spate_that_does_not_replicate_between_vendors_is_found() {
+fn idle_spate_between_vendors_is_reported_as_different() {
     finds_a_spate_that_does_nothing(&server("mysql-9.7"), &ServerVersion::installed().unwrap());
 }
 

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_spelled_out() {
+    fn range_condition_compares_each_key_column() {
         let range = Range { after: Some(vec![b"x'".to_vec(), b"5".to_vec()]), up_to: None };
         assert_eq!(
             condition(&table(), &range),
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn hostile_values_do_not_become_sql() {
+    fn hostile_key_value_is_quoted() {
         let literal = literal(&column("a", "int(11)", false), b"1 OR 1");
         assert_eq!(literal, "'1 OR 1'");
     }
 
     #[test]
-    fn unhashable_rows_show_in_the_sum() {
+    fn unhashable_rows_are_counted_in_the_sum() {
         assert_eq!(unhashable_rows("0"), 0);
         assert_eq!(unhashable_rows("18446744073709551615"), 0);
         assert_eq!(unhashable_rows("10000000000000000000000000000000000000000"), 1);

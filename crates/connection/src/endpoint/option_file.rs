@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_read_as_the_vendors_read_them() {
+    fn password_in_option_file_is_read_as_vendors_read_it() {
         assert_eq!(password("password=plain"), "plain");
         assert_eq!(password("  password =  two words "), "two words");
         assert_eq!(password("password='with # hash' # and comment"), "with # hash");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_order() {
+    fn option_file_later_group_wins() {
         let found = options("user=nobody\n[mysqld]\nuser=mysql\n[client]\nuser=a\nport=0\n; x\n[spate]\nuser=b\nssl\n")
             .unwrap();
         assert_eq!(found.user.as_deref(), Some("b"));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn option_file_error_names_the_line() {
         for (text, line) in
             [("[client\n", 1), ("[client]\nport=x\n", 2), ("[client]\n\npassword\n", 3), ("!what a\n", 1)]
         {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_that_everyone_may_write_to_is_refused() {
+    fn world_writable_named_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("my.cnf");
         std::fs::write(&path, "[client]\nuser=a\n").unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_everyone_may_read_is_warned_of() {
+    fn world_readable_password_file_warns() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("my.cnf");
         let warnings = |text: &str, mode| {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standard_file_includes_what_can_be_trusted_and_goes_on_behind_the_rest() {
+    fn standard_file_skips_untrusted_includes_and_continues() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str, mode| {
             let path = directory.path().join(name);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn includes() {
+    fn option_file_includes_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_files_come_before_and_after_the_extra_one() {
+    fn extra_option_file_is_read_between_standard_files() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn both_vendors_spellings_of_tls() {
+    fn tls_options_of_both_vendors_are_read() {
         use super::super::TlsMode;
         for (line, mode) in [
             ("ssl-mode=VERIFY_IDENTITY", TlsMode::VerifyIdentity),

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_modes() {
+    fn tls_modes_of_both_vendors_are_parsed() {
         for (mode, name) in TlsMode::ALL {
             assert_eq!((mode.to_string().as_str(), name.parse()), (name, Ok(mode)));
         }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_options_mean_together() {
+    fn tls_options_together_choose_the_mode() {
         let none = TlsOptions::default();
         let ca = TlsOptions { authorities: Some("ca.pem".into()), ..none.clone() };
         let own = TlsOptions { certificate: Some("c.pem".into()), ..none.clone() };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_is_said_first_is_not_changed_by_what_is_said_later() {
+    fn first_tls_mode_ignores_later_options() {
         let first = TlsOptions { mode: Some(TlsMode::Required), ..TlsOptions::default() };
         let later =
             TlsOptions { verify: Some(true), ssl: Some(false), authorities: Some("a".into()), ..TlsOptions::default() };

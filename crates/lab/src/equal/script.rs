@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_in_quotes_and_comments_end_nothing() {
+    fn delimiter_in_quotes_or_comment_ends_no_statement() {
         let script = "SELECT ';', \"a\\\";\", `;`; -- no; end\nSELECT /* ; */ 1 # ;\n; INSERT INTO t VALUES ('it''s;')";
         assert_eq!(
             texts(script),
@@ -146,13 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn another_delimiter() {
+    fn delimiter_command_changes_the_delimiter() {
         let script = "DELIMITER //\nCREATE PROCEDURE p() BEGIN SELECT 1; END //\ndelimiter ;\nCALL p();\n";
         assert_eq!(texts(script), ["0: CREATE PROCEDURE p() BEGIN SELECT 1; END", "0: CALL p()"]);
     }
 
     #[test]
-    fn comments_that_direct() {
+    fn directive_comments_are_parsed() {
         let script = "SELECT 1;\n-- session 2\nSELECT 2;\n-- on the replicas\nSELECT 3;\n-- on the source\nSELECT 4;\n-- just a comment\n";
         assert_eq!(texts(script), ["0: SELECT 1", "2: SELECT 2", "2: SELECT 3", "2: SELECT 4"]);
         assert!(matches!(parse(script)[2].action, Action::OnReplicas(_)));

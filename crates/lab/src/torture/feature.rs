@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_and_without() {
+    fn feature_set_obeys_only_and_without() {
         let set = FeatureSet::chosen(&[Feature::Dml, Feature::Xa], &[Feature::Xa]);
         assert_eq!(set.to_string(), "dml");
         assert!(!FeatureSet::chosen(&[], &[Feature::Xa]).has(Feature::Xa));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_json() {
+    fn feature_names_equal_the_json_names() {
         for feature in Feature::ALL {
             assert_eq!(feature.name().parse::<Feature>().unwrap(), *feature);
             assert_eq!(serde_json::to_value(feature).unwrap(), feature.name());

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn native_is_the_oracle_unless_it_is_off() {
+    fn native_replica_is_the_oracle_unless_it_is_off() {
         let (a, b) = (picture(&["1", "2"]), picture(&["1", "3"]));
         assert!(judge(&a, &a, &a, false).findings.is_empty());
         assert_eq!(judge(&a, &a, &b, false).findings.len(), 1);
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_shows_what_only_one_has_and_how_often() {
+    fn difference_lists_rows_of_one_side_with_counts() {
         let judgement = judge(&picture(&["1", "1"]), &picture(&["1", "1"]), &picture(&["1", "4"]), false);
         assert_eq!(judgement.findings[0].details(), "native only: 1\nspate  only: 4");
         assert_eq!(judge(&Picture::new(), &Picture::new(), &picture(&[]), false).findings.len(), 1);
     }
 
     #[test]
-    fn counters_may_be_higher_after_a_kill_only() {
+    fn auto_increment_may_be_higher_only_after_a_kill() {
         let counter = |number: &str| Picture::from([((Class::Counter, "t".to_owned()), vec![number.to_owned()])]);
         assert!(judge(&counter("5"), &counter("5"), &counter("9"), true).findings.is_empty());
         assert_eq!(judge(&counter("5"), &counter("5"), &counter("9"), false).findings.len(), 1);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn to_leave_less_behind_is_no_fault() {
+    fn fewer_leftovers_than_native_is_no_finding() {
         let files =
             |number: &str| Picture::from([((Class::Leftover, "t".to_owned()), vec![format!("{number} files")])]);
         assert!(judge(&files("0"), &files("4"), &files("0"), true).findings.is_empty());

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_replaced_and_others_stay() {
+    fn mariadb_words_are_replaced_and_others_stay() {
         for (maria, mysql) in [
             ("CREATE OR REPLACE TABLE a (b UUID NOT NULL)", "CREATE TABLE IF NOT EXISTS a (b BINARY(16) NOT NULL)"),
             ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE VIEW v AS SELECT 1"),
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_wait_for_xa_stays_out_of_the_binlog() {
+    fn statement_that_would_wait_for_xa_is_not_logged() {
         assert_eq!(translate_beside_xa("OPTIMIZE TABLE a"), "OPTIMIZE NO_WRITE_TO_BINLOG TABLE a");
         assert_eq!(translate_beside_xa("SELECT 'ANALYZE TABLE'"), "SELECT 'ANALYZE TABLE'");
     }
 
     #[test]
-    fn numbers_are_counted() {
+    fn sequence_table_becomes_recursive_query() {
         assert_eq!(
             translate("INSERT INTO t (a) SELECT seq FROM seq_3_to_25"),
             "INSERT INTO t (a) SELECT seq FROM (WITH RECURSIVE numbers (seq) AS (SELECT 3 UNION ALL SELECT seq + 1 FROM numbers \

@@ -85,7 +85,7 @@ mod tests {
     const MIXED: Pair = Pair { source: Vendor::MariaDb, replica: Vendor::MySql };
 
     #[test]
-    fn only_what_both_know_is_used_between_vendors() {
+    fn mixed_pair_uses_only_shared_features() {
         let all = FeatureSet::chosen(&[], &[]);
         assert_eq!(Pair::default().features(&all), all);
         let mysql = Pair { source: Vendor::MySql, replica: Vendor::MySql }.features(&all);

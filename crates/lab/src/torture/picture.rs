@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counter_is_taken_out_of_the_options_only() {
+    fn auto_increment_is_removed_from_table_options_only() {
         let definition =
             "CREATE TABLE `t` (`a` int COMMENT ' AUTO_INCREMENT=4') ENGINE=InnoDB AUTO_INCREMENT=17 DEFAULT CHARSET=x";
         let (rest, counter) = split_counter(definition);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn different_bytes_look_different() {
+    fn different_bytes_give_different_text() {
         let bytes = |bytes: &[u8]| shown(&Value::Bytes(bytes.to_vec()));
         assert_ne!(bytes(b"a"), bytes(b"a "));
         assert_ne!(bytes(b"\xff"), bytes(b"\xfe"));

@@ -74,21 +74,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_promise() {
+    fn seed_always_gives_the_same_numbers() {
         let mut random = Random::new(7);
         let numbers: Vec<usize> = (0..6).map(|_| random.below(1000)).collect();
         assert_eq!(numbers, [299, 390, 201, 726, 683, 431]);
     }
 
     #[test]
-    fn weights_of_zero_are_never_chosen() {
+    fn weight_of_zero_is_never_chosen() {
         let mut random = Random::new(1);
         assert!((0..1000).all(|_| random.weighted(&[(0, 'a'), (3, 'b'), (0, 'c')]) == Some('b')));
         assert_eq!(random.weighted(&[(0, 'a')]), None);
     }
 
     #[test]
-    fn bounds_hold() {
+    fn random_number_stays_below_its_bound() {
         let mut random = Random::new(2);
         assert!((0..1000).all(|_| random.below(3) < 3));
         assert_eq!(random.below(0), 0);

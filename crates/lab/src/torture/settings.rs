@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_always_draws_the_same_and_seeds_differ() {
+    fn settings_are_equal_for_one_seed_and_differ_between_seeds() {
         assert_eq!(draw(5, Failures::All), draw(5, Failures::All));
         let formats: Vec<Format> = (0..30).map(|seed| draw(seed, Failures::All).format).collect();
         for format in [Format::Row, Format::Mixed, Format::Statement] {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_that_lose_data_are_not_killed() {
+    fn replica_kills_exclude_engines_that_lose_data() {
         for seed in 0..100 {
             let settings = draw(seed, Failures::Replica);
             assert_eq!(settings.failures, [Failure::ReplicaKilled]);

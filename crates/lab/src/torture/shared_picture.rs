@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_equal_if_they_mean_the_same() {
+    fn json_documents_with_one_meaning_are_equal() {
         let shown = |name: &str, text: &str| shown(name, "longtext", mysql::Value::Bytes(text.into()));
         assert_eq!(shown("j1", "{\"b\":1,  \"a\":[]}"), shown("j1", "{\"a\": [], \"b\": 1}"));
         assert_ne!(shown("v1", "{\"b\":1}"), shown("v1", "{\"b\": 1}"));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_equal_however_they_are_written() {
+    fn numbers_in_any_notation_are_equal() {
         let shown = |kind: &str, text: &str| shown("p1", kind, mysql::Value::Bytes(text.into()));
         assert_eq!(shown("double", "0.0000325"), shown("double", "3.25e-5"));
         assert_ne!(shown("double", "0.0000325"), shown("double", "3.26e-5"));

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_where_they_are_created() {
+    fn created_names_are_found_in_statements() {
         let steps = [
             Step::sql(0, "CREATE TABLE `odd ``name`.`t``q` (id INT)"),
             Step::sql(0, "CREATE SEQUENCE `d1`.`s2`"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_transactions_are_kept() {
+    fn shrinking_keeps_settings_and_transactions() {
         assert!(is_about_the_session("SET NAMES latin1") && is_about_the_session("XA END 'x'"));
         assert!(!is_about_the_session("DROP TABLE t"));
     }

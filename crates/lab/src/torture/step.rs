@@ -121,7 +121,7 @@ mod tests {
     use crate::torture::settings::{Failures, Format};
 
     #[test]
-    fn what_was_recorded_is_read_again() {
+    fn recorded_steps_round_trip() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("steps");
         let settings =

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 
 #[test]
-fn every_single_byte_counts() {
+fn any_changed_byte_of_any_type_is_reported() {
     let mut pair = Pair::start();
     pair.on_both(
         "CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(20), c CHAR(9) CHARACTER SET latin1, d DOUBLE, f FLOAT, \
@@ -76,7 +76,7 @@ fn every_single_byte_counts() {
 }
 
 #[test]
-fn rows_tables_and_columns_that_are_not_there() {
+fn missing_rows_tables_and_columns_are_reported() {
     let mut pair = Pair::start();
     pair.on_both(
         "CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v INT); INSERT INTO s.t SELECT seq, seq FROM mysql.seq_1_to_20; \
@@ -131,7 +131,7 @@ fn rows_tables_and_columns_that_are_not_there() {
 }
 
 #[test]
-fn keys_of_every_kind_are_cut_into_ranges() {
+fn keys_of_every_type_are_cut_into_ranges() {
     let mut pair = Pair::start();
     let kinds = [
         ("int_pair", "a INT, b INT, PRIMARY KEY (a, b)", "seq DIV 10, CAST(seq AS SIGNED) - 150"),
@@ -195,7 +195,7 @@ fn keys_of_every_kind_are_cut_into_ranges() {
 }
 
 #[test]
-fn two_hundred_thousand_rows_in_many_ranges() {
+fn large_table_in_many_ranges_reports_exact_keys() {
     let mut pair = Pair::start();
     pair.on_both(
         "CREATE SCHEMA s; CREATE TABLE s.big (id INT PRIMARY KEY, v VARCHAR(50)); \
@@ -234,7 +234,7 @@ fn two_hundred_thousand_rows_in_many_ranges() {
 
 /// Behind the source's last row, the replica has more than can be held, by number and by size; and the source alone has some.
 #[test]
-fn ranges_of_more_rows_than_can_be_held_are_halved() {
+fn range_with_too_many_rows_for_memory_is_halved() {
     let mut pair = Pair::start();
     pair.on_both(
         "CREATE SCHEMA s; CREATE TABLE s.many (id INT PRIMARY KEY, v INT); CREATE TABLE s.wide (id VARCHAR(700) PRIMARY KEY, v INT) \
@@ -260,7 +260,7 @@ fn ranges_of_more_rows_than_can_be_held_are_halved() {
 }
 
 #[test]
-fn hostile_names() {
+fn hostile_names_are_compared_and_reported() {
     let mut pair = Pair::start();
     let (schema, table, column) = ("s`'\"\\ .%\u{fc}", "t`; DROP TABLE x; -- \u{4e2d}", "c`','\"x\\\u{e4}");
     let [schema_sql, table_sql] = [quote::identifier(schema), quote::qualified(schema, table)];

@@ -14,7 +14,7 @@ use spate_replica::hold_request::{HOLD_QUERY, HoldLimit, HoldRequest};
 use spate_replica::lock_names::LockNames;
 
 #[test]
-fn positions_that_do_not_meet() {
+fn resting_servers_at_different_positions_are_refused() {
     let mut pair = Pair::start();
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)");
     assert!(matches!(run(&pair.options(), &|_| {}), Err(Error::ReplicaPositionUnknown)));
@@ -47,7 +47,7 @@ fn positions_that_do_not_meet() {
 }
 
 #[test]
-fn a_user_who_may_only_read_the_source() {
+fn source_user_with_only_select_can_verify() {
     let mut pair = Pair::start();
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)");
     pair.at_source
@@ -106,7 +106,7 @@ fn apply(mut replica: Connection, transactions: &Receiver<(Gtid, u64)>, stops: &
 }
 
 #[test]
-fn a_live_source_and_a_live_replica_meet() {
+fn live_source_and_replica_meet_at_one_position() {
     let mut pair = Pair::start();
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(50))");
     pair.align();
@@ -153,7 +153,7 @@ fn a_live_source_and_a_live_replica_meet() {
 }
 
 #[test]
-fn requests_expire_and_appliers_that_do_not_answer_are_named() {
+fn hold_request_without_answer_fails_and_expires() {
     let mut pair = Pair::start();
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY)");
     pair.align();
@@ -174,7 +174,7 @@ fn requests_expire_and_appliers_that_do_not_answer_are_named() {
 }
 
 #[test]
-fn nobody_waits_for_a_comparison_and_altered_tables_are_named() {
+fn altering_table_during_comparison_does_not_wait_and_is_reported() {
     let mut pair = Pair::start();
     pair.on_both(
         "CREATE SCHEMA s; CREATE TABLE s.a (id INT PRIMARY KEY); INSERT INTO s.a SELECT seq FROM mysql.seq_1_to_50; \
@@ -202,7 +202,7 @@ fn nobody_waits_for_a_comparison_and_altered_tables_are_named() {
 }
 
 #[test]
-fn a_source_too_busy_for_equal_snapshots() {
+fn busy_source_still_gives_snapshots_at_one_position() {
     let mut pair = Pair::start();
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(50))");
     pair.at_source.execute(b"CREATE USER reader@'%'; GRANT SELECT ON *.* TO reader@'%'").unwrap();
@@ -244,7 +244,7 @@ fn a_source_too_busy_for_equal_snapshots() {
 }
 
 #[test]
-fn a_snapshots_position_is_its_own_while_others_ask_for_theirs() {
+fn snapshot_position_is_its_own_while_other_sessions_read_status() {
     let pair = Pair::start();
     let (mut writing, mut asking) = (pair.source.connect(), pair.source.connect());
     writing.execute(b"CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY AUTO_INCREMENT)").unwrap();

@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clauses_about_one_thing_do_not_stand_together() {
+    fn clauses_about_one_column_are_not_combined() {
         assert!(may_stand_together("DROP COLUMN `a`", "ADD INDEX (`b`)"));
         assert!(may_stand_together("CONVERT TO CHARACTER SET latin1", "DROP COLUMN `a`"));
         assert!(!may_stand_together("CONVERT TO CHARACTER SET latin1", "DEFAULT CHARACTER SET latin2"));

@@ -248,13 +248,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_texts() {
+    fn quoted_names_are_told_from_texts() {
         assert_eq!(outside_literals("SELECT `a'b`, 'ä''ö', `ü` x"), "SELECT a'b, , ü x");
         assert!(is_about_accounts("SET PASSWORD FOR 'ü3'@'%' = ''") && !is_about_accounts("SET sql_mode = ''"));
     }
 
     #[test]
-    fn an_index_is_part_of_its_table() {
+    fn index_statement_names_its_table() {
         for sql in [
             "ALTER ONLINE TABLE t ADD a INT",
             "/* why */ alter table t ADD a INT",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_language_is_what_was_set_last() {
+    fn session_language_is_the_last_one_set() {
         let mut language = Language::default();
         language.note("SET NAMES latin1");
         language.note("SET sql_mode = 'NO_BACKSLASH_ESCAPES'");

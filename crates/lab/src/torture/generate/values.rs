@@ -195,13 +195,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_cannot_be_escaped() {
+    fn quoted_text_cannot_escape_its_quotes() {
         assert_eq!(quoted("x'y"), "'x''y'");
         assert_eq!(quoted("z\\"), "'z'");
     }
 
     #[test]
-    fn text_fits_its_column_and_character_set() {
+    fn generated_text_fits_column_and_character_set() {
         let mut random = Random::new(1);
         for _ in 0..1000 {
             assert!(text(&mut random, "cp1251", 3).is_ascii());
