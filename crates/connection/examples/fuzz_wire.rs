@@ -1,7 +1,7 @@
 //! Plays damaged dialogues to a connection: `fuzz_wire -- [--seconds N] [--seed N] [--subject login|answers|tls]`.
 //!
-//! A panic ends the run; the message names the seed that brings it back. Keys are made anew in each run, so a seed of TLS brings
-//! back the dialogue, but not each of its bytes.
+//! A panic ends the run, and the message names the seed that reproduces it. Each run makes new keys, so a seed of TLS
+//! reproduces the dialogue, but not each of its bytes.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool of the developers, who read its output")]
 
@@ -16,7 +16,7 @@ mod mutate;
 
 use hostile::{Subject, World, peak_resident_bytes};
 
-/// All buffers, one kept answer, and what the allocator keeps; far below what a hostile server announces.
+/// Limit for all buffers, one kept answer and the allocator's reserve; far below the lengths that a hostile server announces.
 const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 
 fn main() {
@@ -31,7 +31,7 @@ fn main() {
         Some(other) => panic!("no subject: {other}"),
     };
     println!("{subjects:?}, from seed {first} on, for {seconds} s");
-    // The parser of RSA keys panics, and the connection makes an error of it: nothing to print.
+    // The parser of RSA keys panics, and the connection turns the panic into an error: print nothing.
     let last_words = Arc::new(Mutex::new(String::new()));
     let heard = last_words.clone();
     std::panic::set_hook(Box::new(move |panic| *heard.lock().unwrap() = panic.to_string()));

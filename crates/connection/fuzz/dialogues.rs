@@ -1,4 +1,4 @@
-//! What a good server would say, and the damage to it.
+//! The dialogues of a correct server, and damage to them.
 
 use super::super::mutate::{Random, mutate};
 
@@ -70,7 +70,7 @@ pub(crate) fn answer_packets(is_new: bool, random: &mut Random) -> Vec<(u8, Vec<
     payloads.into_iter().enumerate().map(|(number, payload)| (number as u8 + 1, payload)).collect()
 }
 
-/// Far more than may be kept: rows, results, columns, or one packet.
+/// Far more than the client may keep in memory: rows, results, columns, or one packet.
 pub(crate) fn endless(random: &mut Random) -> Vec<u8> {
     const TOTAL_BYTES: usize = 2 << 20;
     let mut bytes = Vec::new();

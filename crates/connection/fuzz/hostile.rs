@@ -1,8 +1,8 @@
 //! A server that plays damaged dialogues, and a client that must survive them: logins, answers, TLS.
 //!
-//! Each dialogue is one that a good server would have, damaged as a seed says. What must hold whatever comes: no panic, no wait
-//! that does not end, no memory beyond the caps, no password in the clear, no certificate accepted that an authority has not
-//! signed, and no login over a stream of TLS in which a byte was changed.
+//! Each dialogue is that of a correct server, with damage drawn from a seed. In every case there must be no panic, no endless
+//! wait, no memory beyond the limits, no password in the clear, no accepted certificate without an authority's signature, and
+//! no login over a TLS stream in which a byte was changed.
 
 use std::fs;
 use std::net::TcpListener;
@@ -26,23 +26,23 @@ mod server;
 use dialogues::{OK, answer_packets, damaged, endless, framed, greeting, login_packets};
 use server::{Damage, Play, Seen, TlsPlay, serve, server_config};
 
-/// In no dialogue, so that its bytes are seen where they do not belong.
+/// No dialogue contains these bytes, so the server notices them wherever the client leaks them.
 const PASSWORD: &str = "geheim-4711-fuzz";
 
-/// No dialogue takes longer, unless somebody waits for nothing.
+/// No dialogue takes longer, unless one side waits without end.
 const DIALOGUE_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// How long either side waits for the other's next byte. A damaged length makes the client wait for the end of the stream, which
-/// comes at once.
+/// How long either side waits for the other's next byte. A damaged length makes the client wait for the end of the stream,
+/// which comes at once.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The same for TLS, where a damaged length makes both sides wait.
 const TLS_SILENCE_MAX: Duration = Duration::from_millis(500);
 
-/// What the client keeps of one answer.
+/// Memory that the client may use for one answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What to damage.
+/// The part to damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     Login,
@@ -62,7 +62,7 @@ pub(crate) struct Tally {
     pub(crate) handshakes: u64,
 }
 
-/// The server, and what a client needs to find it.
+/// The server, and its addresses and keys.
 pub(crate) struct World {
     directory: TempDir,
     port: u16,
@@ -96,7 +96,7 @@ impl World {
         World { directory, port, plays, seen, authority, authority_file, tally: Tally::default() }
     }
 
-    /// Plays one dialogue. Panics if something is found.
+    /// Plays one dialogue. Panics if the client misbehaves.
     pub(crate) fn run(&mut self, seed: u64, subject: Subject) {
         let mut random = Random::new(seed);
         let begun = Instant::now();
@@ -175,7 +175,7 @@ impl World {
         };
         let endpoint =
             Endpoint::tcp("spate", "127.0.0.1", self.port).with_password(Secret::new(PASSWORD)).with_tls(tls);
-        // A damaged length makes either side wait for what the other never sends.
+        // A damaged length makes either side wait for bytes that the other never sends.
         let options = ConnectOptions { connect_timeout: TLS_SILENCE_MAX, ..options() };
         let outcome = Connection::connect(&endpoint, &options);
         let is_in = outcome.is_ok();
@@ -215,7 +215,7 @@ fn has_password(bytes: &[u8]) -> bool {
     bytes.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes())
 }
 
-/// Asks something in some way; `false` if the connection is of no more use.
+/// Uses the connection in a drawn way; `false` if it is unusable afterwards.
 fn use_connection(connection: &mut Connection, random: &mut Random) -> bool {
     let asked = match random.below(6) {
         0 => connection.execute(b"SELECT 1").map(drop),
@@ -256,7 +256,7 @@ fn use_connection(connection: &mut Connection, random: &mut Random) -> bool {
     }
 }
 
-/// The most memory that this process has had resident.
+/// The process's peak of resident memory.
 pub(crate) fn peak_resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! The server: it plays what it is told to, one connection after the other.
+//! The server: it plays the given dialogues, one connection after the other.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::SILENCE_MAX;
 use super::dialogues::framed;
 
-/// What the server does with the next connection.
+/// The server's dialogue on the next connection.
 pub(crate) enum Play {
     /// Sends all of this at once.
     Bytes {
@@ -32,14 +32,14 @@ pub(crate) struct TlsPlay {
     pub(crate) damage: Option<Damage>,
 }
 
-/// What happens to the byte at this place in the server's stream of TLS.
+/// The damage to the byte at this offset of the server's TLS stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Damage {
     Changed { at: usize, by: u8 },
     Cut { at: usize },
 }
 
-/// What the server saw.
+/// The server's observations.
 pub(crate) struct Seen {
     pub(crate) received: Vec<u8>,
     /// The damage was done.
@@ -78,7 +78,7 @@ pub(crate) fn serve(tcp: &TcpListener, unix: &UnixListener, play: Play) -> Seen 
             stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
             let mut stream = Damaging { stream, damage: play.damage, position: 0, is_active: false, is_damaged: false };
             let mut received = Vec::new();
-            // Where the client gives up, there is no more to see.
+            // The client may close the connection at any point.
             let _given_up = serve_tls(&mut stream, &play, &mut received);
             stream.stream.end_writing();
             let _until_it_closes = stream.stream.read_to_end(&mut Vec::new());
@@ -115,7 +115,7 @@ fn serve_tls(stream: &mut Damaging, play: &TlsPlay, received: &mut Vec<u8>) -> i
     stream.read_to_end(received).map(drop)
 }
 
-/// A socket on which one byte of what is written is changed, or from which on nothing is written.
+/// A socket that changes one written byte, or stops writing at that byte.
 struct Damaging {
     stream: TcpStream,
     damage: Option<Damage>,
@@ -175,7 +175,7 @@ fn is_in_version(records: &[u8], at: usize) -> bool {
     false
 }
 
-/// Shows a certificate as it is: rustls would not send one that it cannot read.
+/// Sends a certificate without parsing it: rustls would refuse to send a damaged one.
 #[derive(Debug)]
 struct Shown(Arc<CertifiedKey>);
 

@@ -1,4 +1,4 @@
-//! How long to wait before trying again.
+//! Delays between two attempts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// What held for this long had succeeded: the next failure is a new one.
+/// An attempt that worked for this long was a success: the next failure is the first in a row.
 const SUCCESS_AFTER: Duration = Duration::from_secs(10);
 
 /// Delays that double with each failure in a row.
@@ -22,21 +22,21 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay before the next try.
+    /// The delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (self.next * 2).min(DELAY_MAX);
         delay
     }
 
-    /// Starts over if what has just failed had worked for a while.
+    /// Resets the delay if the attempt that has just failed had worked for a while.
     pub fn note_success_after(&mut self, worked_for: Duration) {
         if worked_for >= SUCCESS_AFTER {
             *self = Backoff::default();
         }
     }
 
-    /// Waits, but not past `stop`.
+    /// Waits for `delay`, or until `stop` is set.
     pub fn wait(&self, delay: Duration, stop: &AtomicBool) {
         const STOP_CHECK: Duration = Duration::from_millis(50);
         let end = Instant::now() + delay;

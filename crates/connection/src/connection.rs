@@ -26,33 +26,33 @@ const COM_SET_OPTION: u8 = 0x1b;
 
 /// A session on a server, in the character set utf8mb4 and without a default database.
 ///
-/// Answers come in the order of the statements. Invariant: `in_flight` is the number of statements sent whose answer has
-/// not been received whole; everything but [`Connection::send_query`] and [`Connection::receive_result`] wants it to be
-/// zero. When `unusable` is set an answer was abandoned halfway, and nothing that arrives has a meaning any more.
+/// Answers come in the order of the statements. Invariant: `in_flight` has one entry for each packet sent whose answer has
+/// not been received whole; all functions but those that send statements and receive results require it to be empty. If
+/// `is_unusable` is set, an answer was abandoned halfway, and later packets have no meaning.
 #[derive(Debug)]
 pub struct Connection {
     link: Link,
     greeting: Greeting,
     answer: Answer,
     in_flight: VecDeque<InFlight>,
-    /// The server was told to take several statements in one packet.
-    takes_several: bool,
-    unusable: bool,
+    /// True if the server accepts several statements in one packet.
+    accepts_several: bool,
+    is_unusable: bool,
     answer_bytes_max: usize,
 }
 
-/// What was sent and not answered.
+/// A packet that was sent and not answered.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     /// The sequence number that its answer begins with.
-    first: u8,
-    /// How many statements it is known to hold; 0 if the server's flags are to say.
+    first_sequence: u8,
+    /// The number of statements in it; 0 if only the server's flags tell.
     statements: usize,
-    /// It is no statement, and nobody waits for its answer: it goes before that of the next.
+    /// True for the option before a statement: no caller waits for its answer, which precedes that of the statement.
     is_option: bool,
 }
 
-fn late_login(timeout: Duration) -> io::Error {
+fn login_timed_out(timeout: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the login had not ended after {} s", timeout.as_secs_f64()))
 }
 
@@ -65,9 +65,9 @@ impl Connection {
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
         let address = endpoint.address()?;
         let peer = Peer::new(&options.role, endpoint);
-        let unusable = |why: String| Error::Insecure { peer: peer.clone(), why };
-        let plan = Plan::of(endpoint, &address, &options.role).map_err(unusable)?;
-        let public_key = read_public_key(endpoint, &options.role).map_err(unusable)?;
+        let insecure = |why: String| Error::Insecure { peer: peer.clone(), why };
+        let plan = Plan::of(endpoint, &address, &options.role).map_err(insecure)?;
+        let public_key = read_public_key(endpoint, &options.role).map_err(insecure)?;
         let credentials = Credentials {
             user: endpoint.user()?,
             password: endpoint.password().map(Secret::expose).unwrap_or_default(),
@@ -89,7 +89,7 @@ impl Connection {
         let mut link = Link::new(peer.clone(), stream);
         let greeting = log_in(&mut link, &credentials).map_err(|error| match error {
             Error::Timeout { .. } | Error::Lost { .. } if Instant::now() >= deadline => {
-                connect(late_login(options.login_timeout))
+                connect(login_timed_out(options.login_timeout))
             }
             other => other,
         })?;
@@ -99,15 +99,15 @@ impl Connection {
             greeting,
             answer: Answer::default(),
             in_flight: VecDeque::new(),
-            takes_several: true,
-            unusable: false,
+            accepts_several: true,
+            is_unusable: false,
             answer_bytes_max: options.answer_bytes_max,
         };
         connection.set_read_timeout(options.read_timeout)?;
         Ok(connection)
     }
 
-    /// Who is at the other end, for messages.
+    /// The other end, for messages.
     pub fn peer(&self) -> &Peer {
         &self.link.peer
     }
@@ -127,13 +127,13 @@ impl Connection {
         &self.greeting.protection
     }
 
-    /// Why a later login of the same account would fail, and what helps: the server knows a hash of the password until it
-    /// restarts, then wants the password itself, and may not have it. `None` if that is no danger.
+    /// Why a later login of the same account would fail, and the options that help. The server has a hash of the password
+    /// until it restarts; then it requests the password itself, and may not get it. `None` if later logins will work.
     pub fn withheld_password(&self) -> Option<&str> {
         self.greeting.withheld.as_deref()
     }
 
-    /// Sets how long to wait for the server's next bytes; `None` is for ever.
+    /// Sets how long to wait for the server's next bytes; `None`: no limit.
     ///
     /// # Errors
     /// [`Error::Lost`] if the operating system refuses.
@@ -149,8 +149,8 @@ impl Connection {
         self.link.stream.shutdown_handle().map_err(|error| self.link.lost(error))
     }
 
-    /// Executes a statement and keeps its rows: for small results. Of a multi-statement, the first part's. A statement
-    /// without rows gives an empty set without columns.
+    /// Executes a statement and keeps its rows: for small results. Of a multi-statement it keeps the rows of the first
+    /// statement. A statement without rows gives an empty set without columns.
     ///
     /// # Errors
     /// [`Error::Server`]; any other error, a timeout too, leaves the connection unusable.
@@ -160,8 +160,8 @@ impl Connection {
         Ok(kept.into_set())
     }
 
-    /// Executes a statement and shows its rows one by one, holding none: for large results. On `Break` the rest is
-    /// received, but not shown.
+    /// Executes a statement and calls `see` with each row, without keeping any: for large results. After `Break` it receives
+    /// the remaining rows without calling `see`.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -170,7 +170,7 @@ impl Connection {
         sql: impl AsRef<[u8]>,
         see: impl FnMut(Row<'_>) -> ControlFlow<()>,
     ) -> Result<Outcome> {
-        self.run(sql.as_ref(), &mut Showing { see, is_over: false })
+        self.run(sql.as_ref(), &mut CallForRows { see, is_over: false })
     }
 
     /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.
@@ -182,7 +182,7 @@ impl Connection {
         self.run(sql, &mut Discard)
     }
 
-    /// Executes a `LOAD DATA LOCAL INFILE`, whatever file it names, with the bytes of `file`. It takes
+    /// Executes a `LOAD DATA LOCAL INFILE` with the bytes of `file`; the file name in the statement does not matter. Needs
     /// [`ConnectOptions::local_files`].
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Connection {
         self.receive_with(&mut Discard, Some(file))
     }
 
-    /// Executes a text as one statement, whatever it holds, and waits for the answer: see [`Connection::send_single`].
+    /// Executes a text as exactly one statement and waits for the answer: see [`Connection::send_single`].
     ///
     /// # Errors
     /// As [`Connection::execute`].
@@ -217,7 +217,7 @@ impl Connection {
             let length = match file.read(&mut piece) {
                 Ok(length) => length,
                 Err(error) => {
-                    self.unusable = true;
+                    self.is_unusable = true;
                     return Err(self.link.protocol(format!("the file to load cannot be read: {error}")));
                 }
             };
@@ -238,26 +238,26 @@ impl Connection {
         self.receive_into(sink)
     }
 
-    /// Receives an answer into a sink that does not outlive the attempt.
+    /// Receives an answer into a sink that the caller drops after a timeout.
     fn receive_into(&mut self, sink: &mut dyn RowSink) -> Result<Outcome> {
         let outcome = self.receive(sink);
         if outcome.as_ref().is_err_and(|error| error.is_timeout()) {
-            // The sink is gone, so the rest of the answer has nowhere to go.
-            self.unusable = true;
+            // The caller drops the sink, so the rest of the answer cannot be received.
+            self.is_unusable = true;
         }
         outcome
     }
 
-    /// Sends a statement without waiting for its answer: [`Connection::receive_result`] does. Several may be in flight; keep
-    /// their answers small, as the server stops reading when it cannot write.
+    /// Sends a statement without waiting for its answer: [`Connection::receive_result`] does. Several may be in flight; their
+    /// answers must be small, because a server that cannot write stops reading.
     ///
     /// # Errors
-    /// [`Error::Lost`], or the server's last words as [`Error::Server`].
+    /// [`Error::Lost`], or the server's last error as [`Error::Server`].
     pub fn send_query(&mut self, sql: &[u8]) -> Result<()> {
         self.send_query_parts(&[sql])
     }
 
-    /// Sends a statement given in parts, which are not copied together.
+    /// Sends a statement given in parts, without joining them in memory.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
@@ -265,8 +265,8 @@ impl Connection {
         self.send_parts(parts, 0)
     }
 
-    /// Sends so many statements, separated by semicolons. The number is needed when there is a `BINLOG` among them: MariaDB
-    /// forgets to say in its answer that more results follow.
+    /// Sends several statements, separated by semicolons. The number is needed if one of them is a `BINLOG`: MariaDB's answer
+    /// to it lacks the flag that more results follow.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
@@ -274,50 +274,51 @@ impl Connection {
         self.send_parts(&[sql], statements)
     }
 
-    /// Sends a text that comes from elsewhere, without waiting for its answer. The server takes it as one statement or refuses it:
-    /// a semicolon in it cannot begin another. Everything from a binlog, or from a table that others can write to, goes this way.
+    /// Sends a text that comes from outside, without waiting for its answer. The server executes it as one statement or
+    /// refuses it: a semicolon in it cannot begin another statement. All text from a binlog, or from a table that others can
+    /// write to, must be sent this way.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
     pub fn send_single(&mut self, sql: &[u8]) -> Result<()> {
-        self.take_several(false)?;
-        self.push(COM_QUERY, &[sql], InFlight { first: 0, statements: 1, is_option: false })
+        self.set_accepts_several(false)?;
+        self.push(COM_QUERY, &[sql], InFlight { first_sequence: 0, statements: 1, is_option: false })
     }
 
     fn send_parts(&mut self, parts: &[&[u8]], statements: usize) -> Result<()> {
-        self.take_several(true)?;
-        self.push(COM_QUERY, parts, InFlight { first: 0, statements, is_option: false })
+        self.set_accepts_several(true)?;
+        self.push(COM_QUERY, parts, InFlight { first_sequence: 0, statements, is_option: false })
     }
 
-    /// Tells the server whether a packet may hold several statements, if it does not know yet.
-    fn take_several(&mut self, several: bool) -> Result<()> {
+    /// Tells the server whether a packet may contain several statements, unless its setting is already so.
+    fn set_accepts_several(&mut self, several: bool) -> Result<()> {
         /// `MYSQL_OPTION_MULTI_STATEMENTS_ON` and `…_OFF`, in two bytes.
         const ON: [u8; 2] = [0, 0];
         const OFF: [u8; 2] = [1, 0];
-        if self.takes_several == several {
+        if self.accepts_several == several {
             return Ok(());
         }
         let option = if several { ON } else { OFF };
-        self.push(COM_SET_OPTION, &[&option], InFlight { first: 0, statements: 1, is_option: true })?;
-        self.takes_several = several;
+        self.push(COM_SET_OPTION, &[&option], InFlight { first_sequence: 0, statements: 1, is_option: true })?;
+        self.accepts_several = several;
         Ok(())
     }
 
     fn push(&mut self, command: u8, parts: &[&[u8]], in_flight: InFlight) -> Result<()> {
-        let first = self.send(command, parts)?;
+        let first_sequence = self.send(command, parts)?;
         if self.in_flight.is_empty() {
-            self.link.expect_sequence(Some(first));
+            self.link.expect_sequence(Some(first_sequence));
             self.answer.expect_statements(in_flight.statements);
         }
-        self.in_flight.push_back(InFlight { first, ..in_flight });
+        self.in_flight.push_back(InFlight { first_sequence, ..in_flight });
         Ok(())
     }
 
     /// Waits for the answer to the oldest statement in flight. Rows are dropped.
     ///
     /// # Errors
-    /// [`Error::Server`] with the number of the failing statement within its multi-statement: the answer has been received.
-    /// [`Error::Timeout`]: nothing is lost, call again.
+    /// [`Error::Server`] with the number of the failed statement within its multi-statement: the answer has been received.
+    /// After [`Error::Timeout`] the caller may retry: no bytes are lost.
     pub fn receive_result(&mut self) -> Result<Outcome> {
         self.receive(&mut Discard)
     }
@@ -332,7 +333,7 @@ impl Connection {
         Ok(kept.into_set())
     }
 
-    /// How many statements have been sent whose answer has not been received.
+    /// The number of packets with statements whose answer has not been received.
     pub fn in_flight(&self) -> usize {
         self.in_flight.iter().filter(|sent| !sent.is_option).count()
     }
@@ -364,30 +365,31 @@ impl Connection {
                 }
                 Err(AnswerError::Server(error)) => {
                     if self.end_answer() {
-                        // What was sent behind it is not executed as it was meant.
-                        self.unusable = true;
+                        // The server executes the later statements under the wrong option.
+                        self.is_unusable = true;
                     }
                     return Err(Error::Server { peer: self.link.peer.clone(), error });
                 }
                 Err(AnswerError::Malformed(why)) => {
-                    self.unusable = true;
+                    self.is_unusable = true;
                     return Err(self.link.protocol(why));
                 }
             }
         }
     }
 
-    /// Goes on to the answer of what was sent next. True if this was one that nobody waits for.
+    /// Moves on to the answer to the next packet. True if the answer that ended was that to an option, for which no caller
+    /// waits.
     fn end_answer(&mut self) -> bool {
         let ended = self.in_flight.pop_front();
         if let Some(next) = self.in_flight.front() {
-            self.link.expect_sequence(Some(next.first));
+            self.link.expect_sequence(Some(next.first_sequence));
             self.answer.expect_statements(next.statements);
         }
         ended.is_some_and(|ended| ended.is_option)
     }
 
-    /// Sends any command, such as a binlog dump's. What comes back is up to [`Connection::next_packet`].
+    /// Sends any command, such as a binlog dump. [`Connection::next_packet`] reads the answer.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
@@ -400,11 +402,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for the next packet after [`Connection::send_command`] and lends out its payload; `None` is the packet that ends
-    /// a stream. Payloads over 16 MiB come joined.
+    /// Waits for the next packet after [`Connection::send_command`] and returns its payload; `None` is the packet that ends
+    /// a stream. Payloads over 16 MiB are joined from several packets.
     ///
     /// # Errors
-    /// [`Error::Server`] if the packet is an error; [`Error::Timeout`]: nothing is lost, call again.
+    /// [`Error::Server`] if the packet is an error. After [`Error::Timeout`] the caller may retry: no bytes are lost.
     pub fn next_packet(&mut self) -> Result<Option<&[u8]>> {
         self.check_usable()?;
         let place = self.link.receive(PAYLOAD_BYTES_MAX)?;
@@ -418,13 +420,13 @@ impl Connection {
         Ok((!is_stream_end(payload)).then_some(payload))
     }
 
-    /// True if [`Connection::next_packet`] will not wait. (A packet too large for the buffer is not noticed.)
+    /// True if [`Connection::next_packet`] will not wait. (False also for a packet that is too large for the buffer.)
     pub fn has_buffered_packet(&self) -> bool {
         self.link.has_buffered_packet()
     }
 
-    /// Sends a payload in the midst of a stream of packets, as a semi-synchronous replica acknowledges. After the first one
-    /// the sequence numbers of the packets that come are no longer looked at: servers count on differently.
+    /// Sends a payload within a stream of packets, such as a semi-synchronous acknowledgement. From then on the connection
+    /// ignores the sequence numbers of received packets: servers disagree on how to continue them.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -435,7 +437,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the sequence number that the answer begins with: one for each packet that the payload took.
+    /// Sends a command, and returns the sequence number that the answer begins with. It rises by one for each packet sent.
     fn send(&mut self, command: u8, parts: &[&[u8]]) -> Result<u8> {
         self.check_usable()?;
         let command = [command];
@@ -445,9 +447,9 @@ impl Connection {
         match self.link.send(0, &all) {
             Ok(next) => Ok(next),
             Err(error) => {
-                self.unusable = true;
+                self.is_unusable = true;
                 match self.in_flight.is_empty() {
-                    true => Err(self.link.last_words(error)),
+                    true => Err(self.link.read_last_error(error)),
                     false => Err(error),
                 }
             }
@@ -455,23 +457,23 @@ impl Connection {
     }
 
     fn check_usable(&self) -> Result<()> {
-        match self.unusable {
-            true => Err(self.link.protocol("the connection was given up in the midst of an answer")),
+        match self.is_unusable {
+            true => Err(self.link.protocol("the connection was abandoned within an answer")),
             false => Ok(()),
         }
     }
 }
 
 impl Drop for Connection {
-    /// Says goodbye, so that the server does not count an aborted client. Whether it hears it does not matter.
+    /// Sends COM_QUIT, so that the server does not count an aborted client. A failure does not matter.
     fn drop(&mut self) {
-        if self.in_flight.is_empty() && !self.unusable {
-            let _unheard = self.link.send(0, &[&[COM_QUIT]]);
+        if self.in_flight.is_empty() && !self.is_unusable {
+            let _ignored = self.link.send(0, &[&[COM_QUIT]]);
         }
     }
 }
 
-/// The server's RSA key, if the endpoint names a file with it.
+/// Reads the server's RSA key, if the endpoint names a file with it.
 fn read_public_key(endpoint: &Endpoint, role: &str) -> std::result::Result<Option<Vec<u8>>, String> {
     match endpoint.public_key() {
         Some(PublicKey::File(path)) => match std::fs::read(path) {
@@ -482,12 +484,13 @@ fn read_public_key(endpoint: &Endpoint, role: &str) -> std::result::Result<Optio
     }
 }
 
-struct Showing<F> {
+/// Calls `see` with each row, until it breaks.
+struct CallForRows<F> {
     see: F,
     is_over: bool,
 }
 
-impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for Showing<F> {
+impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for CallForRows<F> {
     fn row(&mut self, _statement: usize, row: Row<'_>) -> StepResult<()> {
         self.is_over = self.is_over || (self.see)(row).is_break();
         Ok(())

@@ -1,7 +1,8 @@
-//! Where a server is and who we are there: [`Endpoint`], from text, from the vendors' option files, from the environment.
+//! The address of a server and the account to use there: [`Endpoint`], from text, from the vendors' option files, from the
+//! environment.
 //!
-//! What is said first wins: every `with_…` only fills in what is still missing. The text form has no place for a password,
-//! because what stands on a command line stands in every process list; a [`Secret`] never shows itself.
+//! The first value wins: each `with_…` only fills in missing values. The text form cannot contain a password, because every
+//! process list shows the command line. `Debug` of a [`Secret`] does not show it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,19 +14,19 @@ mod security;
 pub use option_file::OptionFiles;
 pub use security::{PublicKey, TlsMode, TlsOptions};
 
-/// The port of MySQL and MariaDB where nothing else is said.
+/// The default port of MySQL and MariaDB.
 pub const DEFAULT_PORT: u16 = 3306;
 
-/// The groups that Spate reads in an option file: those that the vendors' clients share, and its own.
+/// The groups that Spate reads in an option file: those that the vendors' clients share, and Spate's own.
 pub const OPTION_GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "spate"];
 
-/// What is wrong with an endpoint or an option file. Never contains a password.
+/// An error in an endpoint or an option file. Never contains a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The text is not of the form `[user@]host[:port]` or `[user@]/path/to/socket`.
     #[error("not an endpoint: {why} (expected [user@]host[:port], [user@][ipv6]:port or [user@]/path/to/socket)")]
     Malformed {
-        /// What is wrong, without the text itself.
+        /// The error, without the text itself.
         why: String,
     },
     /// Neither the text nor an option file names a user.
@@ -45,26 +46,26 @@ pub enum EndpointError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         why: String,
     },
-    /// An option file that was named may have been written by anybody.
+    /// Every account of the machine may write to an option file that the user named.
     #[error(
-        "cannot trust option file {}: everyone may write to it; take that permission away (chmod o-w)",
+        "cannot trust option file {}: everyone may write to it; remove that permission (chmod o-w)",
         path.display()
     )]
     WorldWritable {
         /// The file.
         path: PathBuf,
     },
-    /// An option file has a line that cannot be understood.
+    /// An option file has a line that cannot be parsed.
     #[error("option file {}, line {line}: {why}", path.display())]
     OptionFile {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong, without the value.
+        /// The error, without the value.
         why: String,
     },
     /// An environment variable for a password is not UTF-8.
@@ -75,7 +76,7 @@ pub enum EndpointError {
     },
 }
 
-/// A password. `Debug` shows that there is one, and no more.
+/// A password. `Debug` shows only that there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -121,7 +122,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a server is, and the account to use there. Parts may be missing until an option file fills them in.
+/// The address of a server, and the account to use there. Parts may be missing until an option file fills them in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Endpoint {
     user: Option<String>,
@@ -145,14 +146,14 @@ impl Endpoint {
         Endpoint { user: Some(user.into()), socket: Some(socket.into()), ..Endpoint::default() }
     }
 
-    /// Sets the password, if there is none yet.
+    /// Sets the password, unless there is one.
     #[must_use]
     pub fn with_password(mut self, password: Secret) -> Endpoint {
         self.password.get_or_insert(password);
         self
     }
 
-    /// Takes the password from an environment variable, if it is set and there is no password yet.
+    /// Takes the password from an environment variable, if the variable is set and there is no password yet.
     ///
     /// # Errors
     /// [`EndpointError::Environment`] if the variable is not UTF-8.
@@ -164,9 +165,9 @@ impl Endpoint {
         }
     }
 
-    /// Fills in what is missing from an option file (`user`, `password`, `host`, `port`, `socket`, and what concerns TLS) as
-    /// the vendors' clients read it: in the given groups, later lines over earlier ones. The file's host and socket count
-    /// only if neither is known yet.
+    /// Fills in missing values from an option file (`user`, `password`, `host`, `port`, `socket`, and the options of TLS), as
+    /// the vendors' clients read it: in the given groups, where later lines override earlier ones. The file's host and socket
+    /// count only if the endpoint has neither.
     ///
     /// # Errors
     /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].
@@ -174,7 +175,7 @@ impl Endpoint {
         Ok(self.with_options(OptionFiles::only(path, groups)?))
     }
 
-    /// Fills in what is missing from option files that have been read.
+    /// Fills in missing values from option files that have been read.
     #[must_use]
     pub fn with_options(mut self, found: OptionFiles) -> Endpoint {
         self.user = self.user.or(found.user);
@@ -189,28 +190,28 @@ impl Endpoint {
         self
     }
 
-    /// Fills in what is missing of how the connection is secured.
+    /// Fills in missing TLS options.
     #[must_use]
     pub fn with_tls(mut self, tls: TlsOptions) -> Endpoint {
         self.tls = self.tls.or(tls);
         self
     }
 
-    /// Sets what may be done with the server's RSA key, if nothing is said of it yet.
+    /// Sets how to use the server's RSA key, unless that is set.
     #[must_use]
     pub fn with_public_key(mut self, public_key: Option<PublicKey>) -> Endpoint {
         self.public_key = self.public_key.or(public_key);
         self
     }
 
-    /// Allows that a server which has not proven its identity is given the password itself over TLS.
+    /// Sets whether a server that has not proven its identity may get the password itself over TLS.
     #[must_use]
     pub fn with_clear_password_allowed(mut self, is_allowed: bool) -> Endpoint {
         self.allows_clear_password |= is_allowed;
         self
     }
 
-    /// True if a server that has not proven its identity may be given the password itself over TLS.
+    /// True if a server that has not proven its identity may get the password itself over TLS.
     pub fn allows_clear_password(&self) -> bool {
         self.allows_clear_password
     }
@@ -220,12 +221,12 @@ impl Endpoint {
         &self.tls
     }
 
-    /// What may be done with the server's RSA key; `None` is nothing.
+    /// How to use the server's RSA key; `None`: do not use it.
     pub fn public_key(&self) -> Option<&PublicKey> {
         self.public_key.as_ref()
     }
 
-    /// The address. A socket counts before a host, unless the host is explicitly another machine's or `127.0.0.1`.
+    /// The address. A socket wins over a host, unless the host is another machine's or `127.0.0.1`.
     ///
     /// # Errors
     /// [`EndpointError::AddressMissing`].
@@ -241,7 +242,7 @@ impl Endpoint {
     /// The account's name.
     ///
     /// # Errors
-    /// [`EndpointError::UserMissing`], and [`EndpointError::AddressMissing`] if not even that is known.
+    /// [`EndpointError::UserMissing`], or [`EndpointError::AddressMissing`] if the address is missing too.
     pub fn user(&self) -> Result<&str, EndpointError> {
         match &self.user {
             Some(user) => Ok(user),
@@ -249,7 +250,7 @@ impl Endpoint {
         }
     }
 
-    /// The password, if one is known.
+    /// The password; `None` if there is none.
     pub fn password(&self) -> Option<&Secret> {
         self.password.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between us and a server, and whether trying again can help.
+//! The errors of a connection, and whether a retry can help.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::endpoint::EndpointError;
 /// Shorthand for results of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Who is at the other end, for messages: `source (repl@127.0.0.1:3306)`. Cheap to clone.
+/// The other end of a connection, for messages: `source (repl@127.0.0.1:3306)`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Peer {
     name: Arc<str>,
@@ -22,7 +22,7 @@ impl Peer {
         Peer { name: format!("{role} ({endpoint})").into(), role_bytes: role.len() }
     }
 
-    /// Its role alone, such as `source`; options of the command line begin with it.
+    /// The role alone, such as `source`; command-line options begin with it.
     pub(super) fn role(&self) -> &str {
         &self.name[..self.role_bytes]
     }
@@ -80,7 +80,7 @@ const TRANSIENT_CODES: [u16; 21] = [
     1203, // the user has too many connections
     CODE_LOCK_WAIT,
     1213, // deadlock
-    1317, // query interrupted: someone killed it
+    1317, // query interrupted: a client killed it
     1479, // transaction branch was rolled back: deadlock (XA)
     1613, // transaction branch was rolled back: timeout (XA)
     1614, // transaction branch was rolled back: deadlock detected (XA)
@@ -92,7 +92,7 @@ const TRANSIENT_CODES: [u16; 21] = [
 ];
 
 impl ServerError {
-    /// True if trying again later can help.
+    /// True if a later retry can help.
     pub fn is_transient(&self) -> bool {
         ServerError::is_transient_code(self.code)
     }
@@ -103,80 +103,80 @@ impl ServerError {
     }
 }
 
-/// Why talking to a server failed. No variant ever holds a password.
+/// Why a connection, a login or a statement failed. No variant contains a password.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The endpoint is incomplete.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// No connection came about.
+    /// The connection failed.
     #[error("cannot connect to the {peer}: {error}")]
     Connect {
-        /// Who was called.
+        /// The server.
         peer: Peer,
-        /// What the operating system says.
+        /// The operating system's error.
         error: io::Error,
     },
     /// The server refused the login.
     #[error("cannot log in to the {peer}: {error}{advice}")]
     Login {
-        /// Who refused.
+        /// The server.
         peer: Peer,
-        /// What the server says.
+        /// The server's error.
         error: ServerError,
-        /// What may help; empty if that is not known.
+        /// Advice that may help; empty if there is none.
         advice: String,
     },
-    /// The login needs something that Spate cannot or will not do.
+    /// The login needs a method that Spate does not know or does not allow.
     #[error("cannot log in to the {peer}: {why}")]
     LoginMethod {
-        /// Who asked for it.
+        /// The server.
         peer: Peer,
-        /// What was asked for, and what to do instead.
+        /// The method, and the options that help.
         why: String,
     },
-    /// The connection cannot be secured as it should be.
+    /// The connection cannot be secured as the options require.
     #[error("no secure connection to the {peer}: {why}")]
     Insecure {
-        /// Who was called.
+        /// The server.
         peer: Peer,
-        /// What is wrong, and what to do.
+        /// The cause, and the options that help.
         why: String,
     },
     /// The server answered a statement or a command with an error.
     #[error("{peer}: {error}")]
     Server {
-        /// Who answered.
+        /// The server.
         peer: Peer,
-        /// The answer.
+        /// The server's error.
         error: ServerError,
     },
     /// The connection broke.
     #[error("lost the connection to the {peer}: {error}")]
     Lost {
-        /// Who is gone.
+        /// The server.
         peer: Peer,
-        /// What the operating system says.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// Nothing came within the read timeout. Reading packets and receiving results can simply be tried again.
+    /// The server sent nothing within the read timeout. The caller may retry to read the packet or receive the result.
     #[error("no answer from the {peer} within the read timeout")]
     Timeout {
-        /// Who is silent.
+        /// The server.
         peer: Peer,
     },
-    /// The server sent what the protocol does not allow, or the connection was used against its rules.
+    /// The server violated the protocol, or the caller used the connection in the wrong order.
     #[error("protocol error with the {peer}: {why}")]
     Protocol {
-        /// Who sent it.
+        /// The server.
         peer: Peer,
-        /// What is wrong.
+        /// The violation.
         why: String,
     },
 }
 
 impl Error {
-    /// True if trying again later, perhaps on a new connection, can help.
+    /// True if a later retry, perhaps on a new connection, can help.
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Connect { error, .. } => {

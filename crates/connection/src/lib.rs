@@ -1,17 +1,17 @@
 //! Where a server is, and the connection to it: the client/server protocol of MySQL and MariaDB, blocking, over std sockets.
 //!
-//! Our own, because Spate needs three things of it that the ready-made clients do not have: several statements in flight on
-//! one connection, the raw packets of a binlog dump without an allocation or a system call for each, and the bytes of
-//! the semi-synchronous prefix. The cryptography of the logins comes from `mysql_common`.
+//! Spate has its own client because the existing clients lack three things: several statements in flight on one connection,
+//! the raw packets of a binlog dump without an allocation or a system call for each, and the bytes of the semi-synchronous
+//! prefix. The cryptography of the logins comes from `mysql_common`.
 //!
 //! The tour, from the wire up:
-//! - `stream`: the socket; `tls`: what secures it;
-//! - `packet`: the socket's bytes cut into packets, and packets written; `link` gives their errors a name;
-//! - `login`: the handshake and the authentication plugins; `password`: which server may be given the password itself;
-//! - `result`: the packets of an answer, decoded by a state machine without I/O;
-//! - [`endpoint`]: where a server is, who connects to it, and how that is secured; option files;
-//! - [`Connection`]: all of it together; [`backoff`]: how long to wait before another;
-//! - [`quote`]: names and values as SQL text; [`ServerVersion`]: who answers.
+//! - `stream`: the socket; `tls`: secures it;
+//! - `packet`: cuts the socket's bytes into packets, and writes packets; `link` adds the peer's name to errors;
+//! - `login`: the handshake and the authentication plugins; `password`: which server may get the password itself;
+//! - `result`: a state machine without I/O that decodes the packets of an answer;
+//! - [`endpoint`]: a server's address, the account there, and how to secure the connection; option files;
+//! - [`Connection`]: combines all of these; [`backoff`]: how long to wait before the next attempt;
+//! - [`quote`]: names and values as SQL text; [`ServerVersion`]: the server's vendor and version.
 //!
 //! Formats are those of the MariaDB knowledge base ("Client/server protocol") and the MySQL internals manual.
 

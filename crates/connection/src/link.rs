@@ -10,7 +10,7 @@ use super::stream::Stream;
 use super::tls;
 
 /// How long to wait for the reason after a write has failed.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(200);
+const LAST_ERROR_TIMEOUT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Link {
@@ -69,7 +69,7 @@ impl Link {
         Error::Insecure { peer: self.peer.clone(), why }
     }
 
-    /// True if there is something from the server that nobody has looked at.
+    /// True if the server has sent bytes that no caller has read.
     pub(super) fn has_unread_bytes(&self) -> bool {
         self.reader.has_unread_bytes()
     }
@@ -78,9 +78,9 @@ impl Link {
         Error::Protocol { peer: self.peer.clone(), why: why.into() }
     }
 
-    /// After a failed write: the server may have said why before it closed the connection.
-    pub(super) fn last_words(&mut self, failure: Error) -> Error {
-        if self.stream.set_read_timeout(Some(LAST_WORDS_TIMEOUT)).is_err() {
+    /// Looks, after a failed write, for the error that the server may have sent before it closed the connection.
+    pub(super) fn read_last_error(&mut self, failure: Error) -> Error {
+        if self.stream.set_read_timeout(Some(LAST_ERROR_TIMEOUT)).is_err() {
             return failure;
         }
         self.expect_sequence(None);

@@ -1,9 +1,10 @@
-//! The handshake: the server greets, TLS begins if it is to, we answer, and an authentication plugin exchanges what it needs.
+//! The handshake: the server sends a greeting, TLS begins if required, we answer, and an authentication plugin exchanges its
+//! packets.
 //!
-//! The plugins are `mysql_common`'s. `password` decides whether a server may have the password itself.
+//! The plugins are those of `mysql_common`. `password` decides whether a server may get the password itself.
 //!
-//! A MariaDB server from 11.4 on can prove who it is without an authority: its last packet holds a hash over what it knows of the
-//! password, its challenge and the certificate that it has shown. Someone in between has another certificate, and knows no
+//! A MariaDB server from 11.4 on can prove its identity without an authority: its last packet contains a hash over its hash
+//! of the password, its challenge and its certificate. An attacker in between has another certificate, and does not know the
 //! password. (MariaDB's documentation calls it "zero-configuration TLS".)
 
 use std::collections::HashMap;
@@ -26,11 +27,11 @@ use super::tls::{self, Plan, Proof};
 use super::version::ServerVersion;
 use crate::endpoint::TlsOptions;
 
-/// The largest packet that we say we take: the protocol's upper limit.
+/// The largest packet that we announce to accept: the protocol's upper limit.
 const PACKET_LENGTH_MAX: u32 = 1 << 30;
-/// No plugin needs more exchanges; a server that goes on for ever is not one.
+/// No plugin needs more exchanges. The limit ends the dialogue with a server that sends requests without end.
 const ROUNDS_MAX: usize = 16;
-/// caching_sha2_password: the server does not know the password's hash and wants the password itself.
+/// caching_sha2_password: the server has no hash of the password and requests the password itself.
 const PERFORM_FULL_AUTHENTICATION: &[u8] = &[4];
 /// utf8mb4_general_ci, which both vendors know under this number.
 const CHARACTER_SET: u8 = 45;
@@ -38,16 +39,16 @@ const CONNECTION_COUNT_EXCEEDED: u16 = 1040;
 const ACCESS_DENIED: u16 = 1045;
 const INSECURE_TRANSPORT: u16 = 3159;
 
-/// Who logs in, and what may be done for it.
+/// The account that logs in, and what the user allows for it.
 pub(super) struct Credentials<'a> {
     pub(super) user: &'a str,
     pub(super) password: &'a str,
-    /// How to secure the connection; `None` is not at all.
+    /// How to secure the connection; `None`: without TLS.
     pub(super) tls: Option<&'a Plan>,
     pub(super) tls_options: &'a TlsOptions,
-    /// The server's RSA key (PEM), if it is known.
+    /// The server's RSA key (PEM); `None` if it is unknown.
     pub(super) public_key: Option<&'a [u8]>,
-    /// Whether a server that has proven nothing may have the password itself.
+    /// Whether a server that has proven nothing may get the password itself.
     pub(super) consent: Consent,
     /// Offer to send files for `LOAD DATA LOCAL`.
     pub(super) local_files: bool,
@@ -56,27 +57,28 @@ pub(super) struct Credentials<'a> {
 /// How a connection is protected from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
-    /// Not at all.
+    /// Without protection.
     None,
-    /// It does not leave the machine.
+    /// A Unix socket: the bytes do not leave the machine.
     Local,
-    /// By TLS.
+    /// TLS.
     Tls {
-        /// Such as `TLSv1.3`.
+        /// The version, such as `TLSv1.3`.
         version: String,
-        /// What shows that the server is the one that was meant.
+        /// The server's proof of its identity.
         proof: Proof,
     },
 }
 
-/// What the server said of itself.
+/// The server's greeting, and how the connection is protected.
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) version: ServerVersion,
     pub(super) connection_id: u32,
     pub(super) deprecate_eof: bool,
     pub(super) protection: Protection,
-    /// The server may ask for the password itself one day, and would not get it: why, and what helps.
+    /// Why the server would not get the password itself if it requested it later, and the options that help; `None` if it
+    /// would get it, or will not request it.
     pub(super) withheld: Option<String>,
 }
 
@@ -86,17 +88,17 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     let place = link.receive(STATUS_BYTES_MAX)?;
     let payload = link.payload(&place);
     if let Some(error) = parse_error(payload, 0) {
-        return Err(refused(link, credentials, error));
+        return Err(explain_refusal(link, credentials, error));
     }
     let handshake =
         parse_greeting(payload).map_err(|why| link.protocol(format!("the greeting is malformed: {why}")))?;
-    let mut capabilities = capabilities(link, &handshake, credentials.local_files)?;
+    let mut capabilities = choose_capabilities(link, &handshake, credentials.local_files)?;
     if let Some(plan) = credentials.tls {
         if handshake.capabilities().contains(CapabilityFlags::CLIENT_SSL) {
             capabilities |= CapabilityFlags::CLIENT_SSL;
             begin_tls(link, plan, credentials, capabilities)?;
         } else if plan.mode > crate::endpoint::TlsMode::Preferred {
-            return Err(link.insecure(without_tls(plan, link.peer.role())));
+            return Err(link.insecure(explain_missing_tls(plan, link.peer.role())));
         }
     }
     let offered = handshake.auth_plugin().unwrap_or(AuthPlugin::MysqlNativePassword).into_owned();
@@ -108,15 +110,15 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     };
     let first_scramble = exchange.scramble.clone();
     let first = exchange.begin(link, &plugin, &first_scramble)?;
-    let response = response(credentials.user, first, plugin, capabilities);
+    let response = encode_response(credentials.user, first, plugin, capabilities);
     reply(link, &response)?;
     let info = exchange.finish(link).map_err(|error| match error {
-        // The server may have refused our certificate, which with TLS 1.3 it says only now.
-        lost @ Error::Lost { .. } => link.last_words(lost),
+        // The server may have refused our certificate. With TLS 1.3 it reports that only now.
+        lost @ Error::Lost { .. } => link.read_last_error(lost),
         other => other,
     })?;
-    let protection = exchange.protection(link, &info, &first_scramble, &handshake.server_version_str())?;
-    let withheld = exchange.withheld(link);
+    let protection = exchange.check_protection(link, &info, &first_scramble, &handshake.server_version_str())?;
+    let withheld = exchange.explain_withheld(link);
     Ok(Greeting {
         withheld,
         version: ServerVersion::parse(&handshake.server_version_str()),
@@ -126,7 +128,7 @@ pub(super) fn log_in(link: &mut Link, credentials: &Credentials<'_>) -> Result<G
     })
 }
 
-/// The parser calculates with lengths that the server sent, without checks.
+/// Parses the greeting, and catches panics: the parser calculates with the server's lengths without checks.
 fn parse_greeting(payload: &[u8]) -> std::result::Result<HandshakePacket<'static>, String> {
     let parse = || ParseBuf(payload).parse::<HandshakePacket<'_>>(()).map(HandshakePacket::into_owned);
     match catch_unwind(parse) {
@@ -135,7 +137,7 @@ fn parse_greeting(payload: &[u8]) -> std::result::Result<HandshakePacket<'static
     }
 }
 
-fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
+fn encode_response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
     let attributes = HashMap::from([
         ("program_name".to_owned(), "spate".to_owned()),
         ("_client_name".to_owned(), "spate".to_owned()),
@@ -144,7 +146,7 @@ fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabili
     ]);
     let response = HandshakeResponse::new(
         Some(first.unwrap_or_default()),
-        // Only says that the server knows utf8mb4; those that do not are not supported.
+        // From this version on a server knows utf8mb4; older ones are not supported.
         (5, 5, 3),
         Some(user.as_bytes()),
         None::<Vec<u8>>,
@@ -158,11 +160,11 @@ fn response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabili
     bytes
 }
 
-/// Asks for TLS and shakes hands.
+/// Requests TLS and performs its handshake.
 fn begin_tls(link: &mut Link, plan: &Plan, credentials: &Credentials<'_>, capabilities: CapabilityFlags) -> Result<()> {
     if link.has_unread_bytes() {
-        // What somebody slips in before TLS begins must not be taken for something that came through it.
-        return Err(link.insecure("something came from the server before TLS began".to_owned()));
+        // Bytes that an attacker injects before TLS begins must not count as bytes that came through TLS.
+        return Err(link.insecure("the server sent bytes before TLS began".to_owned()));
     }
     let mut request = Vec::new();
     SslRequest::new(capabilities, PACKET_LENGTH_MAX, CHARACTER_SET).serialize(&mut request);
@@ -177,16 +179,17 @@ fn begin_tls(link: &mut Link, plan: &Plan, credentials: &Credentials<'_>, capabi
     Ok(())
 }
 
-fn without_tls(plan: &Plan, role: &str) -> String {
+fn explain_missing_tls(plan: &Plan, role: &str) -> String {
     format!(
-        "the server offers no TLS, and --{role}-tls-mode {} wants it: set ssl_cert and ssl_key in its configuration, or use \
+        "the server offers no TLS, and --{role}-tls-mode {} requires it: set ssl_cert and ssl_key in its configuration, or use \
          --{role}-tls-mode disabled",
         plan.mode
     )
 }
 
-/// What we want, as far as the server can do it. Local files only on request: a server could ask for any.
-fn capabilities(link: &Link, handshake: &HandshakePacket<'_>, local_files: bool) -> Result<CapabilityFlags> {
+/// Chooses the capabilities that both sides have. Local files are included only if the caller asks for them, because a
+/// server could request any file.
+fn choose_capabilities(link: &Link, handshake: &HandshakePacket<'_>, local_files: bool) -> Result<CapabilityFlags> {
     let needed = CapabilityFlags::CLIENT_PROTOCOL_41
         | CapabilityFlags::CLIENT_SECURE_CONNECTION
         | CapabilityFlags::CLIENT_PLUGIN_AUTH
@@ -201,7 +204,7 @@ fn capabilities(link: &Link, handshake: &HandshakePacket<'_>, local_files: bool)
         | if local_files { CapabilityFlags::CLIENT_LOCAL_FILES } else { CapabilityFlags::empty() };
     let offered = handshake.capabilities();
     match offered.contains(needed) {
-        // The first bit says "not MariaDB's own extensions" to MariaDB, so it is set for any server.
+        // To MariaDB this bit means "without MariaDB's own extensions", so we set it for every server.
         true => Ok(needed | (wanted & offered) | CapabilityFlags::CLIENT_LONG_PASSWORD),
         false => Err(link.protocol(format!(
             "server version {} is too old: it lacks the capabilities {:?}",
@@ -217,7 +220,7 @@ fn reply(link: &mut Link, payload: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn refused(link: &Link, credentials: &Credentials<'_>, error: ServerError) -> Error {
+fn explain_refusal(link: &Link, credentials: &Credentials<'_>, error: ServerError) -> Error {
     let peer = link.peer.clone();
     let role = link.peer.role();
     let is_tls = matches!(link.stream, Stream::Tls(_));
@@ -236,7 +239,8 @@ fn refused(link: &Link, credentials: &Credentials<'_>, error: ServerError) -> Er
     Error::Login { peer, error, advice }
 }
 
-/// The plugin's dialogue. Invariant: `plugin` is the one that the server named last, `scramble` its challenge.
+/// The plugin's dialogue. Invariant: `plugin` is the one that the server named last, and `scramble` its challenge. `plugin` is
+/// `None` before the first.
 struct Exchange<'a> {
     credentials: &'a Credentials<'a>,
     scramble: Vec<u8>,
@@ -244,7 +248,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Starts a plugin with its challenge, and gives what to send.
+    /// Starts a plugin with its challenge, and returns the answer to send; `None` if there is none.
     fn begin(&mut self, link: &Link, plugin: &AuthPlugin<'_>, challenge: &[u8]) -> Result<Option<Vec<u8>>> {
         let name = String::from_utf8_lossy(plugin.as_bytes()).into_owned();
         let refuse = |why: &str| Error::LoginMethod {
@@ -257,9 +261,9 @@ impl Exchange<'_> {
                     .map_err(|why| refuse(&format!("which sends the password in the clear, {why}")))?;
             }
             AuthPlugin::MysqlOldPassword => {
-                return Err(refuse("which is broken; give the account a password of today's form"));
+                return Err(refuse("which is broken; give the account a password of another plugin"));
             }
-            // Over TLS this plugin sends the password at once; otherwise it asks for a key.
+            // Over TLS this plugin sends the password at once; otherwise it requests a key.
             AuthPlugin::Sha256Password if !self.credentials.password.is_empty() => self.check_full(link)?,
             _ => {}
         }
@@ -277,7 +281,7 @@ impl Exchange<'_> {
         password::check(form, channel, self.credentials.consent, link.peer.role())
     }
 
-    /// Whether the password may be sent to a server that wants the password itself.
+    /// Checks whether a server that requests the password itself may get it.
     fn check_full(&self, link: &Link) -> Result<()> {
         self.check_password(link, Form::ClearOrEncrypted).map_err(|why| Error::LoginMethod {
             peer: link.peer.clone(),
@@ -285,8 +289,9 @@ impl Exchange<'_> {
         })
     }
 
-    /// A server with `caching_sha2_password` takes a hash until it restarts. Then it wants the password itself.
-    fn withheld(&self, link: &Link) -> Option<String> {
+    /// Says why a later login would fail: see [`Greeting::withheld`]. A server with `caching_sha2_password` accepts a hash
+    /// until it restarts. Then it requests the password itself.
+    fn explain_withheld(&self, link: &Link) -> Option<String> {
         let is_caching = matches!(self.plugin, Some(AuthProc::CachingSha2Password(_)));
         let is_withheld = is_caching && !self.credentials.password.is_empty();
         is_withheld.then(|| self.check_password(link, Form::ClearOrEncrypted).err()).flatten()
@@ -317,7 +322,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Goes on until the server is content. Returns what it says then.
+    /// Continues until the server accepts the login. Returns the text of its OK packet.
     fn finish(&mut self, link: &mut Link) -> Result<Vec<u8>> {
         for _ in 0..ROUNDS_MAX {
             let place = link.receive(STATUS_BYTES_MAX)?;
@@ -334,7 +339,7 @@ impl Exchange<'_> {
                 }
                 _ => {
                     return Err(match parse_error(payload, 0) {
-                        Some(error) => refused(link, self.credentials, error),
+                        Some(error) => explain_refusal(link, self.credentials, error),
                         None => link.protocol("an unknown packet during the login"),
                     });
                 }
@@ -346,8 +351,8 @@ impl Exchange<'_> {
         Err(link.protocol("the login does not end"))
     }
 
-    /// How the connection is protected now. If the server has to prove who it is by the password, this is where it does.
-    fn protection(&self, link: &Link, info: &[u8], first_scramble: &[u8], version: &str) -> Result<Protection> {
+    /// Finds how the connection is protected. If the server must prove its identity by the password, checks that proof.
+    fn check_protection(&self, link: &Link, info: &[u8], first_scramble: &[u8], version: &str) -> Result<Protection> {
         let (Some(plan), Stream::Tls(stream)) = (self.credentials.tls, &link.stream) else {
             return Ok(if link.stream.is_local() { Protection::Local } else { Protection::None });
         };
@@ -361,7 +366,7 @@ impl Exchange<'_> {
              copy of ca.pem from its data directory), or use --{role}-tls-mode required, which encrypts without asking who the \
              server is"
         );
-        /// The hash is marked with this byte.
+        /// The byte before the hash.
         const MARK: u8 = 1;
         let (Some(hash), Some((&MARK, signature))) = (self.password_hash(link), info.split_first()) else {
             return Err(link.insecure(format!(
@@ -380,7 +385,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// What a server knows of the password, where it is enough to sign with. An empty password is known to everyone.
+    /// The server's hash of the password, with which it signs; `None` if the plugin has none, or if the password is empty:
+    /// everyone knows an empty password.
     fn password_hash(&self, link: &Link) -> Option<Vec<u8>> {
         let plugin = self.plugin.as_ref().filter(|_| !self.credentials.password.is_empty())?;
         plugin.password_hash(PluginContext {

@@ -1,25 +1,25 @@
-//! Packets: a length of three bytes, a sequence number, the payload. A payload of 16 MiB − 1 goes on in the next packet.
+//! Packets: a length of three bytes, a sequence number, the payload. A payload of 16 MiB − 1 continues in the next packet.
 //!
-//! [`PacketReader`] is made for the binlog stream at full speed: it reads the socket in large pieces and lends out
-//! payloads where they lie, so a packet costs neither a system call nor an allocation. Reading is resumable: after a
-//! read timeout everything that has arrived is still there, and the next call goes on in the middle of the packet.
+//! [`PacketReader`] reads the binlog stream at full speed: it reads the socket in large pieces and returns payloads as slices
+//! of its buffer, so a packet costs neither a system call nor an allocation. It is resumable: after a read timeout it keeps
+//! all bytes that have arrived, and the next call continues in the middle of the packet.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
 
-/// The payload length that says "there is more in the next packet".
+/// The payload length that means "the payload continues in the next packet".
 const PIECE_LENGTH_MAX: usize = 0xff_ffff;
 const HEADER_LENGTH: usize = 4;
-/// Of one system call. At 500 MB/s of binlog this makes 2,000 reads a second.
+/// Bytes read by one system call. At 500 MB/s of binlog this makes 2,000 reads a second.
 const BUFFER_LENGTH: usize = 256 * 1024;
-/// A joined payload's memory above this is given back before the next packet.
+/// A joined payload's memory above this is freed before the next packet.
 const JOINED_KEPT_MAX: usize = 16 * 1024 * 1024;
-/// A joined payload's memory doubles from here on as bytes arrive, so an announced length alone costs no more than this.
+/// The first allocation for a joined payload. It doubles as bytes arrive, so an announced length alone costs only this.
 const JOINED_STEP: usize = 1024 * 1024;
-/// Events and rows: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header to it.
+/// Limit of events and rows: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) + 64 * 1024;
-/// Before the login, and where only a status can come: the largest of these is a greeting or an authentication plugin's data,
-/// of some hundred bytes, and an RSA key is less than 4 KiB.
+/// Limit of packets before the login, and of packets that can only be a status. The largest of them are a greeting or an
+/// authentication plugin's data, of some hundred bytes, and an RSA key of less than 4 KiB.
 pub(super) const STATUS_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) enum ReadError {
     Malformed(String),
 }
 
-/// Where a whole payload lies; valid until the next [`PacketReader::fill`].
+/// The place of a whole payload in the reader's memory; valid until the next [`PacketReader::fill`].
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Buffer(Range<usize>),
@@ -38,9 +38,9 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct PacketReader {
     buffer: Box<[u8]>,
-    /// `buffer[unread]` has been received and not lent out.
+    /// `buffer[unread]` has been received, and no caller has got it.
     unread: Range<usize>,
-    /// A payload too large for the buffer, under assembly or lent out.
+    /// A payload too large for the buffer, incomplete or returned to the caller.
     joined: Vec<u8>,
     state: State,
     sequence: Option<u8>,
@@ -48,7 +48,7 @@ pub(super) struct PacketReader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// A payload begins; `joined` belongs to nobody.
+    /// A payload begins; `joined` is unused.
     First,
     /// `missing` more bytes belong to `joined`, and then another packet if `more`.
     Joining { missing: usize, more: bool },
@@ -65,12 +65,12 @@ impl PacketReader {
         }
     }
 
-    /// From now on the packets' sequence numbers must rise from `first`; with `None` they are not looked at.
+    /// From now on the packets' sequence numbers must rise from `first`; `None` disables the check.
     pub(super) fn expect_sequence(&mut self, first: Option<u8>) {
         self.sequence = first;
     }
 
-    /// The sequence number that is due next; 0 if they are not looked at.
+    /// The next sequence number; 0 if the check is disabled.
     pub(super) fn next_sequence(&self) -> u8 {
         self.sequence.unwrap_or(0)
     }
@@ -82,12 +82,12 @@ impl PacketReader {
         }
     }
 
-    /// True if bytes have arrived that were not lent out.
+    /// True if bytes have arrived that no caller has got.
     pub(super) fn has_unread_bytes(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// True if the next whole payload is here already.
+    /// True if the next whole payload is in the buffer.
     pub(super) fn has_buffered_packet(&self) -> bool {
         if self.state != State::First {
             return false;
@@ -101,7 +101,7 @@ impl PacketReader {
         }
     }
 
-    /// Waits for the next whole payload, which may have so many bytes.
+    /// Waits for the next whole payload, of at most `bytes_max` bytes.
     pub(super) fn fill(&mut self, stream: &mut impl Read, bytes_max: usize) -> Result<Place, ReadError> {
         loop {
             match self.state {
@@ -136,7 +136,7 @@ impl PacketReader {
         }
     }
 
-    /// Takes the header at the front of the buffer; its payload goes into `joined`.
+    /// Consumes the header at the front of the buffer; its payload will be read into `joined`.
     fn begin_piece(&mut self, length: usize) -> Result<(), ReadError> {
         self.check_sequence(self.buffer[self.unread.start + 3])?;
         self.unread.start += HEADER_LENGTH;
@@ -162,7 +162,7 @@ impl PacketReader {
         }
     }
 
-    /// Makes sure that a header is in the buffer and gives the length in it.
+    /// Makes sure that a header is in the buffer, and returns the length in it.
     fn fill_header(&mut self, stream: &mut impl Read) -> Result<usize, ReadError> {
         self.fill_buffer(stream, HEADER_LENGTH)?;
         let start = self.unread.start;
@@ -220,8 +220,8 @@ fn piece_length([a, b, c]: [u8; 3]) -> usize {
     u32::from_le_bytes([a, b, c, 0]) as usize
 }
 
-/// Writes one payload, given in parts, as one packet or several; the parts are not copied. Returns the sequence number
-/// after the last packet.
+/// Writes one payload, given in parts, as one packet or several, without copying the parts. Returns the sequence number after
+/// the last packet.
 pub(super) fn write_payload(stream: &mut impl Write, mut sequence: u8, parts: &[&[u8]]) -> io::Result<u8> {
     let mut left: usize = parts.iter().map(|part| part.len()).sum();
     let mut parts = parts.iter().copied();
@@ -247,7 +247,7 @@ pub(super) fn write_payload(stream: &mut impl Write, mut sequence: u8, parts: &[
         write_all_slices(stream, &mut slices)?;
         sequence = sequence.wrapping_add(1);
         left -= piece;
-        // A payload that fills its last packet is followed by an empty one.
+        // After a payload that fills its last packet, the protocol requires an empty packet.
         if piece < PIECE_LENGTH_MAX {
             return Ok(sequence);
         }
@@ -255,7 +255,7 @@ pub(super) fn write_payload(stream: &mut impl Write, mut sequence: u8, parts: &[
 }
 
 fn write_all_slices(stream: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    // Leading empty slices would make a write of nothing look like a closed stream.
+    // With leading empty slices a write of 0 bytes would look like a closed stream.
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         match stream.write_vectored(slices) {
@@ -272,7 +272,7 @@ fn write_all_slices(stream: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> 
 mod tests {
     use super::*;
 
-    /// Gives bytes in pieces of `step`, with a timeout before each.
+    /// Returns bytes in pieces of `step`, with a timeout before each.
     struct Trickle<'a> {
         bytes: &'a [u8],
         step: usize,

@@ -1,11 +1,11 @@
-//! Whether a server may be given the password itself, not only a proof that we know it.
+//! Whether a server may get the password itself, not only a proof that we know it.
 //!
-//! Several plugins ask for it: `caching_sha2_password` when the server has no hash of it in its cache, `sha256_password` and
-//! `mysql_clear_password` always. Any server can ask, whatever it says that it is. So the answer depends on the connection
-//! alone: the server has proven its identity, or the user has allowed the exchange by name.
+//! Several plugins request it: `caching_sha2_password` if the server has no hash of it in its cache, `sha256_password` and
+//! `mysql_clear_password` always. Any server can request it and claim any identity. So the decision depends on the
+//! connection alone: the server has proven its identity, or the user has allowed the exchange with an option.
 //!
-//! A loopback address is no proof. Any account of the machine can listen there while the server is down, and a tunnel or a
-//! forwarded port begins there.
+//! A loopback address is no proof. Any account of the machine can listen there while the server is down, and the address may
+//! be the local end of a tunnel or a forwarded port.
 
 use super::tls::Proof;
 
@@ -14,7 +14,7 @@ use super::tls::Proof;
 pub(super) enum Channel {
     /// A Unix socket: its path identifies the server.
     Socket,
-    /// TLS, with what the server has proven before the password is due.
+    /// TLS, with the proof that the server has given before the login.
     Tls(Proof),
     /// TCP without TLS.
     Plain,
@@ -23,27 +23,27 @@ pub(super) enum Channel {
 /// How the plugin sends the password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As it is over TLS; without TLS encrypted with the server's RSA key.
+    /// In the clear over TLS; without TLS, encrypted with the server's RSA key.
     ClearOrEncrypted,
-    /// As it is over any connection.
+    /// In the clear over any connection.
     Clear,
 }
 
-/// What the user has allowed.
+/// The exchanges that the user has allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Consent {
     /// `--source-allow-clear-password`.
     pub(super) clear: bool,
-    /// `--source-public-key request`: an RSA key that the server sends may be used.
+    /// `--source-public-key request`: trust the RSA key that the server sends.
     pub(super) any_key: bool,
-    /// `--source-public-key FILE`: the server's RSA key is known.
+    /// `--source-public-key FILE`: the file contains the server's RSA key.
     pub(super) known_key: bool,
 }
 
-/// Decides whether the password may be sent.
+/// Checks whether the server may get the password.
 ///
 /// # Errors
-/// Why not, for people, with the options that help.
+/// A text that says why not, with the options that help.
 pub(super) fn check(form: Form, channel: Channel, consent: Consent, role: &str) -> Result<(), String> {
     let prove = format!(
         "name the authority of its certificate with --{role}-tls-ca (MySQL keeps it as ca.pem in its data directory)"
@@ -116,7 +116,7 @@ mod tests {
                 (ClearOrEncrypted, NOTHING, false),
                 (ClearOrEncrypted, CLEAR, true),
                 (ClearOrEncrypted, ANY_KEY, true),
-                // Over TLS the password would go as it is, and the key would protect nothing.
+                // Over TLS the plugin sends the password in the clear, so the key would not protect it.
                 (ClearOrEncrypted, KNOWN_KEY, false),
             ] {
                 assert_eq!(may(form, channel, consent), expected, "{form:?} {channel:?} {consent:?}");
@@ -131,7 +131,7 @@ mod tests {
         ] {
             assert_eq!(may(form, Channel::Plain, consent), expected, "{form:?} {consent:?}");
         }
-        // A server that has to prove its identity gets nothing before, whatever else is allowed.
+        // A server that must prove its identity by the password gets no password before it has, whatever the user allows.
         for consent in [NOTHING, CLEAR, ANY_KEY, KNOWN_KEY] {
             assert!(!may(ClearOrEncrypted, Channel::Tls(Proof::Password), consent), "{consent:?}");
         }

@@ -1,7 +1,7 @@
 //! Names and values as SQL text that means the same under every `sql_mode` and every connection character set.
 //!
-//! A backslash in a quoted string means two different things, depending on `NO_BACKSLASH_ESCAPES`; so strings that hold one
-//! are written in hexadecimal. Identifiers are quoted with backticks, which `ANSI_QUOTES` leaves alone.
+//! A backslash in a quoted string has two meanings, depending on `NO_BACKSLASH_ESCAPES`, so strings with a backslash are
+//! written in hexadecimal. Identifiers are quoted with backticks, whose meaning `ANSI_QUOTES` does not change.
 
 /// A name in backticks.
 pub fn identifier(name: &str) -> String {
@@ -27,7 +27,7 @@ pub fn bytes(bytes: &[u8]) -> String {
     text
 }
 
-/// Text as a string in the character set utf8mb4; compared with a column, the column's collation counts.
+/// Text as a string in the character set utf8mb4. A comparison with a column uses the column's collation.
 pub fn text(value: &str) -> String {
     let is_plain = value.chars().all(|character| !character.is_control() && character != '\\');
     match is_plain && value.is_ascii() {
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn quoted_names_keep_every_character() {
         assert_eq!(identifier("a`b\"c\\"), "`a``b\"c\\`");
         assert_eq!(qualified("s", "t t"), "`s`.`t t`");
     }
 
     #[test]
-    fn values() {
+    fn quoted_values_with_special_bytes_are_hexadecimal() {
         assert_eq!(bytes(b""), "x''");
         assert_eq!(bytes(&[0, 0x7f, 0xff]), "x'007fff'");
         assert_eq!(text("it's"), "'it''s'");

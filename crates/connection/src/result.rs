@@ -1,5 +1,5 @@
-//! The answer to a statement, decoded: a state machine over payloads, without I/O, so that an answer can be received in as
-//! many attempts as the read timeout makes of it.
+//! Decodes the answer to a statement: a state machine over payloads, without I/O. After a read timeout the caller can continue
+//! to receive the answer.
 
 use super::error::ServerError;
 use super::packet::{PAYLOAD_BYTES_MAX, STATUS_BYTES_MAX};
@@ -8,7 +8,7 @@ const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xfb;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
-/// In a status: another answer follows, because the statement had several parts.
+/// In a status: another answer follows, because the packet contained several statements.
 const STATUS_MORE_RESULTS: u16 = 0x0008;
 /// In a status: the session is in a transaction.
 const STATUS_IN_TRANSACTION: u16 = 0x0001;
@@ -16,20 +16,21 @@ const STATUS_IN_TRANSACTION: u16 = 0x0001;
 const OLD_END_LENGTH_MAX: usize = 9;
 /// Both vendors refuse a select list of more columns.
 const COLUMNS_MAX: u64 = 4096;
-/// Names of all columns of a result, with those of their tables. A column without a name has its expression's text as one, so
-/// they have no limit of their own.
+/// Limit of the names of all columns of a result, with those of their tables. A column without a name has its expression's
+/// text as its name, so a single name has no limit.
 const COLUMN_NAMES_BYTES_MAX: usize = 16 << 20;
-/// Results of one packet of statements: as many as a packet of a few megabytes can hold. What is kept of each takes 32 bytes.
+/// Limit of the results of one packet of statements: as many as a packet of a few megabytes can contain. Each takes 32 bytes
+/// of memory.
 const RESULTS_MAX: usize = 1 << 20;
-/// Of an error's text. Servers send up to 512 bytes.
+/// Limit of an error's text. Servers send up to 512 bytes.
 const ERROR_TEXT_BYTES_MAX: usize = 4096;
 /// An `END` payload of the new form fits one packet; a row that begins with the same byte does not.
 const NEW_END_LENGTH_MAX: usize = 0xff_ffff;
 
-/// What came of a statement, or of all parts of a multi-statement.
+/// The outcome of a statement, or of all statements of a multi-statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many statements were executed.
+    /// The number of executed statements.
     pub statements: usize,
     /// Rows changed, over all statements.
     pub affected_rows: u64,
@@ -37,18 +38,18 @@ pub struct Outcome {
     pub warnings: u64,
     /// The server's status bits after the last statement.
     pub status: u16,
-    /// What the server says of the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often empty.
+    /// The server's text about the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often empty.
     pub info: String,
-    /// What came of each statement, in order.
+    /// The outcome of each statement, in order.
     pub each: Vec<StatementOutcome>,
 }
 
-/// What came of one statement.
+/// The outcome of one statement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatementOutcome {
     /// Rows changed.
     pub affected_rows: u64,
-    /// Rows that an UPDATE found, whether it changed them or not. For other statements, whatever number the server says first.
+    /// Rows that an UPDATE found, changed or not. For other statements, the first number in the server's text.
     pub matched_rows: Option<u64>,
     /// Warnings.
     pub warnings: u16,
@@ -61,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// A whole result, for results known to be small.
+/// A whole result in memory, for small results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResultSet {
     /// The names of the columns.
@@ -90,7 +91,7 @@ impl ResultSet {
     }
 }
 
-/// One row, lent out while it passes by.
+/// One row, borrowed from the packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     payload: &'a [u8],
@@ -98,7 +99,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// How many columns there are.
+    /// The number of columns.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
@@ -121,7 +122,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Who gets the rows of an answer. `statement` counts the parts of a multi-statement from 0.
+/// Receives the rows of an answer. `statement` numbers the statements of a multi-statement from 0.
 pub(super) trait RowSink {
     fn columns(&mut self, _statement: usize, _names: &[String]) {}
     fn row(&mut self, statement: usize, row: Row<'_>) -> StepResult<()>;
@@ -131,7 +132,7 @@ pub(super) trait RowSink {
     }
 }
 
-/// Rows are of no interest.
+/// Drops all rows.
 pub(super) struct Discard;
 
 impl RowSink for Discard {
@@ -140,7 +141,7 @@ impl RowSink for Discard {
     }
 }
 
-/// Keeps the first result set, as far as it stays within a number of bytes of memory.
+/// Keeps the first result set, up to a number of bytes of memory.
 #[derive(Debug)]
 pub(super) struct Kept {
     set: Option<ResultSet>,
@@ -163,7 +164,7 @@ impl RowSink for Kept {
     }
 
     fn row(&mut self, statement: usize, row: Row<'_>) -> StepResult<()> {
-        /// What the allocator adds to each value and to each row.
+        /// The allocator's overhead for each value and for each row.
         const ALLOCATION_BYTES: usize = 16;
         let (0, Some(set)) = (statement, &mut self.set) else { return Ok(()) };
         let value_bytes = |value: Option<&[u8]>| {
@@ -179,7 +180,7 @@ impl RowSink for Kept {
     }
 
     fn row_bytes_max(&self) -> usize {
-        // The packet that ends the answer has to fit, too.
+        // The packet that ends the answer must fit, too.
         self.bytes_left.clamp(STATUS_BYTES_MAX, PAYLOAD_BYTES_MAX)
     }
 }
@@ -192,33 +193,34 @@ pub(super) enum AnswerError {
 
 pub(super) type StepResult<T> = Result<T, AnswerError>;
 
-/// How far the answer in progress has been received.
+/// The state of the answer that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     phase: Phase,
     outcome: Outcome,
     columns: Vec<String>,
-    /// Of the current result's definitions of columns.
+    /// Bytes of the current result's column definitions.
     column_bytes: usize,
     fields: Vec<Option<(usize, usize)>>,
-    /// The answer has at least so many statements, whatever the status flags say.
+    /// The least number of statements in the answer, whatever the status flags say.
     statements_min: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing of the current statement's answer has been seen.
+    /// No packet of the current statement's answer has arrived.
     #[default]
     Begin,
     /// This many column definitions are still to come.
     Columns(u64),
-    /// The packet between columns and rows, which servers send that do not know DEPRECATE_EOF.
+    /// Next is the packet between columns and rows, from a server without DEPRECATE_EOF.
     ColumnsEnd,
     Rows,
 }
 
 impl Answer {
-    /// Before the first payload: MariaDB forgets to say after a `BINLOG` statement that more results follow.
+    /// Sets the least number of statements in the next answer. The status flags do not suffice: MariaDB's answer to a `BINLOG`
+    /// statement lacks the flag that more results follow.
     pub(super) fn expect_statements(&mut self, at_least: usize) {
         self.statements_min = at_least;
     }
@@ -232,7 +234,7 @@ impl Answer {
         }
     }
 
-    /// Takes the next payload. Returns the outcome when it was the answer's last.
+    /// Decodes the next payload. Returns the outcome if it was the answer's last.
     pub(super) fn step(
         &mut self,
         payload: &[u8],
@@ -339,13 +341,13 @@ impl Answer {
     fn end_statement(&mut self, end: StatementEnd) -> Option<Outcome> {
         self.phase = Phase::Begin;
         self.outcome.statements += 1;
-        // A server may claim anything.
+        // A hostile server may send any number: the sum must not overflow.
         self.outcome.affected_rows = self.outcome.affected_rows.saturating_add(end.affected_rows);
         self.outcome.warnings += u64::from(end.warnings);
         self.outcome.status = end.status;
         self.outcome.each.push(StatementOutcome {
             affected_rows: end.affected_rows,
-            matched_rows: first_number(&end.info),
+            matched_rows: parse_first_number(&end.info),
             warnings: end.warnings,
         });
         self.outcome.info = end.info;
@@ -366,13 +368,13 @@ struct StatementEnd {
     info: String,
 }
 
-/// From `Rows matched: 3  Changed: 1  Warnings: 0`, in whatever language.
-fn first_number(info: &str) -> Option<u64> {
+/// Parses the first number of `Rows matched: 3  Changed: 1  Warnings: 0`, in any language.
+fn parse_first_number(info: &str) -> Option<u64> {
     let digits = info.split(|character: char| !character.is_ascii_digit()).find(|digits| !digits.is_empty());
     digits.and_then(|digits| digits.parse().ok())
 }
 
-/// True if the server asks for the file of a `LOAD DATA LOCAL`.
+/// True if the server requests the file of a `LOAD DATA LOCAL`.
 pub(super) fn asks_for_file(payload: &[u8]) -> bool {
     payload.first() == Some(&LOCAL_FILE)
 }
@@ -387,7 +389,7 @@ fn parse_ok(payload: &[u8]) -> StepResult<StatementEnd> {
     Ok(StatementEnd { affected_rows, warnings, status, info: String::from_utf8_lossy(fields.0).into_owned() })
 }
 
-/// The text in an OK packet, whether its length is written before it or it takes the rest; empty if there is none.
+/// The text in an OK packet, with or without a length before it; empty if there is none.
 pub(super) fn ok_info(payload: &[u8]) -> Vec<u8> {
     let Ok(end) = parse_ok(payload) else { return Vec::new() };
     let info = end.info.into_bytes();
@@ -530,8 +532,8 @@ mod tests {
         }
     }
 
-    /// Steps until the answer fails; how many payloads that took.
-    fn steps_until_refused(answer: &mut Answer, sink: &mut dyn RowSink, mut next: impl FnMut() -> Vec<u8>) -> usize {
+    /// Feeds payloads until the answer fails, and returns their number.
+    fn count_steps_until_refused(answer: &mut Answer, sink: &mut dyn RowSink, mut next: impl FnMut() -> Vec<u8>) -> usize {
         for count in 0..=RESULTS_MAX {
             let payload = next();
             if payload.len() > answer.payload_bytes_max(sink) {
@@ -559,15 +561,15 @@ mod tests {
         for row in [b"\xfb".to_vec(), b"\x05hello".to_vec()] {
             let mut kept = Kept::new(1 << 20);
             let mut answer = begin(&mut kept);
-            let count = steps_until_refused(&mut answer, &mut kept, || row.clone());
+            let count = count_steps_until_refused(&mut answer, &mut kept, || row.clone());
             assert!(count < (1 << 20) / 40, "{count}");
             assert_eq!(kept.into_set().rows.len(), count);
         }
         let mut kept = Kept::new(1 << 20);
         let mut answer = begin(&mut kept);
         let large = [&[0xfd, 0, 0, 0x20], vec![b'x'; 2 << 20].as_slice()].concat();
-        assert_eq!(steps_until_refused(&mut answer, &mut kept, || large.clone()), 0);
-        // Those that pass by may go on for ever.
+        assert_eq!(count_steps_until_refused(&mut answer, &mut kept, || large.clone()), 0);
+        // Rows that are not kept have no limit.
         let mut answer = begin(&mut Discard);
         for _ in 0..100_000 {
             assert!(answer.step(b"\x05hello", true, &mut Discard).unwrap().is_none());
@@ -577,7 +579,7 @@ mod tests {
     #[test]
     fn endless_results_are_refused() {
         let more = b"\x00\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x00\x0a\x00\x00\x00".to_vec();
-        assert_eq!(steps_until_refused(&mut Answer::default(), &mut Discard, || more.clone()), RESULTS_MAX);
+        assert_eq!(count_steps_until_refused(&mut Answer::default(), &mut Discard, || more.clone()), RESULTS_MAX);
     }
 
     #[test]
@@ -587,7 +589,7 @@ mod tests {
         let mut answer = Answer::default();
         assert!(answer.step(b"\xfc\x00\x10", true, &mut Discard).unwrap().is_none());
         let name = [b"\x03def\x00\x00\x00\xfd\x00\x00\x01".as_slice(), &[b'n'; 1 << 16], &[0]].concat();
-        let count = steps_until_refused(&mut answer, &mut Discard, || name.clone());
+        let count = count_steps_until_refused(&mut answer, &mut Discard, || name.clone());
         assert!((200..256).contains(&count), "{count}");
     }
 

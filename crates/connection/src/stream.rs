@@ -1,4 +1,4 @@
-//! The socket under a connection, in the clear or with TLS on it: everything above a [`Stream`] only reads and writes.
+//! The socket under a connection, with or without TLS. All code above a [`Stream`] only reads and writes.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -10,17 +10,17 @@ use rustix::net::sockopt;
 use super::tls::TlsStream;
 use crate::endpoint::Address;
 
-/// On a connection that is silent for this long, the kernel asks whether the other side is still there …
+/// After this time without bytes the kernel sends the first keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 
-/// … and again after this time …
+/// Time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// … and takes it to be gone after so many questions without an answer. However long a statement takes, a server that is
-/// there answers: its kernel does.
+/// After this many probes without an answer the connection is lost. A long statement is no danger: the server's kernel
+/// answers the probes.
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// Bytes that the other side has not acknowledged for this long are lost, and the connection with them.
+/// If the other side does not acknowledge bytes for this long, the connection is lost.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes to and from a server, in the clear or through TLS.
@@ -50,22 +50,22 @@ impl Stream {
         }
     }
 
-    /// `None` waits for ever.
+    /// `None`: no limit.
     pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket_mut().set_read_timeout(timeout)
     }
 
-    /// `None` waits for ever.
+    /// `None`: no limit.
     pub(super) fn set_write_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket_mut().set_write_timeout(timeout)
     }
 
-    /// From now on only single reads and writes have limits.
+    /// Removes the deadline: from now on only single reads and writes have limits.
     pub(super) fn lift_deadline(&mut self) -> io::Result<()> {
         self.socket_mut().lift_deadline()
     }
 
-    /// True if nobody but this machine can listen in.
+    /// True if the bytes do not leave this machine.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.socket().kind, SocketKind::Unix(_))
     }
@@ -101,15 +101,15 @@ impl Write for Stream {
     }
 }
 
-/// The socket itself, whatever is spoken over it.
+/// The socket itself, below TLS.
 #[derive(Debug)]
 pub(super) struct Socket {
     kind: SocketKind,
-    /// When all reading and writing has to be over, however many bytes come until then; `None` is never.
+    /// All reads and writes fail from this time on; `None`: no deadline.
     deadline: Option<Instant>,
-    /// How long one read may wait; `None` is for ever.
+    /// How long one read may wait; `None`: no limit.
     read_timeout: Option<Duration>,
-    /// How long one write may wait; `None` is for ever.
+    /// How long one write may wait; `None`: no limit.
     write_timeout: Option<Duration>,
 }
 
@@ -141,7 +141,7 @@ impl Socket {
         self.kind.set_write_timeout(self.write_timeout)
     }
 
-    /// The same socket once more, for the TLS layer to take over or for another thread to shut it down.
+    /// A second handle to the socket, for the TLS layer or for another thread to shut it down.
     pub(super) fn try_clone(&self) -> io::Result<Socket> {
         Ok(Socket { kind: self.kind.try_clone()?, ..*self })
     }
@@ -200,7 +200,7 @@ impl SocketKind {
                     match TcpStream::connect_timeout(&address, timeout.min(time_left(deadline)?)) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
-                            notice_death(&stream)?;
+                            enable_keepalive(&stream)?;
                             return Ok(SocketKind::Tcp(stream));
                         }
                         Err(failed) => error = failed,
@@ -233,8 +233,8 @@ impl SocketKind {
     }
 }
 
-/// Makes the kernel find out when the other side, or the way to it, is gone without a word.
-fn notice_death(stream: &TcpStream) -> io::Result<()> {
+/// Makes the kernel detect that the other side, or the network, has failed silently.
+fn enable_keepalive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
@@ -243,14 +243,14 @@ fn notice_death(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends a connection from another thread: a thread that waits on it gets an error at once.
+/// Ends a connection from another thread. A thread that waits on the connection gets an error at once.
 #[derive(Debug)]
 pub struct ShutdownHandle(SocketKind);
 
 impl ShutdownHandle {
-    /// Shuts the socket down in both directions. A connection that is already gone is no error.
+    /// Shuts the socket down in both directions. A connection that has already ended is no error.
     pub fn shutdown(&self) {
-        let _already_gone = match &self.0 {
+        let _already_ended = match &self.0 {
             SocketKind::Tcp(stream) => stream.shutdown(Shutdown::Both),
             SocketKind::Unix(stream) => stream.shutdown(Shutdown::Both),
         };

@@ -14,17 +14,17 @@ use crate::endpoint::Endpoint;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server that dies with this value.
+/// A server that is killed when this value is dropped.
 pub struct TestServer {
     directory: TempDir,
-    /// Kept for the next server.
+    /// Keeps the template for the next server.
     _template: Arc<TempDir>,
     child: Child,
     /// Its TCP port on 127.0.0.1.
     pub port: u16,
 }
 
-/// An empty data directory, made once and copied, and removed with the last server that was made from it.
+/// An empty data directory that each server copies. It is created once, and removed with the last server that copied it.
 fn template() -> Arc<TempDir> {
     static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ fn template() -> Arc<TempDir> {
     directory
 }
 
-/// The server refuses to run as root unless told so.
+/// The option without which the server refuses to run as root; `None` for other users.
 fn user_option() -> Option<String> {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "root".to_owned());
     (user == "root").then(|| "--user=root".to_owned())
@@ -68,7 +68,7 @@ impl TestServer {
         assert!(copied.success());
         let port = free_port();
         let child = Command::new("mariadbd")
-            // A starting server removes what looks like another's temporary tables.
+            // A starting server removes files that look like temporary tables of another.
             .env("TMPDIR", directory.path())
             .arg("--no-defaults")
             .args(user_option())
@@ -83,11 +83,11 @@ impl TestServer {
             .spawn()
             .expect("mariadbd is installed");
         let mut server = TestServer { directory, _template: template, child, port };
-        server.wait_until_it_answers();
+        server.wait_until_ready();
         server
     }
 
-    fn wait_until_it_answers(&mut self) {
+    fn wait_until_ready(&mut self) {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let error = match Connection::connect(&self.root(), &ConnectOptions::new("server")) {

@@ -1,4 +1,4 @@
-//! The connection against a real MariaDB, and against a server that sends without end.
+//! Tests of the connection with a real MariaDB, and with a server that sends without end.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn unix_socket_account_logs_in_without_password() {
 
 #[test]
 fn ed25519_account_logs_in() {
-    // The plugin is in the distribution's server package, not in its core; the directory can be named.
+    // Some distributions install the plugin elsewhere; SPATE_TEST_PLUGIN_DIR names its directory.
     let directory = std::env::var("SPATE_TEST_PLUGIN_DIR").map(|path| format!("--plugin-dir={path}")).ok();
     let server = TestServer::start(directory.as_deref().as_slice());
     let mut root = server.connect();
@@ -107,7 +107,7 @@ fn packet_over_the_server_limit_is_a_definite_error() {
     let error = sent.and_then(|()| connection.receive_result()).unwrap_err();
     match error.code() {
         Some(code) => assert!(code == 1153 && !error.is_transient(), "{error}"),
-        // The server may have closed the connection before we could read why.
+        // The server may have closed the connection before we could read its error.
         None => assert!(matches!(error, Error::Lost { .. }), "{error}"),
     }
 }
@@ -307,7 +307,7 @@ fn quoted_values_are_equal_in_every_sql_mode() {
     }
 }
 
-/// A server that sends this at once, and then the second part again and again, until the client closes the connection.
+/// A server that sends `first` at once, and then the result of `again` repeatedly, until the client closes the connection.
 fn sending(first: Vec<u8>, again: impl Fn(u8) -> Vec<u8> + Send + 'static) -> Endpoint {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -371,7 +371,7 @@ fn endless_result_is_refused_if_kept_in_memory() {
     assert_protocol_error(connection.execute(b"SELECT 1"), "names of an answer's columns");
 }
 
-/// A server that sends `first` at once, and of what follows a byte now and then, until the client closes the connection.
+/// A server that sends `first` at once, and `then` byte by byte with pauses, until the client closes the connection.
 fn trickling(first: Vec<u8>, then: Vec<u8>) -> Endpoint {
     use std::io::Write;
     const BYTE_EVERY: Duration = Duration::from_millis(20);
@@ -420,7 +420,7 @@ fn endless_login_dialogue_ends_at_its_deadline() {
     }
 }
 
-/// The deadline is the login's alone.
+/// The deadline applies to the login only.
 #[test]
 fn session_continues_after_its_login_deadline() {
     let server = TestServer::start(&[]);

@@ -1,20 +1,20 @@
-//! Which server answers.
+//! The vendor and version of a server.
 
 use std::fmt;
 
-/// Whose server it is.
+/// The vendor of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vendor {
     /// MariaDB.
     MariaDb,
-    /// MySQL, and what is built from it.
+    /// MySQL and the servers built from it.
     MySql,
 }
 
 /// A server's vendor and version, from its greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerVersion {
-    /// Whose server it is.
+    /// The vendor.
     pub vendor: Vendor,
     /// The first number.
     pub major: u16,
@@ -22,14 +22,14 @@ pub struct ServerVersion {
     pub minor: u16,
     /// The third number.
     pub patch: u16,
-    /// What the server calls itself, without the prefix that MariaDB puts before it for old clients.
+    /// The server's own version text, without MariaDB's prefix for old clients.
     pub text: String,
 }
 
 impl ServerVersion {
-    /// Parses what a server says of itself, such as `5.5.5-10.11.6-MariaDB-log` or `8.4.3`.
+    /// Parses a server's own version text, such as `5.5.5-10.11.6-MariaDB-log` or `8.4.3`.
     pub fn parse(text: &str) -> ServerVersion {
-        /// MariaDB before 11.0 announces itself as this version first, because replicas of old misread a two-digit one.
+        /// MariaDB before 11.0 puts this version first, because old replicas misread one with two digits.
         const OLD_CLIENT_PREFIX: &str = "5.5.5-";
         let vendor = match text.to_ascii_lowercase().contains("mariadb") {
             true => Vendor::MariaDb,
@@ -47,12 +47,12 @@ impl ServerVersion {
         ServerVersion { vendor, major: number(), minor: number(), patch: number(), text: text.to_owned() }
     }
 
-    /// The version as MySQL's variables have it: 90704 is 9.7.4.
+    /// The version as one number, as in MySQL's variables: 90704 is 9.7.4.
     pub fn number(&self) -> u32 {
         u32::from(self.major) * 10_000 + u32::from(self.minor) * 100 + u32::from(self.patch)
     }
 
-    /// The server as the lexer knows it.
+    /// The server in the lexer's own types.
     pub fn reader(&self) -> spate_sql::Server {
         let vendor = match self.vendor {
             Vendor::MariaDb => spate_sql::Vendor::MariaDb,
@@ -61,7 +61,7 @@ impl ServerVersion {
         spate_sql::Server { vendor, version: self.number() }
     }
 
-    /// The statement that tells a server's place in its own binlog: MySQL has given it another name.
+    /// The statement that shows a server's position in its own binlog; MySQL 8.2 renamed it.
     pub fn binlog_status_sql(&self) -> &'static str {
         match self.vendor == Vendor::MySql && self.is_at_least(8, 2) {
             true => "SHOW BINARY LOG STATUS",
@@ -69,12 +69,12 @@ impl ServerVersion {
         }
     }
 
-    /// MySQL: true if it can give tables a primary key that nobody sees.
+    /// Of a MySQL: true if it can generate invisible primary keys.
     pub fn has_invisible_keys(&self) -> bool {
         (self.major, self.minor, self.patch) >= (8, 0, 30)
     }
 
-    /// True if the version is this one or a later one; says nothing about the vendor.
+    /// True if the version is this one or a later one. The vendor does not matter.
     pub fn is_at_least(&self, major: u16, minor: u16) -> bool {
         (self.major, self.minor) >= (major, minor)
     }

@@ -18,7 +18,7 @@ fn damaged_dialogues_end_with_an_answer_or_an_error() {
             world.run(seed, subject);
         }
     }
-    // The dialogues are not all refused at their beginning.
+    // Some dialogues go beyond their beginning.
     let tally = world.tally;
     assert!(tally.logins > SEEDS && tally.answers > SEEDS / 4 && tally.handshakes > SEEDS / 8, "{tally:?}");
     assert!(peak_resident_bytes() < 200 << 20, "{} bytes", peak_resident_bytes());

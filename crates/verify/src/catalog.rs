@@ -1,4 +1,4 @@
-//! Which tables a server has, with their columns and the key to cut them by; and how two such tables differ.
+//! A server's tables, with their columns and the key that cuts them into ranges; and how two such tables differ.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,7 +9,7 @@ use spate_connection::{Connection, ResultSet, quote};
 /// Schemas that belong to the server, or to Spate.
 const OWN_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "spate"];
 
-/// A table's full name. Written `schema.table`; the first dot separates.
+/// A table's full name, written `schema.table`; the first dot is the separator.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     /// The schema.
@@ -43,7 +43,7 @@ impl std::str::FromStr for TableName {
     }
 }
 
-/// A column, as far as comparing depends on it.
+/// The properties of a column that matter to a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -51,28 +51,31 @@ pub(super) struct Column {
     pub(super) data_type: String,
     /// The whole type: `varchar(20)`.
     pub(super) column_type: String,
+    /// `None` if the column has no text.
     pub(super) character_set: Option<String>,
+    /// `None` if the column has no text.
     pub(super) collation: Option<String>,
     pub(super) is_nullable: bool,
-    /// Computed when read, so not compared.
+    /// True if the server computes the values at each read; then they are not compared.
     pub(super) is_virtual: bool,
 }
 
-/// A table, as far as comparing depends on it.
+/// The properties of a table that matter to a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// A unique index without NULLs and prefixes, the primary key if possible: its name and its columns' places.
+    /// A unique index without NULLs and prefixes, the primary key if possible: its name and the indexes of its columns in
+    /// `columns`. `None` if the table has none; then it is one range.
     pub(super) key: Option<(String, Vec<usize>)>,
     pub(super) is_transactional: bool,
     pub(super) is_versioned: bool,
     pub(super) hash: RowHash,
 }
 
-/// What makes hashes of rows; both servers must have it.
+/// The hash function of rows; both servers must have it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum RowHash {
-    /// The cheaper one. MySQL has given it up with 9.6.
+    /// The cheaper one. MySQL removed it in 9.6.
     #[default]
     Md5,
     Sha256,
@@ -80,7 +83,7 @@ pub(super) enum RowHash {
 
 pub(super) type Catalog = BTreeMap<TableName, Table>;
 
-/// Which tables to compare. Empty means all.
+/// The tables to compare. An empty filter admits all.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
     pub(super) schemas: Vec<String>,
@@ -93,8 +96,8 @@ impl Filter {
         everything || self.schemas.contains(&name.schema) || self.tables.contains(name)
     }
 
-    /// The part of the filter that an information schema can use to look at fewer tables.
-    fn sql(&self, schema_column: &str) -> String {
+    /// The filter's condition on schemas, with which the information schema reads fewer tables.
+    fn schema_condition(&self, schema_column: &str) -> String {
         let own: Vec<String> = OWN_SCHEMAS.iter().map(|schema| quote::text(schema)).collect();
         let mut sql = format!("{schema_column} NOT IN ({})", own.join(", "));
         let mut wanted: Vec<String> = self.schemas.iter().map(|schema| quote::text(schema)).collect();
@@ -105,8 +108,8 @@ impl Filter {
         sql
     }
 
-    /// A name in the filter that neither server knows: comparing nothing must not look like a success.
-    pub(super) fn unknown(&self, source: &Catalog, replica: &Catalog) -> Option<String> {
+    /// Finds a name in the filter that neither server has: a comparison of no tables must not look like a success.
+    pub(super) fn find_unknown_name(&self, source: &Catalog, replica: &Catalog) -> Option<String> {
         let known = |is_meant: &dyn Fn(&TableName) -> bool| source.keys().chain(replica.keys()).any(is_meant);
         let schema = self.schemas.iter().find(|schema| !known(&|name| name.schema == **schema));
         let table = self.tables.iter().find(|table| !known(&|name| name == *table));
@@ -127,7 +130,7 @@ fn read_tables(connection: &mut Connection, filter: &Filter) -> Result<Catalog> 
         "SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, COALESCE(e.TRANSACTIONS, 'NO') FROM information_schema.TABLES t \
          LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE \
          WHERE t.TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND {}",
-        filter.sql("t.TABLE_SCHEMA")
+        filter.schema_condition("t.TABLE_SCHEMA")
     ))?;
     let mut catalog = Catalog::new();
     for row in 0..answer.rows.len() {
@@ -148,7 +151,7 @@ fn read_columns(connection: &mut Connection, filter: &Filter, catalog: &mut Cata
     let answer = connection.query(&format!(
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, EXTRA, CHARACTER_SET_NAME, \
          COLLATION_NAME FROM information_schema.COLUMNS WHERE {} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
-        filter.sql("TABLE_SCHEMA")
+        filter.schema_condition("TABLE_SCHEMA")
     ))?;
     for row in 0..answer.rows.len() {
         if let Some(table) = catalog.get_mut(&table_name(&answer, row)?) {
@@ -171,9 +174,9 @@ fn read_keys(connection: &mut Connection, filter: &Filter, catalog: &mut Catalog
         "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART IS NULL AND INDEX_TYPE = 'BTREE' \
          FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND {} \
          ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX",
-        filter.sql("TABLE_SCHEMA")
+        filter.schema_condition("TABLE_SCHEMA")
     ))?;
-    // The order of the indexes is kept: the primary key is first.
+    // The query returns the primary key first, and the first usable index wins.
     let mut keys: Vec<(TableName, String, Option<Vec<usize>>)> = Vec::new();
     for row in 0..answer.rows.len() {
         let name = table_name(&answer, row)?;
@@ -201,7 +204,7 @@ fn read_keys(connection: &mut Connection, filter: &Filter, catalog: &mut Catalog
     Ok(())
 }
 
-/// Its values can be written as literals that compare as the column itself does.
+/// True if literals of the column's values compare as the values themselves do.
 fn is_usable_in_key(column: &Column) -> bool {
     const TYPES: [&str; 24] = [
         "tinyint",
@@ -233,19 +236,19 @@ fn is_usable_in_key(column: &Column) -> bool {
 }
 
 fn field(answer: &ResultSet, row: usize, column: usize) -> Result<String> {
-    answer.text_at(row, column).ok_or_else(|| Error::unexpected("the information schema has a NULL where none belongs"))
+    answer.text_at(row, column).ok_or_else(|| Error::unexpected("the information schema returned an unexpected NULL"))
 }
 
 fn table_name(answer: &ResultSet, row: usize) -> Result<TableName> {
     Ok(TableName { schema: field(answer, row, 0)?, table: field(answer, row, 1)? })
 }
 
-/// What the source's statistics say of its tables: rows and bytes per row. Rough.
+/// Reads rows and bytes per row of each table from the source's rough statistics.
 pub(super) fn read_sizes(connection: &mut Connection, filter: &Filter) -> Result<HashMap<TableName, (u64, u64)>> {
     let answer = connection.query(&format!(
         "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(AVG_ROW_LENGTH, 0) \
          FROM information_schema.TABLES WHERE {}",
-        filter.sql("TABLE_SCHEMA")
+        filter.schema_condition("TABLE_SCHEMA")
     ))?;
     let mut sizes = HashMap::new();
     for row in 0..answer.rows.len() {
@@ -255,15 +258,15 @@ pub(super) fn read_sizes(connection: &mut Connection, filter: &Filter) -> Result
     Ok(sizes)
 }
 
-/// The columns that only the replica has, behind those that both have: replication leaves them alone.
+/// The columns that only the replica has, after those that both have. Replication does not change them.
 pub(super) fn own_columns<'a>(source: &Table, replica: &'a Table) -> Vec<&'a str> {
     let behind = replica.columns.iter().skip(source.columns.len());
     let is_own = |column: &&Column| !source.columns.iter().any(|other| other.name == column.name);
     behind.filter(is_own).map(|column| column.name.as_str()).collect()
 }
 
-/// How the replica's columns differ from the source's, one sentence each.
-pub(super) fn column_differences(source: &Table, replica: &Table) -> Vec<String> {
+/// Describes how the replica's columns differ from the source's, one sentence each.
+pub(super) fn describe_column_differences(source: &Table, replica: &Table) -> Vec<String> {
     let mut differences = Vec::new();
     for (place, column) in source.columns.iter().enumerate() {
         let found = replica.columns.iter().position(|other| other.name == column.name);
@@ -308,7 +311,7 @@ fn describe(column: &Column) -> String {
     text
 }
 
-/// `int(11)` and `int` are the same; newer MySQL no longer says the width.
+/// `int(11)` and `int` are the same type: newer MySQL no longer shows the width.
 fn without_display_width(column: &Column) -> String {
     let is_integer = ["tinyint", "smallint", "mediumint", "int", "bigint"].contains(&column.data_type.as_str());
     match (is_integer, column.column_type.split_once('('), column.column_type.split_once(')')) {

@@ -1,5 +1,5 @@
-//! Compares the tables of a meeting: one thread cuts them into ranges of keys, and each pair of connections hashes ranges
-//! on both servers at once. Where the hashes differ, the rows' own hashes tell which rows.
+//! Compares the tables of a meeting. One thread cuts them into ranges of keys, and each pair of connections hashes ranges on
+//! both servers at once. If the hashes of a range differ, the hashes of its rows show which rows differ.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -10,39 +10,40 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::catalog::{Catalog, Table, TableName, column_differences, own_columns};
-use super::digest::{KeyValues, Range, boundary_sql, range_hash_sql, row_hashes_sql, show_key, unhashable_rows};
+use super::catalog::{Catalog, Table, TableName, describe_column_differences, own_columns};
+use super::digest::{KeyValues, Range, boundary_sql, range_hash_sql, row_hashes_sql, count_unhashable_rows, show_key};
 use super::error::{Error, Result};
 use super::meet::Meeting;
 use super::report::{DifferingKey, KeyRange, RowDifference, RowDifferences, TableReport, Verdict};
-use super::snapshot::LET_GO;
+use super::snapshot::RELEASE_LOCKS;
 use super::{Progress, ProgressSink, VerifyOptions};
 use spate_connection::{Connection, ResultSet};
 
-/// Ranges ready per pair of connections: enough that nobody waits for the next boundary.
+/// Ranges ready per pair of connections: enough that no pair waits for the next boundary.
 const RANGES_READY_PER_PAIR: usize = 4;
-/// A range of wide rows is cut short at about this size, so that its rows' hashes cost no noticeable memory or time.
+/// The size limit of a range of wide rows, so that hashing its rows one by one costs little time and memory.
 const RANGE_BYTES_TARGET: u64 = 16 * 1024 * 1024;
 const RANGE_ROWS_MIN: u64 = 500;
-/// Rows of one side in a differing range whose hashes may be held. A range with more, such as one behind whose end the replica alone has
-/// rows, is halved.
-const HELD_ROWS_MAX: u64 = 100_000;
-/// The same in bytes, of keys and hashes of both sides; for each pair of connections.
-const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// What holding a row costs beside the bytes of its key and its hash.
-const HELD_ROW_OVERHEAD_BYTES: usize = 100;
-/// Server errors that mean "the table is not what it was when the snapshot was taken".
+/// Rows of one side in a differing range whose hashes fit in memory. A range with more rows is halved, for example a last
+/// range in which only the replica has many rows.
+const KEPT_ROWS_MAX: u64 = 100_000;
+/// Memory for the keys and hashes of both sides, for each pair of connections.
+const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Memory for a row beside the bytes of its key and its hash.
+const KEPT_ROW_OVERHEAD_BYTES: usize = 100;
+/// Server errors that mean "the table was altered after the snapshot was taken".
 const TABLE_ALTERED_CODES: [u16; 4] = [1412, 1146, 1054, 1932];
 
-/// A range to be compared.
+/// A range to compare.
 struct Task<'a> {
     name: &'a TableName,
     table: &'a Table,
-    /// Counts the table's ranges from 0.
+    /// Number of the range within its table, from 0.
     ordinal: u64,
     range: Range,
 }
 
+/// The results of a table so far.
 #[derive(Default)]
 struct Found {
     source_rows: u64,
@@ -81,7 +82,7 @@ pub(super) fn compare(
     let alike: Vec<(&TableName, &Table)> = source_catalog
         .iter()
         .filter(|(name, table)| {
-            replica_catalog.get(*name).is_some_and(|other| column_differences(table, other).is_empty())
+            replica_catalog.get(*name).is_some_and(|other| describe_column_differences(table, other).is_empty())
         })
         .collect();
     let comparison = Comparison {
@@ -95,7 +96,7 @@ pub(super) fn compare(
     };
     comparison.run(&alike, source, replica, source_control)?;
     let found = comparison.found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(reports(source_catalog, replica_catalog, found))
+    Ok(build_reports(source_catalog, replica_catalog, found))
 }
 
 impl Comparison<'_> {
@@ -111,10 +112,10 @@ impl Comparison<'_> {
             let mut workers = Vec::new();
             for (source, replica) in source.iter_mut().zip(replica) {
                 let receiver = receiver.clone();
-                workers.push(scope.spawn(move || self.stopping(|| self.work(source, replica, &receiver))));
+                workers.push(scope.spawn(move || self.stop_on_error(|| self.compare_ranges(source, replica, &receiver))));
             }
             drop(receiver);
-            let planned = self.stopping(|| self.plan(control, tables, &sender));
+            let planned = self.stop_on_error(|| self.plan_ranges(control, tables, &sender));
             drop(sender);
             let mut outcome = planned;
             for worker in workers {
@@ -125,8 +126,8 @@ impl Comparison<'_> {
         })
     }
 
-    /// The first that fails stops the others.
-    fn stopping(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Runs `work`; if it fails, stops the other threads.
+    fn stop_on_error(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let outcome = work();
         if outcome.is_err() {
             self.is_stopped.store(true, Atomic::Relaxed);
@@ -134,7 +135,7 @@ impl Comparison<'_> {
         outcome
     }
 
-    fn plan<'t>(
+    fn plan_ranges<'t>(
         &self,
         control: &mut Connection,
         tables: &[(&'t TableName, &'t Table)],
@@ -144,8 +145,8 @@ impl Comparison<'_> {
             let rows = self.rows_per_range(name);
             let mut after: Option<KeyValues> = None;
             for ordinal in 0.. {
-                // The boundaries come from the table as it is now, not from the snapshot. It does not matter where a table
-                // is cut, only that both sides are cut alike.
+                // The boundaries come from the table as it is now, not from the snapshot: any boundary is correct if both
+                // sides use the same.
                 let up_to = match boundary_sql(name, table, after.as_ref(), rows) {
                     Some(sql) => control.query(&sql).map_err(|error| table_error(name, error))?.rows.into_iter().next(),
                     None => None,
@@ -154,7 +155,7 @@ impl Comparison<'_> {
                 let is_last = up_to.is_none();
                 let range = Range { after: after.take(), up_to: up_to.clone() };
                 if sender.send(Task { name, table, ordinal, range }).is_err() {
-                    // All workers have stopped; they say why.
+                    // All workers have stopped, and return the error.
                     return Ok(());
                 }
                 if is_last {
@@ -172,7 +173,7 @@ impl Comparison<'_> {
         wanted.min((RANGE_BYTES_TARGET / row_bytes).max(RANGE_ROWS_MIN))
     }
 
-    fn work(&self, source: &mut Connection, replica: &mut Connection, tasks: &Receiver<Task<'_>>) -> Result<()> {
+    fn compare_ranges(&self, source: &mut Connection, replica: &mut Connection, tasks: &Receiver<Task<'_>>) -> Result<()> {
         for task in tasks {
             if self.is_stopped.load(Atomic::Relaxed) {
                 return Ok(());
@@ -187,7 +188,7 @@ impl Comparison<'_> {
     }
 
     fn compare_range(&self, source: &mut Connection, replica: &mut Connection, task: Task<'_>) -> Result<()> {
-        let Counts { source_rows, replica_rows, are_alike } = hash(source, replica, &task, &task.range)?;
+        let Counts { source_rows, replica_rows, are_alike } = hash_range(source, replica, &task, &task.range)?;
         self.rows_compared.fetch_add(source_rows, Atomic::Relaxed);
         let mut differences = Differences { keys_max: self.options.differing_keys_max, ..Differences::default() };
         if !are_alike && task.table.key.is_some() {
@@ -221,19 +222,22 @@ fn table_error(name: &TableName, error: spate_connection::Error) -> Error {
     }
 }
 
-/// The number of rows in the answer to a range's hash, all of which must have been hashed.
-fn counted(answer: &ResultSet, role: &'static str, name: &TableName) -> Result<u64> {
+/// Parses the number of rows of a range from its hash's result.
+///
+/// # Errors
+/// [`Error::Unhashable`] if the server could not hash all of them.
+fn parse_row_count(answer: &ResultSet, role: &'static str, name: &TableName) -> Result<u64> {
     let count = answer.text_at(0, 0).and_then(|text| text.parse().ok());
     let (Some(count), Some(sum)) = (count, answer.text_at(0, 1)) else {
         return Err(Error::unexpected(format!("the {role} did not count the rows of {name}")));
     };
-    match unhashable_rows(&sum) {
+    match count_unhashable_rows(&sum) {
         0 => Ok(count),
         rows => Err(Error::Unhashable { role, table: name.to_string(), rows }),
     }
 }
 
-/// How many rows of a range each side has, and whether they are the same.
+/// The number of rows of a range on each side, and whether their hashes are equal.
 struct Counts {
     source_rows: u64,
     replica_rows: u64,
@@ -241,31 +245,31 @@ struct Counts {
 }
 
 /// Hashes a range on both sides at once.
-fn hash(source: &mut Connection, replica: &mut Connection, task: &Task<'_>, range: &Range) -> Result<Counts> {
+fn hash_range(source: &mut Connection, replica: &mut Connection, task: &Task<'_>, range: &Range) -> Result<Counts> {
     let failed = |error| table_error(task.name, error);
-    let sql = range_hash_sql(task.name, task.table, range) + LET_GO;
+    let sql = range_hash_sql(task.name, task.table, range) + RELEASE_LOCKS;
     source.send_query(sql.as_bytes()).map_err(failed)?;
     replica.send_query(sql.as_bytes()).map_err(failed)?;
     let source_hash = source.receive_rows().map_err(failed)?;
     let replica_hash = replica.receive_rows().map_err(failed)?;
     Ok(Counts {
-        source_rows: counted(&source_hash, "source", task.name)?,
-        replica_rows: counted(&replica_hash, "replica", task.name)?,
+        source_rows: parse_row_count(&source_hash, "source", task.name)?,
+        replica_rows: parse_row_count(&replica_hash, "replica", task.name)?,
         are_alike: source_hash.rows == replica_hash.rows,
     })
 }
 
-/// The rows behind a differing range, in key order.
+/// The differing rows of a range, in key order.
 #[derive(Default)]
 struct Differences {
     rows: u64,
-    /// The first of them.
+    /// The keys of the first of them, at most `keys_max`.
     keys: Vec<(KeyValues, RowDifference)>,
     keys_max: usize,
 }
 
 impl Differences {
-    /// Finds the rows of a range that differs, in halves if it has too many to be held.
+    /// Finds the differing rows of a range, and halves a range that has too many rows for memory.
     fn find(
         &mut self,
         source: &mut Connection,
@@ -276,8 +280,8 @@ impl Differences {
         replica_rows: u64,
     ) -> Result<()> {
         let rows = source_rows.max(replica_rows);
-        if rows <= HELD_ROWS_MAX
-            && let Some(found) = differing_rows(source, replica, task, range)?
+        if rows <= KEPT_ROWS_MAX
+            && let Some(found) = find_differing_rows(source, replica, task, range)?
         {
             self.rows += found.len() as u64;
             let room = self.keys_max.saturating_sub(self.keys.len());
@@ -285,15 +289,15 @@ impl Differences {
             return Ok(());
         }
         let fuller = if source_rows > replica_rows { &mut *source } else { &mut *replica };
-        let Some(middle) = middle(fuller, task, range, rows)? else {
-            // Versions of one row: nothing tells them apart.
+        let Some(middle) = find_middle(fuller, task, range, rows)? else {
+            // The rows are versions of one row, all with the same key.
             self.rows += source_rows.abs_diff(replica_rows).max(1);
             return Ok(());
         };
         let lower = Range { after: range.after.clone(), up_to: Some(middle.clone()) };
         let upper = Range { after: Some(middle), up_to: range.up_to.clone() };
         for half in [lower, upper] {
-            let Counts { source_rows, replica_rows, are_alike } = hash(source, replica, task, &half)?;
+            let Counts { source_rows, replica_rows, are_alike } = hash_range(source, replica, task, &half)?;
             if !are_alike {
                 self.find(source, replica, task, &half, source_rows, replica_rows)?;
             }
@@ -302,29 +306,31 @@ impl Differences {
     }
 }
 
-/// The key in the middle of a range that has so many rows in this session's snapshot; `None` if the range cannot be cut there.
-fn middle(connection: &mut Connection, task: &Task<'_>, range: &Range, rows: u64) -> Result<Option<KeyValues>> {
+/// Finds the key in the middle of a range that has `rows` rows in this session's snapshot; `None` if the range cannot be
+/// halved.
+fn find_middle(connection: &mut Connection, task: &Task<'_>, range: &Range, rows: u64) -> Result<Option<KeyValues>> {
     let Some(sql) = boundary_sql(task.name, task.table, range.after.as_ref(), rows / 2) else { return Ok(None) };
-    let found = connection.query(&(sql + LET_GO)).map_err(|error| table_error(task.name, error))?;
+    let found = connection.query(&(sql + RELEASE_LOCKS)).map_err(|error| table_error(task.name, error))?;
     let middle = found.rows.into_iter().next().map(|row| row.into_iter().map(Option::unwrap_or_default).collect());
     Ok(middle.filter(|key| rows > 1 && Some(key) != range.up_to.as_ref()))
 }
 
-/// Finds the rows behind a differing range, in key order. Holds the source's keys of the range; rows that are only on the
-/// replica are not held before they are known to differ. `None` if they are too large to be held.
-fn differing_rows(
+/// Finds the differing rows of a range, in key order; `None` if they are too large for memory.
+///
+/// Keeps the source's keys of the range in memory, but of the replica's only those that differ.
+fn find_differing_rows(
     source: &mut Connection,
     replica: &mut Connection,
     task: &Task<'_>,
     range: &Range,
 ) -> Result<Option<Vec<(KeyValues, RowDifference)>>> {
-    let sql = row_hashes_sql(task.name, task.table, range) + LET_GO;
-    let mut held_bytes = 0;
+    let sql = row_hashes_sql(task.name, task.table, range) + RELEASE_LOCKS;
+    let mut kept_bytes = 0;
     // A system-versioned table has several rows with one key.
     let mut on_source: HashMap<KeyValues, Vec<Vec<u8>>> = HashMap::new();
-    each_row_hash(source, &sql, task, &mut held_bytes, |key, hash| on_source.entry(key).or_default().push(hash))?;
+    for_each_row_hash(source, &sql, task, &mut kept_bytes, |key, hash| on_source.entry(key).or_default().push(hash))?;
     let mut differences = Vec::new();
-    each_row_hash(replica, &sql, task, &mut held_bytes, |key, hash| {
+    for_each_row_hash(replica, &sql, task, &mut kept_bytes, |key, hash| {
         let Some(hashes) = on_source.get_mut(&key) else {
             differences.push((key, RowDifference::MissingOnSource));
             return;
@@ -338,7 +344,7 @@ fn differing_rows(
             on_source.remove(&key);
         }
     })?;
-    if held_bytes > HELD_BYTES_MAX {
+    if kept_bytes > KEPT_BYTES_MAX {
         return Ok(None);
     }
     for (key, hashes) in on_source {
@@ -348,18 +354,18 @@ fn differing_rows(
     Ok(Some(differences))
 }
 
-/// Shows each row's key and hash, until those shown are too large to be held.
-fn each_row_hash(
+/// Calls `see` with each row's key and hash, until they are too large for memory.
+fn for_each_row_hash(
     connection: &mut Connection,
     sql: &str,
     task: &Task<'_>,
-    held_bytes: &mut usize,
+    kept_bytes: &mut usize,
     mut see: impl FnMut(KeyValues, Vec<u8>),
 ) -> Result<()> {
     let outcome = connection.for_each_row(sql, |row| {
         let mut values: KeyValues = row.iter().map(|value| value.unwrap_or_default().to_vec()).collect();
-        *held_bytes += HELD_ROW_OVERHEAD_BYTES + values.iter().map(Vec::len).sum::<usize>();
-        if *held_bytes > HELD_BYTES_MAX {
+        *kept_bytes += KEPT_ROW_OVERHEAD_BYTES + values.iter().map(Vec::len).sum::<usize>();
+        if *kept_bytes > KEPT_BYTES_MAX {
             return ControlFlow::Break(());
         }
         if let Some(hash) = values.pop() {
@@ -371,7 +377,7 @@ fn each_row_hash(
     Ok(())
 }
 
-/// For people: numbers by value, everything else by bytes.
+/// Orders keys as people expect: numbers by value, all other values by bytes.
 fn compare_keys(left: &KeyValues, right: &KeyValues) -> Ordering {
     let number = |value: &[u8]| std::str::from_utf8(value).ok().and_then(|text| text.parse::<f64>().ok());
     let compare_values = |(left, right): (&Vec<u8>, &Vec<u8>)| match (number(left), number(right)) {
@@ -381,7 +387,7 @@ fn compare_keys(left: &KeyValues, right: &KeyValues) -> Ordering {
     left.iter().zip(right).map(compare_values).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
-fn reports(source: &Catalog, replica: &Catalog, mut found: HashMap<TableName, Found>) -> Vec<TableReport> {
+fn build_reports(source: &Catalog, replica: &Catalog, mut found: HashMap<TableName, Found>) -> Vec<TableReport> {
     let mut names: Vec<&TableName> = source.keys().chain(replica.keys()).collect();
     names.sort();
     names.dedup();
@@ -391,7 +397,7 @@ fn reports(source: &Catalog, replica: &Catalog, mut found: HashMap<TableName, Fo
         let (source_rows, replica_rows) = (found.source_rows, found.replica_rows);
         let (verdict, is_in_snapshot, own_columns) = match (source.get(name), replica.get(name)) {
             (Some(ours), Some(theirs)) => {
-                let differences = column_differences(ours, theirs);
+                let differences = describe_column_differences(ours, theirs);
                 let verdict = match differences.is_empty() {
                     true => row_verdict(ours, found),
                     false => Verdict::ColumnsDiffer { differences },

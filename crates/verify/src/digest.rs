@@ -1,15 +1,20 @@
 //! The SQL that turns rows into hashes, and keys into ranges. Pure text, no I/O.
 //!
-//! A row becomes one byte string from which every column's bytes could be read back, so two different rows never become the
-//! same one: numbers and times in full precision end with a comma, which they do not contain; strings stand behind their
-//! length; long values are there as their length and hash; NULL is an `N`, with which no value begins. Its hash's first 64
-//! bits, summed over the rows of a range as an exact decimal, are the range's hash: independent of the order, and unlike
-//! an exclusive or it counts equal rows.
+//! The SQL encodes a row as one byte string from which every column's bytes could be read back, so two different rows never
+//! have the same encoding:
+//! - a number or a time is written in full precision and ends with a comma, which it does not contain;
+//! - a string follows its length;
+//! - a long value is written as its length and hash;
+//! - NULL is an `N`, and no value begins with `N`.
+//!
+//! A range's hash is the sum of the first 64 bits of its rows' hashes, as an exact decimal. The sum does not depend on the
+//! order of the rows, and unlike an exclusive or it counts equal rows.
 
 use super::catalog::{Column, RowHash, Table, TableName};
 use spate_connection::quote;
 
-/// Added for a row that the server could not hash, so that it shows in the sum: more than any number of hashes makes.
+/// Added to the sum for each row that the server could not hash. It exceeds any possible sum of hashes, so that the sum
+/// shows such rows.
 const UNHASHABLE: &str = "10000000000000000000000000000000000000000";
 
 /// A key's values in the order of the key's columns, as bytes; see [`key_expressions`].
@@ -22,18 +27,18 @@ pub(super) struct Range {
     pub(super) up_to: Option<KeyValues>,
 }
 
-/// What a column's values look like as bytes.
+/// How a column's values are encoded as bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Text without a comma: whole numbers, decimals, dates and times.
     Plain,
-    /// Floating point: through double precision, whose text is exact.
+    /// Floating point: converted to double precision, whose text is exact.
     Floating,
-    /// BIT, ENUM and SET: by number, which tells apart what their text does not.
+    /// BIT, ENUM and SET: by number, because different values may have the same text.
     Numbered,
-    /// Bytes behind their length.
+    /// The length, then the bytes.
     Counted,
-    /// Possibly larger than a packet: by length and hash.
+    /// The length, then the hash: a value may be larger than a packet.
     Long,
 }
 
@@ -48,22 +53,23 @@ fn shape(column: &Column) -> Shape {
     }
 }
 
-/// The hash of an expression, in hexadecimal digits.
-fn hashed(hash: RowHash, expression: &str) -> String {
+/// SQL for the hash of an expression, in hexadecimal digits.
+fn hash_expression(hash: RowHash, expression: &str) -> String {
     match hash {
         RowHash::Md5 => format!("MD5({expression})"),
         RowHash::Sha256 => format!("SHA2({expression},256)"),
     }
 }
 
-fn encoded(hash: RowHash, column: &Column) -> String {
+/// SQL for the encoding of a column's value.
+fn encoding_expression(hash: RowHash, column: &Column) -> String {
     let name = quote::identifier(&column.name);
     let parts = match shape(column) {
         Shape::Plain => format!("{name},','"),
         Shape::Floating => format!("{name}+0e0,','"),
         Shape::Numbered => format!("CAST({name} AS UNSIGNED),','"),
         Shape::Counted => format!("LENGTH(CAST({name} AS BINARY)),':',CAST({name} AS BINARY)"),
-        Shape::Long => format!("LENGTH({name}),':',{}", hashed(hash, &name)),
+        Shape::Long => format!("LENGTH({name}),':',{}", hash_expression(hash, &name)),
     };
     match column.is_nullable {
         true => format!("IFNULL(CONCAT({parts}),'N')"),
@@ -71,45 +77,46 @@ fn encoded(hash: RowHash, column: &Column) -> String {
     }
 }
 
-/// The hash of a row. A table whose columns are all virtual has rows that are all alike.
-fn row_hash(table: &Table) -> String {
+/// SQL for the hash of a row. If all columns of a table are virtual, all its rows have the same hash.
+fn row_hash_expression(table: &Table) -> String {
     let stored = table.columns.iter().filter(|column| !column.is_virtual);
-    let columns: Vec<String> = stored.map(|column| encoded(table.hash, column)).collect();
+    let columns: Vec<String> = stored.map(|column| encoding_expression(table.hash, column)).collect();
     let all = if columns.is_empty() { "''".to_owned() } else { columns.join(",") };
-    hashed(table.hash, &format!("CONCAT('',{all})"))
+    hash_expression(table.hash, &format!("CONCAT('',{all})"))
 }
 
-fn from(name: &TableName, table: &Table) -> String {
+fn from_clause(name: &TableName, table: &Table) -> String {
     let history = if table.is_versioned { " FOR SYSTEM_TIME ALL" } else { "" };
     format!("{}{history}", name.quoted())
 }
 
-/// Counts and hashes a range: two columns.
+/// A SELECT of a range's number of rows and its hash.
 pub(super) fn range_hash_sql(name: &TableName, table: &Table, range: &Range) -> String {
     format!(
         "SELECT COUNT(*), COALESCE(SUM(IFNULL(CAST(CONV(LEFT({},16),16,10) AS UNSIGNED),{UNHASHABLE})),0) FROM {}{}",
-        row_hash(table),
-        from(name, table),
-        condition(table, range)
+        row_hash_expression(table),
+        from_clause(name, table),
+        where_clause(table, range)
     )
 }
 
-/// How many rows of a range could not be hashed, from the sum that [`range_hash_sql`] gave.
-pub(super) fn unhashable_rows(sum: &str) -> u64 {
+/// Counts the rows of a range that the server could not hash, from the sum that [`range_hash_sql`] gave.
+pub(super) fn count_unhashable_rows(sum: &str) -> u64 {
     let digits = UNHASHABLE.len() - 1;
     sum.len()
         .checked_sub(digits)
         .map_or(0, |head| sum.get(..head).and_then(|rows| rows.parse().ok()).unwrap_or(u64::from(head > 0)))
 }
 
-/// Shows each row of a range: its key's values, then its hash.
+/// A SELECT of each row of a range: its key's values, then its hash.
 pub(super) fn row_hashes_sql(name: &TableName, table: &Table, range: &Range) -> String {
     let mut columns = key_expressions(table);
-    columns.push(row_hash(table));
-    format!("SELECT {} FROM {}{}", columns.join(", "), from(name, table), condition(table, range))
+    columns.push(row_hash_expression(table));
+    format!("SELECT {} FROM {}{}", columns.join(", "), from_clause(name, table), where_clause(table, range))
 }
 
-/// Finds the key of the `rows`th row after a key: the end of the next range. No row: the rest of the table is the range.
+/// A SELECT of the key of the `rows`th row after a key: the end of the next range. If it gives no row, the next range is the
+/// rest of the table. `None` if the table has no usable key.
 pub(super) fn boundary_sql(name: &TableName, table: &Table, after: Option<&KeyValues>, rows: u64) -> Option<String> {
     let (index, places) = table.key.as_ref()?;
     let order: Vec<String> = places.iter().map(|place| quote::identifier(&table.columns[*place].name)).collect();
@@ -119,7 +126,7 @@ pub(super) fn boundary_sql(name: &TableName, table: &Table, after: Option<&KeyVa
         key_expressions(table).join(", "),
         name.quoted(),
         quote::identifier(index),
-        condition(table, &range),
+        where_clause(table, &range),
         order.join(", "),
         rows.saturating_sub(1)
     ))
@@ -129,7 +136,7 @@ fn key_columns(table: &Table) -> impl Iterator<Item = &Column> {
     table.key.iter().flat_map(|(_, places)| places).map(|place| &table.columns[*place])
 }
 
-/// What to select for the key's values: bytes that [`literal`] can make the same value of.
+/// SQL for the key's values, as bytes that [`literal`] turns back into the same value.
 fn key_expressions(table: &Table) -> Vec<String> {
     let expression = |column: &Column| {
         let name = quote::identifier(&column.name);
@@ -144,7 +151,7 @@ fn key_expressions(table: &Table) -> Vec<String> {
     key_columns(table).map(expression).collect()
 }
 
-/// A value as SQL that compares with its column as the column's own values do, so that an index serves.
+/// A value as an SQL literal of its column's type and collation, so that the server can use an index for the comparison.
 fn literal(column: &Column, value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let is_number =
@@ -170,13 +177,13 @@ fn is_word(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn condition(table: &Table, range: &Range) -> String {
+fn where_clause(table: &Table, range: &Range) -> String {
     let mut parts = Vec::new();
     if let Some(after) = &range.after {
-        parts.push(bound(table, after, ">", ">"));
+        parts.push(bound_condition(table, after, ">", ">"));
     }
     if let Some(up_to) = &range.up_to {
-        parts.push(bound(table, up_to, "<", "<="));
+        parts.push(bound_condition(table, up_to, "<", "<="));
     }
     match parts.is_empty() {
         true => String::new(),
@@ -184,8 +191,9 @@ fn condition(table: &Table, range: &Range) -> String {
     }
 }
 
-/// `(a, b) > (1, 2)`, spelled out as the range optimisers of both vendors understand it.
-fn bound(table: &Table, values: &KeyValues, strictly: &str, at_last: &str) -> String {
+/// `(a, b) > (1, 2)`, written as comparisons of single columns: the range optimisers of both vendors need that form.
+/// `strictly` compares all columns but the last, `at_last` the last one.
+fn bound_condition(table: &Table, values: &KeyValues, strictly: &str, at_last: &str) -> String {
     let pairs: Vec<(String, String)> = key_columns(table)
         .zip(values)
         .map(|(column, value)| (quote::identifier(&column.name), literal(column, value)))
@@ -200,7 +208,7 @@ fn bound(table: &Table, values: &KeyValues, strictly: &str, at_last: &str) -> St
     sql
 }
 
-/// A key for people: `id=5, name='x'`.
+/// Formats a key for people: `id=5, name='x'`.
 pub(super) fn show_key(table: &Table, values: &[Vec<u8>]) -> String {
     let shown: Vec<String> = key_columns(table).zip(values).map(|(column, value)| show_value(column, value)).collect();
     shown.join(", ")
@@ -248,12 +256,12 @@ mod tests {
     fn range_condition_compares_each_key_column() {
         let range = Range { after: Some(vec![b"x'".to_vec(), b"5".to_vec()]), up_to: None };
         assert_eq!(
-            condition(&table(), &range),
+            where_clause(&table(), &range),
             " WHERE (`b` > _utf8mb4 x'7827' COLLATE utf8mb4_bin OR (`b` = _utf8mb4 x'7827' COLLATE utf8mb4_bin AND `a``` > 5))"
         );
         let range = Range { after: None, up_to: Some(vec![vec![], b"-5".to_vec()]) };
-        assert!(condition(&table(), &range).ends_with("AND `a``` <= -5))"));
-        assert_eq!(condition(&table(), &Range::default()), "");
+        assert!(where_clause(&table(), &range).ends_with("AND `a``` <= -5))"));
+        assert_eq!(where_clause(&table(), &Range::default()), "");
     }
 
     #[test]
@@ -264,9 +272,9 @@ mod tests {
 
     #[test]
     fn unhashable_rows_are_counted_in_the_sum() {
-        assert_eq!(unhashable_rows("0"), 0);
-        assert_eq!(unhashable_rows("18446744073709551615"), 0);
-        assert_eq!(unhashable_rows("10000000000000000000000000000000000000000"), 1);
-        assert_eq!(unhashable_rows("120000000000000000000000000018446744073709"), 12);
+        assert_eq!(count_unhashable_rows("0"), 0);
+        assert_eq!(count_unhashable_rows("18446744073709551615"), 0);
+        assert_eq!(count_unhashable_rows("10000000000000000000000000000000000000000"), 1);
+        assert_eq!(count_unhashable_rows("120000000000000000000000000018446744073709"), 12);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a comparison could not be made. (That the servers differ is no error: it is the report.)
+//! Why a comparison failed. (A difference between the servers is no error: the report lists it.)
 
 /// Shorthand for results of this module.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -6,13 +6,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Talking to a server failed.
+    /// A connection or a query failed.
     #[error(transparent)]
     Wire(#[from] spate_connection::Error),
-    /// A server's answer is not what it should be.
+    /// A server's answer makes no sense.
     #[error("unexpected answer: {why}")]
     Unexpected {
-        /// What was expected.
+        /// What is wrong with it.
         why: String,
     },
     /// The source cannot tell where in its binlog a snapshot lies.
@@ -24,15 +24,15 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// The replica does not know which position it has.
+    /// The replica has no record of its position.
     #[error(
         "the replica holds no position: neither Spate's checkpoint nor that of its own replication; \
          --no-position compares anyway, without being exact"
     )]
     ReplicaPositionUnknown,
-    /// Nothing is applying and the positions differ.
+    /// No applier runs, and the positions differ.
     #[error(
-        "the source is at {source_position}, the replica at {replica_position}, and nothing is applying: run spate \
+        "the source is at {source_position}, the replica at {replica_position}, and no applier runs: run spate \
          replicate until they meet, or stop the writes on the source; --no-position compares anyway, without being exact"
     )]
     PositionsDiffer {
@@ -42,9 +42,12 @@ pub enum Error {
         replica_position: String,
     },
     /// The applier did not answer the request to stop.
-    #[error("the applier at work on the replica has not answered the request to hold within {seconds} s; is it alive?")]
+    #[error(
+        "the applier on the replica has not answered the request to hold within {seconds} s: check that spate replicate \
+         still runs, or stop it"
+    )]
     HoldIgnored {
-        /// How long we waited.
+        /// Time that Spate waited, in seconds.
         seconds: u64,
     },
     /// The replica did not reach the source snapshot's position in time.
@@ -57,19 +60,22 @@ pub enum Error {
         source_position: String,
         /// What the replica has applied.
         replica_position: String,
-        /// How long we waited.
+        /// Time that Spate waited, in seconds.
         seconds: u64,
     },
-    /// The replica moved although it was held.
-    #[error("the replica moved from {wanted} to {found} while it was held: something else than Spate applies there")]
+    /// The replica's position changed during the hold.
+    #[error(
+        "the replica moved from {wanted} to {found} while it was held: another program than Spate applies there; stop it, \
+         and run verify again"
+    )]
     ReplicaMoved {
-        /// Where it was held.
+        /// The position of the hold.
         wanted: String,
-        /// Where a snapshot found it.
+        /// The position of a snapshot.
         found: String,
     },
     /// Another comparison holds this replica.
-    #[error("another verify is at work on this replica")]
+    #[error("another verify runs on this replica; run verify again when it has ended")]
     Busy,
     /// A table was altered after the snapshot was taken.
     #[error("table {table} was altered while it was compared; run verify again")]
@@ -80,13 +86,13 @@ pub enum Error {
     /// A schema or table was named that neither server has.
     #[error("neither the source nor the replica has {name}")]
     NothingToCompare {
-        /// What was named.
+        /// The schema or table.
         name: String,
     },
     /// Rows could not be hashed.
     #[error("the {role} could not hash {rows} rows of table {table}")]
     Unhashable {
-        /// Which server.
+        /// The server: `source` or `replica`.
         role: &'static str,
         /// The table.
         table: String,
@@ -96,15 +102,15 @@ pub enum Error {
     /// A position is not a MariaDB GTID position.
     #[error("the position '{text}' cannot be read: {error}")]
     Position {
-        /// What was found.
+        /// The text of the position.
         text: String,
-        /// What is wrong with it.
+        /// Why it cannot be parsed.
         error: spate_binlog::Error,
     },
 }
 
 impl Error {
-    /// True if running the comparison again may succeed without anyone doing anything.
+    /// True if another run may succeed although nobody changes anything.
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Wire(error) => error.is_transient(),

@@ -1,4 +1,4 @@
-//! A comparison's own side of its request to an applier to wait: see [`spate_replica::hold_request`] for the steps.
+//! The comparison's side of a hold; [`spate_replica::hold_request`] describes the steps.
 
 use spate_binlog::GtidPosition;
 use spate_connection::{Connection, quote};
@@ -10,8 +10,10 @@ pub(super) fn parse_position(text: &str) -> Result<GtidPosition> {
     text.parse().map_err(|error| Error::Position { text: text.to_owned(), error })
 }
 
-/// Verify's side: a request on the replica. Dropped without [`Hold::release`] it is taken back all the same, as far as the
-/// connection still carries, and otherwise by its age.
+/// A hold that this comparison has requested on the replica.
+///
+/// Dropping it without [`Hold::release`] removes the request too, if the connection still works; otherwise the request
+/// expires.
 pub(super) struct Hold<'a> {
     replica: &'a mut Connection,
     /// The name of the comparison's lock, quoted.
@@ -20,16 +22,18 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// True if an applier is at work on the replica.
+    /// True if an applier runs on the replica.
     pub(super) fn is_applier_present(replica: &mut Connection) -> Result<bool> {
         let Some(names) = LockNames::read(replica)? else { return Ok(false) };
         let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", names.applier()))?;
         Ok(holder.single_text().is_some())
     }
 
-    /// Asks the applier to stop now. The session should not log, as the request is no part of the source's history; if it
-    /// may not refrain, the request lands in the replica's own binlog, which is untidy and no more.
-    pub(super) fn stop_now(replica: &'a mut Connection) -> Result<Hold<'a>> {
+    /// Asks the applier to stop now.
+    ///
+    /// The session should not log, because the request is no part of the source's history. Without the privilege for that,
+    /// the replica's own binlog contains the request, which does no harm.
+    pub(super) fn request_stop(replica: &'a mut Connection) -> Result<Hold<'a>> {
         let lock = LockNames::make(replica)?.verify();
         let is_taken = replica.query(&format!("SELECT GET_LOCK({lock}, 0)"))?;
         if is_taken.single_text().as_deref() != Some("1") {
@@ -49,8 +53,8 @@ impl<'a> Hold<'a> {
         Ok(answer.single_text().as_deref() == Some("1"))
     }
 
-    /// Lets the applier go on to a position.
-    pub(super) fn run_until(&mut self, position: &GtidPosition) -> Result<()> {
+    /// Lets the applier continue to a position.
+    pub(super) fn allow_until(&mut self, position: &GtidPosition) -> Result<()> {
         let sql = format!(
             "UPDATE spate.hold SET until_position = {}, token = UUID_SHORT(), heartbeat = UTC_TIMESTAMP(6) WHERE id = 1",
             quote::text(&position.to_string())
@@ -59,18 +63,18 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// Says that we are still here.
+    /// Renews the heartbeat, so that the request does not expire.
     pub(super) fn renew(&mut self) -> Result<()> {
         self.replica.execute(b"UPDATE spate.hold SET heartbeat = UTC_TIMESTAMP(6) WHERE id = 1")?;
         Ok(())
     }
 
-    /// The connection, for the questions that have to be asked meanwhile.
+    /// The connection, for other queries during the hold.
     pub(super) fn replica(&mut self) -> &mut Connection {
         self.replica
     }
 
-    /// Lets the applier go on.
+    /// Ends the hold: the applier continues.
     pub(super) fn release(mut self) -> Result<()> {
         self.is_held = false;
         let sql = format!("DELETE FROM spate.hold WHERE id = 1; DO RELEASE_LOCK({})", self.lock);
@@ -82,8 +86,8 @@ impl<'a> Hold<'a> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         if self.is_held {
-            // On the way out with an error; if this fails too, the request expires.
-            let _expires = self.replica.execute(b"DELETE FROM spate.hold WHERE id = 1");
+            // The comparison has failed. If this statement fails too, the request expires.
+            let _ignored = self.replica.execute(b"DELETE FROM spate.hold WHERE id = 1");
         }
     }
 }

@@ -1,17 +1,25 @@
 //! Compares a source and a replica, table by table, at exactly the same position.
 //!
 //! The tour, in the order of a comparison:
-//! - `hold`: how an applier is asked to wait at the source snapshot's position;
+//! - `hold`: asks an applier to wait at the source snapshot's position;
 //! - `snapshot`: sessions on the source that all read one state, whose position is known;
-//! - `meet`: both servers' snapshots, brought to one position;
+//! - `meet`: brings both servers' snapshots to one position;
 //! - `catalog`: the tables on both sides, and whether their columns are alike;
 //! - `digest`: the SQL that hashes ranges of rows;
-//! - `compare`: ranges hashed on both sides, in parallel; [`Report`] says what differs.
+//! - `compare`: hashes ranges on both sides, in parallel; [`Report`] lists the differences.
 //!
-//! Privileges. On the source: SELECT on what is compared; BINLOG ADMIN, so that nobody's DDL waits for the comparison; RELOAD
-//! only if it is too busy to give several snapshots one position otherwise. On the replica: SELECT on what is compared and
-//! on `spate.checkpoint`; SELECT, INSERT, UPDATE, DELETE on `spate.hold`; BINLOG ADMIN as on the source, and to keep the
-//! request out of the replica's own binlog; READ_ONLY ADMIN lets it through on a replica that is read-only. The snapshots are long transactions: until the end, both servers keep old row versions.
+//! Privileges on the source:
+//! - SELECT on the compared tables;
+//! - BINLOG ADMIN, so that no client's DDL waits for the comparison;
+//! - RELOAD, only if the source is too busy to give several snapshots one position otherwise.
+//!
+//! Privileges on the replica:
+//! - SELECT on the compared tables and on `spate.checkpoint`;
+//! - SELECT, INSERT, UPDATE, DELETE on `spate.hold`;
+//! - BINLOG ADMIN, as on the source, and to keep the hold out of the replica's own binlog;
+//! - READ_ONLY ADMIN, to write the hold on a replica that is read-only.
+//!
+//! The snapshots are long transactions: until the comparison ends, both servers keep old row versions.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +40,7 @@ pub use catalog::TableName;
 pub use error::{Error, Result};
 pub use report::{DifferingKey, KeyRange, Position, Report, RowDifference, RowDifferences, TableReport, Verdict};
 
-/// What to compare, and how.
+/// The tables to compare, and how to compare them.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {
     /// The source.
@@ -41,22 +49,22 @@ pub struct VerifyOptions {
     pub replica: Endpoint,
     /// Pairs of connections that compare at the same time.
     pub connections: usize,
-    /// Compare the tables of these schemas. With no schemas and no tables, all are compared.
+    /// Compare the tables of these schemas. If both `schemas` and `tables` are empty, compare all tables.
     pub schemas: Vec<String>,
     /// Compare these tables.
     pub tables: Vec<TableName>,
-    /// Rows hashed in one piece; fewer of wide rows.
+    /// Rows in one range; a range of wide rows has fewer.
     pub range_rows: u64,
     /// How many differing keys to report per table.
     pub differing_keys_max: usize,
-    /// Compare whatever the positions are. Differences may then be changes on their way.
+    /// Compare even if the positions differ. A reported difference may then be a change that the replica has yet to apply.
     pub without_position: bool,
     /// How long to wait for the applier to stop, and again for it to reach the source's position.
     pub catch_up_timeout: Duration,
 }
 
 impl VerifyOptions {
-    /// Everything, over four pairs of connections.
+    /// Compares all tables, over four pairs of connections.
     pub fn new(source: Endpoint, replica: Endpoint) -> VerifyOptions {
         VerifyOptions {
             source,
@@ -72,37 +80,37 @@ impl VerifyOptions {
     }
 }
 
-/// What a comparison is doing.
+/// A step of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// The applier is asked to stop.
+    /// Asks the applier to stop.
     Holding,
-    /// The replica is on its way to the source snapshot's position.
+    /// Waits until the replica reaches the source snapshot's position.
     CatchingUp {
-        /// That position.
+        /// The source snapshot's GTID position.
         position: String,
     },
-    /// Rows are compared.
+    /// Compares rows.
     Comparing {
         /// Rows of the source compared so far.
         rows_compared: u64,
-        /// How many there are, by the source's rough statistics.
+        /// Rows of the source in all, by its rough statistics.
         rows_estimated: u64,
     },
 }
 
-/// Who is told of the progress; from several threads.
+/// Gets the progress; several threads call it.
 pub type ProgressSink<'a> = &'a (dyn Fn(&Progress) + Sync);
 
-/// Compares. That the servers differ is not an error: [`Report::is_identical`] says it.
+/// Compares the two servers. A difference is not an error: see [`Report::is_identical`].
 ///
 /// # Errors
-/// Whatever kept the comparison from being made; see [`Error`].
+/// Any [`Error`] that prevents the comparison.
 pub fn run(options: &VerifyOptions, progress: ProgressSink<'_>) -> Result<Report> {
     let begun = Instant::now();
     let filter = catalog::Filter { schemas: options.schemas.clone(), tables: options.tables.clone() };
     let mut meeting = meet::meet(options, &filter, progress)?;
-    if let Some(name) = filter.unknown(&meeting.source_catalog, &meeting.replica_catalog) {
+    if let Some(name) = filter.find_unknown_name(&meeting.source_catalog, &meeting.replica_catalog) {
         return Err(Error::NothingToCompare { name });
     }
     meeting.choose_hash();

@@ -1,4 +1,4 @@
-//! Brings source and replica together at one position and leaves snapshots of both, in pairs.
+//! Brings source and replica to one position, and returns snapshots of both, in pairs.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -7,21 +7,21 @@ use super::catalog::{self, Catalog, Filter, RowHash};
 use super::error::{Error, Result};
 use super::hold::{Hold, parse_position};
 use super::report::Position;
-use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start, start_on_source};
+use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start_on_source, start_snapshots};
 use super::{Progress, ProgressSink, VerifyOptions};
 use spate_connection::{ConnectOptions, Connection, Vendor};
 use spate_replica::checkpoint;
 
-/// Between two looks at the replica's position.
+/// Time between two reads of the replica's position.
 const POLL: Duration = Duration::from_millis(20);
-/// Between two signs of life; much less than [`spate_replica::hold_request::EXPIRY_SECONDS`].
+/// Time between two heartbeats; much less than [`spate_replica::hold_request::EXPIRY_SECONDS`].
 const RENEWAL: Duration = Duration::from_secs(2);
-/// How often the source's tables may change under a snapshot before it is given up.
+/// Attempts to take snapshots between which no table of the source was altered.
 const CATALOG_ATTEMPTS_MAX: usize = 5;
 const NO_SUCH_TABLE: u16 = 1146;
 const NO_SUCH_SCHEMA: u16 = 1049;
 
-/// Snapshots of both servers, and what is in them.
+/// Snapshots of both servers, and the tables in them.
 pub(super) struct Meeting {
     pub(super) source: Vec<Connection>,
     pub(super) replica: Vec<Connection>,
@@ -34,7 +34,7 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    /// Settles what hashes rows: something that both servers have.
+    /// Chooses a hash function of rows that both servers have.
     pub(super) fn choose_hash(&mut self) {
         let servers = [&self.source_control].into_iter().chain(&self.replica);
         if servers.map(Connection::server_version).all(|version| version.vendor == Vendor::MariaDb) {
@@ -45,7 +45,7 @@ impl Meeting {
     }
 }
 
-/// The sessions before they meet.
+/// The options of both sides, and a session on the source.
 struct Parties<'a> {
     options: &'a VerifyOptions,
     filter: &'a Filter,
@@ -54,9 +54,10 @@ struct Parties<'a> {
     source_control: Connection,
 }
 
-/// The source's side: snapshots, where they are, what is in them.
+/// The source's side: snapshots, their position, and the tables in them.
 struct SourceSide {
     sessions: Vec<Connection>,
+    /// `None` if the comparison ignores positions.
     position: Option<SourcePosition>,
     catalog: Catalog,
 }
@@ -68,7 +69,7 @@ struct ReplicaSide {
     catalog: Catalog,
 }
 
-/// A position that the replica says it has: one row of the checkpoint.
+/// A position that the replica has reached: one row of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Applied {
     gtid: String,
@@ -103,24 +104,24 @@ impl Parties<'_> {
         self.options.connections.max(1)
     }
 
-    /// The applier is alive: see [`spate_replica::hold_request`] for the steps.
+    /// Meets while an applier runs; [`spate_replica::hold_request`] describes the steps.
     fn meet_by_holding(mut self, replica_control: &mut Connection, progress: ProgressSink<'_>) -> Result<Meeting> {
-        // Everything slow that can be done before the hold is.
+        // Opening connections is slow, so it precedes the hold.
         let source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
         let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
         progress(&Progress::Holding);
         let begun = Instant::now();
-        let mut hold = Hold::stop_now(replica_control)?;
+        let mut hold = Hold::request_stop(replica_control)?;
         self.wait_for_acknowledgement(&mut hold)?;
-        let source = self.source_side(source_sessions)?;
+        let source = self.snapshot_source(source_sessions)?;
         let Some(position) = source.position.clone() else {
             return Err(Error::unexpected("a source without a position"));
         };
         hold.renew()?;
-        hold.run_until(&position.gtid)?;
+        hold.allow_until(&position.gtid)?;
         progress(&Progress::CatchingUp { position: position.gtid.to_string() });
         self.wait_for_position(&mut hold, &position)?;
-        let replica = self.replica_side(hold.replica(), replica_sessions, source.sessions.len())?;
+        let replica = self.snapshot_replica(hold.replica(), replica_sessions, source.sessions.len())?;
         hold.release()?;
         let hold_seconds = begun.elapsed().as_secs_f64();
         for applied in &replica.applied {
@@ -128,7 +129,7 @@ impl Parties<'_> {
                 return Err(Error::ReplicaMoved { wanted: position.gtid.to_string(), found: applied.gtid.clone() });
             }
         }
-        Ok(self.meeting(source, replica, true, hold_seconds))
+        Ok(self.into_meeting(source, replica, true, hold_seconds))
     }
 
     fn wait_for_acknowledgement(&self, hold: &mut Hold<'_>) -> Result<()> {
@@ -168,12 +169,12 @@ impl Parties<'_> {
         }
     }
 
-    /// Nobody applies: the positions are equal now, or they will not be.
+    /// Meets while no applier runs: the positions are equal now, or will never be.
     fn meet_at_rest(mut self, replica_control: &mut Connection) -> Result<Meeting> {
         let source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
         let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
-        let source = self.source_side(source_sessions)?;
-        let replica = self.replica_side(replica_control, replica_sessions, source.sessions.len())?;
+        let source = self.snapshot_source(source_sessions)?;
+        let replica = self.snapshot_replica(replica_control, replica_sessions, source.sessions.len())?;
         if replica.applied.is_empty() {
             return Err(Error::ReplicaPositionUnknown);
         }
@@ -188,24 +189,24 @@ impl Parties<'_> {
                 });
             }
         }
-        Ok(self.meeting(source, replica, true, 0.0))
+        Ok(self.into_meeting(source, replica, true, 0.0))
     }
 
-    /// The caller wants a comparison whatever the positions are.
+    /// Takes snapshots without regard to positions.
     fn meet_anywhere(mut self, replica_control: &mut Connection) -> Result<Meeting> {
         let mut source_sessions = open_sessions(&self.options.source, &self.source_options, self.count())?;
         let replica_sessions = open_sessions(&self.options.replica, &self.replica_options, self.count())?;
-        start(&mut source_sessions)?;
+        start_snapshots(&mut source_sessions)?;
         set_savepoints(&mut source_sessions)?;
         let catalog = catalog::read(&mut self.source_control, self.filter)?;
         let source = SourceSide { sessions: source_sessions, position: None, catalog };
-        let replica = self.replica_side(replica_control, replica_sessions, self.count())?;
-        Ok(self.meeting(source, replica, false, 0.0))
+        let replica = self.snapshot_replica(replica_control, replica_sessions, self.count())?;
+        Ok(self.into_meeting(source, replica, false, 0.0))
     }
 
-    /// Takes the source's snapshots. The information schema is not part of a snapshot, so it is read before and after: if
-    /// it is the same, it is the snapshot's.
-    fn source_side(&mut self, mut sessions: Vec<Connection>) -> Result<SourceSide> {
+    /// Takes the source's snapshots. The information schema is not part of a snapshot, so Spate reads it before and after: if
+    /// both are equal, the snapshots contain the same tables.
+    fn snapshot_source(&mut self, mut sessions: Vec<Connection>) -> Result<SourceSide> {
         let mut before = catalog::read(&mut self.source_control, self.filter)?;
         for _ in 0..CATALOG_ATTEMPTS_MAX {
             let position = start_on_source(&mut self.source_control, &mut sessions)?;
@@ -219,34 +220,34 @@ impl Parties<'_> {
         Err(Error::TableAltered { table: "(tables are created, altered or dropped all the time)".to_owned() })
     }
 
-    /// Takes the replica's snapshots, and in each reads the position that it has.
-    fn replica_side(
+    /// Takes the replica's snapshots, and reads the position in each.
+    fn snapshot_replica(
         &self,
         control: &mut Connection,
         mut sessions: Vec<Connection>,
         count: usize,
     ) -> Result<ReplicaSide> {
         sessions.truncate(count);
-        start(&mut sessions)?;
+        start_snapshots(&mut sessions)?;
         let mut applied = Vec::new();
         for session in &mut sessions {
             applied.extend(read_checkpoint(session)?);
         }
         let catalog = catalog::read(control, self.filter)?;
         if applied.is_empty() {
-            // The server's own replication: its position is no part of a snapshot, so it must be the same before and after.
+            // The position of the server's own replication is no part of a snapshot: it must be equal before and after.
             applied.extend(read_native(control)?);
             for session in &mut sessions {
                 session.execute(b"ROLLBACK")?;
             }
-            start(&mut sessions)?;
+            start_snapshots(&mut sessions)?;
             applied.extend(read_native(control)?);
         }
         set_savepoints(&mut sessions)?;
         Ok(ReplicaSide { sessions, applied, catalog })
     }
 
-    fn meeting(self, source: SourceSide, replica: ReplicaSide, is_exact: bool, hold_seconds: f64) -> Meeting {
+    fn into_meeting(self, source: SourceSide, replica: ReplicaSide, is_exact: bool, hold_seconds: f64) -> Meeting {
         let position = Position {
             is_exact,
             source_gtid: source.position.as_ref().map(|position| position.gtid.to_string()),
@@ -287,7 +288,7 @@ fn read_applied(replica: &mut Connection) -> Result<Vec<Applied>> {
     if applied.is_empty() { read_native(replica) } else { Ok(applied) }
 }
 
-/// Spate's checkpoint, one row per applier; none if Spate was never here.
+/// Reads Spate's checkpoint, one row per applier; empty if Spate never applied to this replica.
 fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
     let answer = match replica.query(checkpoint::POSITIONS_QUERY) {
         Err(error) if matches!(error.code(), Some(NO_SUCH_TABLE | NO_SUCH_SCHEMA)) => return Ok(Vec::new()),
@@ -300,7 +301,7 @@ fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
     Ok((0..answer.rows.len()).map(row).collect())
 }
 
-/// The position of the server's own replication, if it ever replicated.
+/// Reads the position of the server's own replication; empty if it never replicated.
 fn read_native(replica: &mut Connection) -> Result<Vec<Applied>> {
     let answer = replica.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('gtid_slave_pos', 'gtid_executed')")?;
     let gtid = answer.text_at(0, 1).filter(|text| !text.is_empty());

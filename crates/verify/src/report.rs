@@ -1,21 +1,21 @@
-//! What a comparison found. Everything serialises, for programs that read it.
+//! The result of a comparison. All of it serialises, for programs that read it.
 
 use serde::Serialize;
 
 /// The outcome of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where both servers were read.
+    /// The position of both servers' snapshots.
     pub position: Position,
     /// One entry per table that exists on either side and was not filtered out, by name.
     pub tables: Vec<TableReport>,
     /// Rows of the source that were compared.
     pub rows_compared: u64,
-    /// How long it took.
+    /// Duration of the comparison.
     pub seconds: f64,
-    /// How long the applier was held for it; 0 if it was not.
+    /// Duration of the hold; 0 if there was none.
     pub hold_seconds: f64,
-    /// Pairs of connections that compared. Fewer than asked for if a busy source gave no more snapshots at one position.
+    /// Pairs of connections that compared. Fewer than requested if a busy source gave no more snapshots at one position.
     pub connections: usize,
 }
 
@@ -26,10 +26,10 @@ impl Report {
     }
 }
 
-/// Where the servers were read.
+/// The positions of the servers' snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Position {
-    /// True if both snapshots have provably the same position.
+    /// True if both snapshots are known to have the same position.
     pub is_exact: bool,
     /// The source snapshot's GTID position, if known.
     pub source_gtid: Option<String>,
@@ -37,11 +37,11 @@ pub struct Position {
     pub source_file: Option<String>,
     /// The source snapshot's offset in that file, if known.
     pub source_offset: Option<u64>,
-    /// The position that the replica's snapshot says it has, if known.
+    /// The position that the replica's snapshot contains, if known.
     pub replica_gtid: Option<String>,
 }
 
-/// What was found of one table.
+/// The result of one table.
 #[derive(Debug, Clone, Serialize)]
 pub struct TableReport {
     /// The schema.
@@ -50,14 +50,14 @@ pub struct TableReport {
     pub table: String,
     /// Whether it is the same on both sides.
     pub verdict: Verdict,
-    /// Columns that only the replica has, behind the others. Their values were not compared.
+    /// Columns that only the replica has, after the others. Their values were not compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub own_columns: Vec<String>,
     /// Rows on the source; 0 if they were not counted.
     pub source_rows: u64,
     /// Rows on the replica; 0 if they were not counted.
     pub replica_rows: u64,
-    /// False if the table's engine has no snapshots: then the table was read as it was at that moment.
+    /// False if the table's engine has no snapshots: then Spate read the table as it was at that moment.
     pub is_in_snapshot: bool,
 }
 
@@ -65,30 +65,30 @@ pub struct TableReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    /// The replica has the same columns, or more behind them; the same rows.
+    /// The replica has the same columns, or more after them, and the same rows.
     Identical,
-    /// Same columns, other rows.
+    /// The columns are the same, but the rows differ.
     RowsDiffer(RowDifferences),
-    /// Other columns; the rows were not compared.
+    /// The columns differ; the rows were not compared.
     ColumnsDiffer {
         /// One sentence for each difference.
         differences: Vec<String>,
     },
-    /// Only on the source.
+    /// Only the source has the table.
     MissingOnReplica,
-    /// Only on the replica.
+    /// Only the replica has the table.
     MissingOnSource,
 }
 
-/// Which rows differ.
+/// The rows that differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RowDifferences {
     /// The key ranges whose hashes differ, in key order.
     pub ranges: Vec<KeyRange>,
-    /// The rows that differ; 0 for a table without a usable key, where rows cannot be told apart. At least so many if one row has more
-    /// versions than can be held.
+    /// The number of rows that differ; 0 for a table without a usable key, whose rows have no identity. A lower bound if one
+    /// row has more versions than fit in memory.
     pub rows: u64,
-    /// The first of them.
+    /// The keys of the first of them.
     pub keys: Vec<DifferingKey>,
 }
 
@@ -118,10 +118,10 @@ pub struct DifferingKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowDifference {
-    /// On both sides, with other contents.
+    /// Both sides have the row, with different contents.
     Contents,
-    /// Only on the source.
+    /// Only the source has the row.
     MissingOnReplica,
-    /// Only on the replica.
+    /// Only the replica has the row.
     MissingOnSource,
 }

@@ -1,29 +1,29 @@
-//! The vendors' option files (`my.cnf`), as far as a client's connection needs them.
+//! The vendors' option files (`my.cnf`): the options that a client's connection needs.
 //!
-//! The format is the one documented under "Option files" by both vendors: groups in brackets, `name=value` lines, `#` and
+//! Both vendors document the format under "Option files": groups in brackets, `name=value` lines, `#` and
 //! `;` comments (a `#` also ends an unquoted value), quotes around values, the escapes `\b \t \n \r \\ \s`, the prefixes
 //! `loose-`, `skip-`, `disable-` and `enable-`, and the directives `!include` and `!includedir`.
 //!
-//! A file that everyone may write to is passed over with a warning if nobody named it, as the vendors' clients do. One that
-//! was named is refused: to connect without what it says, such as how the server is to be verified, would be worse. A file
-//! with a password that everyone may read is read, as the vendors' clients do; that it shows the password is said.
+//! If every account of the machine may write to a file, Spate skips it with a warning, as the vendors' clients do. If the user
+//! named that file, Spate refuses it: a connection without its options, such as how to verify the server, would be worse. If
+//! every account may read a file with a password, Spate uses it, as the vendors' clients do, and warns.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{EndpointError, PublicKey, Secret, TlsOptions};
 
-/// `!include` within `!include`: deeper than anyone needs, and an end to files that include themselves.
+/// Limit of nested `!include` directives. It stops a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 10;
 /// Writable by everyone.
 const WORLD_WRITABLE: u32 = 0o002;
 /// Readable by everyone.
 const WORLD_READABLE: u32 = 0o004;
 
-/// Where the vendors' clients look when nobody tells them where; the user's own file comes after these.
+/// The standard files of the vendors' clients; the user's own file comes after these.
 const STANDARD_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
 
-/// What option files say.
+/// The options of the files that were read.
 #[derive(Debug, Default)]
 pub struct OptionFiles {
     pub(super) user: Option<String>,
@@ -34,14 +34,14 @@ pub struct OptionFiles {
     pub(super) tls: TlsOptions,
     pub(super) public_key: Option<PublicKey>,
     over_tcp: bool,
-    /// The files that are being read were not named by anybody: those that cannot be trusted are passed over.
+    /// True while standard files are read, which the user did not name: files that cannot be trusted are skipped.
     are_standard: bool,
-    /// What people should know of the files.
+    /// Warnings about the files, for people.
     pub warnings: Vec<String>,
 }
 
 impl OptionFiles {
-    /// Reads one file, as `--defaults-file` does: the given groups, later lines over earlier ones.
+    /// Reads the given groups of one file, as `--defaults-file` does. Later lines override earlier ones.
     ///
     /// # Errors
     /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].
@@ -51,11 +51,11 @@ impl OptionFiles {
         Ok(options.settled())
     }
 
-    /// Reads the standard files, then `extra`, then the user's own file, as `--defaults-extra-file` does: later files over
+    /// Reads the standard files, then `extra`, then the user's own file, as `--defaults-extra-file` does. Later files override
     /// earlier ones.
     ///
     /// # Errors
-    /// As [`OptionFiles::only`], for `extra`; of the others also [`EndpointError::OptionFile`].
+    /// For `extra` those of [`OptionFiles::only`]; for the other files [`EndpointError::OptionFile`].
     pub fn standard_and(extra: &Path, groups: &[&str]) -> Result<OptionFiles, EndpointError> {
         let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".my.cnf"));
         let before: Vec<PathBuf> = STANDARD_FILES.into_iter().map(PathBuf::from).collect();
@@ -104,11 +104,11 @@ fn read_into(options: &mut OptionFiles, path: &Path, groups: &[&str], depth: usi
         return Err(unreadable(path, format!("included more than {INCLUDE_DEPTH_MAX} levels deep")));
     }
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
-    // A pipe, such as a shell makes of a command, has other rules than a file.
+    // The permissions of a pipe, such as a shell's process substitution, do not matter.
     let mode = if metadata.is_file() { metadata.permissions().mode() } else { 0 };
     if mode & WORLD_WRITABLE != 0 {
         if options.are_standard {
-            let why = "everyone may write to it; take that permission away (chmod o-w)";
+            let why = "everyone may write to it; remove that permission (chmod o-w)";
             options.warnings.push(format!("option file {} is ignored: {why}", path.display()));
             return Ok(());
         }
@@ -136,13 +136,13 @@ fn read_into(options: &mut OptionFiles, path: &Path, groups: &[&str], depth: usi
         }
     }
     if has_password && mode & WORLD_READABLE != 0 {
-        let why = "every account of this machine may read the password in it; take that permission away (chmod o-r)";
+        let why = "every account of this machine may read the password in it; remove that permission (chmod o-r)";
         options.warnings.push(format!("option file {}: {why}", path.display()));
     }
     Ok(())
 }
 
-/// The name of the option in a line, as the vendors write it.
+/// The name of the option in a line, in the vendors' spelling.
 fn option_name(line: &str) -> String {
     let line = without_comment(line);
     let name = line.split_once('=').map_or(line, |(name, _)| name).trim().replace('_', "-");
@@ -184,20 +184,20 @@ fn option_files_in(directory: &Path) -> Result<Vec<PathBuf>, EndpointError> {
     Ok(paths)
 }
 
-/// Options that ask for a check of the server that Spate does not make.
+/// Options for checks of the server that Spate does not support.
 const UNKNOWN_CHECKS: [&str; 4] = ["ssl-crl", "ssl-crlpath", "ssl-fp", "ssl-fplist"];
 
 impl OptionFiles {
-    /// Takes one `name=value` line; names that a connection does not need are passed over.
+    /// Sets the option of one `name=value` line; ignores names that a connection does not need.
     fn set(&mut self, line: &str) -> Result<(), String> {
         let name = option_name(line);
         let name = name.as_str();
         let value = without_comment(line).split_once('=').map(|(_, value)| unquoted(value.trim()));
-        if let Some(is_set) = self.switch(name, value.as_deref()) {
+        if let Some(is_set) = self.set_switch(name, value.as_deref()) {
             return is_set;
         }
         if UNKNOWN_CHECKS.contains(&name) {
-            return Err(format!("'{name}' asks for a check of the server that Spate does not make; use ssl-ca"));
+            return Err(format!("Spate does not support the check of the server that '{name}' requires; use ssl-ca"));
         }
         let known = ["user", "password", "host", "port", "socket", "protocol", "server-public-key-path"];
         let known_of_tls = ["ssl-mode", "ssl-ca", "ssl-capath", "ssl-cert", "ssl-key"];
@@ -225,8 +225,8 @@ impl OptionFiles {
         Ok(())
     }
 
-    /// Takes an option that is on or off; `None` if it is another.
-    fn switch(&mut self, name: &str, value: Option<&str>) -> Option<Result<(), String>> {
+    /// Sets an option that is on or off; `None` if it is another option.
+    fn set_switch(&mut self, name: &str, value: Option<&str>) -> Option<Result<(), String>> {
         let (name, is_inverted) = match name.strip_prefix("skip-").or_else(|| name.strip_prefix("disable-")) {
             Some(name) => (name, true),
             None => (name.strip_prefix("enable-").unwrap_or(name), false),
@@ -248,7 +248,7 @@ impl OptionFiles {
     }
 }
 
-/// Cuts the line at a `#` that stands outside quotes.
+/// Cuts the line at a `#` outside quotes.
 fn without_comment(line: &str) -> &str {
     let mut quote = None;
     let mut escaped = false;

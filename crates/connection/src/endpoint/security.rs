@@ -1,24 +1,24 @@
-//! How a connection is secured: what is asked of the server, and what is shown to it.
+//! How a connection is secured: the proof that the server must give, and our own certificate.
 //!
-//! Options come from the command line and from option files in both vendors' spellings; [`TlsOptions::mode`] says what
-//! they mean together.
+//! Options come from the command line and from option files, in both vendors' spellings. [`TlsOptions::mode`] combines them
+//! into one mode.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How much a connection insists on TLS. Each mode includes what those before it ask for.
+/// The requirements for TLS. Each mode includes the requirements of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsMode {
     /// No TLS.
     Disabled,
     /// TLS if the server offers it. An attacker who can redirect the connection can read it.
     Preferred,
-    /// TLS with any server: keeps listeners out, but not someone who redirects the connection.
+    /// TLS with any server. An attacker who only listens cannot read it; one who redirects the connection can.
     Required,
     /// TLS with a server whose certificate a known authority has issued.
     VerifyCa,
-    /// The same, and the certificate names the host that was called.
+    /// As `VerifyCa`, and the certificate must name the host of the endpoint.
     VerifyIdentity,
 }
 
@@ -31,7 +31,7 @@ impl TlsMode {
         (TlsMode::VerifyIdentity, "verify-identity"),
     ];
 
-    /// True if the server has to prove who it is.
+    /// True if the server must prove its identity.
     pub fn is_verifying(self) -> bool {
         self >= TlsMode::VerifyCa
     }
@@ -56,26 +56,26 @@ impl FromStr for TlsMode {
     }
 }
 
-/// What is said of TLS, as far as it is said.
+/// The options of TLS; `None` where an option is not given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The mode, if it is named.
+    /// The mode.
     pub mode: Option<TlsMode>,
     /// Certificates of the authorities that may have issued the server's: a PEM file, or a directory of such files.
     pub authorities: Option<PathBuf>,
-    /// Our own certificate, with those that lead to an authority that the server knows: a PEM file.
+    /// Our own certificate, with its chain to an authority that the server knows: a PEM file.
     pub certificate: Option<PathBuf>,
     /// The key to our certificate: a PEM file.
     pub key: Option<PathBuf>,
-    /// MariaDB's `ssl`: insist on TLS, or do without.
+    /// MariaDB's `ssl`: require TLS, or disable it.
     pub ssl: Option<bool>,
     /// MariaDB's `ssl-verify-server-cert`.
     pub verify: Option<bool>,
 }
 
 impl TlsOptions {
-    /// What the options mean together. A mode that is named counts; else what the rest of the options implies, as in the
-    /// vendors' clients; else [`TlsMode::Preferred`].
+    /// The mode that the options mean together: `mode` if it is given; otherwise the mode that the other options imply, as in
+    /// the vendors' clients; otherwise [`TlsMode::Preferred`].
     pub fn mode(&self) -> TlsMode {
         let has_certificate = self.certificate.is_some() || self.key.is_some();
         match (self.mode, self.ssl, self.verify) {
@@ -89,7 +89,7 @@ impl TlsOptions {
         }
     }
 
-    /// Fills in what is missing. What is said of the mode, in whatever spelling, is taken as a whole.
+    /// Fills in missing options from `other`. The options that determine the mode are taken together, from one of the two.
     pub(super) fn or(self, other: TlsOptions) -> TlsOptions {
         let says_mode = self.mode.is_some() || self.ssl.is_some() || self.verify.is_some();
         let modes = if says_mode { &self } else { &other };
@@ -104,10 +104,10 @@ impl TlsOptions {
     }
 }
 
-/// Whether a password may be encrypted with the server's RSA key, over a connection without TLS.
+/// The RSA key of the server that may encrypt the password, over a connection without TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicKey {
-    /// The server is asked for its key. An attacker who can redirect the connection can send a key of their own.
+    /// Spate requests the key from the server. An attacker who can redirect the connection can send another key.
     Request,
     /// The key is in this PEM file, copied from the server.
     File(PathBuf),

@@ -1,4 +1,4 @@
-//! What a comparison finds in tables at rest.
+//! Comparisons of tables that nobody changes.
 
 use std::sync::Mutex;
 
@@ -62,14 +62,14 @@ fn any_changed_byte_of_any_type_is_reported() {
         );
     }
     assert_eq!(pair.keys("t"), []);
-    // What moves from one column to its neighbour, and NULL against what stands for it.
+    // Bytes that move from one column to the next, and NULL against the letter that encodes it.
     pair.on_both("CREATE TABLE s.m (id INT PRIMARY KEY, a VARCHAR(9), b VARCHAR(9)); INSERT INTO s.m VALUES (1, 'x', 'yz'), (2, NULL, 'N')");
     for (id, a, b) in [(1, "'xy'", "'z'"), (1, "'xyz'", "''"), (2, "'N'", "NULL"), (2, "NULL", "NULL")] {
         pair.on_replica(&format!("UPDATE s.m SET a = {a}, b = {b} WHERE id = {id}"));
         assert_eq!(pair.keys("m"), contents(&format!("id={id}")), "{a} {b}");
         pair.on_replica("REPLACE INTO s.m VALUES (1, 'x', 'yz'), (2, NULL, 'N')");
     }
-    // Values that trade places between rows.
+    // Values that two rows exchange.
     pair.on_both("CREATE TABLE s.x (id INT PRIMARY KEY, a INT); INSERT INTO s.x VALUES (1, 8), (2, 9)");
     pair.on_replica("UPDATE s.x SET a = 17 - a");
     assert_eq!(pair.keys("x").len(), 2);
@@ -176,7 +176,7 @@ fn keys_of_every_type_are_cut_into_ranges() {
     let options = VerifyOptions { range_rows: 7, connections: 3, ..pair.options() };
     let report = run(&options, &|_| {}).unwrap();
     assert!(report.is_identical(), "{report:#?}");
-    // That the ranges are disjoint and leave nothing out shows in the number of rows.
+    // The number of rows proves that the ranges are disjoint and complete.
     assert!(report.tables.iter().all(|table| (table.source_rows, table.replica_rows) == (300, 300)), "{report:#?}");
 
     for (name, ..) in kinds {
@@ -232,7 +232,8 @@ fn large_table_in_many_ranges_reports_exact_keys() {
     assert_eq!((differences.rows, differences.keys.len(), differences.ranges.len()), (200_002, 2, 1));
 }
 
-/// Behind the source's last row, the replica has more than can be held, by number and by size; and the source alone has some.
+/// After the source's last row the replica has more rows than fit in memory, by number and by size. One row is only on the
+/// source.
 #[test]
 fn range_with_too_many_rows_for_memory_is_halved() {
     let mut pair = Pair::start();

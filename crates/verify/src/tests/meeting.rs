@@ -1,4 +1,4 @@
-//! How a comparison meets a source and a replica that go on, and who is in its way.
+//! Comparisons of a live source and a live replica, and clients that disturb them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ fn resting_servers_at_different_positions_are_refused() {
     let report = run(&anyway, &|_| {}).unwrap();
     assert!(!report.position.is_exact && !report.is_identical());
 
-    // The same place by file and offset, whatever the GTIDs say.
+    // The same place by file and offset, although the GTIDs differ.
     let status = pair.at_source.query("SHOW MASTER STATUS").unwrap();
     let (file, offset) = (status.text(0, "File").unwrap(), status.text(0, "Position").unwrap());
     pair.on_replica(&format!(
@@ -36,7 +36,7 @@ fn resting_servers_at_different_positions_are_refused() {
     ));
     assert!(run(&pair.options(), &|_| {}).unwrap().is_identical());
 
-    // A replica of the server's own making.
+    // A replica with the server's own replication.
     pair.on_replica("DELETE FROM spate.checkpoint; SET GLOBAL gtid_slave_pos = '0-1-3'");
     assert!(run(&pair.options(), &|_| {}).unwrap().is_identical());
     pair.on_replica("SET GLOBAL gtid_slave_pos = '0-1-2'");
@@ -59,7 +59,7 @@ fn source_user_with_only_select_can_verify() {
     assert!(run(&options, &|_| {}).unwrap().is_identical());
 }
 
-/// Ends the writer even if the test fails; the threads' scope would wait for it for ever.
+/// Stops the writer even if the test fails: the threads' scope would wait for it without end.
 struct StopWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for StopWhenDropped<'_> {
@@ -68,7 +68,7 @@ impl Drop for StopWhenDropped<'_> {
     }
 }
 
-/// Writes to the source as fast as it goes and hands each transaction's GTID on, until told to stop.
+/// Writes to the source without pause and sends each transaction's GTID, until `done` is set.
 fn write(mut source: Connection, done: &AtomicBool, sender: &Sender<(Gtid, u64)>) {
     for id in 1.. {
         source.execute(format!("INSERT INTO s.t VALUES ({id}, MD5({id}))").as_bytes()).unwrap();
@@ -80,7 +80,7 @@ fn write(mut source: Connection, done: &AtomicBool, sender: &Sender<(Gtid, u64)>
     }
 }
 
-/// An applier that obeys, one transaction at a time.
+/// An applier that obeys holds and applies one transaction at a time.
 fn apply(mut replica: Connection, transactions: &Receiver<(Gtid, u64)>, stops: &AtomicU64) {
     let lock = LockNames::make(&mut replica).unwrap().applier();
     replica.query(&format!("SELECT GET_LOCK({lock}, 0)")).unwrap();
@@ -111,7 +111,7 @@ fn live_source_and_replica_meet_at_one_position() {
     pair.on_both("CREATE SCHEMA s; CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(50))");
     pair.align();
     let (done, stops) = (AtomicBool::new(false), AtomicU64::new(0));
-    // A source that does not run away from its slow applier.
+    // The bounded channel keeps the source from running ahead of its slow applier.
     let (sender, receiver) = bounded(200);
     let (writing, applying) = (pair.source.connect(), pair.replica.connect());
     thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn live_source_and_replica_meet_at_one_position() {
         }
         positions.dedup();
         assert!(positions.len() > 1, "the source was live");
-        // A difference is found just as well, and a failed verify leaves no request behind.
+        // Verify also finds a difference, and a failed verify leaves no request behind.
         pair.on_replica("UPDATE s.t SET v = '' WHERE id = 7");
         let report = run(&pair.options(), &|_| {}).unwrap();
         assert!(matches!(&report.tables[0].verdict, Verdict::RowsDiffer(rows) if rows.keys[0].key == "id=7"));
@@ -186,7 +186,7 @@ fn altering_table_during_comparison_does_not_wait_and_is_reported() {
         let mut altering = altering.lock().unwrap();
         if matches!(progress, Progress::Comparing { rows_compared: 50.., .. }) && !altering.1 {
             altering.1 = true;
-            // The first table has been read in a snapshot that is still open: no metadata lock may be left of it.
+            // The comparison has read the first table in a snapshot that is still open: it must keep no metadata lock.
             altering.0.execute(b"SET lock_wait_timeout = 5; ALTER TABLE s.a FORCE; ALTER TABLE s.b FORCE").unwrap();
         }
     };
@@ -218,11 +218,11 @@ fn busy_source_still_gives_snapshots_at_one_position() {
             let options = spate_connection::ConnectOptions::new("source");
             let mut control = snapshot::open_session(&endpoint, &options).unwrap();
             let mut sessions = snapshot::open_sessions(&endpoint, &options, 3).unwrap();
-            // Each at a position of its own.
+            // Each session's snapshot has another position.
             for session in sessions.chunks_mut(1) {
-                snapshot::start(session).unwrap();
+                snapshot::start_snapshots(session).unwrap();
                 receiver.try_iter().count();
-                // The first may have been committed before the snapshot, and only its news came later.
+                // The first transaction may have been committed before the snapshot, and its GTID received later.
                 receiver.recv().unwrap();
                 receiver.recv().unwrap();
             }
@@ -236,7 +236,7 @@ fn busy_source_still_gives_snapshots_at_one_position() {
             let sequence = position.gtid.domains().next().unwrap().sequence;
             assert!(counts.iter().all(|count| *count == (sequence - 4).to_string()), "{counts:?} at {sequence}");
         }
-        // The commits go on.
+        // The commits continue.
         receiver.try_iter().count();
         receiver.recv_timeout(Duration::from_secs(20)).unwrap();
         drop(stop);
@@ -263,11 +263,11 @@ fn snapshot_position_is_its_own_while_other_sessions_read_status() {
             }
         });
         let mut sessions = vec![pair.source.connect()];
-        snapshot::start(&mut sessions).unwrap();
+        snapshot::start_snapshots(&mut sessions).unwrap();
         let mut settled = Vec::new();
         for _ in 0..100 {
-            // One that does not settle is asked again; one that settles must be right.
-            settled.extend(snapshot::coordinates_of(&mut sessions).unwrap().pop().unwrap());
+            // A session whose answers do not agree is read again; agreeing answers must be right.
+            settled.extend(snapshot::read_settled_coordinates(&mut sessions).unwrap().pop().unwrap());
         }
         assert!(settled.len() > 50, "{}", settled.len());
         settled.dedup();

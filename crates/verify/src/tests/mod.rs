@@ -41,7 +41,7 @@ impl Pair {
         self.at_replica.execute(format!("SET sql_mode = ''; {sql}").as_bytes()).unwrap();
     }
 
-    /// Says that the replica has applied everything.
+    /// Sets the checkpoint as if the replica had applied everything.
     fn align(&mut self) {
         let gtid = self.at_source.query("SELECT @@gtid_binlog_pos").unwrap().single_text().unwrap();
         self.on_replica(&format!("REPLACE INTO spate.checkpoint VALUES (0, '{gtid}', '', 0, 0)"));
@@ -61,7 +61,7 @@ impl Pair {
         report.tables.into_iter().find(|found| found.table == table).unwrap().verdict
     }
 
-    /// The differing rows of a table, and whether they are all of the given kind.
+    /// The differing rows of a table, and how each differs.
     fn keys(&mut self, table: &str) -> Vec<(String, RowDifference)> {
         match self.verdict(table) {
             Verdict::RowsDiffer(differences) => {
