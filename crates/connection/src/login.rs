@@ -137,7 +137,12 @@ fn parse_greeting(payload: &[u8]) -> std::result::Result<HandshakePacket<'static
     }
 }
 
-fn encode_response(user: &str, first: Option<Vec<u8>>, plugin: AuthPlugin<'_>, capabilities: CapabilityFlags) -> Vec<u8> {
+fn encode_response(
+    user: &str,
+    first: Option<Vec<u8>>,
+    plugin: AuthPlugin<'_>,
+    capabilities: CapabilityFlags,
+) -> Vec<u8> {
     let attributes = HashMap::from([
         ("program_name".to_owned(), "spate".to_owned()),
         ("_client_name".to_owned(), "spate".to_owned()),

@@ -533,7 +533,11 @@ mod tests {
     }
 
     /// Feeds payloads until the answer fails, and returns their number.
-    fn count_steps_until_refused(answer: &mut Answer, sink: &mut dyn RowSink, mut next: impl FnMut() -> Vec<u8>) -> usize {
+    fn count_steps_until_refused(
+        answer: &mut Answer,
+        sink: &mut dyn RowSink,
+        mut next: impl FnMut() -> Vec<u8>,
+    ) -> usize {
         for count in 0..=RESULTS_MAX {
             let payload = next();
             if payload.len() > answer.payload_bytes_max(sink) {

@@ -1,4 +1,4 @@
-//! A source that has written while its replica was away: what the contenders of a race have to catch up with.
+//! A source that wrote while its replica was down: the contenders of a race catch up with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
 
-/// A running, quiet source with a backlog behind the data set's position.
+/// A running, idle source with a backlog after the data set's position.
 #[derive(Debug)]
 pub struct Backlog {
     /// The source.
     pub source: Sandbox,
-    /// What it wrote.
+    /// The facts about the backlog.
     pub facts: BacklogFacts,
 }
 
-/// What is remembered of a backlog.
+/// The facts about a backlog, as its state file has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BacklogFacts {
-    /// The GTID position that the replica has.
+    /// The replica's GTID position.
     pub start: String,
     /// The GTID position to reach.
     pub end: String,
@@ -39,25 +39,25 @@ pub struct BacklogFacts {
     pub seconds: u64,
     /// The source's tables at the end.
     pub checksums: Checksums,
-    /// Password of the source's account. Each data set has another, so it also tells which one the backlog belongs to.
+    /// Password of the source's account. Each data set has its own, so it also identifies the backlog's data set.
     pub password: String,
 }
 
 /// How to make a backlog.
 #[derive(Debug, Clone, Copy)]
 pub struct BacklogPlan {
-    /// What is written to.
+    /// The tables.
     pub shape: Shape,
-    /// For how long, in seconds.
+    /// How long the source writes, in seconds.
     pub seconds: u64,
-    /// Transactions per second in all; as many as possible without.
+    /// Transactions per second in all; `None`: as many as possible.
     pub rate: Option<u64>,
-    /// Keep the backlog, and take a kept one that was made by the same plan.
+    /// Keep the backlog, and reuse one that was kept for the same plan.
     pub reuse: bool,
 }
 
 impl Backlog {
-    /// Makes the backlog, its source in `directory`; or takes the one that an earlier race kept.
+    /// Makes the backlog, with its source in `directory`, or reuses the one that an earlier race kept.
     ///
     /// # Errors
     /// Those of running servers and sysbench.
@@ -87,7 +87,7 @@ impl Backlog {
     }
 }
 
-/// The facts of a kept backlog, if it may be used and belongs to this very data set; a stale one is removed.
+/// The facts of a kept backlog, if the plan allows it and it belongs to this data set. Removes an outdated one.
 fn kept_facts(kept: &Path, plan: &BacklogPlan, dataset: &DataSet) -> Result<Option<BacklogFacts>> {
     if !(plan.reuse && kept.is_dir()) {
         return Ok(None);
@@ -120,7 +120,7 @@ fn start_source(binaries: &ServerBinaries, plan: &BacklogPlan, directory: &Path)
     Sandbox::start(binaries, directory, &options, Lifetime::Ours)
 }
 
-/// Runs the load on a copy of the data set, and leaves the source stopped and purged, so that no work of its own
+/// Runs the load on a copy of the data set, then stops and purges the source, so that no background work of it
 /// disturbs the race later.
 fn write_load(
     binaries: &ServerBinaries,
@@ -156,7 +156,7 @@ fn write_load(
     drop(session);
     let data = source.data_directory();
     source.stop()?;
-    // The file that was current at the start is the one that the load went on in.
+    // The load began in the file that was current at the start.
     let first = before.len().saturating_sub(1);
     let count = count_files(&binlog_files(&data)?[first..])?;
     step.finish_and_clear();

@@ -126,14 +126,14 @@ fn send(session: &mut Session, first: u64, stop: &AtomicBool, beats: &Sent) -> R
         session.run(&format!("INSERT INTO {BEAT_SCHEMA}.beats VALUES ({id}, {now})"))?;
         let beat = SentBeat { sent, committed: Instant::now() };
         beats.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(beat);
-        // A beat that is late does not make the next ones come faster.
+        // A late beat does not shorten the pause before the next ones.
         next = (next + BEAT_EVERY).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     Ok(())
 }
 
-/// Notes when each beat is first seen, until it has been told to stop and has seen all that were sent.
+/// Notes the time at which each beat first appears, until it is told to stop and has seen all beats that were sent.
 fn watch(
     session: &mut Session,
     first: u64,
@@ -144,7 +144,7 @@ fn watch(
     let look = format!("SELECT COALESCE(MAX(id), 0) FROM {BEAT_SCHEMA}.beats");
     let (mut seen, mut stopped_at) = (Vec::new(), None);
     loop {
-        // In this order: what was sent before the look may be expected from it.
+        // In this order: the read must show every beat that was sent before it.
         let stopping = stop.load(Ordering::Acquire);
         let highest: u64 = session.value(&look)?;
         let now = Instant::now();
@@ -152,7 +152,7 @@ fn watch(
         if arrived > seen.len() {
             seen.resize(arrived, now);
             let beats = beats.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            // The beat may be seen here before its commit has returned there.
+            // The beat may appear here before its commit has returned on the source.
             let lag =
                 beats.get(arrived - 1).map_or(Duration::ZERO, |beat| now.saturating_duration_since(beat.committed));
             latest.store(lag.as_micros() as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Counts what a source really wrote, in its binlog files: transactions, row changes, bytes.
+//! Counts the transactions, row changes and bytes in a source's binlog files.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use spate_binlog::{
 
 use crate::{Error, Result};
 
-/// What some binlog files hold.
+/// The contents of some binlog files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinlogCount {
     /// Transactions, by their GTID events.

@@ -66,7 +66,7 @@ pub enum LabCommand {
     /// Start, list and stop real servers in directories of their own
     Sandbox {
         #[command(subcommand)]
-        /// What to do.
+        /// The command.
         command: SandboxCommand,
     },
     /// Let contenders catch up with the same backlog from the same replica, one after the other
@@ -86,7 +86,7 @@ pub enum LabCommand {
     Demo(DemoOptions),
 }
 
-/// What can be done with sandboxes.
+/// The commands for sandboxes.
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
     /// Start a source and replicas, and print how to connect
@@ -108,7 +108,7 @@ pub enum SandboxCommand {
         /// All of them
         #[arg(long)]
         all: bool,
-        /// Keep the data; `start` with the same name goes on with it
+        /// Keep the data; `start` with the same name continues with it
         #[arg(long)]
         keep_data: bool,
     },
@@ -136,22 +136,22 @@ pub struct StartOptions {
     json: bool,
 }
 
-/// Options of `lab race`.
+/// Options of `lab race`. The structure is flat because each field is one command-line option.
 #[derive(Debug, Args)]
 pub struct RaceOptions {
     /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
-    /// What is written, and how much memory there is for it
+    /// The tables, and the replica's memory for them
     #[arg(long, value_enum, default_value_t = Workload::Cached)]
     workload: Workload,
     /// What the replica may lose when the machine stops
     #[arg(long, value_enum, default_value_t = Durability::Durable)]
     durability: Durability,
-    /// How long the source writes while the replica is away
+    /// How long the source writes while the replica is down
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// Who takes part: native:THREADS[:MODE] or spate[:option=value,option=value…]; may be given several times
+    /// A contender: native:THREADS[:MODE] or spate[:option=value,option=value…]; may be given several times
     #[arg(long = "contender", required = true, value_name = "CONTENDER")]
     contenders: Vec<Contender>,
     /// Write the result to this file; `-` is standard output
@@ -178,7 +178,7 @@ pub struct RaceOptions {
     /// Transactions per second that the source writes; without it, as many as it can
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Keep the backlog, and use the one that an earlier race with the same load kept
+    /// Keep the backlog, and reuse the one that an earlier race with the same load kept
     #[arg(long)]
     reuse_backlog: bool,
     /// Give up on a contender after this long
@@ -201,7 +201,7 @@ pub struct SteadyOptions {
     /// How long the load runs before that
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     warm_up_seconds: u64,
-    /// Who follows: spate[:option=value,option=value…] or native:THREADS[:MODE]
+    /// The follower: spate[:option=value,option=value…] or native:THREADS[:MODE]
     #[arg(long, default_value = "spate", value_name = "CONTENDER")]
     follower: Contender,
     /// Tables in each of the 4 schemas
@@ -229,7 +229,7 @@ pub struct DemoOptions {
 /// Runs a command of the laboratory.
 ///
 /// # Errors
-/// Whatever kept it from giving a result. A result that is not as it should be (tables that differ) is no error, but an
+/// Any error that prevents a result. A bad result (tables that differ) is no error, but an
 /// exit status other than 0.
 pub fn run(command: LabCommand) -> Result<ExitCode> {
     match command {

@@ -1,4 +1,4 @@
-//! Who takes part in a race: `native:THREADS[:MODE]` or `spate[:option=value,option=value…]`.
+//! The contenders of a race: `native:THREADS[:MODE]` or `spate[:option=value,option=value…]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,37 +6,37 @@ use std::str::FromStr;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// One contender. Displays as it was written.
+/// One contender. `Display` gives the text that it was parsed from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contender {
     /// The server's own replication.
     Native {
-        /// slave_parallel_threads, of which 0 is the single-threaded applier; or replica_parallel_workers.
+        /// slave_parallel_threads (0: the single-threaded applier), or replica_parallel_workers.
         threads: u32,
-        /// How it finds what may run in parallel; the server's default if there is none.
+        /// The mode of parallel replication; `None`: the server's default.
         mode: Option<NativeMode>,
     },
     /// The `spate` program.
     Spate {
-        /// Options of `spate replicate`, as they were written.
+        /// Options of `spate replicate`, in the contender's notation.
         text: Option<String>,
-        /// The same as arguments of its command line.
+        /// The same options as command-line arguments.
         arguments: Vec<String>,
     },
 }
 
-/// How the server's own replication finds what may run in parallel, and how it commits.
+/// How the server's own replication chooses transactions to run in parallel, and how it commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeMode {
-    /// MariaDB: anything, rolling back on conflict. The server's default.
+    /// MariaDB: all transactions, with a rollback on conflict. The server's default.
     Optimistic,
-    /// MariaDB: what committed together on the source.
+    /// MariaDB: transactions that committed together on the source.
     Conservative,
-    /// MariaDB: like optimistic, with fewer cautions.
+    /// MariaDB: like optimistic, with fewer restrictions.
     Aggressive,
-    /// MySQL: commits are in the source's order. The server's default.
+    /// MySQL: commits in the source's order. The server's default.
     Order,
-    /// MySQL: commits come as they come.
+    /// MySQL: commits in any order.
     Free,
 }
 
@@ -68,10 +68,10 @@ impl NativeMode {
 }
 
 impl Contender {
-    /// The same contender with the vendor's defaults where it says nothing.
+    /// The contender with the vendor's defaults where it has no values.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if the vendor's server cannot do what it says.
+    /// [`Error::BadArgument`] if the vendor's server does not support it.
     pub fn on(self, vendor: Vendor) -> Result<Contender> {
         let Contender::Native { threads, mode } = self else { return Ok(self) };
         let bad =
@@ -87,7 +87,7 @@ impl Contender {
     }
 }
 
-/// Options of `spate replicate` that the race itself decides.
+/// Options of `spate replicate` that the race itself sets.
 const RESERVED: [&str; 9] = [
     "source",
     "replica",
@@ -174,7 +174,7 @@ pub(crate) fn spate_arguments(options: &str) -> Result<Vec<String>, String> {
     options.split(',').map(str::trim).map(argument).collect()
 }
 
-/// The contenders' names, told apart if one runs more than once: `spate`, `spate #2`.
+/// The contenders' names, made distinct if one runs more than once: `spate`, `spate #2`.
 pub fn distinct_names(contenders: &[Contender]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (index, contender) in contenders.iter().enumerate() {

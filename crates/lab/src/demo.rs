@@ -18,12 +18,12 @@ use crate::version::ServerBinaries;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result};
 
-/// The replica is away for this long.
+/// The replica is down for this long.
 const BEHIND_SECONDS: u64 = 60;
-/// What the source writes meanwhile. Unbounded, a fast source would make more than native replication can apply in the
-/// time that a demonstration has.
+/// The source's rate meanwhile. Without a limit, a fast source would write more than native replication can apply in the
+/// time of a demonstration.
 const BACKLOG_RATE: u64 = 5_000;
-/// Native replication is given this long; the demonstration then says that it was not done.
+/// Time limit of native replication; the demonstration then shows that it had not caught up.
 const PATIENCE: Duration = Duration::from_secs(75);
 const LIVE_SECONDS: u64 = 20;
 const LIVE_RATE: u64 = 1_000;
@@ -31,26 +31,26 @@ const LIVE_RATE: u64 = 1_000;
 const BUFFER_POOL_MIB: u64 = 512;
 const VERIFY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the demonstration has shown.
+/// The results of the demonstration.
 #[derive(Debug, serde::Serialize)]
 pub struct DemoResult {
     /// The race.
     pub race: RaceResult,
     /// The live load.
     pub live: LiveResult,
-    /// Did `spate verify` find source and replica equal?
+    /// True if `spate verify` found source and replica equal.
     pub verified: bool,
 }
 
 impl DemoResult {
-    /// True if everything ended equal.
+    /// True if all comparisons found equal tables.
     pub fn is_sound(&self) -> bool {
         let spate = self.race.contenders.iter().filter(|contender| !contender.native);
         self.verified && self.live.identical && spate.into_iter().all(|contender| contender.identical)
     }
 }
 
-/// Runs it, and tells the story on the way.
+/// Runs the demonstration, and explains each step.
 ///
 /// # Errors
 /// Those of the servers, the load and the contenders.

@@ -1,4 +1,4 @@
-//! What keeps a replica current under a live load: Spate, or the server itself for comparison.
+//! Follows a source under a live load: Spate, or the server's own replication for comparison.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,49 +24,49 @@ pub enum Follower<'a> {
     Spate(Box<RunningSpate>),
 }
 
-/// How live a live load is.
+/// The parameters of a live load.
 #[derive(Debug, Clone, Copy)]
 pub struct LivePlan {
     /// The tables.
     pub shape: Shape,
     /// Transactions per second in all.
     pub rate: u64,
-    /// Before anything is measured, in seconds.
+    /// Time before the measurement, in seconds.
     pub warm_up_seconds: u64,
-    /// What is measured, in seconds.
+    /// Time of the measurement, in seconds.
     pub seconds: u64,
 }
 
-/// What a follower has shown under a live load.
+/// The result of a follower under a live load.
 #[derive(Debug, Clone, Serialize)]
 pub struct LiveResult {
-    /// Who followed.
+    /// The follower.
     pub follower: String,
-    /// Transactions per second that were asked for.
+    /// Transactions per second that were requested.
     pub rate: u64,
     /// Transactions per second that the source committed.
     pub achieved_rate: f64,
-    /// How long it was measured.
+    /// Duration of the measurement, in seconds.
     pub seconds: f64,
     /// The lag.
     #[serde(flatten)]
     pub lag: Lag,
     /// Processors that `spate` kept busy; `None` for the server's own replication.
     pub spate_cpu_cores: Option<f64>,
-    /// The most memory that `spate` had resident.
+    /// Peak of the resident memory of `spate`.
     pub spate_peak_rss_bytes: Option<u64>,
     /// Processors that the replica's server kept busy, the watching of the beats included.
     pub server_cpu_cores: f64,
     /// Processors that the source's server kept busy.
     pub source_cpu_cores: f64,
-    /// Are all tables equal after the load?
+    /// True if all tables are equal after the load.
     pub identical: bool,
-    /// Tables that are not.
+    /// Tables that differ.
     pub different_tables: Vec<String>,
 }
 
 impl<'a> Follower<'a> {
-    /// Starts to follow. With `start`, from that GTID position; without, from where the replica stands.
+    /// Starts to follow, from the GTID position `start`; `None`: from the replica's own position.
     ///
     /// # Errors
     /// [`Error::Sql`], [`Error::ProgramNotRun`].
@@ -95,7 +95,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// An error if it no longer follows.
+    /// Checks that it still follows.
     ///
     /// # Errors
     /// [`Error::ReplicationStopped`], [`Error::ProgramFailed`].
@@ -126,7 +126,7 @@ impl<'a> Follower<'a> {
 }
 
 impl LivePlan {
-    /// Puts the load on the source while `follower` follows, measures the lag, waits until the replica has everything,
+    /// Runs the load on the source while `follower` follows, measures the lag, waits until the replica has caught up,
     /// stops the follower, and compares all tables.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl LivePlan {
         replica: &Sandbox,
         screen: &Screen,
     ) -> Result<LiveResult> {
-        /// The load outlives the measurement by this much, and is then stopped.
+        /// The load continues for this long after the measurement.
         const MARGIN_SECONDS: u64 = 60;
         let duration = Duration::from_secs(self.warm_up_seconds + self.seconds + MARGIN_SECONDS);
         let load = self.shape.start_load(source, duration, Some(self.rate))?;
@@ -153,7 +153,7 @@ impl LivePlan {
         let still_writing = load.is_running();
         load.stop(source)?;
         let step = screen.spinner(&format!("{name}: the last transactions"));
-        // Beats go on after the load: when the last of them is seen, everything before it is there too.
+        // Beats continue after the load: when the last one appears, all earlier changes are on the replica too.
         std::thread::sleep(3 * BEAT_EVERY);
         let lag = beats.finish()?;
         step.finish_and_clear();
@@ -186,7 +186,7 @@ impl LivePlan {
         })
     }
 
-    /// Lets time pass while the follower is watched.
+    /// Waits, and checks meanwhile that the follower still follows.
     fn pass(
         &self,
         name: &str,
@@ -210,7 +210,7 @@ impl LivePlan {
     }
 }
 
-/// What was used up to a moment.
+/// Resource usage up to a moment.
 struct Reading {
     at: Instant,
     sequence: u64,

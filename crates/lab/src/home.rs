@@ -1,4 +1,4 @@
-//! The directory that the laboratory keeps: caches, named sandboxes, and the work of the run at hand.
+//! The laboratory's directory: caches, named sandboxes, and the files of the current run.
 //!
 //! ```text
 //! .spate/pristine/<server build>/    a data directory as the server's installer makes it
@@ -44,7 +44,7 @@ impl LabHome {
         LabHome::at(&std::env::var_os(HOME_VARIABLE).map_or_else(|| PathBuf::from(".spate"), PathBuf::from))
     }
 
-    /// Opens (and creates) `root`, and removes what commands that were killed left there.
+    /// Opens (and creates) `root`, and removes the files of killed commands.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -95,7 +95,7 @@ impl LabHome {
         Ok(WorkDirectory { path })
     }
 
-    /// Removes work directories whose process is gone. Failures do not matter: the next command tries again.
+    /// Removes work directories whose process has ended. Failures do not matter: the next command retries.
     fn remove_abandoned_work(&self) {
         let Ok(entries) = fs::read_dir(self.root.join("work")) else { return };
         for entry in entries.flatten() {
@@ -106,7 +106,7 @@ impl LabHome {
     }
 }
 
-/// The process that a work directory's name tells.
+/// The process that a work directory's name contains.
 fn owner_of_work(name: &str) -> Option<ProcessIdentity> {
     let mut parts = name.split('-').map(str::parse::<u64>);
     let id = u32::try_from(parts.next()?.ok()?).ok()?;
@@ -134,7 +134,7 @@ pub fn create_private_directory(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(Error::file("create the directory", path))
 }
 
-/// Copies a directory and what is in it, and waits until it is on disk, so that writing it out disturbs no measurement.
+/// Copies a directory with its contents and waits until it is on disk, so that later writes disturb no measurement.
 ///
 /// # Errors
 /// [`Error::File`].
@@ -154,7 +154,7 @@ pub fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves a finished directory to its place in a cache. If another process was quicker, its copy stays and ours goes.
+/// Moves a finished directory to its place in a cache. If another process was first, its copy stays and ours is removed.
 ///
 /// # Errors
 /// [`Error::File`].

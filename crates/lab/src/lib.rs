@@ -1,16 +1,16 @@
-//! The laboratory of Spate: it runs real servers and real loads, drives the built `spate` program as a user would, and
-//! says in numbers how it did.
+//! The laboratory of Spate: it runs real servers and real loads, runs the built `spate` program as a user would, and
+//! measures the result.
 //!
 //! The tour, from the servers up:
 //! - [`version`], [`vendor`], [`server_options`], [`sandbox`]: a real server in a directory of its own;
-//! - [`process`], [`sql`], [`position`]: what the kernel and the server say about it;
-//! - [`home`]: where the laboratory keeps its files; [`sandbox_registry`]: servers that outlive a command;
-//! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: what a source has written while its replica was away;
-//! - [`contender`], [`native`], [`spate_program`]: who catches up;
-//! - [`race`], [`comparison`], [`results`]: the race, its proof and its outcome;
-//! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: all of it as a story;
+//! - [`process`], [`sql`], [`position`]: the server's state, from the kernel and from the server itself;
+//! - [`home`]: the laboratory's directory; [`sandbox_registry`]: servers that outlive a command;
+//! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: the changes of a source while its replica was down;
+//! - [`contender`], [`native`], [`spate_program`]: the programs that catch up;
+//! - [`race`], [`comparison`], [`results`]: the race, the comparison of its tables, and its result;
+//! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: a demonstration of all of these;
 //! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
-//! - [`command`], [`screen`]: the command line, and what people see.
+//! - [`command`], [`screen`]: the command line, and its output for people.
 //!
 //! Measuring and drawing are separate: every command can write its result as JSON.
 

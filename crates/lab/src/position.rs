@@ -1,8 +1,8 @@
-//! GTID positions of both vendors, as far as the laboratory must understand them.
+//! GTID positions of both vendors: comparisons and counts.
 
 use spate_binlog::GtidPosition;
 
-/// True if `position` holds everything that `end` holds. Text that is no position holds nothing, and is never reached.
+/// True if `position` contains all transactions of `end`. False if either text is no position.
 pub fn has_reached(position: &str, end: &str) -> bool {
     match (position.parse::<GtidPosition>(), end.parse::<GtidPosition>()) {
         (Ok(position), Ok(end)) => position.covers_all(&end),

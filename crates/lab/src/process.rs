@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them: who they are, whether they live, what they have used.
+//! Processes, from `/proc`: their identity, whether they run, and their resource usage.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
-/// A process that cannot be mistaken for a later one with the same id: the kernel says when each was started.
+/// The identity of a process. The start time tells it from a later process with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     /// Process id.
     pub id: u32,
-    /// When it was started, in clock ticks since the machine's start.
+    /// Its start time, in clock ticks since the machine's boot.
     pub start_ticks: u64,
 }
 
-/// What we read of `/proc/<id>/stat`.
+/// The fields of `/proc/<id>/stat` that the laboratory uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     is_zombie: bool,
@@ -24,7 +24,7 @@ struct Stat {
 }
 
 impl ProcessIdentity {
-    /// The process that has this id now, if there is one.
+    /// The process that has this id now; `None` if there is none.
     pub fn of(id: u32) -> Option<ProcessIdentity> {
         let stat = read_stat(id)?;
         Some(ProcessIdentity { id, start_ticks: stat.start_ticks })
@@ -35,33 +35,33 @@ impl ProcessIdentity {
         ProcessIdentity::of(std::process::id())
     }
 
-    /// True while the process lives. One that ended and was not waited for does not live.
+    /// True while the process runs. A zombie does not run.
     pub fn is_running(self) -> bool {
         self.stat().is_some_and(|stat| !stat.is_zombie)
     }
 
-    /// Processor time used so far, of all its threads, also after its end until it is waited for.
+    /// Processor time of all its threads so far. Also known for a zombie; `None` once the process has been reaped.
     pub fn cpu_time(self) -> Option<Duration> {
         let ticks = self.stat()?.cpu_ticks;
         Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// The most memory that it ever had resident, in bytes. `None` once it has ended.
+    /// Peak of its resident memory, in bytes; `None` once it has ended.
     pub fn peak_resident_bytes(self) -> Option<u64> {
         self.stat()?;
         parse_peak_resident(&fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?)
     }
 
-    /// Sends a signal, unless the process is gone.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(self, signal: Signal) {
         let id = i32::try_from(self.id).ok().and_then(Pid::from_raw);
         if let (true, Some(id)) = (self.is_running(), id) {
-            // It may end between the look and the signal; then there is nothing left to do.
+            // The process may end between the check and the signal, which is no error.
             let _ = rustix::process::kill_process(id, signal);
         }
     }
 
-    /// Waits until the process has ended, at most `limit`; says whether it has.
+    /// Waits at most `limit` until the process has ended; true if it has.
     pub fn wait_for_end(self, limit: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + limit;
@@ -83,7 +83,7 @@ fn read_stat(id: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
 }
 
-/// Fields are counted from the last `)`, because the program's name before it may hold anything.
+/// Fields are counted from the last `)`, because the program's name before it may contain any character.
 /// Source: proc_pid_stat(5): state is field 3, utime 14, stime 15, starttime 22.
 fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();

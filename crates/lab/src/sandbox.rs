@@ -1,7 +1,7 @@
 //! One real database server in its own directory.
 //!
 //! Invariants: it reads no configuration of the machine (`--no-defaults`), listens on 127.0.0.1 at a port that the kernel
-//! gave, and writes only below its directory. A server that belongs to this process dies with it; a detached one lives on
+//! gave, and writes only below its directory. A server that belongs to this process ends with it; a detached one runs
 //! until it is stopped through its recorded [`ProcessIdentity`].
 
 use std::fs::{self, File};
@@ -23,11 +23,11 @@ use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
-/// A start replays the redo log at worst; sandboxes are stopped cleanly, so this is ample.
+/// Time limit of a start, which may replay the redo log.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// A clean stop writes the whole buffer pool out.
+/// Time limit of a clean stop, which writes the whole buffer pool.
 const STOP_LIMIT: Duration = Duration::from_secs(300);
-/// Attempts to find a port that nobody takes between our look and the server's bind.
+/// Attempts to find a port that no other program takes before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 /// Socket addresses hold 108 bytes, one of them the final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -36,12 +36,12 @@ const SOCKET_MARKER: &str = "socket-directory";
 /// How much of an error log a message shows.
 const SHOWN_LOG_BYTES: u64 = 2_000;
 
-/// How long a server lives.
+/// How long a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
     /// Until the [`Sandbox`] is dropped, or this process ends however it does.
     Ours,
-    /// Until someone stops it.
+    /// Until a command stops it.
     Detached,
 }
 
@@ -130,7 +130,7 @@ impl Sandbox {
         Session::open(&self.socket, &self.name())
     }
 
-    /// Creates the account that others use over TCP, with all privileges, without a trace in the binlog.
+    /// Creates the account for TCP, with all privileges, and does not log it.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -172,7 +172,7 @@ impl Sandbox {
         log.lines().rfind(|line| line.contains("[ERROR]") && line.contains(word)).map(str::to_owned)
     }
 
-    /// Who made the server.
+    /// The vendor of the server.
     pub fn vendor(&self) -> Vendor {
         self.binaries().vendor()
     }
@@ -216,7 +216,7 @@ impl Sandbox {
         self.reap();
         let _ = fs::remove_file(&self.socket);
         let next = spawn(&self.binaries, &self.directory, &self.socket, self.port, options, self.lifetime)?;
-        // The old one is no more, and must not take the directory of the socket with it.
+        // The old server has ended; dropping it must not remove the socket's directory.
         let mut old = std::mem::replace(self, next);
         old.lifetime = Lifetime::Detached;
         self.wait_until_ready()
@@ -257,7 +257,7 @@ impl Sandbox {
         }
     }
 
-    /// Takes the ended child off the process table; kills it first if it still runs.
+    /// Kills the child if it still runs, and reaps it.
     fn reap(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -288,7 +288,7 @@ pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<
     let (data, temporary) = (work.path().join("pristine"), work.path().join("tmp"));
     create_private_directory(&temporary)?;
     let mut command = binaries.vendor().installer(&binaries.installer, &data);
-    // A server that starts removes the temporary tables that it finds, which may be another's that is at the same.
+    // A starting server removes all temporary tables that it finds, also those of another server.
     command.env("TMPDIR", &temporary);
     if let Some(base) = &binaries.base_directory {
         command.arg(format!("--basedir={}", base.display()));

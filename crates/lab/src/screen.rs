@@ -1,4 +1,4 @@
-//! What a person sees: progress on standard error while something runs, results on standard output.
+//! Output for people: progress on standard error while a command runs, results on standard output.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Where progress goes. Without a terminal, each step is one line, so that a log shows what was going on.
+/// Shows progress. Without a terminal each step is one line, for logs.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
     is_terminal: bool,
@@ -20,7 +20,7 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// Something whose end is not known.
+    /// Shows a step of unknown duration.
     pub fn spinner(&self, what: &str) -> ProgressBar {
         let bar = self.announce(what, ProgressBar::new_spinner());
         bar.set_style(style("{spinner} {msg} · {elapsed}"));
@@ -29,7 +29,7 @@ impl Screen {
         bar
     }
 
-    /// Something that takes a known number of seconds.
+    /// Shows a step that takes a known number of seconds.
     pub fn seconds_bar(&self, what: &str, seconds: u64) -> ProgressBar {
         let bar = self.announce(what, ProgressBar::new(seconds));
         bar.set_style(style("  {msg} {wide_bar} {pos} of {len} s"));
@@ -37,7 +37,7 @@ impl Screen {
         bar
     }
 
-    /// Something that counts up to a known number.
+    /// Shows a step that counts up to a known number.
     pub fn count_bar(&self, what: &str, length: u64) -> ProgressBar {
         let bar = self.announce(what, ProgressBar::new(length));
         bar.set_style(style("  {msg} {wide_bar} {human_pos} of {human_len} · {elapsed}"));
@@ -45,7 +45,7 @@ impl Screen {
         bar
     }
 
-    /// A line that stays, above the progress.
+    /// Prints a permanent line above the progress.
     pub fn note(&self, line: &str) {
         let _ = writeln!(io::stderr(), "{line}");
     }
@@ -64,13 +64,13 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Prints a result. A reader that went away (`| head`) is not an error.
+/// Prints a result. A reader that has closed the pipe (`| head`) is no error.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// A table whose columns after the first `left_columns` hold numbers.
+/// A table whose columns after the first `left_columns` contain numbers.
 pub fn table(header: &[&str], left_columns: usize, rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header.to_vec()).add_rows(rows);

@@ -1,4 +1,4 @@
-//! Options of a sandboxed server, as its command line takes them.
+//! Command-line options of a sandboxed server.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// Server options in the order they are given; of two with the same name the later wins.
+/// Server options in the given order; of two with the same name the later wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<String>", try_from = "Vec<String>")]
 pub struct ServerOptions {
@@ -22,7 +22,7 @@ pub struct ServerOption {
     value: Option<String>,
 }
 
-/// What a server loses when the machine stops.
+/// How much a server may lose if the machine crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -41,7 +41,7 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Options that would take a sandbox out of its directory or off the local machine.
+/// Options with which a server would use files outside its sandbox, or the network.
 const RESERVED: [&str; 9] = [
     "datadir",
     "socket",
@@ -62,7 +62,7 @@ impl ServerOption {
 }
 
 impl ServerOptions {
-    /// What every server of the laboratory has: row format, strict GTIDs, no name look-ups, a cold start.
+    /// Options of every server of the laboratory: row format, strict GTIDs, no name look-ups, an empty buffer pool.
     pub fn base(vendor: Vendor, server_id: u32) -> ServerOptions {
         let options = ServerOptions::default()
             .with("server-id", server_id)
@@ -94,7 +94,7 @@ impl ServerOptions {
         self.with("innodb-flush-log-at-trx-commit", flush_log).with("sync-binlog", sync_binlog)
     }
 
-    /// The server's id; 1, as the servers themselves have it, without.
+    /// The server's id; without the option 1, the servers' own default.
     pub(crate) fn server_id(&self) -> u32 {
         self.value("server-id").and_then(|value| value.parse().ok()).unwrap_or(1)
     }

@@ -71,7 +71,7 @@ impl Session {
         text.parse().map_err(|_| self.unexpected(name))
     }
 
-    /// The first row, whose columns are asked for by name; `None` if there is none.
+    /// The first row, with columns by name; `None` if there is no row.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -95,7 +95,7 @@ impl Session {
     }
 }
 
-/// Cuts a statement for a message, and everything after a word that begins a secret.
+/// Shortens a statement for a message, and cuts it after a word that precedes a password.
 fn shorten(statement: &str) -> String {
     let upper = statement.to_ascii_uppercase();
     let secret = ["IDENTIFIED", "PASSWORD"].iter().filter_map(|word| upper.find(word)).min();

@@ -1,4 +1,4 @@
-//! The steady state: a durable source under a live load, and a replica that is kept current.
+//! The steady state: a durable source under a live load, and a replica that follows it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the vendors' servers call the same thing: options, accounts, positions. (Their replication is in [`crate::native`].)
+//! The vendors' different names for the same things: options, accounts, positions. ([`crate::native`] has their replication.)
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// that the socket is in is closed to others.)
 pub const ACCOUNT: &str = "spate";
 
-/// Who made a server.
+/// The vendor of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Vendor {
@@ -23,13 +23,13 @@ pub enum Vendor {
     MySql,
 }
 
-/// Options that are the sandbox's own business: it does not replicate by itself, nor listen elsewhere.
+/// Options that every sandbox needs: it does not start replication by itself, and listens nowhere else.
 const MARIADB_SANDBOX: &[&str] = &["--skip-slave-start"];
 const MYSQL_SANDBOX: &[&str] = &["--skip-replica-start", "--mysqlx=0"];
 
-/// What every MariaDB of the laboratory has beyond what all servers have.
+/// Options of every MariaDB of the laboratory, beyond those of all servers.
 const MARIADB_BASE: &[(&str, &str)] = &[("gtid-strict-mode", "1")];
-/// What every MySQL has; its usual directory for files is the system's, which need not be there.
+/// Options of every MySQL. Its default directory for files is the system's, which may not exist.
 const MYSQL_BASE: &[(&str, &str)] =
     &[("gtid-mode", "ON"), ("enforce-gtid-consistency", "ON"), ("secure-file-priv", "")];
 
@@ -42,7 +42,7 @@ impl Vendor {
         }
     }
 
-    /// Arguments that every sandbox is started with.
+    /// The arguments of every sandbox.
     pub(crate) fn sandbox_arguments(self) -> &'static [&'static str] {
         match self {
             Vendor::MariaDb => MARIADB_SANDBOX,
@@ -74,7 +74,7 @@ impl Vendor {
         }
     }
 
-    /// The command that makes a data directory whose root has no password.
+    /// The command that creates a data directory whose root account has no password.
     pub(crate) fn installer(self, program: &Path, data: &Path) -> Command {
         let mut command = Command::new(program);
         command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
@@ -82,14 +82,14 @@ impl Vendor {
             Vendor::MariaDb => {
                 command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"])
             }
-            // It is copied often, so the redo log begins small; a server makes it as large as its options say.
+            // The directory is copied often, so its redo log is small; each server resizes it to its own options.
             Vendor::MySql => command.args(["--initialize-insecure", "--innodb-redo-log-capacity=8M"]),
         };
         command
     }
 
-    /// Gives a data directory, which may be a copy, the identity that belongs to the server's id. (MySQL knows servers by
-    /// UUIDs and keeps its own in the data directory; a replica with its source's would replicate nothing.)
+    /// Sets the identity of a data directory, which may be a copy, to that of the server's id. (MySQL identifies servers by
+    /// UUIDs, and keeps its own in the data directory. A replica with its source's UUID would replicate nothing.)
     ///
     /// # Errors
     /// [`Error::File`].
@@ -123,7 +123,7 @@ impl Vendor {
         }
     }
 
-    /// The GTID position of all that is in the server's binlog.
+    /// The GTID position at the end of the server's binlog.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -147,7 +147,7 @@ impl Vendor {
         }
     }
 
-    /// Statements after which the binlog is empty, and replication goes on after `position`.
+    /// Statements that empty the binlog, and let replication continue after `position`.
     pub(crate) fn begin_at_statements(self, position: &str) -> [String; 2] {
         match self {
             Vendor::MariaDb => ["RESET MASTER".to_owned(), format!("SET GLOBAL gtid_slave_pos = '{position}'")],
@@ -158,12 +158,12 @@ impl Vendor {
     }
 }
 
-/// The UUID of the laboratory's server with this id: told at sight in a GTID.
+/// The UUID of the laboratory's server with this id, easy to recognise in a GTID.
 fn mysql_uuid(server_id: u32) -> String {
     format!("00000000-0000-4000-8000-{server_id:012}")
 }
 
-/// A server breaks long GTID sets into lines.
+/// Removes the line breaks that a server puts into long GTID sets.
 fn without_spaces(position: &str) -> String {
     position.split_whitespace().collect()
 }

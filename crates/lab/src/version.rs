@@ -1,4 +1,4 @@
-//! Which database servers the laboratory knows, and where their binaries are.
+//! The database servers that the laboratory knows, and their binaries.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use std::str::FromStr;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// A series of a vendor's server, such as `mariadb-10.11`. Whether it is installed is found out by [`ServerVersion::resolve`].
+/// A series of a vendor's server, such as `mariadb-10.11`. [`ServerVersion::resolve`] finds out whether it is installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerVersion {
     name: &'static str,
     series: &'static str,
     vendor: Vendor,
-    /// Environment variables that name its daemon.
+    /// Environment variables with the path of its daemon.
     variables: &'static [&'static str],
-    /// How to get it.
+    /// How to install it.
     advice: &'static str,
 }
 
-/// The usual one comes first; [`ServerVersion::installed`] takes the first that the machine has.
+/// The default comes first: [`ServerVersion::installed`] takes the first that is installed.
 const KNOWN: [ServerVersion; 5] = [
     ServerVersion {
         name: "mariadb-10.11",
@@ -67,13 +67,13 @@ const SYSTEM_DIRECTORIES: [&str; 5] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin
 pub struct ServerBinaries {
     /// The series that they belong to.
     pub version: ServerVersion,
-    /// What the server calls itself, such as `10.11.19-MariaDB`.
+    /// The server's own version text, such as `10.11.19-MariaDB`.
     pub full_version: String,
     /// `mariadbd` or `mysqld`.
     pub daemon: PathBuf,
-    /// What makes a data directory: `mariadb-install-db`, or `mysqld` itself.
+    /// The program that creates a data directory: `mariadb-install-db`, or `mysqld` itself.
     pub installer: PathBuf,
-    /// Where an unpacked tarball has its `share`; `None` for servers from packages.
+    /// The directory of an unpacked tarball, with its `share`; `None` for servers from packages.
     pub base_directory: Option<PathBuf>,
 }
 
@@ -102,7 +102,7 @@ impl ServerVersion {
         self.vendor
     }
 
-    /// Finds the version's binaries: the first daemon of this series among the one that its variable names, the one that
+    /// Finds the version's binaries: the first daemon of this series among that of its environment variable, the one that
     /// `./x setup` has unpacked, and the one in the usual places.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl ServerVersion {
         named.map(PathBuf::from).chain(unpacked).chain(find_program(self.vendor.daemon())).collect()
     }
 
-    /// The full version that a daemon says it is, if it is of this series.
+    /// The full version that a daemon prints, if it is of this series.
     fn announced_by(self, daemon: &Path) -> Result<String, String> {
         let output = Command::new(daemon).args(["--no-defaults", "--version"]).output();
         let output = output.map_err(|error| format!("{} does not run: {error}", daemon.display()))?;
@@ -154,7 +154,7 @@ impl ServerVersion {
 }
 
 impl ServerBinaries {
-    /// The binaries of `version`, or of whatever is installed.
+    /// The binaries of `version`, or of the first installed server.
     ///
     /// # Errors
     /// [`Error::ServerNotInstalled`].
@@ -197,12 +197,12 @@ impl FromStr for ServerVersion {
     }
 }
 
-/// The word after "Ver" in what `mariadbd --version` or `mysqld --version` prints.
+/// The word after "Ver" in the output of `mariadbd --version` or `mysqld --version`.
 fn parse_version(announced: &str) -> Option<&str> {
     announced.split_whitespace().skip_while(|word| *word != "Ver").nth(1)
 }
 
-/// Where `./x setup` unpacks servers: `spate` in the user's cache directory.
+/// The directory in which `./x setup` unpacks servers: `spate` in the user's cache directory.
 fn cache_directory() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
@@ -220,7 +220,7 @@ fn find_program(name: &str) -> Option<PathBuf> {
 
 const INSTALLER: &str = "mariadb-install-db";
 
-/// The installer that came with `daemon`, and the base directory if both were unpacked from a tarball.
+/// The installer that belongs to `daemon`, and the base directory if both were unpacked from a tarball.
 fn find_installer(daemon: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
     let base = daemon.parent()?.parent()?;
     let unpacked = base.join("scripts").join(INSTALLER);

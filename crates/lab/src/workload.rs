@@ -1,4 +1,4 @@
-//! The write loads, made by the real sysbench: what data they change, how, and how fast.
+//! The write loads, which sysbench makes: their tables, keys and rate.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,20 +11,21 @@ use crate::process::ProcessIdentity;
 use crate::sandbox::{Sandbox, dying_with_us};
 use crate::{Error, Result};
 
-/// Which of the known loads.
+/// A known load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// Everything fits into the buffer pool: 4 schemas × 2 tables × 50,000 rows, 2 GiB of buffer pool, sysbench's own choice of keys.
+    /// All rows fit into the buffer pool: 4 schemas × 2 tables × 50,000 rows, 2 GiB of buffer pool, sysbench's own
+    /// distribution of keys.
     Cached,
-    /// Nothing stays in it: 4 schemas × 2 tables × 1,000,000 rows, 256 MiB of buffer pool, uniform keys, O_DIRECT.
+    /// Few rows fit: 4 schemas × 2 tables × 1,000,000 rows, 256 MiB of buffer pool, uniform keys, O_DIRECT.
     Io,
 }
 
 /// The tables that a load writes to, and the memory that a replica has for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Which keys are written how often follows from this.
+    /// Determines the distribution of keys.
     pub workload: Workload,
     /// One sysbench process writes to each schema.
     pub schemas: usize,
@@ -38,11 +39,11 @@ pub struct Shape {
 
 /// Threads of each sysbench process.
 const THREADS_PER_SCHEMA: usize = 4;
-/// After its time is up, sysbench finishes the statements that it is in.
+/// Time that sysbench gets, after its time is up, to finish its running statements.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
 impl Shape {
-    /// A workload as it is defined, or with other numbers where they are given.
+    /// A workload with its default numbers, or with the given ones; `None` is the default.
     pub fn new(workload: Workload, tables: Option<usize>, rows: Option<u64>, buffer_pool_mib: Option<u64>) -> Shape {
         let (usual_rows, usual_buffer_pool_mib) = match workload {
             Workload::Cached => (50_000, 2048),
@@ -67,7 +68,7 @@ impl Shape {
         if self.rows < 10_000 { 32 } else { 512 }
     }
 
-    /// The source's buffer pool in MiB: it must produce quickly, so it gets room for the data, up to half of the machine.
+    /// The source's buffer pool in MiB. The source must write fast, so the data fits, up to half of the machine's memory.
     pub fn source_buffer_pool_mib(&self) -> u64 {
         let wanted = match self.workload {
             Workload::Cached => self.buffer_pool_mib,
@@ -106,7 +107,7 @@ impl Shape {
             let mut command = self.sysbench(source, schema);
             command.arg(format!("--time={}", duration.as_secs())).arg("--events=0");
             if let Some(rate) = rate {
-                // What does not divide evenly goes to the first ones.
+                // The remainder goes to the first processes.
                 let share = rate / self.schemas as u64 + u64::from((ordinal as u64) < rate % self.schemas as u64);
                 command.arg(format!("--rate={}", share.max(1)));
             }
@@ -147,7 +148,7 @@ impl Load {
         self.runs.iter().any(|run| run.process.is_some_and(ProcessIdentity::is_running))
     }
 
-    /// Waits for the load's own end.
+    /// Waits until the load ends by itself.
     ///
     /// # Errors
     /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end.
@@ -155,7 +156,7 @@ impl Load {
         self.runs.into_iter().try_for_each(SysbenchRun::finish)
     }
 
-    /// Ends the load now, and waits until the source has finished what was under way.
+    /// Ends the load now, and waits until the source has finished its running statements.
     ///
     /// # Errors
     /// [`Error::Sql`], [`Error::TimedOut`].
@@ -241,7 +242,7 @@ impl Drop for SysbenchRun {
     }
 }
 
-/// The machine's memory in MiB; 1 GiB if it cannot be told.
+/// The machine's memory in MiB; 1 GiB if it is unknown.
 fn machine_memory_mib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     parse_memory_total_mib(&text).unwrap_or(1024)

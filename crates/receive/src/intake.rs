@@ -231,7 +231,10 @@ impl Intake<'_> {
     }
 
     /// Retries `write` for as long as the disk is full: the intake pauses, and the applier continues.
-    fn write_with_space(&mut self, mut write: impl FnMut(&mut ArchiveWriter) -> spate_archive::Result<()>) -> Result<()> {
+    fn write_with_space(
+        &mut self,
+        mut write: impl FnMut(&mut ArchiveWriter) -> spate_archive::Result<()>,
+    ) -> Result<()> {
         let mut was_full = false;
         loop {
             match write(&mut self.writer) {

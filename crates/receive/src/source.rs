@@ -125,7 +125,10 @@ pub fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
-pub(crate) fn find_mariadb_file_after(connection: &mut Connection, file: &str) -> Result<Option<(String, GtidPosition)>> {
+pub(crate) fn find_mariadb_file_after(
+    connection: &mut Connection,
+    file: &str,
+) -> Result<Option<(String, GtidPosition)>> {
     let files = list_binlog_files(connection)?;
     let Some(next) = files.into_iter().skip_while(|name| name != file).nth(1) else { return Ok(None) };
     let position = find_position_at(connection, &next, FIRST_EVENT)?;

@@ -11,7 +11,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::catalog::{Catalog, Table, TableName, describe_column_differences, own_columns};
-use super::digest::{KeyValues, Range, boundary_sql, range_hash_sql, row_hashes_sql, count_unhashable_rows, show_key};
+use super::digest::{KeyValues, Range, boundary_sql, count_unhashable_rows, range_hash_sql, row_hashes_sql, show_key};
 use super::error::{Error, Result};
 use super::meet::Meeting;
 use super::report::{DifferingKey, KeyRange, RowDifference, RowDifferences, TableReport, Verdict};
@@ -112,7 +112,8 @@ impl Comparison<'_> {
             let mut workers = Vec::new();
             for (source, replica) in source.iter_mut().zip(replica) {
                 let receiver = receiver.clone();
-                workers.push(scope.spawn(move || self.stop_on_error(|| self.compare_ranges(source, replica, &receiver))));
+                workers
+                    .push(scope.spawn(move || self.stop_on_error(|| self.compare_ranges(source, replica, &receiver))));
             }
             drop(receiver);
             let planned = self.stop_on_error(|| self.plan_ranges(control, tables, &sender));
@@ -173,7 +174,12 @@ impl Comparison<'_> {
         wanted.min((RANGE_BYTES_TARGET / row_bytes).max(RANGE_ROWS_MIN))
     }
 
-    fn compare_ranges(&self, source: &mut Connection, replica: &mut Connection, tasks: &Receiver<Task<'_>>) -> Result<()> {
+    fn compare_ranges(
+        &self,
+        source: &mut Connection,
+        replica: &mut Connection,
+        tasks: &Receiver<Task<'_>>,
+    ) -> Result<()> {
         for task in tasks {
             if self.is_stopped.load(Atomic::Relaxed) {
                 return Ok(());

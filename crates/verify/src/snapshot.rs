@@ -176,7 +176,8 @@ pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<
         *counts.entry(place).or_default() += 1;
     }
     let Some((most, _)) = counts.into_iter().max_by_key(|(_, count)| *count) else {
-        let why = "no session reports the same one repeatedly, as if other clients run SHOW STATUS all the time".to_owned();
+        let why =
+            "no session reports the same one repeatedly, as if other clients run SHOW STATUS all the time".to_owned();
         return Err(Error::SourcePositionUnknown { why });
     };
     let mut places = coordinates.iter();

@@ -1,5 +1,6 @@
-//! `spate lab equal`: native replication as an oracle for anybody's statements. A source executes a script; one replica follows natively, one by
-//! Spate; both must hold the same in the end. If they do not, ever shorter beginnings of the script show which statement it was.
+//! `spate lab equal`: native replication as an oracle for a user's statements. A source executes a script; one replica follows
+//! by native replication, one by Spate, and both must end equal. If they differ, ever shorter beginnings of the script show
+//! the statement that caused it.
 
 mod script;
 
@@ -72,14 +73,14 @@ pub struct EqualOptions {
     json: Option<PathBuf>,
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 struct EqualResult {
     verdict: Verdict,
     statements: u64,
     findings: Vec<Finding>,
     notes: Vec<String>,
-    /// The statement with which the replicas began to differ.
+    /// The statement at which the replicas began to differ; `None` if they are equal.
     first: Option<FirstDifference>,
 }
 
@@ -94,13 +95,13 @@ enum Verdict {
 
 #[derive(Debug, Serialize)]
 struct FirstDifference {
-    /// Of the script, from 1.
+    /// The statement's number in the script, from 1.
     statement: usize,
     text: String,
 }
 
 impl EqualOptions {
-    /// Compares, and says what was found.
+    /// Compares, and prints the result.
     ///
     /// # Errors
     /// Those of the servers, of reading the script and of writing the result.
@@ -160,7 +161,7 @@ impl EqualOptions {
     }
 }
 
-/// Finds a step behind which the replicas differ, and before which they do not, by halving.
+/// Finds, by bisection, a step after which the replicas differ and before which they do not.
 fn first_difference(
     comparisons: &Comparisons<'_>,
     settings: &Settings,

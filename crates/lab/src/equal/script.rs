@@ -1,4 +1,5 @@
-//! Scripts of statements, as the vendors' clients read them: the delimiter ends a statement unless it stands in quotes or in a comment.
+//! Scripts of statements, in the vendors' clients' format: the delimiter ends a statement unless it is in quotes or in a
+//! comment.
 
 use crate::torture::step::{Action, Step};
 
@@ -46,7 +47,7 @@ fn delimiter_line(line: &str) -> Option<&str> {
 struct Reader {
     steps: Vec<Step>,
     place: Place,
-    /// The session of the source that was last spoken of.
+    /// The session of the source that the last comment named.
     session: usize,
     statement: String,
 }
@@ -85,7 +86,7 @@ impl Reader {
     }
 }
 
-/// What the reader is within.
+/// The quote or comment that the reader is in.
 #[derive(Debug, Clone, Copy)]
 enum Inside {
     Nothing,
@@ -95,7 +96,7 @@ enum Inside {
 }
 
 impl Inside {
-    /// How many bytes belong together at the start of `rest`; what comes behind them is within what `self` is then.
+    /// The length of the token at the start of `rest`, in bytes. Sets `self` to the state after the token.
     fn step(&mut self, rest: &str) -> usize {
         let mut characters = rest.chars();
         let Some(first) = characters.next() else { return 0 };

@@ -14,18 +14,18 @@ use crate::sandbox::Sandbox;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// No statement waits for another session, so one that takes this long hangs; its connection is given up.
+/// No statement waits for another session, so one that takes this long hangs, and the driver drops its connection.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Accounts of sessions beside root: one that may do everything, and one that may only change what is there, and create programs.
+/// Accounts of sessions beside root: one with all privileges, and one that may only change rows and create programs.
 pub(super) const CLIENTS: [&str; 2] = ["writer", "clerk"];
 
-/// What became of a statement.
+/// The outcome of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It was executed.
     Done,
-    /// The server refused it, with this error number; nothing is wrong with that.
+    /// The server refused it, with this error number. That is no fault.
     Failed(u16),
     /// The connection is lost, and the session's state with it.
     Lost,
@@ -38,7 +38,7 @@ pub(super) struct Driver {
     /// Password of the accounts in [`CLIENTS`]; `None`: all sessions are root's.
     password: Option<String>,
     connections: Vec<Option<Conn>>,
-    /// For a server that waits for locks whatever its options say.
+    /// Kills statements that wait for locks; `None` if the server's options can prevent such waits.
     waits: Option<WaitEnder>,
 }
 
@@ -49,7 +49,7 @@ impl Driver {
         Driver { socket: socket.to_owned(), files: files.to_owned(), password, connections: Vec::new(), waits }
     }
 
-    /// A connection for a session, of the account that the session belongs to.
+    /// A connection for a session, with the session's account.
     fn connect(&self, session: usize) -> Result<Conn> {
         let account = match &self.password {
             Some(password) if !session.is_multiple_of(CLIENTS.len() + 1) => {
@@ -63,7 +63,7 @@ impl Driver {
     /// Executes a step that is no failure.
     ///
     /// # Errors
-    /// [`Error::Sql`] if the source takes no connection, [`Error::File`].
+    /// [`Error::Sql`] if the source accepts no connection, [`Error::File`].
     pub(super) fn execute(&mut self, step: &Step) -> Result<Outcome> {
         match &step.action {
             Action::Reconnect => {
@@ -80,19 +80,19 @@ impl Driver {
         }
     }
 
-    /// Ends all sessions, and waits until the source has forgotten them: it logs the end of their temporary tables.
+    /// Ends all sessions, and waits until the source has ended them: it logs the drop of their temporary tables.
     pub(super) fn disconnect_all(&mut self) {
         (0..self.connections.len()).for_each(|session| self.disconnect(session));
     }
 
-    /// Forgets all connections: the server is gone.
+    /// Drops all connections: the server has crashed.
     pub(super) fn lose_all(&mut self) {
         self.connections.clear();
     }
 
     fn disconnect(&mut self, session: usize) {
         let Some(Some(connection)) = self.connections.get_mut(session).map(Option::take) else { return };
-        // The server ends a session some time after its connection. What comes next must come after that.
+        // The server ends a session some time after its connection. The next step must come after that.
         let id = connection.connection_id();
         drop(connection);
         let Ok(mut observer) = connect(&self.socket, &self.files, None) else { return };
@@ -134,7 +134,7 @@ fn connect(socket: &Path, files: &Path, account: Option<(&str, &str)>) -> Result
     let files = files.to_owned();
     let give = move |name: &[u8], stream: &mut mysql::LocalInfile<'_>| {
         let name = String::from_utf8_lossy(name).into_owned();
-        // The name comes from the server: only what is in our directory is given.
+        // The name comes from the server: send only files of our directory.
         let name = Path::new(&name).file_name().unwrap_or_default();
         stream.write_all(&fs::read(files.join(name))?)
     };

@@ -5,18 +5,18 @@ use std::time::Duration;
 use super::random::Random;
 use super::settings::{Beginning, Failure, Settings};
 
-/// Who is killed when.
+/// Draws the failures of a trial and their times.
 pub(super) struct Fate {
     random: Random,
     failures: Vec<Failure>,
     next: Duration,
     every: Duration,
-    /// When Spate is started again.
+    /// When Spate is started again; `None` if it runs.
     returns: Option<Duration>,
 }
 
 impl Fate {
-    /// The fate of a trial that writes for so long.
+    /// The fate of a trial that writes for `time`.
     pub(super) fn new(settings: &Settings, time: Duration) -> Fate {
         let mut random = Random::new(settings.seed ^ 0xfa7e);
         let every = Duration::from_millis(700 + random.below(2500) as u64);
@@ -24,7 +24,7 @@ impl Fate {
         Fate { next: every, random, failures: settings.failures.clone(), every, returns }
     }
 
-    /// Who is struck now, if anybody. `now` counts from the trial's beginning.
+    /// The failure that is due, if any. `now` counts from the trial's beginning.
     pub(super) fn strikes(&mut self, now: Duration, was_started: bool, is_running: bool) -> Option<Failure> {
         if self.returns.is_some_and(|time| now >= time) {
             self.returns = None;
@@ -40,7 +40,7 @@ impl Fate {
             return None;
         }
         if is_of_spate {
-            // Away for a moment, or long enough for a backlog.
+            // Down for a moment, or long enough for a backlog.
             self.returns = Some(now + Duration::from_millis([0, 100, 1500][self.random.below(3)]));
         }
         Some(failure)

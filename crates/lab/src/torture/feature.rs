@@ -1,4 +1,4 @@
-//! What a torture may use: named groups of statements and definitions, each of which can be left out.
+//! The features of a torture: named groups of statements and definitions, each of which can be excluded.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -57,7 +57,7 @@ features! {
     Sequences = "sequences",
     /// Views, and changes through them.
     Views = "views",
-    /// ALTER, RENAME, DROP, TRUNCATE, CREATE OR REPLACE, indexes while changes go on.
+    /// ALTER, RENAME, DROP, TRUNCATE, CREATE OR REPLACE and indexes, while other sessions change rows.
     Ddl = "ddl",
     /// CREATE TABLE … SELECT.
     CreateSelect = "create-select",
@@ -73,21 +73,21 @@ features! {
     Xa = "xa",
     /// MyISAM, Aria and MEMORY, also in one transaction with InnoDB.
     Engines = "engines",
-    /// Everything in a session that decides what a statement does.
+    /// Session settings that change the effect of a statement.
     StatementContext = "statement-context",
     /// Several GTID domains.
     Domains = "domains",
-    /// Sessions of accounts that may do less than root.
+    /// Sessions of accounts with fewer privileges than root.
     Clients = "clients",
     /// Events of the event scheduler.
     Events = "events",
     /// Definitions with comments and line ends between their words.
     Spellings = "spellings",
-    /// Replicas whose global settings are others than the source's.
+    /// Replicas whose global settings differ from the source's.
     ReplicaSettings = "replica-settings",
-    /// Indexes, columns and triggers that somebody makes on both replicas in the midst.
+    /// Indexes, columns and triggers that a person adds on both replicas during the torture.
     ByHand = "by-hand",
-    /// A replica behind Spate's replica, kept by another Spate.
+    /// A second replica that follows Spate's replica, by another Spate.
     Chain = "chain",
 }
 
@@ -102,7 +102,7 @@ impl FeatureSet {
         FeatureSet(from.iter().copied().filter(|feature| !without.contains(feature)).collect())
     }
 
-    /// About two thirds of these: what is used at the same time as everything else is used too seldom.
+    /// About two thirds of these: in a seed with all features each would occur too seldom.
     pub(super) fn draw(&self, random: &mut Random) -> FeatureSet {
         const KEPT_PERCENT: usize = 65;
         let drawn = Feature::ALL.iter().filter(|_| random.chance(KEPT_PERCENT)).copied();

@@ -1,4 +1,4 @@
-//! Is what Spate has made of the binlog what the server's own replication has made of it?
+//! Judges whether Spate applied the binlog to the same result as the server's own replication.
 
 use std::collections::BTreeSet;
 
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use super::picture::{Class, Picture, Subject};
 
-/// So many lines of a difference are shown.
+/// Lines shown of a difference.
 const SHOWN_LINES: usize = 3;
-/// A line of a difference is cut to so many characters.
+/// Characters shown of a line of a difference.
 const SHOWN_CHARACTERS: usize = 400;
 
-/// What is wrong.
+/// A fault that a trial found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Finding {
     /// The replicas differ.
     Difference {
-        /// In what.
+        /// The kind of the object.
         class: Class,
-        /// In which table, sequence, program.
+        /// The table, sequence or program.
         name: String,
         /// The first lines that only one of them has.
         lines: Vec<String>,
     },
-    /// Spate ended although the server's own replication went on.
+    /// Spate ended although the server's own replication continued.
     Stopped {
         /// Its last words.
         output: String,
     },
-    /// Spate no longer came forward.
+    /// Spate made no more progress.
     Stuck {
-        /// Its position and its last words.
+        /// Its position and the end of its output.
         output: String,
     },
     /// Spate was asked to stop and did not end with success.
@@ -42,7 +42,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// What two findings have in common that have the same cause, as far as one can tell.
+    /// A text that is probably equal for two findings with the same cause.
     pub(super) fn signature(&self) -> String {
         match self {
             Finding::Difference { class, .. } => format!("difference {class:?}"),
@@ -52,7 +52,7 @@ impl Finding {
         }
     }
 
-    /// One line.
+    /// The finding in one line.
     pub(crate) fn headline(&self) -> String {
         match self {
             Finding::Difference { class, name, .. } => format!("{class:?} of {name} differ"),
@@ -62,7 +62,7 @@ impl Finding {
         }
     }
 
-    /// Everything that is known.
+    /// All facts of the finding.
     pub(crate) fn details(&self) -> String {
         match self {
             Finding::Difference { lines, .. } => lines.join("\n"),
@@ -71,7 +71,7 @@ impl Finding {
     }
 }
 
-/// Differences, and what is worth knowing beside them.
+/// Findings, and notes beside them.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) findings: Vec<Finding>,
@@ -79,7 +79,7 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// The same, said of one of several replicas.
+    /// The same, with the name of one of several replicas.
     pub(super) fn of_server(mut self, server: &str) -> Judgement {
         for finding in &mut self.findings {
             if let Finding::Difference { name, .. } = finding {
@@ -91,16 +91,16 @@ impl Judgement {
     }
 }
 
-/// Compares the replicas, and both with the source. Where the native replica is the one that is off, Spate's must be as
-/// the source is. `was_killed` says that Spate or its replica was: then a counter may be higher than the native one, since a
-/// change that was rolled back has raised it.
+/// Compares the replicas, and both with the source. Where the native replica differs from the source, Spate's must equal
+/// the source. `was_killed` means that Spate or its replica was killed: then a counter may be higher than the native one,
+/// because a rolled-back change has raised it.
 pub(super) fn judge(source: &Picture, native: &Picture, spate: &Picture, was_killed: bool) -> Judgement {
     let mut judgement = Judgement::default();
     let mut native_differs = 0;
     let subjects: BTreeSet<&Subject> = source.keys().chain(native.keys()).chain(spate.keys()).collect();
     for subject in subjects {
         let (of_source, of_native, of_spate) = (source.get(subject), native.get(subject), spate.get(subject));
-        // What the source's clients did not finish is not in the binlog, and temporary tables are not replicated as rows.
+        // The binlog has no unfinished transactions of the source's clients, and no rows of temporary tables.
         let source_counts = !matches!(subject.0, Class::Counter | Class::Leftover);
         if source_counts && of_native != of_source {
             native_differs += 1;
@@ -178,12 +178,12 @@ fn last_line(output: &str) -> String {
     cut(last_words(output).unwrap_or("nothing"))
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 fn last_words(output: &str) -> Option<&str> {
     output.lines().rfind(|line| !line.trim().is_empty())
 }
 
-/// An error without its numbers, names and paths: what two errors of one cause have in common.
+/// An error without its numbers, names and paths, so that two errors with one cause are equal.
 fn essence(output: &str) -> String {
     let line = last_line(output);
     let words = line.split(' ').filter(|word| !word.contains('/'));

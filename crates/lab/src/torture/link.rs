@@ -1,4 +1,4 @@
-//! A Spate of a trial, between two of its servers: started, killed, asked to stop, and looked at.
+//! A Spate of a trial, between two of its servers: starts it, kills it, stops it, and reads its position.
 
 use std::path::Path;
 
@@ -16,20 +16,20 @@ pub(super) struct Link {
     running: Option<RunningSpate>,
 }
 
-/// How a Spate that was asked to stop has ended.
+/// The result of a request to stop Spate.
 pub(super) enum End {
     /// It was not running.
     Away,
-    /// With success.
+    /// It ended with success.
     Clean,
-    /// It had ended before it was asked.
+    /// It had ended before the request.
     Before(Error),
-    /// Not with success.
+    /// It ended without success.
     Unclean(Error),
 }
 
 impl Link {
-    /// From `from` to `to`; its files go to `directory`, which is made.
+    /// A Spate from `from` to `to`, with its files in `directory`, which is created.
     pub(super) fn new(
         ground: &Ground,
         settings: &Settings,
@@ -42,7 +42,7 @@ impl Link {
         if let Some(path) = &ground.spate {
             program = program.with_path(path.clone());
         }
-        // The start counts until there is a checkpoint.
+        // `--start` matters only until there is a checkpoint.
         let mut arguments = settings.spate_arguments.clone();
         arguments.extend(["--start".to_owned(), "earliest".to_owned()]);
         Ok(Link { program, arguments, running: None })
@@ -66,7 +66,7 @@ impl Link {
         self.running = None;
     }
 
-    /// Asks it to stop, and waits for that.
+    /// Asks it to stop, and waits until it has ended.
     pub(super) fn stop(&mut self) -> End {
         let Some(mut spate) = self.running.take() else { return End::Away };
         if let Err(error) = spate.check_running() {
@@ -78,19 +78,19 @@ impl Link {
         }
     }
 
-    /// Why it has ended, if it has although nobody stopped it. It is no longer running then.
+    /// The error with which it has ended by itself; `None` if it still runs or was stopped.
     pub(super) fn ended(&mut self) -> Option<Error> {
         let error = self.running.as_mut()?.check_running().err()?;
         self.running = None;
         Some(error)
     }
 
-    /// The position that it has applied; empty if nobody answers.
+    /// The position that it has applied; empty if it does not answer.
     pub(super) fn position(&self) -> String {
         self.program.applied_position().unwrap_or_default()
     }
 
-    /// The end of what it has printed.
+    /// The end of its output.
     pub(super) fn output(&self) -> String {
         self.running.as_ref().map(RunningSpate::output).unwrap_or_default()
     }

@@ -6,15 +6,15 @@ use super::vendor_options;
 use super::world::{Table, World};
 use crate::sql::quote;
 
-/// One statement in so many is of this kind.
+/// One statement in this many is of this kind.
 const PERCENT: usize = 7;
 
-/// Draws such statements, from a generator of its own, so that the others stay what they are.
+/// Draws such statements, from random numbers of its own, so that the other statements do not change.
 pub(super) struct MySqlOnly {
     random: Random,
-    /// Tables may be without a key.
+    /// True if tables may be keyless.
     may_be_keyless: bool,
-    /// Documents for MySQL are written as text, which does not tell decimals.
+    /// True if documents are replicated as text, which does not distinguish decimals.
     writes_documents: bool,
 }
 
@@ -43,7 +43,7 @@ impl MySqlOnly {
         }
     }
 
-    /// A document becomes a large one, or changes in one place, which is logged as just that change.
+    /// Replaces a document by a large one, or changes it in one place, which is logged as a partial update.
     fn json(&mut self, world: &World) -> Option<String> {
         let with_json = |table: &&Table| table.columns.iter().any(|column| column.column_type == "json");
         let tables: Vec<&Table> = world.tables.iter().filter(with_json).collect();
@@ -70,7 +70,7 @@ impl MySqlOnly {
         Some(format!("UPDATE {} SET {name} = {value} WHERE {condition}", table.quoted()))
     }
 
-    /// A decimal, which is of a type of its own in a document.
+    /// A decimal, which has its own type in a document.
     fn half(&self) -> &'static str {
         if self.writes_documents { "1.5e0" } else { "1.5" }
     }

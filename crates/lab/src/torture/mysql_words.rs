@@ -1,7 +1,7 @@
-//! Statements that were made for MariaDB, in words that MySQL understands too. What has no such words is left as it is: the
-//! source refuses it, and nothing else happens.
+//! Translates statements for MariaDB into words that MySQL understands too. Statements without a translation stay as they are:
+//! the source refuses them, which is no fault.
 
-/// What is written differently, and how it is written then.
+/// MariaDB's words, and MySQL's words for the same.
 const WORDS: [(&str, &str); 27] = [
     ("CREATE OR REPLACE TABLE", "CREATE TABLE IF NOT EXISTS"),
     ("CREATE OR REPLACE TRIGGER", "CREATE TRIGGER IF NOT EXISTS"),
@@ -47,8 +47,8 @@ pub(super) fn translate(sql: &str) -> String {
     without_sequence_tables(&sql)
 }
 
-/// The same, but OPTIMIZE and ANALYZE stay out of the binlog. MySQL logs them even if they could not get at the table, and a
-/// replica then waits for what an XA transaction holds that has stayed prepared.
+/// As [`translate`], but keeps OPTIMIZE and ANALYZE out of the binlog. MySQL logs them even if they could not lock the table,
+/// and a replica then waits for the locks of a prepared XA transaction.
 pub(super) fn translate_beside_xa(sql: &str) -> String {
     let sql = translate(sql);
     let verb = ["OPTIMIZE", "ANALYZE"].into_iter().find(|verb| sql.starts_with(&format!("{verb} TABLE")));
@@ -58,7 +58,7 @@ pub(super) fn translate_beside_xa(sql: &str) -> String {
     }
 }
 
-/// `FROM seq_1_to_9` becomes a query that counts.
+/// Turns `FROM seq_1_to_9` into a recursive query.
 fn without_sequence_tables(sql: &str) -> String {
     const BEGIN: &str = "FROM seq_";
     let Some((before, rest)) = sql.split_once(BEGIN) else { return sql.to_owned() };

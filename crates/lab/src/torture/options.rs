@@ -53,7 +53,7 @@ impl FromStr for SpateOptions {
     }
 }
 
-/// Options of `lab torture`.
+/// Options of `lab torture`. The structure is flat because each field is one command-line option.
 #[derive(Debug, Args)]
 pub struct TortureOptions {
     /// The first seed
@@ -65,7 +65,7 @@ pub struct TortureOptions {
     /// How long each seed writes
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How the source logs changes; any: as the seed says
+    /// How the source logs changes; any: drawn from the seed
     #[arg(long, value_enum, default_value_t = Format::Any)]
     format: Format,
     /// Features that are not used
@@ -74,10 +74,10 @@ pub struct TortureOptions {
     /// Just these features, all of them in each seed
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     only: Vec<Feature>,
-    /// Who is killed while it goes on
+    /// The programs to kill during the torture
     #[arg(long, value_enum, default_value_t = Failures::None)]
     failures: Failures,
-    /// Make what shows a finding as short as possible, in at most so many seconds
+    /// Shrink the statements that show a finding, in at most this many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "240")]
     shrink: Option<u64>,
     /// Keep the record of each seed in this directory, and with a finding also Spate's files
@@ -102,7 +102,7 @@ pub struct TortureOptions {
 }
 
 impl TortureOptions {
-    /// Tortures, and says what was found.
+    /// Runs the seeds, and prints the findings.
     ///
     /// # Errors
     /// Those of preparing the servers, and of writing the result.

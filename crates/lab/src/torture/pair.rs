@@ -1,4 +1,4 @@
-//! Whose servers take part, and what they have in common.
+//! The vendors of a torture's servers, and the features that they share.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct Pair {
     pub replica: Vendor,
 }
 
-/// What MySQL does not have, or has with other words than those that are generated.
+/// Features that MySQL lacks, or for which it has other words than the generated ones.
 const NOT_ON_MYSQL: [Feature; 7] = [
     Feature::LongKeys,
     Feature::Compressed,
@@ -26,7 +26,7 @@ const NOT_ON_MYSQL: [Feature; 7] = [
     Feature::Events,
 ];
 
-/// What means the same to both vendors, as rows or as statements.
+/// Features that mean the same to both vendors, as rows or as statements.
 const SHARED: [Feature; 8] = [
     Feature::Types,
     Feature::Keys,
@@ -60,7 +60,7 @@ impl Pair {
         self.source == Vendor::MySql || self.is_mixed()
     }
 
-    /// What of `allowed` these servers can do.
+    /// The features of `allowed` that these servers support.
     pub(super) fn features(self, allowed: &FeatureSet) -> FeatureSet {
         let mut features = allowed.clone();
         for &feature in Feature::ALL {
@@ -72,7 +72,7 @@ impl Pair {
         features
     }
 
-    /// The format of a seed. Statements mean the same only within a vendor.
+    /// The format of a seed. Between vendors it is always row format, because statements may mean something else.
     pub(super) fn format(self, drawn: Format) -> Format {
         if self.is_mixed() { Format::Row } else { drawn }
     }

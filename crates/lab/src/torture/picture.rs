@@ -1,4 +1,4 @@
-//! Everything that a server holds, in a form in which two servers can be compared: definitions, rows, counters, accounts.
+//! The whole contents of a server, in a form that can be compared: definitions, rows, counters, accounts.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::sandbox::{ACCOUNT, Sandbox};
 use crate::sql::{Session, quote};
 use crate::vendor::Vendor;
 
-/// What kind of thing a difference is in.
+/// The kind of an object that can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// A schema's defaults.
     Schema,
-    /// What SHOW CREATE says, but for the counter.
+    /// The output of SHOW CREATE, without the counter.
     Definition,
-    /// Rows; of a system-versioned table its history too, without the stamps.
+    /// Rows; of a system-versioned table also the history, without the timestamps.
     Rows,
     /// An AUTO_INCREMENT counter.
     Counter,
@@ -35,10 +35,10 @@ pub enum Class {
     Leftover,
 }
 
-/// A thing that a server holds.
+/// An object of a server.
 pub(super) type Subject = (Class, String);
 
-/// What a server holds: of each thing its lines, in an order that says nothing.
+/// The contents of a server: the lines of each object, sorted.
 pub(super) type Picture = BTreeMap<Subject, Vec<String>>;
 
 /// Accounts of the laboratory and of the servers.
@@ -46,10 +46,10 @@ fn own_accounts() -> String {
     format!("'root', 'mariadb.sys', 'mysql', 'PUBLIC', 'mysql.sys', 'mysql.session', 'mysql.infoschema', '{ACCOUNT}'")
 }
 
-/// Looks at everything.
+/// Reads the whole contents.
 pub(super) fn take(server: &Sandbox) -> Result<Picture> {
     let mut session = server.connect()?;
-    // Bytes as they are stored, whatever character set they are in.
+    // Bytes as they are stored, without conversion of character sets.
     session.run(
         "SET SESSION sql_mode = '', time_zone = '+00:00', sql_select_limit = DEFAULT, character_set_results = NULL",
     )?;
@@ -125,13 +125,13 @@ fn table_of(session: &mut Session, picture: &mut Picture, schema: &str, table: &
         text_literal(schema),
         text_literal(table)
     ))?;
-    // Each server that executes the change makes its own stamps.
+    // Each server that executes the change writes its own timestamps.
     let is_stamp = |expression: &Option<String>| matches!(expression.as_deref(), Some("ROW START" | "ROW END"));
     let selected: Vec<String> = columns
         .iter()
         .filter(|(_, _, expression)| !is_stamp(expression))
         .map(|(column, kind, _)| match kind.as_str() {
-            // As text a FLOAT loses digits, as DOUBLE it does not.
+            // A FLOAT loses digits as text; a DOUBLE does not.
             "float" => format!("CAST({} AS DOUBLE)", quote(column)),
             _ => quote(column),
         })
@@ -142,7 +142,7 @@ fn table_of(session: &mut Session, picture: &mut Picture, schema: &str, table: &
     Ok(())
 }
 
-/// What shows triggers, routines and events; the first two columns name them.
+/// Queries for triggers, routines and events; the first two columns name them.
 fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
     // MySQL stamps a trigger with the fraction of a second in which it was made.
     let stamp = if vendor == Vendor::MariaDb { "CREATED," } else { "" };
@@ -155,7 +155,7 @@ fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
     let [routines, events] = match vendor {
         Vendor::MariaDb => [
             format!("SELECT * FROM mysql.proc WHERE db NOT IN ({OWN_SCHEMAS})"),
-            // Without what a server adds for itself: when an event was last executed, and which server created it.
+            // Without an event's last execution and its creating server, which each server sets itself.
             format!(
                 "SELECT db, name, body, definer, execute_at, interval_value, interval_field, created, modified, starts, ends,
                         status, on_completion, sql_mode, comment, time_zone, character_set_client, collation_connection,
@@ -179,7 +179,7 @@ fn programs(vendor: Vendor) -> [(&'static str, String); 3] {
     [("trigger", triggers), ("routine", routines), ("event", events)]
 }
 
-/// The tables of accounts and privileges, and what shows of them all but the servers' own.
+/// The tables of accounts and privileges, and the conditions that exclude the servers' own.
 fn accounts(vendor: Vendor) -> Vec<(&'static str, String)> {
     let own = own_accounts();
     let of_others =
@@ -207,7 +207,7 @@ fn accounts(vendor: Vendor) -> Vec<(&'static str, String)> {
     tables
 }
 
-/// Files of temporary tables that nobody has any more. Their names say nothing, so they are counted.
+/// Counts the files of temporary tables that no session has any more. Their names are random.
 fn leftovers(server: &Sandbox) -> Vec<String> {
     let directory = server.data_directory().with_file_name("tmp");
     let Ok(entries) = std::fs::read_dir(directory) else { return vec![] };
@@ -228,7 +228,7 @@ fn split_counter(definition: &str) -> (String, Option<String>) {
     (format!("{}{}", &definition[..found], &digits[end..]), Some(digits[..end].to_owned()))
 }
 
-/// What a table that cannot be read says is what is compared.
+/// Of a table that cannot be read, the error is compared.
 fn lines_or_error(session: &mut Session, sql: &str) -> Vec<String> {
     lines(session, sql).unwrap_or_else(|error| match error {
         crate::Error::Sql { source, .. } => vec![format!("error: {source}")],
@@ -244,7 +244,7 @@ pub(super) fn lines(session: &mut Session, sql: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// A value so that two are equal only if their bytes are.
+/// A value as text; two texts are equal only if the values' bytes are.
 fn shown(value: &Value) -> String {
     match value {
         Value::NULL => "NULL".to_owned(),

@@ -1,5 +1,5 @@
-//! The torture's own random numbers: the same seed gives the same numbers on every machine and with every version of every
-//! dependency, which is why no library makes them.
+//! The torture's own random numbers. They come from no library, so that a seed gives the same numbers on every machine and
+//! with every version of every dependency.
 
 /// A generator after Steele, Lea and Flood's SplitMix64: one addition and a mix for each number.
 #[derive(Debug, Clone)]
@@ -27,12 +27,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0. (That small numbers are a trifle likelier does not matter here.)
+    /// A number below `bound`; 0 if `bound` is 0. (Small numbers are slightly likelier, which does not matter here.)
     pub(super) fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { (self.next() % bound as u64) as usize }
     }
 
-    /// True in so many of 100 cases.
+    /// True in `percent` of 100 cases.
     pub(super) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -47,7 +47,7 @@ impl Random {
         things.get(self.below(things.len()))
     }
 
-    /// One of some things, each as often as its weight says; `None` if all weights are 0.
+    /// One of some things, with probabilities by weight; `None` if all weights are 0.
     pub(super) fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> Option<T> {
         let mut rest = self.below(things.iter().map(|(weight, _)| weight).sum());
         for &(weight, thing) in things {

@@ -1,4 +1,4 @@
-//! What people and programs see of a torture.
+//! The results of a torture, for people and programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,59 +17,59 @@ use crate::screen::{table, thousands};
 /// A shrunk record longer than this is not printed; it is in the kept file.
 const SHOWN_STEPS_MAX: usize = 25;
 
-/// What became of a seed.
+/// The outcome of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Both replicas hold the same.
+    /// Both replicas are equal.
     Identical,
     /// The server's own replication stopped, or a server crashed by itself, so there was nothing to compare with.
     NativeStopped,
-    /// Something was found.
+    /// There is a finding.
     Different,
     /// The laboratory itself failed.
     Error,
 }
 
-/// One seed.
+/// The result of one seed. The structure is flat because its fields are those of the JSON result.
 #[derive(Debug, Clone, Serialize)]
 pub struct SeedResult {
     /// The seed.
     pub seed: u64,
     /// `row`, `mixed` or `statement`.
     pub format: Format,
-    /// What was used.
+    /// The features in use.
     pub features: FeatureSet,
-    /// Who could be killed.
+    /// The failures that could be injected.
     pub failures: Vec<Failure>,
-    /// What became of it.
+    /// The outcome.
     pub verdict: Verdict,
     /// Statements on the source.
     pub statements: u64,
-    /// Those of them that failed there.
+    /// Statements that failed on the source.
     pub statements_failed: u64,
-    /// How often, by the source's error number.
+    /// Number of failed statements, by the source's error number.
     pub source_errors: BTreeMap<u16, u64>,
     /// Transactions in the binlog.
     pub transactions: u64,
     /// Kills and stops.
     pub failures_injected: u64,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// What is worth knowing beside it.
+    /// Notes for people.
     pub notes: Vec<String>,
-    /// The shortest statements that show the first finding, if it was shrunk.
+    /// The shortest statements that show the first finding; `None` if it was not shrunk.
     pub shrunk: Option<String>,
-    /// Why there is no verdict.
+    /// Why there is no verdict; `None` if there is one.
     pub error: Option<String>,
-    /// From the start of the servers to the verdict.
+    /// Time from the start of the servers to the verdict.
     pub seconds: f64,
 }
 
 /// All seeds.
 #[derive(Debug, Clone, Serialize)]
 pub struct TortureResult {
-    /// One after the other.
+    /// The results, in the order of the seeds.
     pub seeds: Vec<SeedResult>,
 }
 
@@ -109,12 +109,12 @@ impl SeedResult {
         }
     }
 
-    /// True if nothing is wrong with Spate as far as this seed tells.
+    /// True if this seed found no fault of Spate.
     pub fn is_sound(&self) -> bool {
         matches!(self.verdict, Verdict::Identical | Verdict::NativeStopped)
     }
 
-    /// What was found, for people; empty if there is nothing to say.
+    /// The findings and notes, for people; empty if there are none.
     pub fn story(&self, repeat: &str) -> String {
         let mut story = String::new();
         if !self.is_sound() {

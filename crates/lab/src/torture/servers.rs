@@ -1,4 +1,4 @@
-//! The servers of a torture: the source, the replica that follows by the servers' own means if there are any, and Spate's.
+//! The servers of a torture: the source, the replica with native replication (within a vendor), and Spate's replica.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// From the cache, or made now.
+    /// Takes it from the cache, or creates it.
     pub(super) fn open(home: &LabHome, binaries: &ServerBinaries) -> Result<Template> {
         let place = home.dataset(&format!("torture-2-{}", binaries.cache_key()));
         if !place.is_dir() {
@@ -31,7 +31,7 @@ impl Template {
             let pristine = sandbox::pristine_data(home, binaries)?;
             let server = work.path().join("template");
             copy(&pristine, &server.join("data"))?;
-            // With the size of redo log that the servers have, so that they need not make another one.
+            // The redo log has the servers' size, so that they need not resize it.
             let options = ServerOptions::base(binaries.vendor(), 1)
                 .with_redo_log_mib(binaries.vendor(), 8)
                 .with("skip-log-bin", 1);
@@ -52,7 +52,7 @@ impl Template {
     }
 }
 
-/// Where trials take place.
+/// The templates and the program that trials share.
 #[derive(Debug, Clone)]
 pub(super) struct Ground {
     pub(super) parties: Parties,
@@ -60,7 +60,7 @@ pub(super) struct Ground {
     pub(super) spate: Option<PathBuf>,
 }
 
-/// Which servers: the source's, and the replicas'.
+/// The templates of the source and of the replicas.
 #[derive(Debug, Clone)]
 pub(super) struct Parties {
     pub(super) source: (ServerBinaries, Template),
@@ -74,13 +74,13 @@ impl Parties {
         Ok(Parties { source: party(source)?, replica: party(replica)? })
     }
 
-    /// Whose servers they are.
+    /// The vendors of the servers.
     pub(super) fn pair(&self) -> Pair {
         Pair { source: self.source.0.vendor(), replica: self.replica.0.vendor() }
     }
 }
 
-/// The accounts of sessions that are not root's; they are no part of what is replicated.
+/// Creates the accounts of sessions beside root's. They are not replicated.
 fn create_clients(session: &mut Session, password: &str) -> Result<()> {
     let [writer, clerk] = CLIENTS;
     for user in CLIENTS {
@@ -96,7 +96,7 @@ fn create_clients(session: &mut Session, password: &str) -> Result<()> {
 /// The servers.
 pub(super) struct Servers {
     pub(super) source: Sandbox,
-    /// Follows by the servers' own replication, which there is only within a vendor.
+    /// Follows by the servers' own replication; `None` between vendors.
     pub(super) native: Option<Sandbox>,
     pub(super) replica: Sandbox,
     /// Follows Spate's replica, by another Spate.
@@ -118,7 +118,7 @@ impl Servers {
             copy(&template.data, &place.join("data"))?;
             Sandbox::start(binaries, &place, options, Lifetime::Ours)
         };
-        // A server dies with the thread that started it, so this one starts them, one after the other.
+        // The kernel kills a server with the thread that started it, so this thread starts them, one after the other.
         let source = start("source", &parties.source, &source_options)?;
         let native = match settings.pair.has_native() {
             true => Some(start("native", &parties.replica, &settings.native(2))?),
@@ -147,12 +147,12 @@ impl Servers {
     }
 }
 
-/// Where the source may read data files.
+/// The directory from which the source may read data files.
 pub(super) fn files_directory(directory: &Path) -> PathBuf {
     directory.join("files")
 }
 
-/// Copies a directory without waiting for the disk: nothing is measured, and nothing outlives the run.
+/// Copies a directory without a sync: the torture measures nothing, and the copy does not outlive the run.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     create_private_directory(to)?;
     for entry in fs::read_dir(from).map_err(Error::file("list", from))? {

@@ -1,4 +1,4 @@
-//! What a seed decides before the first statement: the source's options, who fails, how Spate is run.
+//! The settings that a seed determines before the first statement: the servers' options, the failures, Spate's arguments.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use super::vendor_options::{self, common};
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
 
-/// Who is killed while the torture goes on.
+/// The programs that the torture kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Failures {
-    /// Nobody.
+    /// None.
     None,
     /// Spate: killed, or asked to stop, and started again.
     Spate,
@@ -43,32 +43,33 @@ pub enum Failure {
     SourceKilled,
 }
 
-/// When Spate begins to follow: with a backlog before it, it folds more.
+/// When Spate begins to follow. With a backlog it folds more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beginning {
     /// Before the first statement.
     AtOnce,
-    /// When half of the time is over.
+    /// After half of the time.
     HalfWay,
     /// After the last statement.
     AtTheEnd,
 }
 
-/// A chain costs one server and one Spate more: with those that a seed leaves out anyway, one seed in four has it.
+/// A chain needs another server and another Spate, so most seeds leave it out. Together with the drawing of features, one
+/// seed in four has it.
 const CHAINS_LEFT_OUT_PERCENT: usize = 60;
 
-/// Everything that is drawn from a seed before the first statement.
+/// All settings that are drawn from a seed before the first statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The seed.
     pub seed: u64,
-    /// Whose servers take part.
+    /// The vendors of the servers.
     #[serde(default)]
     pub pair: Pair,
     /// `row`, `mixed` or `statement`.
     pub format: Format,
-    /// What is used.
+    /// The features in use.
     pub features: FeatureSet,
     /// Number of client sessions.
     pub sessions: usize,
@@ -86,7 +87,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Draws a seed's settings from what is allowed and what the servers can do. With `draw_features` not all of that is used.
+    /// Draws a seed's settings from the features that are allowed and that the servers support. With `draw_features` the
+    /// seed uses only some of them.
     pub fn draw(
         seed: u64,
         pair: Pair,
@@ -106,20 +108,20 @@ impl Settings {
         }
         let failures = draw_failures(&mut random.fork(), failures);
         if failures.contains(&Failure::ReplicaKilled) {
-            // What the server itself loses when it is killed is not Spate's to keep.
+            // Spate is not responsible for rows that the server itself loses when it is killed.
             features.remove(Feature::Engines);
-            // Of a partitioned table that was being created, parts may be left that nobody can remove.
+            // A server that is killed during CREATE TABLE may leave partitions that no statement can remove.
             features.remove(Feature::Partitions);
         }
         if failures.contains(&Failure::SpateKilled) && features.has(Feature::SystemVersioning) {
-            // A person would have to say of those that cannot roll back, too.
+            // After a kill Spate would ask a person about tables whose engine cannot roll back.
             features.remove(Feature::Engines);
         }
         if format == Format::Statement && pair.source == Vendor::MySql {
             features.remove(Feature::Xa);
         }
         if format != Format::Row && failures.contains(&Failure::SpateKilled) {
-            // Nobody knows how far a statement got that cannot be rolled back; a person would have to say.
+            // After a kill Spate would ask a person how far a statement got that cannot be rolled back.
             features.remove(Feature::Engines);
         }
         Settings {
@@ -152,8 +154,8 @@ impl Settings {
         vendor_options::without_waits(options, vendor)
     }
 
-    /// The options of the replica that follows by the server's own replication. It logs what it does if Spate's replica does: what a
-    /// server logs as rows it must know whole, down to columns that it computes, and that may be refused.
+    /// The options of the replica that follows by the server's own replication. It writes a binlog if Spate's replica does:
+    /// a server that logs rows must compute whole rows, including generated columns, and that may fail.
     pub(super) fn native(&self, server_id: u32) -> ServerOptions {
         let options = self.replica(server_id);
         let logs = !self.spate_arguments.iter().any(|argument| argument == "--no-replica-binlog");
@@ -190,7 +192,7 @@ fn spate_arguments(random: &mut Random, pair: Pair, features: &FeatureSet) -> Ve
         set("--memory", "64MiB");
     }
     set("--archive-sync", random.word(&["always", "interval", "os"]));
-    // The next in a chain reads the binlog; and MySQL loses XA transactions that are prepared without it, so Spate refuses them.
+    // The next server in a chain reads the binlog. MySQL loses prepared XA transactions without it, so Spate refuses them.
     let must_log = features.has(Feature::Chain) || (pair.replica == Vendor::MySql && features.has(Feature::Xa));
     if random.chance(40) && !must_log {
         arguments.push("--no-replica-binlog".to_owned());
@@ -207,7 +209,7 @@ fn draw_failures(random: &mut Random, failures: Failures) -> Vec<Failure> {
         Failures::Source => vec![Failure::SourceKilled],
         Failures::All => {
             let all = [Failure::SpateKilled, Failure::SpateStopped, Failure::ReplicaKilled, Failure::SourceKilled];
-            // One seed in four has none, so that what has nothing to do with failures is seen without them.
+            // One seed in four has no failures, so that its findings have other causes.
             if random.chance(25) { vec![] } else { random.some(&all, 60) }
         }
     }

@@ -1,5 +1,5 @@
-//! What a server holds, in a form in which servers of different vendors can be compared: tables, their columns' names, and
-//! their rows as text that both print alike.
+//! The contents of a server in a form that servers of different vendors share: tables, their columns' names, and
+//! their rows as text that both vendors print alike.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::sandbox::Sandbox;
 use crate::sql::{Session, quote};
 use crate::vendor::Vendor;
 
-/// Looks at all tables.
+/// Reads all tables.
 pub(super) fn take(server: &Sandbox) -> Result<Picture> {
     let mut session = server.connect()?;
     session.run("SET NAMES utf8mb4")?;
@@ -56,7 +56,7 @@ fn expression(vendor: Vendor, name: &str, kind: &str) -> String {
     let name = quote(name);
     match kind {
         "bit" => format!("CAST({name} + 0 AS CHAR)"),
-        // As text a FLOAT loses digits, as DOUBLE it does not.
+        // A FLOAT loses digits as text; a DOUBLE does not.
         "float" => format!("CAST(CAST({name} AS DOUBLE) AS CHAR)"),
         "json" if vendor == Vendor::MySql => format!("CAST({name} AS CHAR)"),
         "point" | "geometry" | "linestring" => format!("HEX({name})"),
@@ -65,8 +65,8 @@ fn expression(vendor: Vendor, name: &str, kind: &str) -> String {
     }
 }
 
-/// A value for comparison. MariaDB keeps JSON as the text that it was, MySQL as what it means: names of such columns begin
-/// with a `j`. Numbers with an exponent are written in two ways.
+/// A value for comparison. MariaDB keeps the original text of JSON, MySQL its parsed value; names of such columns begin
+/// with a `j`. The vendors write numbers with an exponent differently.
 fn shown(name: &str, kind: &str, value: mysql::Value) -> String {
     let mysql::Value::Bytes(bytes) = value else {
         return if value == mysql::Value::NULL { "NULL".to_owned() } else { format!("{value:?}") };

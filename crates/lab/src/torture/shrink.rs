@@ -1,4 +1,4 @@
-//! From a long record to a short one that shows the same: delta debugging over recorded steps.
+//! Shrinks a long record to a short one with the same finding: delta debugging over recorded steps.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,16 +11,16 @@ use super::step::Step;
 use super::trial::{Script, TrialResult, run};
 use crate::Result;
 
-/// A record that was made shorter.
+/// A shrunk record.
 #[derive(Debug)]
 pub(super) struct Shrunk {
-    /// With these settings it is repeated.
+    /// The settings with which it is repeated.
     pub(super) settings: Settings,
-    /// What is left.
+    /// The remaining steps.
     pub(super) steps: Vec<Step>,
-    /// Trials that it took.
+    /// Number of trials.
     pub(super) trials: usize,
-    /// True if nothing more can be left out; false if time was up.
+    /// True if no step can be left out; false if time was up.
     pub(super) is_minimal: bool,
 }
 
@@ -36,7 +36,7 @@ struct Laboratory<'a> {
     tell: &'a dyn Fn(&str),
 }
 
-/// Makes a record shorter. `None` if repeating it does not show its first finding again.
+/// Shrinks a record. `None` if a repetition does not show its first finding again.
 pub(super) fn shrink(
     ground: &Ground,
     settings: &Settings,
@@ -78,7 +78,8 @@ impl Laboratory<'_> {
         Ok(findings.iter().any(|finding| finding.signature() == self.signature))
     }
 
-    /// Without failures first, and with all of the record as one backlog, which is the same every time; then as it was.
+    /// Tries first without failures and with the whole record as one backlog, which is deterministic; then with the original
+    /// settings.
     fn reproduce(&mut self, steps: &[Step]) -> Result<Option<Vec<Step>>> {
         let calm: Vec<Step> = steps.iter().filter(|step| !step.is_failure()).cloned().collect();
         let original = self.settings.beginning;
@@ -99,7 +100,7 @@ impl Laboratory<'_> {
             || self.headline.contains(&format!("`{table}`"))
     }
 
-    /// Guesses: what follows the first occurrence, and statements about other tables, rarely matter.
+    /// Tries likely cuts: steps after the first occurrence, and statements about other tables, rarely matter.
     fn keep_what_matters(&mut self, mut steps: Vec<Step>) -> Result<Vec<Step>> {
         let tables: Vec<String> = tables_of(&steps).into_iter().filter(|table| self.names(table)).collect();
         if !tables.is_empty() {
@@ -113,7 +114,7 @@ impl Laboratory<'_> {
                 steps = guess;
             }
         }
-        // The shortest beginning that shows it, by halves.
+        // The shortest beginning that shows the finding, by bisection.
         let (mut low, mut high) = (0, steps.len());
         while low + 1 < high && !self.is_over() {
             let middle = low.midpoint(high);
@@ -123,7 +124,7 @@ impl Laboratory<'_> {
         Ok(steps)
     }
 
-    /// Zeller's and Hildebrandt's ddmin: leaves out ever smaller parts as long as the rest shows the finding.
+    /// Zeller's and Hildebrandt's ddmin: leaves out ever smaller parts while the rest shows the finding.
     fn minimize(&mut self, mut steps: Vec<Step>) -> Result<Vec<Step>> {
         let mut parts = 2;
         while steps.len() >= 2 {
@@ -152,7 +153,7 @@ impl Laboratory<'_> {
     }
 }
 
-/// The names, as quoted, of what the statements create as tables, views and sequences.
+/// The quoted names of the tables, views and sequences that the statements create.
 fn tables_of(steps: &[Step]) -> BTreeSet<String> {
     let name = |step: &Step| {
         let (_, rest) = step.statement().filter(|sql| sql.starts_with("CREATE"))?.split_once("`.`")?;
@@ -170,7 +171,7 @@ fn tables_of(steps: &[Step]) -> BTreeSet<String> {
     steps.iter().filter_map(name).collect()
 }
 
-/// Transactions, settings, schemas: what statements stand in.
+/// True for the context of other statements: transactions, settings, schemas.
 fn is_about_the_session(sql: &str) -> bool {
     const WORDS: [&str; 11] = [
         "BEGIN",

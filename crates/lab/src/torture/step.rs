@@ -1,4 +1,4 @@
-//! The recorded statements of a torture: what each session executed, in the one order in which all of it happened.
+//! The recorded steps of a torture: the statements of all sessions, in the order of their execution.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::settings::{Failure, Settings};
 use crate::{Error, Result};
 
-/// Stands for the directory of the data files in recorded statements.
+/// A placeholder for the directory of the data files in recorded statements.
 pub(super) const FILES: &str = "{FILES}";
 
-/// One thing that happens.
+/// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Which client session.
+    /// Number of the client session.
     pub session: usize,
-    /// What it does.
+    /// The action.
     pub action: Action,
 }
 
-/// What happens in a step.
+/// The action of a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -33,14 +33,14 @@ pub enum Action {
         sql: String,
         /// The file's name.
         file: String,
-        /// What is in it.
+        /// The file's contents.
         content: String,
     },
     /// The session's connection ends, and another begins.
     Reconnect,
-    /// Something is killed or started.
+    /// A server or Spate is killed or started.
     Failure(Failure),
-    /// Statements that somebody executes on both replicas, once these have all that came before.
+    /// A statement for both replicas, once these have applied all steps before it.
     OnReplicas(String),
 }
 
@@ -49,7 +49,7 @@ impl Step {
         Step { session, action: Action::Sql(sql.into()) }
     }
 
-    /// What is executed, for people; empty if that is no statement.
+    /// The statement for people; empty if there is none.
     pub(crate) fn text(&self) -> &str {
         match &self.action {
             Action::OnReplicas(sql) => sql,
@@ -61,7 +61,7 @@ impl Step {
         matches!(self.action, Action::Failure(_))
     }
 
-    /// The statement, if it is one.
+    /// The statement, if the step has one.
     pub(super) fn statement(&self) -> Option<&str> {
         match &self.action {
             Action::Sql(sql) | Action::Load { sql, .. } => Some(sql),
@@ -99,7 +99,7 @@ pub(super) fn write(path: &Path, settings: &Settings, steps: &[Step]) -> Result<
     file.flush().map_err(failed)
 }
 
-/// Reads what [`write`] has written.
+/// Reads settings and steps that [`write`] has written.
 pub(super) fn read(path: &Path) -> Result<(Settings, Vec<Step>)> {
     let failed = |source| Error::File { action: "read", path: path.to_owned(), source };
     let state = |source| Error::State { path: path.to_owned(), source };

@@ -27,35 +27,35 @@ use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// A replica that comes no step further in this time is stuck. (Small transactions take milliseconds.)
+/// A replica that makes no progress in this time is stuck. (Small transactions take milliseconds.)
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-/// What Spate says when a session on the replica still holds its lock.
+/// Part of Spate's error if an old session on the replica still holds its lock.
 const OLD_SESSION: &str = "another Spate applies to the replica";
-/// What MySQL says of a table that it does not find after a kill, and finds after one more start.
+/// Part of MySQL's error about a table that it does not find after a kill, and finds after one more restart.
 const LOST_TABLE: &str = "Tablespace is missing for table";
-/// So often it is then started again; each time it waits for 10 s.
+/// Restarts of Spate after such an error; each time Spate waits for 10 s.
 const RESTARTS_MAX: u32 = 6;
-/// Longer than Spate takes to notice what others define on its replica.
+/// Longer than Spate needs to notice definitions by other clients on its replica.
 const NOTICED_AFTER: Duration = Duration::from_millis(400);
-/// Where each Spate of a trial keeps its files.
+/// The directories of the Spates of a trial.
 pub(super) const SPATE_DIRECTORIES: [&str; 2] = ["spate", "spate-downstream"];
-/// How often a position is asked for while the replicas catch up.
+/// Time between two reads of a position while the replicas catch up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A seed's time is cut off at this many steps, so that a record stays readable.
+/// A seed ends after this many steps, so that a record stays readable.
 const STEPS_MAX: usize = 100_000;
 
-/// What is done on the source.
+/// The steps of a trial.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Script<'a> {
-    /// Statements are made for so long.
+    /// Generate statements for this long.
     Generate(Duration),
-    /// Recorded steps are repeated.
+    /// Repeat recorded steps.
     Repeat(&'a [Step]),
-    /// Somebody's steps: what the source refuses of them is told.
+    /// Execute a user's steps, and note the statements that the source refuses.
     Given(&'a [Step]),
 }
 
-/// What a trial has shown.
+/// The result of a trial.
 #[derive(Debug, Default)]
 pub(super) struct TrialResult {
     pub(super) steps: Vec<Step>,
@@ -68,12 +68,12 @@ pub(super) struct TrialResult {
     pub(super) notes: Vec<String>,
     /// Spate stopped where the native replica had stopped before it: no finding, but worth a look.
     pub(super) has_excused_stop: bool,
-    /// The native replica came to the end, or as far as Spate's: they were compared.
+    /// True if the native replica reached the end, or the position of Spate's, and was compared with it.
     pub(super) has_oracle: bool,
 }
 
 impl TrialResult {
-    /// Of a seed in which nothing could be compared.
+    /// The result of a trial without a comparison.
     pub(super) fn without_oracle(why: String) -> TrialResult {
         TrialResult { notes: vec![why], ..TrialResult::default() }
     }
@@ -83,7 +83,7 @@ struct Trial<'a> {
     settings: &'a Settings,
     servers: Servers,
     driver: Driver,
-    /// The first keeps the replica, the second, if there is one, another replica behind that.
+    /// The first Spate keeps the replica. The second, if there is one, keeps a replica of that replica.
     links: Vec<Link>,
     was_started: bool,
     restarts_left: u32,
@@ -91,7 +91,7 @@ struct Trial<'a> {
     result: TrialResult,
 }
 
-/// Runs a trial in `directory`, which is empty. `tell` is told how it goes.
+/// Runs a trial in `directory`, which is empty. Calls `tell` with the progress.
 pub(super) fn run(
     ground: &Ground,
     settings: &Settings,
@@ -160,7 +160,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// The step in words that the servers understand, or now and then another that only they do.
+    /// The step in words that the servers understand; sometimes replaced by a statement that only MySQL has.
     fn adapted(&self, step: Step, mysql_only: &mut MySqlOnly, world: &World) -> Step {
         let pair = self.settings.pair;
         let has_own_words = pair.source == Vendor::MySql && !pair.is_mixed();
@@ -171,7 +171,7 @@ impl Trial<'_> {
         let Step { session, action } = step;
         let action = match action {
             Action::Sql(sql) if pair.speaks_mysql() => Action::Sql(
-                // What defines something must be executed: what comes next counts on it.
+                // A CREATE must be executed, because the next steps need its object.
                 (has_own_words && !sql.starts_with("CREATE"))
                     .then(|| mysql_only.draw(world))
                     .flatten()
@@ -202,7 +202,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Executes a step and writes it down.
+    /// Executes a step and records it.
     fn record(&mut self, step: Step) -> Result<Outcome> {
         if let Action::Failure(failure) = step.action {
             self.fail(failure)?;
@@ -228,25 +228,25 @@ impl Trial<'_> {
         Ok(outcome)
     }
 
-    /// What a person does on both replicas, at the same place in the source's history.
+    /// Executes a statement on both replicas, at the same position of the source.
     fn on_replicas(&mut self, sql: &str) -> Result<()> {
         let end = self.servers.source.logged_position()?;
         if self.wait_for_native(&end)?.is_some_and(|state| state.error.is_some()) {
-            // That is found at the end, too.
+            // The end of the trial reports the error.
             return Ok(());
         }
         self.start_spate()?;
         self.wait_for_links(&end)?;
         for server in self.servers.native.iter().chain([&self.servers.replica]).chain(&self.servers.downstream) {
             let mut session = server.connect()?;
-            // Servers stamp triggers with the time.
+            // Triggers contain the time of their creation, so both servers get the same time.
             session.run("SET SESSION sql_log_bin = 0, timestamp = 1800000000")?;
             // Both servers refuse alike.
             if let Err(error) = session.run(sql) {
                 self.result.notes.push(format!("a replica refused: {error}"));
             }
         }
-        // Spate looks for what others do from time to time.
+        // Spate checks from time to time for definitions by other clients.
         std::thread::sleep(NOTICED_AFTER);
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Notes if Spate has ended although nobody stopped it.
+    /// Checks whether a Spate has ended by itself.
     fn check_spate(&mut self) {
         for number in 0..self.links.len() {
             if let Some(error) = self.links[number].ended() {
@@ -299,8 +299,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Spate ended although nobody stopped it. If it found the session of one that was killed still at a statement, it is started
-    /// again, as a service manager would; with the replica's server, if that has lost a table when it was killed.
+    /// Handles the end of a Spate that nobody stopped. If it found the session of a killed Spate still at a statement, it is
+    /// started again, as a service manager would. If the replica's server has lost a table in a kill, it is restarted too.
     fn ended(&mut self, error: &Error) {
         let output = error.to_string();
         let has_lost_table = output.contains(LOST_TABLE) && self.settings.failures.contains(&Failure::ReplicaKilled);
@@ -333,7 +333,7 @@ impl Trial<'_> {
     fn finish(&mut self) -> Result<()> {
         self.driver.disconnect_all();
         self.end_events()?;
-        // To look at a table in memory after a restart is to log that it is empty.
+        // After a restart the first read of a MEMORY table logs that it is empty.
         picture::take(&self.servers.source)?;
         let end = self.servers.source.logged_position()?;
         self.result.transactions = position::transactions(&end);
@@ -350,7 +350,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Ends the source's event scheduler, and waits for what it is executing.
+    /// Ends the source's event scheduler, and waits for its running events.
     fn end_events(&self) -> Result<()> {
         if !self.settings.features.has(Feature::Events) {
             return Ok(());
@@ -371,7 +371,7 @@ impl Trial<'_> {
         let mut progress = Progress::new();
         loop {
             let mut state = native::state(native.vendor(), &mut session)?;
-            // MySQL says of itself only that a worker has failed; the reason is in its log.
+            // MySQL's status says only that a worker has failed; the reason is in its log.
             if let (Some(error), Some(why)) = (&mut state.error, native.last_error("Worker")) {
                 *error = why;
             }
@@ -379,7 +379,7 @@ impl Trial<'_> {
                 return Ok(Some(state));
             }
             if progress.is_stuck(&state.position) {
-                // It waits for what it will not get, such as the locks of a prepared XA transaction that a later one ends.
+                // It waits without end, for example for the locks of a prepared XA transaction that a later transaction ends.
                 state.error = Some(format!("it stood still for {STUCK_AFTER:?}, before {end}"));
                 state.stands_still = true;
                 return Ok(Some(state));
@@ -388,7 +388,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Waits until Spate has applied the source's binlog up to `end`, and what the replica has logged of it to the one behind.
+    /// Waits until Spate has applied the source's binlog up to `end`, and the second Spate the replica's binlog.
     fn wait_for_links(&mut self, end: &str) -> Result<()> {
         self.wait_for_link(0, end);
         if self.servers.downstream.is_some() && self.result.findings.is_empty() {

@@ -8,14 +8,14 @@ use super::random::Random;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 
-/// MySQL carries out the actions of foreign keys either in the engine, or above it and writes them to the binlog. Source and
+/// MySQL executes the actions of foreign keys either in the engine, or above it and then logs them. Source and
 /// replica must do the same. (Before 9.6 the engine alone does it, and there is no such option.)
 pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "loose-innodb-native-foreign-keys";
 
-/// Between vendors, what a statement leaves open must not be decided by the vendor's defaults.
+/// Settings that replace the vendors' different defaults between vendors.
 const SHARED_COLLATION: &str = "utf8mb4_general_ci";
 
-/// What every server has. Options that decide what a statement does and are in no binlog must be equal on all of them, as an
+/// Options of every server. Options that change the effect of a statement and are not logged must be equal on all servers, as an
 /// administrator would have it.
 pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOptions {
     let options = ServerOptions::base(vendor, server_id)
@@ -41,8 +41,8 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
     if is_mixed { options.with("collation-server", SHARED_COLLATION) } else { options }
 }
 
-/// What a replica has beyond that. It soon notices a silent source; and MySQL's keeps no locks on gaps for transactions that
-/// stay prepared, for which the source kept none, and for which others would wait for ever.
+/// Further options of a replica. It soon notices a silent source. A replica of MySQL keeps no gap locks for transactions that
+/// stay prepared: the source kept none, and other transactions would wait for them without end.
 pub(super) fn of_replica(options: ServerOptions, vendor: Vendor) -> ServerOptions {
     const SECONDS: u32 = 10;
     match vendor {
@@ -61,7 +61,7 @@ pub(super) fn without_waits(options: ServerOptions, vendor: Vendor) -> ServerOpt
     options.with("innodb-lock-wait-timeout", seconds).with("lock-wait-timeout", seconds)
 }
 
-/// Draws settings of replicas that reach every new session, and nothing that a source says.
+/// Draws settings of replicas that affect every new session, but not replicated statements.
 pub(super) fn unusual(random: &mut Random, vendor: Vendor) -> Vec<(String, String)> {
     const OF_BOTH: [(&str, &str); 10] = [
         ("auto-increment-increment", "3"),
@@ -84,7 +84,7 @@ pub(super) fn unusual(random: &mut Random, vendor: Vendor) -> Vec<(String, Strin
     options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// MySQL's own replication looks for a row of a table without a key by going through the table, and waits for ever at a row that
+/// MySQL's own replication scans a keyless table for a row, and waits without end at a row that
 /// an XA transaction has locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
 pub(super) fn needs_keys(features: &FeatureSet) -> bool {
     features.has(Feature::Xa)

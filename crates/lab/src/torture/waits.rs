@@ -1,5 +1,5 @@
-//! Ends the waits of statements on a server that cannot be told not to wait: MySQL waits for locks at least a second, and
-//! the one driver of all sessions would wait with it, for what only it can release.
+//! Kills statements that wait for locks on a server without an option for it: MySQL waits at least a second for locks, and
+//! the one driver of all sessions would wait for a lock that only the driver can release.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::sql::Session;
 
-/// A statement that takes longer than this is looked at; few do that are not waiting.
+/// A statement that takes longer than this is checked; most such statements wait.
 const LOOKED_AT_AFTER: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// The server shows transactions as they were, unless nobody has looked for a tenth of a second.
+/// The server caches its list of transactions, unless no client has read it for a tenth of a second.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(110);
 
-/// The connection that executes a statement now, and since when.
+/// The connection that executes a statement now, and the start time.
 type Current = Mutex<Option<(u32, Instant)>>;
 
 /// A thread that kills statements which wait for locks.
@@ -26,7 +26,7 @@ pub(super) struct WaitEnder {
 }
 
 impl WaitEnder {
-    /// Begins to watch the server at `socket`.
+    /// Starts to watch the server at `socket`.
     pub(super) fn start(socket: &Path) -> WaitEnder {
         let (current, stop) = (Arc::new(Current::default()), Arc::new(AtomicBool::new(false)));
         let (watched, stopped, socket) = (Arc::clone(&current), Arc::clone(&stop), socket.to_owned());
@@ -34,7 +34,7 @@ impl WaitEnder {
         WaitEnder { current, stop, thread: Some(thread) }
     }
 
-    /// Runs a statement of a connection under watch.
+    /// Runs a statement of a connection while the thread watches it.
     pub(super) fn during<T>(&self, connection: u32, run: impl FnOnce() -> T) -> T {
         self.set(Some((connection, Instant::now())));
         let result = run();
@@ -62,7 +62,7 @@ fn watch(current: &Current, stop: &AtomicBool, socket: &Path) {
         std::thread::sleep(LOOK_EVERY);
         let now = *current.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((connection, _)) = now.filter(|(_, since)| since.elapsed() > LOOKED_AT_AFTER) else { continue };
-        // The server may be gone, and come again.
+        // The server may have crashed and may restart.
         session = session.or_else(|| Session::open(socket, "server 'source'").ok());
         if session.as_mut().is_some_and(|session| end_wait(session, connection).is_err()) {
             session = None;
@@ -71,8 +71,8 @@ fn watch(current: &Current, stop: &AtomicBool, socket: &Path) {
     }
 }
 
-/// Kills the connection's statement if it waits. (If it has just ended, the next one may be hit instead; it fails, and that
-/// is all.)
+/// Kills the connection's statement if it waits. (If it has just ended, this may kill the next one, which then fails; that is
+/// no fault.)
 fn end_wait(session: &mut Session, connection: u32) -> crate::Result<()> {
     let waits: Vec<u8> = session.rows(&format!(
         "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = {connection} AND trx_state = 'LOCK WAIT'

@@ -1,4 +1,4 @@
-//! What exists on the source, as the server itself tells. Statements are made for what is there, so that most succeed.
+//! The objects on the source, read from the server. The generator uses them, so that most statements succeed.
 
 use crate::Result;
 use crate::sql::{Session, quote};
@@ -35,9 +35,9 @@ pub(super) struct Table {
     pub(super) partitions: Vec<String>,
     pub(super) partition_method: String,
     pub(super) foreign_keys: Vec<String>,
-    /// Others' foreign keys refer to it.
+    /// True if foreign keys of other tables refer to it.
     pub(super) is_parent: bool,
-    /// Some of these refuse that rows go to which others refer.
+    /// True if some of these keys refuse to delete a row that others refer to.
     pub(super) keeps_rows: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Named {
     pub(super) name: String,
 }
 
-/// All that exists.
+/// All objects of the source.
 #[derive(Debug, Clone, Default)]
 pub(super) struct World {
     pub(super) schemas: Vec<String>,
@@ -92,13 +92,13 @@ impl Table {
         self.keys.iter().find(|key| key.name == "PRIMARY")
     }
 
-    /// An order in which no two rows are equal, if a key gives one: without it a LIMIT means something else on each server.
+    /// A total order of the rows, if a key gives one. Without it a LIMIT may choose other rows on each server.
     pub(super) fn order(&self) -> Option<String> {
         let columns: Vec<String> = self.primary_key()?.columns.iter().map(|column| quote(column)).collect();
         Some(format!("ORDER BY {}", columns.join(", ")))
     }
 
-    /// A column that is the whole primary key and an integer: what foreign keys refer to.
+    /// An integer column that is the whole primary key: foreign keys refer to it.
     pub(super) fn integer_key(&self) -> Option<&Column> {
         let key = self.primary_key().filter(|key| key.columns.len() == 1)?;
         self.column(&key.columns[0]).filter(|column| column.data_type.ends_with("int"))
@@ -106,7 +106,7 @@ impl Table {
 }
 
 impl World {
-    /// Reads everything.
+    /// Reads all objects.
     ///
     /// # Errors
     /// [`crate::Error::Sql`].
@@ -176,7 +176,7 @@ impl World {
         Ok(())
     }
 
-    /// Parts of keys that are expressions have no column.
+    /// Reads the keys. Parts of keys that are expressions have no column.
     fn read_keys(&mut self, session: &mut Session) -> Result<()> {
         let rows: Vec<(String, String, String, String, bool)> = session.rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NON_UNIQUE = 0 FROM information_schema.STATISTICS

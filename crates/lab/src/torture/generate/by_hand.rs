@@ -1,4 +1,4 @@
-//! What somebody does by hand on both replicas in the midst, at the same place in the source's history.
+//! Statements that a person executes on both replicas during the torture, at the same position of the source.
 
 use super::super::feature::Feature;
 use super::super::settings::{Beginning, Format};
@@ -9,7 +9,7 @@ use crate::sql::quote;
 use crate::vendor::Vendor;
 
 impl Generator {
-    /// Nobody waits for a Spate that is down.
+    /// True if Spate always runs, so that the trial can wait for it.
     pub(super) fn may_alter_replicas(&self) -> bool {
         self.settings.failures.is_empty() && self.settings.beginning == Beginning::AtOnce
     }
@@ -19,15 +19,16 @@ impl Generator {
         let name = table.quoted();
         let number = self.counter();
         let column = quote(&self.random.pick(&table.columns)?.name);
-        // What the source adds later would have another place than there, and a statement without a list of columns one value too few.
+        // With own columns, a column that the source adds later would get another place on the replica, and an INSERT without a
+        // list of columns would have one value too few.
         let may_own_columns =
             !self.has(Feature::Ddl) && !self.has(Feature::CreateSelect) && self.settings.format == Format::Row;
         let sql = match self.random.below(10) {
-            // Native replication looks for a row without a key by any index that it finds, and does not find it by every one.
+            // Native replication searches a keyless table's row by any index, and with some of them does not find it.
             0..=2 if table.primary_key().is_none() => format!("ALTER TABLE {name} COMMENT='by hand'"),
             0 | 1 => format!("ALTER TABLE {name} ADD INDEX `own{number}` ({column})"),
             2 => format!("ALTER TABLE {name} ADD INDEX `own{number}` ({column}), COMMENT='by hand'"),
-            // A table with a trigger of its own cannot go to another schema.
+            // A table with a trigger cannot be moved to another schema.
             3 if !self.has(Feature::Ddl) => format!(
                 "CREATE TRIGGER {}.`own{number}` AFTER UPDATE ON {name} FOR EACH ROW SET @own = 1",
                 quote(&table.schema)
@@ -37,7 +38,7 @@ impl Generator {
                 format!("ALTER TABLE {name} ADD COLUMN `own{number}` INT NOT NULL DEFAULT {number}")
             }
             7 if may_own_columns => format!("ALTER TABLE {name} ADD COLUMN `own{number}` VARCHAR(20) DEFAULT 'own'"),
-            // With the whole primary key in it, it refuses nothing that the source has.
+            // A unique index that includes the whole primary key refuses no row of the source.
             8 => {
                 let others = table.primary_key()?.columns.iter().map(|name| quote(name)).filter(|name| *name != column);
                 let columns: Vec<String> = [column.clone()].into_iter().chain(others).collect();
@@ -49,8 +50,8 @@ impl Generator {
         Some(Self::on_replicas(sql))
     }
 
-    /// True if the replicas may have a table of their own that refers to this one: nothing that the source does to its
-    /// definition later is refused for that, and the servers themselves follow such keys (MySQL's source would from 9.6 on).
+    /// True if the replicas may have a table of their own that refers to this one. Then no later definition of the source
+    /// is refused for it, and the engine executes the keys' actions (from MySQL 9.6 on, the source logs them instead).
     fn may_own_children(&self, table: &Table) -> bool {
         let defines = [Feature::Ddl, Feature::CreateSelect, Feature::Partitions, Feature::ForeignKeys];
         self.settings.pair.replica == Vendor::MariaDb
@@ -59,7 +60,7 @@ impl Generator {
             && !table.is_versioned
     }
 
-    /// A table of the replicas' own whose rows go and change with those of the source's.
+    /// A table of the replicas' own whose rows cascade from a table of the source.
     fn own_child(&mut self, table: &Table, number: &str) -> Option<Step> {
         let key: Vec<String> = table.primary_key()?.columns.iter().map(|name| quote(name)).collect();
         let (key, name) = (key.join(", "), table.quoted());

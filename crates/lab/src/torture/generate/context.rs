@@ -1,4 +1,4 @@
-//! What a session sets, its transactions (XA too), its temporary tables, and LOAD DATA.
+//! A session's settings, its transactions (also XA), its temporary tables, and LOAD DATA.
 
 use super::super::feature::Feature;
 use super::super::settings::Format;
@@ -7,7 +7,7 @@ use super::super::world::Column;
 use super::{Generator, Xa, values};
 use crate::sql::quote;
 
-/// More transactions than this are not left prepared: each keeps others from its tables.
+/// Limit of transactions that stay prepared: each blocks its tables for others.
 const PREPARED_MAX: usize = 2;
 
 impl Generator {
@@ -70,7 +70,7 @@ impl Generator {
         Some(format!("SET gtid_domain_id = {}", self.random.below(3)))
     }
 
-    /// BEGIN, or the end of what is open.
+    /// BEGIN, or the end of the open transaction.
     pub(super) fn transaction(&mut self, session: usize) -> Option<String> {
         if !self.sessions[session].in_transaction {
             return Some(
@@ -108,7 +108,7 @@ impl Generator {
         Some(format!("{verb} {name}"))
     }
 
-    /// What a session in an XA transaction does next, if it is not another change.
+    /// The next XA statement of a session in an XA transaction.
     pub(super) fn xa_continues(&mut self, session: usize) -> Option<String> {
         match self.sessions[session].xa.clone()? {
             Xa::Active(id) => Some(format!("XA END {id}")),
@@ -124,7 +124,7 @@ impl Generator {
         }
     }
 
-    /// Begins an XA transaction, or ends one that another connection has left prepared.
+    /// Begins an XA transaction, or ends one that is prepared and whose connection has ended.
     pub(super) fn xa(&mut self) -> Option<String> {
         let abandoned: Vec<String> = self.abandoned.clone();
         if let Some(id) = self.random.pick(&abandoned)
@@ -143,7 +143,7 @@ impl Generator {
         Some(format!("XA START {id}"))
     }
 
-    /// Something with the session's temporary table.
+    /// A statement on the session's temporary table.
     pub(super) fn temporary(&mut self, session: usize) -> Option<String> {
         if !self.sessions[session].has_temporary {
             if self.sessions[session].in_transaction {
@@ -202,7 +202,7 @@ impl Generator {
         }
         let file = format!("load-{}.txt", self.counter());
         let local = self.random.word(&["", "LOCAL "]);
-        // Where it ends half-way, a table that cannot roll back keeps the first half.
+        // If LOAD DATA fails half-way, a table that cannot roll back keeps the first rows.
         if self.logs_statements() && table.engine != "InnoDB" {
             return None;
         }
@@ -259,7 +259,7 @@ const SQL_MODES: [&str; 10] = [
     "EMPTY_STRING_IS_NULL,TIME_ROUND_FRACTIONAL",
 ];
 
-/// Types whose values a data file can hold without further ado.
+/// Types whose values a data file can contain without conversion.
 fn loadable(column: &Column) -> bool {
     let kind = column.data_type.as_str();
     kind.ends_with("int") || matches!(kind, "varchar" | "text" | "char" | "decimal" | "double" | "float")

@@ -53,8 +53,19 @@ impl Generator {
 
     fn clause(&mut self, table: &Table) -> Option<String> {
         let column = self.random.pick(&table.columns)?.clone();
+        match self.random.below(22) {
+            drawn @ 0..=9 => self.column_clause(drawn, table, &column),
+            drawn @ 10..=12 => self.key_clause(drawn, table, &column),
+            drawn @ 13..=16 => self.table_option_clause(drawn, table),
+            drawn @ 17..=19 => self.default_or_check_clause(drawn, &column),
+            _ => self.special_clause(table),
+        }
+    }
+
+    /// The clauses 0 to 9 of [`Generator::clause`]: ADD, DROP, RENAME, MODIFY and CHANGE COLUMN.
+    fn column_clause(&mut self, drawn: usize, table: &Table, column: &Column) -> Option<String> {
         let name = quote(&column.name);
-        Some(match self.random.below(22) {
+        Some(match drawn {
             0..=3 => {
                 let suffix = self.counter();
                 let mut definition = self.payload_column(&suffix);
@@ -64,19 +75,19 @@ impl Generator {
                 let exists = self.random.word(&["", "", "IF NOT EXISTS "]);
                 format!("ADD COLUMN {exists}{definition}{}", self.place(table))
             }
-            // A replica compares whole rows then, which it does not always succeed in.
-            4 | 5 if self.is_spared_key(table, &column) => format!("ALTER COLUMN {name} DROP DEFAULT"),
-            4 | 5 if self.is_shared() && shares_unique_key(table, &column) => return None,
+            // Without the key, a replica compares whole rows, and does not always find the row.
+            4 | 5 if self.is_spared_key(table, column) => format!("ALTER COLUMN {name} DROP DEFAULT"),
+            4 | 5 if self.is_shared() && shares_unique_key(table, column) => return None,
             4 | 5 => format!("DROP COLUMN {name}"),
-            // MySQL does not, if something is computed from it.
+            // MySQL refuses to rename a column from which another is computed.
             6 if self.is_shared() && (column.name == "n" || table.is_partitioned) => return None,
-            6 => format!("RENAME COLUMN {name} TO `{}{}`", first_letter(&column), self.counter()),
-            // MySQL changes no column that a foreign key connects, not even when it stops counting.
-            // Spate refuses it: the vendors fill other documents into rows that have none.
+            6 => format!("RENAME COLUMN {name} TO `{}{}`", first_letter(column), self.counter()),
+            // Spate refuses the change of a JSON column: the vendors fill different documents into rows that have none.
             7..=9 if self.is_shared() && column.name.starts_with('j') => return None,
-            // A key of a whole column cannot be one of a TEXT or BLOB there.
+            // The column may become a TEXT or BLOB, of which MySQL has no key of the whole column.
             9 if self.is_shared() && table.keys.iter().any(|key| key.columns.contains(&column.name)) => return None,
-            7..=9 if self.has_unique_parents() && may_be_connected(&column) => return None,
+            // MySQL changes no column of a foreign key, not even to remove its AUTO_INCREMENT.
+            7..=9 if self.has_unique_parents() && may_be_connected(column) => return None,
             7 | 8 => {
                 // The type stays or grows, so that the column's values fit in.
                 let kind = match column.data_type.as_str() {
@@ -87,33 +98,46 @@ impl Generator {
                 let null = if column.is_nullable { "" } else { " NOT NULL" };
                 format!("MODIFY COLUMN {name} {kind}{null}{}", self.place(table))
             }
-            // Programs and generated columns count with it.
-            9 if column.name == "n" => "MODIFY COLUMN `n` BIGINT".to_owned(),
-            9 => {
-                let kind = if self.is_shared() { wider(&column) } else { self.draw_type(Use::Payload).1 };
+            // Programs and generated columns calculate with `n`, so it stays a number.
+            _ if column.name == "n" => "MODIFY COLUMN `n` BIGINT".to_owned(),
+            _ => {
+                let kind = if self.is_shared() { wider(column) } else { self.draw_type(Use::Payload).1 };
                 format!("CHANGE COLUMN {name} {name} {kind}")
             }
-            10 if self.is_shared() && is_large(&column) => return None,
-            10 if self.may_be_unique(&column) => format!("ADD UNIQUE INDEX ({name})"),
+        })
+    }
+
+    /// The clauses 10 to 12 of [`Generator::clause`]: indexes and primary keys.
+    fn key_clause(&mut self, drawn: usize, table: &Table, column: &Column) -> Option<String> {
+        let name = quote(&column.name);
+        Some(match drawn {
+            10 if self.is_shared() && is_large(column) => return None,
+            10 if self.may_be_unique(column) => format!("ADD UNIQUE INDEX ({name})"),
             10 => format!("ADD {} ({name})", self.random.word(&["INDEX", "INDEX IF NOT EXISTS `n1`"])),
             11 => format!("DROP INDEX {}", quote(&self.dropped_key(table)?)),
-            12 if table.primary_key().is_some() && self.random.chance(75) => "FORCE".to_owned(),
-            12 if table.primary_key().is_some() && self.has_unique_parents() => return None,
-            12 if table.primary_key().is_some() && self.is_asked_about(table) => return None,
-            12 if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
-            // Of a TIMESTAMP that becomes NOT NULL, the default depends on when the server has read the definition.
-            12 if column.data_type == "timestamp" => return None,
-            12 if self.is_shared() && is_large(&column) => return None,
-            // It numbers the rows in the order in which they are stored.
-            12 if !self.is_shared()
+            _ if table.primary_key().is_some() && self.random.chance(75) => "FORCE".to_owned(),
+            _ if table.primary_key().is_some() && self.has_unique_parents() => return None,
+            _ if table.primary_key().is_some() && self.is_asked_about(table) => return None,
+            _ if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
+            // A TIMESTAMP in a primary key becomes NOT NULL; its default depends on when the server read the definition.
+            _ if column.data_type == "timestamp" => return None,
+            _ if self.is_shared() && is_large(column) => return None,
+            // AUTO_INCREMENT numbers the rows in their stored order, which differs between vendors.
+            _ if !self.is_shared()
                 && !table.columns.iter().any(|column| column.is_auto_increment)
                 && self.random.chance(50) =>
             {
                 format!("ADD COLUMN `id{}` INT AUTO_INCREMENT PRIMARY KEY FIRST", self.counter())
             }
-            12 => format!("ADD PRIMARY KEY ({name})"),
+            _ => format!("ADD PRIMARY KEY ({name})"),
+        })
+    }
+
+    /// The clauses 13 to 16 of [`Generator::clause`]: character sets, engines and AUTO_INCREMENT.
+    fn table_option_clause(&mut self, drawn: usize, table: &Table) -> Option<String> {
+        Some(match drawn {
             13 if self.is_shared() && table.columns.iter().any(is_not_converted_alike) => return None,
-            // It is strict on MariaDB, and other character sets do not have every letter.
+            // MariaDB's conversion is strict, and other character sets lack letters.
             13 if self.is_shared() => "CONVERT TO CHARACTER SET utf8mb4".to_owned(),
             13 => format!("CONVERT TO {}", types::collation(&mut self.random, &self.collations)),
             14 => format!("DEFAULT {}", types::collation(&mut self.random, &self.collations)),
@@ -124,22 +148,28 @@ impl Generator {
                 format!("ENGINE={}", self.random.word(&engines[..kept]))
             }
             15 => self.random.word(&["FORCE", "ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ENGINE=InnoDB"]).to_owned(),
-            16 => format!("AUTO_INCREMENT={}", self.random.below(200)),
-            17 | 18 if self.is_shared() && (column.is_generated || is_large(&column)) => return None,
-            // MySQL refuses a default that is rounded beyond the last day.
+            _ => format!("AUTO_INCREMENT={}", self.random.below(200)),
+        })
+    }
+
+    /// The clauses 17 to 19 of [`Generator::clause`]: defaults, checks and comments.
+    fn default_or_check_clause(&mut self, drawn: usize, column: &Column) -> Option<String> {
+        let name = quote(&column.name);
+        Some(match drawn {
+            17 | 18 if self.is_shared() && (column.is_generated || is_large(column)) => return None,
+            // MySQL refuses a default that it would round beyond the last day.
             17 if self.is_shared() && matches!(column.data_type.as_str(), "datetime" | "timestamp") => return None,
-            17 => format!("ALTER COLUMN {name} SET DEFAULT {}", values::constant(&mut self.random, &column)),
+            17 => format!("ALTER COLUMN {name} SET DEFAULT {}", values::constant(&mut self.random, column)),
             18 => format!("ALTER COLUMN {name} DROP DEFAULT"),
-            // MySQL's names of checks are the schema's, MariaDB's the table's.
-            19 if self.is_shared() => {
+            // Names of checks are unique within a schema on MySQL, within a table on MariaDB.
+            _ if self.is_shared() => {
                 let check = format!("ADD CONSTRAINT `c{}` CHECK (1 = 1)", self.counter());
                 if self.random.chance(50) { check } else { "COMMENT='new'".to_owned() }
             }
-            19 => self
+            _ => self
                 .random
                 .word(&["ADD CONSTRAINT `c2` CHECK (1 = 1)", "DROP CONSTRAINT IF EXISTS `c1`", "COMMENT='new'"])
                 .to_owned(),
-            _ => self.special_clause(table)?,
         })
     }
 
@@ -148,7 +178,7 @@ impl Generator {
         is_in_key && self.random.chance(75)
     }
 
-    /// What only tables of some kind have.
+    /// Clauses that only some tables allow: foreign keys, system versioning, partitions.
     fn special_clause(&mut self, table: &Table) -> Option<String> {
         match self.random.below(4) {
             0 if self.has(Feature::ForeignKeys) && !table.is_versioned => self.foreign_key_clause(table),
@@ -214,7 +244,7 @@ impl Generator {
         })
     }
 
-    /// A table as another, without its partitions: for EXCHANGE PARTITION.
+    /// A copy of a partitioned table without its partitions, for EXCHANGE PARTITION.
     pub(super) fn exchange_twin(&mut self) -> Option<Vec<String>> {
         let partitioned: Vec<&Table> = self.world.tables.iter().filter(|table| table.is_partitioned).collect();
         let like = self.random.pick(&partitioned)?.quoted();
@@ -269,8 +299,8 @@ impl Generator {
         (!(key.is_unique && self.has_unique_parents())).then(|| key.name.clone())
     }
 
-    /// Nobody knows which rows of a table without a key were changed, if its engine cannot roll back and Spate is killed: a person
-    /// would have to say.
+    /// True if Spate would stop and ask a person after a kill: it cannot know which rows of a keyless table were changed, if
+    /// the table's engine cannot roll back.
     fn is_asked_about(&self, table: &Table) -> bool {
         table.engine != "InnoDB" && self.kills_spate()
     }
@@ -279,12 +309,12 @@ impl Generator {
         self.settings.failures.contains(&Failure::SpateKilled)
     }
 
-    /// To MySQL, what foreign keys refer to must stay unique.
+    /// True if columns that foreign keys refer to must stay unique, as MySQL requires.
     fn has_unique_parents(&self) -> bool {
         self.is_shared() && self.has(Feature::ForeignKeys)
     }
 
-    /// A unique key over a column that no index can hold becomes a hash.
+    /// True unless the key would become a hash (a column that is too long for an index) and such keys are not allowed.
     fn may_be_unique(&self, column: &Column) -> bool {
         let is_long = column.data_type.ends_with("text") || column.data_type.ends_with("blob");
         self.has(Feature::LongKeys) || !(is_long || column.column_type.contains("(2000)"))
@@ -294,7 +324,7 @@ impl Generator {
         let schema = quote(&self.schema()?);
         Some(match self.random.below(4) {
             0 => {
-                let steps = self.using_anew(&schema);
+                let steps = self.use_again(&schema);
                 self.next.extend(steps);
                 let collation = types::collation(&mut self.random, &self.collations);
                 let is_wide = ["utf16", "utf32", "ucs2"].iter().any(|charset| collation.contains(charset));
@@ -322,8 +352,8 @@ impl Generator {
     }
 }
 
-/// A type into which both vendors convert the column's values alike, and which may be another. Values of some types become other
-/// texts, or numbers, on each.
+/// A type, perhaps another, into which both vendors convert the column's values alike. They convert values of some types
+/// into different texts or numbers.
 fn wider(column: &Column) -> String {
     match column.data_type.as_str() {
         "tinyint" | "smallint" | "mediumint" | "int" => "VARCHAR(250)".to_owned(),
@@ -335,29 +365,29 @@ fn wider(column: &Column) -> String {
     }
 }
 
-/// True for columns of a unique key with others, out of which MariaDB drops none.
+/// True for columns of a unique key of several columns, which MariaDB does not drop.
 fn shares_unique_key(table: &Table, column: &Column) -> bool {
     table.keys.iter().any(|key| key.is_unique && key.columns.len() > 1 && key.columns.contains(&column.name))
 }
 
-/// True for columns of the types that foreign keys connect, whatever they are called by now.
+/// True for columns of the types that foreign keys use, including renamed columns.
 fn may_be_connected(column: &Column) -> bool {
     matches!(column.name.as_str(), "id" | "f") || column.data_type.ends_with("int")
 }
 
-/// True for columns that the vendors convert into another character set in other ways: MariaDB's documents are text, and it loses the
-/// values of ENUM and SET.
+/// True for columns that the vendors convert into another character set differently: on MariaDB, JSON documents are text,
+/// and ENUM and SET columns lose their values.
 fn is_not_converted_alike(column: &Column) -> bool {
     column.name.starts_with('j') || matches!(column.data_type.as_str(), "enum" | "set")
 }
 
-/// True for columns that MySQL's keys do not hold whole, and for which a default is an expression to it.
+/// True for columns that are too large for MySQL's keys, and whose default must be an expression on MySQL.
 fn is_large(column: &Column) -> bool {
     let kind = column.data_type.as_str();
     kind.ends_with("text") || kind.ends_with("blob") || matches!(kind, "point" | "geometry" | "linestring")
 }
 
-/// True if MySQL, too, takes two clauses in one statement: not two about one column, or about the table's character set.
+/// True if MySQL also accepts both clauses in one statement: not two about one column, or about the table's character set.
 fn may_stand_together(one: &str, other: &str) -> bool {
     let named = |clause: &str| clause.split('`').nth(1).map(|name| format!("`{name}`"));
     let is_of_table = |clause: &str| clause.starts_with("CONVERT") || clause.starts_with("DEFAULT");
@@ -365,7 +395,7 @@ fn may_stand_together(one: &str, other: &str) -> bool {
     !(is_of_table(one) && is_of_table(other) || is_about(one, named(other)) || is_about(other, named(one)))
 }
 
-/// The letter that tells the column's kind.
+/// The first letter of the column's name, which encodes its kind.
 fn first_letter(column: &Column) -> char {
     column.name.chars().next().filter(char::is_ascii_alphabetic).unwrap_or('r')
 }

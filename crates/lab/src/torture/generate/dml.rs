@@ -40,7 +40,7 @@ impl Generator {
             return None;
         }
         let condition = values::condition(&mut self.random, &table);
-        // Without an order, which rows are left as they are is up to each server.
+        // Without an order, each server may leave other rows unchanged.
         let has_order = !self.logs_statements() || table.order().is_some();
         let ignore = if has_order && self.random.chance(10) { "IGNORE " } else { "" };
         let changes_keys = table.columns.iter().any(|column| {
@@ -65,7 +65,7 @@ impl Generator {
         Some(format!("DELETE FROM {}{portion} WHERE {condition}{end}", table.quoted()))
     }
 
-    /// A change of one row, known by its key.
+    /// A change of one row, by its key.
     pub(super) fn change_by_key(&mut self) -> Option<String> {
         let table = self.table()?;
         let key = table.integer_key()?.name.clone();
@@ -80,7 +80,7 @@ impl Generator {
         }
     }
 
-    /// Values move between rows: two rows exchange what a unique key holds.
+    /// Two rows exchange the values of a unique key.
     pub(super) fn swap(&mut self) -> Option<String> {
         let table = self.table()?;
         let column = table.integer_key()?;
@@ -101,7 +101,7 @@ impl Generator {
         const ROWS_MAX: usize = 25;
         let (to, from) = (self.table()?, self.table()?);
         let order = from.order();
-        // Without an order, which rows LIMIT takes and which counters they get is up to each server.
+        // Without an order, LIMIT may take other rows on each server, and they may get other counters.
         if order.is_none() && self.settings.format == Format::Statement {
             return None;
         }
@@ -192,7 +192,7 @@ impl Generator {
         Some(format!("INSERT INTO {} ({}) VALUES {}", table.quoted(), names(&columns), rows.join(", ")))
     }
 
-    /// The columns that a statement names: mostly all that can be set.
+    /// The columns that a statement names: usually all that can be set.
     fn some_columns<'a>(&mut self, table: &'a Table) -> Vec<&'a Column> {
         let mut columns = table.writable();
         if self.random.chance(30) {
@@ -210,7 +210,7 @@ impl Generator {
         (0..count).map(|_| self.row(columns, is_counted)).collect()
     }
 
-    /// `is_counted`: all rows of the statement draw their counters, or none does; `None`: as it comes.
+    /// `is_counted`: all rows of the statement get their counter from the server, or none does; `None`: drawn for each row.
     fn row(&mut self, columns: &[&Column], is_counted: Option<bool>) -> String {
         let value = |column: &&Column| match is_counted {
             Some(true) if column.is_auto_increment => self.random.word(&["NULL", "DEFAULT"]).to_owned(),

@@ -1,4 +1,4 @@
-//! The statements: drawn from the seed, made for what exists on the source, so that most of them succeed.
+//! Draws the statements from the seed, for the objects on the source, so that most of them succeed.
 
 mod by_hand;
 mod context;
@@ -19,7 +19,7 @@ use super::step::{Action, Step};
 use super::world::{Table, World};
 use types::Collation;
 
-/// Schemas in which everything happens; their names are part of the torture.
+/// The schemas of a torture; their odd names are part of it.
 const SCHEMAS: [&str; 3] = ["d1", "odd `name", "über x"];
 /// No further tables are created when there are so many.
 const TABLES_MAX: usize = 14;
@@ -34,15 +34,15 @@ enum Xa {
     Prepared(String),
 }
 
-/// What the generator believes of a session. Where it is wrong, statements fail, and nothing else.
+/// The generator's assumptions about a session. If one is wrong, statements fail, which is no fault.
 #[derive(Debug, Clone, Default)]
 struct SessionState {
     in_transaction: bool,
-    /// Without autocommit the end of a transaction is the begin of the next.
+    /// True without autocommit: then the end of a transaction begins the next.
     without_autocommit: bool,
     xa: Option<Xa>,
     has_temporary: bool,
-    /// What its client's character set and SQL mode are.
+    /// Its client's character set and SQL mode.
     language: safety::Language,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Generator {
     pub(super) world: World,
     collations: Vec<Collation>,
     sessions: Vec<SessionState>,
-    /// XA transactions that are prepared and whose session is gone.
+    /// Prepared XA transactions whose session has ended.
     abandoned: Vec<String>,
     /// XA transactions that have not ended, and the tables that each has changed.
     held: Vec<(String, String)>,
@@ -122,14 +122,14 @@ impl Generator {
 
     /// The next step.
     pub(super) fn step(&mut self) -> Step {
-        /// A kind of statement may find nothing to work on; some kind always does.
+        /// A kind of statement may find no object to work on; some kind always does.
         const TRIES: usize = 100;
         if let Some(step) = self.next.pop() {
             return step;
         }
         let session = self.random.below(self.sessions.len());
         for _ in 0..TRIES {
-            // Steps that follow one which is not taken are not taken either.
+            // If a step is refused, the steps that would follow it are dropped too.
             let before = self.next.len();
             match self.draw(session) {
                 Some(step) if self.is_replicated_faithfully(&step) => return step,
@@ -139,7 +139,7 @@ impl Generator {
         Step::sql(session, "COMMIT")
     }
 
-    /// Takes note of what became of a step. True if the world may have changed.
+    /// Notes the outcome of a step. True if the objects on the source may have changed.
     pub(super) fn learn(&mut self, step: &Step, outcome: Outcome) -> bool {
         if outcome == Outcome::Lost {
             return self.lose(step.session);
@@ -276,7 +276,7 @@ impl Generator {
         let state = &self.sessions[session];
         let when = |feature, weight| if self.has(feature) { weight } else { 0 };
         let tables = self.world.tables.len();
-        // What commits implicitly would end most transactions early.
+        // Statements with an implicit commit would end most transactions early.
         let outside = |weight: usize| if state.in_transaction { weight / 4 } else { weight };
         let ddl = if self.has(Feature::Ddl) { 22 } else { 0 };
         vec![
@@ -322,7 +322,7 @@ impl Generator {
         self.settings.features.has(feature)
     }
 
-    /// Between vendors there is only what both understand.
+    /// True between vendors: then statements must be such that both understand them.
     fn is_shared(&self) -> bool {
         self.settings.pair.is_mixed()
     }
@@ -336,7 +336,7 @@ impl Generator {
         self.random.pick(&own).map(|schema| (*schema).clone())
     }
 
-    /// A number that was not given before.
+    /// A number that no earlier call returned.
     fn counter(&mut self) -> String {
         self.count += 1;
         self.count.to_string()

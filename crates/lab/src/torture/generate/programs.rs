@@ -67,7 +67,7 @@ impl Generator {
         match self.random.below(10) {
             0..=4 if procedures > 0 => {
                 let procedure = self.random.pick(&self.world.procedures)?.quoted();
-                // The server quotes it again where it logs the procedure's statements.
+                // The server quotes it again when it logs the procedure's statements.
                 let text = values::text(&mut self.random, "utf8mb4", 8).replace(['\'', '\\'], "");
                 Some(format!("CALL {procedure}({}, {})", self.random.below(30), values::quoted(&text)))
             }
@@ -115,7 +115,7 @@ impl Generator {
         Some(format!("CREATE OR REPLACE FUNCTION {}.`f{number}`(a INT) RETURNS INT {body}", quote(&schema)))
     }
 
-    /// An event of the scheduler, mostly one that is due soon.
+    /// An event of the scheduler, usually one that is due soon.
     pub(super) fn event(&mut self) -> Option<String> {
         let (schema, log) = (self.schema()?, self.log_table()?);
         let name = format!("{}.`e{}`", quote(&schema), self.random.below(3));

@@ -1,34 +1,34 @@
-//! What the server's own replication is known to carry wrongly is not generated, but what does the same in a way that it
-//! carries right: a replica that is off proves nothing.
+//! Statements that the server's own replication is known to replicate wrongly are not generated. The generator draws similar
+//! statements that it replicates correctly, because a wrong native replica proves nothing.
 //!
-//! - The server rewrites many definitions in its binlog, in UTF-8, and says that they are in the client's character set:
+//! - The server rewrites many definitions in its binlog in UTF-8, but labels them with the client's character set:
 //!   `über` becomes `Ã¼ber`.
-//! - It rewrites LOAD DATA too, with backslashes, also for a session in which a backslash is a character like any other.
-//! - A session that uses a schema goes on with the character set that the schema had then; a replica uses it again each time.
-//! - A statement that changes a key of several rows succeeds or fails by the order in which it comes to them.
-//! - Counters that a statement draws for some of its rows, and is given for others, depend on what the engine has reserved.
-//! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after it is gone.
-//! - Rows that a foreign key changes in a system-versioned table get another history, of which DELETE HISTORY then finds nothing.
+//! - It also rewrites LOAD DATA with backslashes, even for a session with NO_BACKSLASH_ESCAPES.
+//! - A session keeps the character set that a schema had at its USE; a replica executes USE again for each statement.
+//! - A statement that changes a key of several rows succeeds or fails depending on the order in which it visits them.
+//! - If a statement gives AUTO_INCREMENT values for some of its rows only, the others depend on the engine's reservation.
+//! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after the DROP.
+//! - Rows that a foreign key changes in a system-versioned table get another history, which DELETE HISTORY then does not find.
 //! - A temporary table that is created within a transaction is not always logged.
 //! - A table that cannot roll back changes at once, but in a transaction that logs statements its change is logged at the end.
-//! - An XA transaction that looks through a table locks it for longer on a replica than on the source.
-//! - A statement that finds its rows by a key on the source may look through the whole table on a replica, whose numbers of it are
+//! - An XA transaction that scans a table locks it for longer on a replica than on the source.
+//! - A statement that finds its rows by a key on the source may scan the whole table on a replica, whose statistics are
 //!   younger or older, and then waits for an XA transaction that stays prepared.
-//! - A server that is killed while it alters a partitioned table may lose the file that tells its partitions.
+//! - A server that is killed while it alters a partitioned table may lose the file that lists its partitions.
 //! - A table in a foreign key that gets another name leaves MariaDB with a name that is gone: a later change of its rows, or ALTER, ends the
 //!   server.
 //! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a default, and
 //!   ON UPDATE, depends on what the server has done with the table since it opened it.
 //! - MySQL that is killed while others commit forgets prepared XA transactions whose format is not 1.
-//! - A REPLACE may take a row's place to which another table refers; it is logged as the row's end, which the key refuses.
+//! - A REPLACE may replace a row to which another table refers; it is logged as a DELETE of the row, which the key refuses.
 //! - With unique_checks and foreign_key_checks off, MariaDB fills an empty table without a look at its unique keys, and logs what it refuses
 //!   when the transaction ends.
-//! - MariaDB gives up the index of a foreign key while foreign_key_checks are off, and the key with it; a replica keeps the key.
+//! - MariaDB drops the index of a foreign key while foreign_key_checks is off, and the key with it; a replica keeps the key.
 //! - MySQL does not log an XA transaction's statements that change nothing, and its own replication then takes the end of the transaction
 //!   for one that filters have left out; or waits for locks that the source did not need.
 //! - MariaDB's replicas refuse a sequence's row beyond its last value, and what a procedure says with a parameter of two or four bytes a
 //!   character.
-//! - A session may be in a database that others have dropped, where only the server's own appliers can follow it everywhere.
+//! - A session may be in a database that others have dropped; only the server's own appliers can do the same.
 //! - A system-versioned table with a long unique key: a replica does not find the rows that REPLACE and UPDATE IGNORE leave.
 //! - A server that is killed soon after CREATE SEQUENCE comes back with a sequence without a row, and ends when that is dropped.
 //! - A server that replaces an event which its scheduler has just executed may end.
@@ -42,21 +42,21 @@ use super::super::world::{Column, Table};
 use super::{Generator, Xa};
 use crate::vendor::Vendor;
 
-/// How a session's statements are understood.
+/// The settings that change how a server parses a session's statements.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Language {
     /// The client's character set is not UTF-8.
     is_foreign: bool,
-    /// A backslash is a character like any other.
+    /// NO_BACKSLASH_ESCAPES is on.
     pub(super) has_plain_backslash: bool,
-    /// Definitions give columns of the type TIMESTAMP defaults that they do not mention.
+    /// TIMESTAMP columns get implicit defaults.
     has_implicit_defaults: bool,
     /// The default database may be dropped by others.
     is_passing: bool,
 }
 
 impl Language {
-    /// Takes note of a statement that has succeeded.
+    /// Notes the effect of a statement that has succeeded.
     pub(super) fn note(&mut self, sql: &str) {
         if let Some(charset) = sql.strip_prefix("SET NAMES ").or(sql.strip_prefix("SET character_set_client = ")) {
             self.is_foreign = !charset.trim_matches('\'').starts_with("utf8");
@@ -71,22 +71,22 @@ impl Language {
 }
 
 impl Generator {
-    /// False if a replica would take the step for another one.
+    /// False if a replica would misread the step.
     pub(super) fn is_replicated_faithfully(&self, step: &Step) -> bool {
         let Action::Sql(sql) = &step.action else { return true };
         let is_foreign = self.sessions[step.session].language.is_foreign;
-        // The server rewrites it: a column's members may not even be different any more.
+        // The server rewrites the definition: members of an ENUM may even become equal.
         let is_written_anew = sql.starts_with("CREATE") && (sql.contains(" SELECT ") || sql.contains(" LIKE "));
         // In a chain, servers rewrite programs each time that they log them.
         let is_told_whole = is_about_accounts(sql) || sql.starts_with("CREATE") || sql.starts_with("ALTER");
         let is_misread =
             is_foreign && (is_written_anew || !outside_literals(sql).is_ascii() || (is_told_whole && !sql.is_ascii()));
-        // Who creates a role gives it away; on a replica that is its own account.
+        // The creator of a role becomes its administrator; on a replica that is the replica's own account.
         let is_of_another =
             !step.session.is_multiple_of(CLIENTS.len() + 1) && self.has(Feature::Clients) && sql.contains(" ROLE ");
         let is_too_early = ends_sequence(sql) && self.sessions.iter().any(|session| session.in_transaction);
         let is_at_random = self.sessions[step.session].language.has_implicit_defaults && alters_table(sql);
-        // Only the server's own appliers can be in a database that is not there.
+        // Only the server's own appliers can be in a database that does not exist.
         let needs_database = self.logs_statements()
             && self.sessions[step.session].language.is_passing
             && (sql.contains(" FROM seq_") || sql.starts_with("DELETE x") || sql.starts_with("DELETE y"));
@@ -100,14 +100,14 @@ impl Generator {
             && !self.is_logged_too_late(step.session, sql)
     }
 
-    /// Takes note of the tables that a statement within an XA transaction has changed.
+    /// Notes the tables that a statement within an XA transaction has changed.
     pub(super) fn note_held(&mut self, session: usize, sql: &str) {
         let Some(Xa::Active(id)) = &self.sessions[session].xa else { return };
         let tables = self.world.tables.iter().map(Table::quoted).filter(|table| sql.contains(table));
         self.held.extend(tables.map(|table| (id.clone(), table)));
     }
 
-    /// An XA transaction of no or another session, that has not ended, has changed a table that the statement mentions.
+    /// True if the statement mentions a table that an open XA transaction, not of this session, has changed.
     fn is_held_by_another(&self, session: usize, sql: &str) -> bool {
         let own = match &self.sessions[session].xa {
             Some(Xa::Active(id) | Xa::Idle(id) | Xa::Prepared(id)) => id,
@@ -136,7 +136,7 @@ impl Generator {
     pub(super) fn replacing(&self, verb: &'static str, table: &Table) -> &'static str {
         let is_image = |(name, value): &(String, String)| name == "binlog-row-image" && value != "FULL";
         let has_images = self.settings.source_options.iter().any(is_image);
-        // A reference that stays on the replica takes the row away one day.
+        // A reference that remains on the replica could delete the row later.
         let matters = self.is_shared() || !table.foreign_keys.is_empty();
         let is_lost = has_images && matters || table.keeps_rows;
         match verb {
@@ -146,7 +146,7 @@ impl Generator {
         }
     }
 
-    /// XA transactions of a format of their own may be lost.
+    /// True if a server may lose XA transactions with their own format number.
     pub(super) fn loses_formats(&self) -> bool {
         let kills_servers = [Failure::SourceKilled, Failure::ReplicaKilled]
             .iter()
@@ -154,30 +154,30 @@ impl Generator {
         self.settings.pair.speaks_mysql() && kills_servers
     }
 
-    /// Steps with which every session uses a schema again.
-    pub(super) fn using_anew(&self, schema: &str) -> Vec<Step> {
+    /// Steps with which every session executes USE of a schema again.
+    pub(super) fn use_again(&self, schema: &str) -> Vec<Step> {
         let using = |session: usize, schema: &str| Step::sql(session, format!("USE {schema}"));
         // What comes first stands last. To use the schema that is used already changes nothing on MariaDB.
         (0..self.sessions.len()).flat_map(|session| [using(session, schema), using(session, "mysql")]).collect()
     }
 
-    /// Servers may be killed that come back with a partitioned table that nobody can open.
+    /// True unless a killed server may restart with a partitioned table that it cannot open.
     pub(super) fn may_alter_partitions(&self) -> bool {
         let failures = &self.settings.failures;
         !failures.contains(&Failure::SourceKilled) && !failures.contains(&Failure::ReplicaKilled)
     }
 
-    /// Servers may be killed that come back with a sequence without a row.
+    /// True unless a killed server may restart with a sequence without a row.
     pub(super) fn may_create_sequences(&self) -> bool {
         !self.settings.failures.contains(&Failure::SourceKilled)
     }
 
-    /// Changes are logged as statements, or may be.
+    /// True if changes are, or may be, logged as statements.
     pub(super) fn logs_statements(&self) -> bool {
         self.settings.format != Format::Row
     }
 
-    /// ` ORDER BY …` for a statement whose success depends on the order in which it comes to rows.
+    /// ` ORDER BY …` for a statement whose success depends on the order in which it visits rows.
     pub(super) fn needed_order(&self, table: &Table, changes_keys: bool) -> Option<String> {
         let is_order_seen = changes_keys || table.engine != "InnoDB" || self.settings.format == Format::Statement;
         (self.logs_statements() && is_order_seen).then(|| table.order().map(|order| format!(" {order}")))?
@@ -204,11 +204,11 @@ fn ends_sequence(sql: &str) -> bool {
 }
 
 fn alters_table(sql: &str) -> bool {
-    // The generator writes it in small letters behind a comment, too.
+    // The generator also writes it in small letters after a comment.
     let is_disguised = sql.starts_with("/*") && sql.contains("alter table");
     let is_about_index = ["CREATE", "DROP"].iter().any(|word| sql.starts_with(word))
         && sql.split_once(" INDEX ").is_some_and(|(before, _)| !before.contains('('));
-    // InnoDB does these by an ALTER, too.
+    // InnoDB executes these as an ALTER.
     let rebuilds = sql.starts_with("OPTIMIZE") || sql.starts_with("REPAIR");
     is_disguised || sql.starts_with("ALTER") && sql.contains(" TABLE ") || is_about_index || rebuilds
 }
@@ -228,7 +228,7 @@ fn is_about_accounts(sql: &str) -> bool {
     WORDS.iter().any(|word| sql.starts_with(word))
 }
 
-/// The statement without what stands in single quotes.
+/// The statement without its texts in single quotes.
 fn outside_literals(sql: &str) -> String {
     let mut outside = String::new();
     let (mut in_text, mut in_name) = (false, false);

@@ -1,16 +1,16 @@
-//! Odd spellings of definitions: what stands between two words, and how they are written. A reader that looks for words in the text, or loses
-//! its place in a comment, takes such a definition for something else; a server does not.
+//! Odd spellings of definitions: comments and line ends between words, and letters in either case. A parser that searches for
+//! words in the text, or loses its place in a comment, misreads such a definition; a server does not.
 
 use super::super::feature::Feature;
 use super::super::step::{Action, Step};
 use super::Generator;
 
-/// What may stand between two words in place of a space, in every server and whatever the session's mode and character set.
+/// Separators of two words that every server accepts, under every SQL mode and character set.
 const BETWEEN: [&str; 8] =
     ["/* ' */", "\t", "\n", "/*\"*/ ", " -- it's\n", " #`\n", "/* ; DROP DATABASE d1; -- */", " /*!*/ "];
 
 impl Generator {
-    /// The step, oddly spelled now and then. (What is learnt of it is learnt of the plain one.)
+    /// The step, sometimes in an odd spelling. ([`Generator::learn`] gets the plain one.)
     pub(in super::super) fn spelled(&mut self, step: &Step) -> Step {
         let Action::Sql(sql) = &step.action else { return step.clone() };
         let is_definition =
@@ -23,7 +23,7 @@ impl Generator {
         let mut spelled = String::new();
         for word in words {
             let word = if self.random.chance(50) { word.to_ascii_lowercase() } else { word.to_owned() };
-            // A name in quotes may be cut by the split.
+            // The split may cut a name in quotes.
             spelled += if word.contains('`') { return step.clone() } else { &word };
             spelled += self.random.word(&BETWEEN);
         }

@@ -15,7 +15,7 @@ struct Draft {
     parts: Vec<String>,
     /// Integer columns, for generated columns and checks.
     integers: Vec<String>,
-    /// Columns that are in every unique key, and integers: what a partition may depend on.
+    /// Integer columns that are in every unique key: a partition may depend on them.
     partitionable: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Generator {
             self.other_keys(&mut draft);
             self.foreign_key(&mut draft);
         }
-        // Two changes of one row by foreign keys in one second make histories that are equal.
+        // Two changes of one row by foreign keys in one second give equal history rows.
         let has_foreign_key = draft.parts.iter().any(|part| part.contains("FOREIGN KEY"));
         let versioning = if has_foreign_key { String::new() } else { self.versioning(&mut draft) };
         let partition =
@@ -86,7 +86,7 @@ impl Generator {
                 let length = 1 + self.random.below(4);
                 draft.parts.push(format!("`k` {kind} NOT NULL, {key} (`k`({length}))"));
             }
-            // The counter is not in the row key.
+            // The AUTO_INCREMENT column is not in the row key.
             Some(7) => {
                 draft.parts.push("`k` INT NOT NULL PRIMARY KEY, `ai` INT NOT NULL AUTO_INCREMENT UNIQUE".to_owned());
                 draft.integers.push("k".to_owned());
@@ -135,7 +135,7 @@ impl Generator {
             draft.parts.push(format!("`g` {type_of} AS ({expression}) {kind}"));
             if self.has(Feature::Keys) && self.random.chance(40) {
                 let mut key = self.random.word(&["KEY", "UNIQUE KEY"]);
-                // MariaDB loses such keys when a foreign key acts, and takes duplicates then.
+                // MariaDB damages such keys when a foreign key's action runs, and then accepts duplicates.
                 if self.is_shared() && self.has(Feature::ForeignKeys) {
                     key = "KEY";
                 }
@@ -149,7 +149,7 @@ impl Generator {
         }
     }
 
-    /// A column's definition; its name tells its kind.
+    /// A column's definition; its name encodes its kind.
     pub(super) fn payload_column(&mut self, suffix: &str) -> String {
         if self.has(Feature::Compressed) && self.random.chance(8) {
             let kind = self.random.word(&["VARCHAR(2000) COMPRESSED", "BLOB COMPRESSED", "TEXT COMPRESSED=zlib"]);
@@ -164,7 +164,7 @@ impl Generator {
             }
             1 if kind == "INT" => format!("{name} {kind}{invisible} NOT NULL DEFAULT 7"),
             2 if kind == "VARCHAR(20)" => format!("{name} {kind}{invisible} DEFAULT (CONCAT('d', 1 + 1))"),
-            // MariaDB has rows with a geometry that is no geometry, where the column must not be NULL.
+            // A NOT NULL column of MariaDB may contain an invalid geometry.
             3 if invisible.is_empty() && !(self.is_shared() && prefix == "l") => {
                 format!("{name} {} NOT NULL", kind.trim_end_matches(" NULL"))
             }

@@ -10,7 +10,7 @@ pub(super) struct Collation {
     pub(super) name: String,
 }
 
-/// What a column is used for decides which types it may have.
+/// The use of a column, which determines its possible types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// A whole column in a key.
@@ -57,11 +57,11 @@ const PLAIN: [&str; 30] = [
 const CHARACTERS: [&str; 5] =
     ["CHAR(5)", "VARCHAR(20)", "VARCHAR(250)", "ENUM('a','b','C','d e','')", "SET('a','b','C','d')"];
 
-/// What keys cannot hold whole.
+/// Types that are too large for keys.
 const LARGE_CHARACTERS: [&str; 5] = ["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "VARCHAR(2000)"];
 const LARGE: [&str; 7] = ["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "POINT", "GEOMETRY", "LINESTRING"];
 
-/// Collations with a peculiarity each; half of the columns have one of these, the others any that the server knows.
+/// Collations with special properties. Half of the columns have one of these, the others any that the server knows.
 const PECULIAR: [&str; 12] = [
     "utf8mb4_general_ci",
     "utf8mb4_bin",
@@ -77,7 +77,7 @@ const PECULIAR: [&str; 12] = [
     "utf16_general_ci",
 ];
 
-/// A type, and the letter that names of its columns begin with: `j` is JSON, which the catalogue cannot tell from LONGTEXT.
+/// A type, and the first letter of its columns' names: `j` is JSON, which MariaDB's catalogue does not tell from LONGTEXT.
 pub(super) fn draw(
     random: &mut Random,
     features: &FeatureSet,

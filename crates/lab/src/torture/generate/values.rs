@@ -1,4 +1,4 @@
-//! Values for columns: few enough that keys collide, strange enough that conversions show.
+//! Values for columns: few, so that keys collide, and odd, so that wrong conversions show.
 
 use super::super::random::Random;
 use super::super::world::{Column, Table};
@@ -10,7 +10,7 @@ const WESTERN: [&str; 10] = ["ä", "Ä", "á", "ß", "é", "É", "æ", "Æ", "ö
 const BASIC_PLANE: [&str; 12] = ["ǆ", "ı", "İ", "ﬀ", "Ω", "ω", "日本", "a\u{300}", "à", "\u{200b}a", "Ż", "ё"];
 const BEYOND: [&str; 3] = ["😀", "𝒜", "😀a"];
 
-/// An SQL literal that the column most likely takes.
+/// An SQL literal that the column most likely accepts.
 pub(super) fn literal(random: &mut Random, column: &Column) -> String {
     if column.is_nullable && random.chance(12) {
         return "NULL".to_owned();
@@ -88,7 +88,7 @@ fn integer(random: &mut Random, column: &Column) -> String {
     }
     let is_unsigned = column.column_type.contains("unsigned");
     let extremes: &[&str] = match (column.data_type.as_str(), is_unsigned) {
-        // The largest values of an AUTO_INCREMENT column would end its life.
+        // After the largest value an AUTO_INCREMENT column accepts no more rows.
         _ if column.is_auto_increment => &["0", "77", "100"],
         ("tinyint", false) => &["-128", "127", "-1"],
         ("tinyint", true) => &["255", "128"],
@@ -113,7 +113,7 @@ fn length(column: &Column) -> usize {
     })
 }
 
-/// Text that every character of which the character set has.
+/// Text whose characters are all in the character set.
 pub(super) fn text(random: &mut Random, charset: &str, characters_max: usize) -> String {
     let pools: &[&[&str]] = match charset {
         "utf8mb4" | "utf16" | "utf32" | "utf16le" => &[&ASCII, &WESTERN, &BASIC_PLANE, &BEYOND],
@@ -149,14 +149,14 @@ fn bytes(random: &mut Random, column: &Column) -> String {
     random.word(&["x''", "x'00'", "x'0000'", "x'61'", "x'6120'", "x'FF00'", "'A'", "x'27'", "x'5C'", "'ab'"]).to_owned()
 }
 
-/// A string literal that means the same with and without NO_BACKSLASH_ESCAPES as far as quotes are concerned.
+/// A string literal whose end is the same with and without NO_BACKSLASH_ESCAPES.
 pub(super) fn quoted(text: &str) -> String {
     // A backslash at the end would hide the quote after it.
     let text = text.trim_end_matches('\\');
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A condition on the table's rows: mostly on its key, so that it finds one.
+/// A condition on the table's rows: usually on its key, so that it finds one.
 pub(super) fn condition(random: &mut Random, table: &Table) -> String {
     let comparable: Vec<&Column> = table
         .columns

@@ -1,4 +1,4 @@
-//! The comparison at a trial's end: of the replicas with each other where both have come as far, else with the source.
+//! The comparison at a trial's end: of the replicas with each other if both are at one position, otherwise with the source.
 
 use super::Trial;
 use crate::Result;
@@ -11,7 +11,7 @@ use crate::torture::shared_picture;
 use crate::torture::step::{Action, Step};
 
 impl Trial<'_> {
-    /// Compares, if both have come to the end, or both have stopped before the same transaction.
+    /// Compares, if both have reached the end, or both have stopped before the same transaction.
     pub(super) fn compare(&mut self, native: &NativeState) -> Result<()> {
         match &native.error {
             Some(error) => self.compare_with_stopped(native, error),
@@ -20,10 +20,10 @@ impl Trial<'_> {
         }
     }
 
-    /// Where the native replica has stopped, Spate need not come further.
+    /// If the native replica has stopped, Spate may stop there too.
     fn compare_with_stopped(&mut self, native: &NativeState, error: &str) -> Result<()> {
         let note = format!("native stopped at {}: {error}", native.position);
-        // A stop at an earlier transaction has nothing to do with native's.
+        // A stop at an earlier transaction has another cause than native's.
         let is_stop = |finding: &Finding| match finding {
             Finding::Stopped { output } => {
                 named_transaction(output).is_none_or(|gtid| !position::has_reached(&native.position, gtid))
@@ -46,30 +46,30 @@ impl Trial<'_> {
             self.result.notes.extend(stops.iter().map(|stop| format!("so did Spate: {}", stop.headline())));
             return Ok(());
         }
-        // There is no oracle left but the source itself.
+        // The only oracle left is the source.
         let source = picture::take(&self.servers.source)?;
         let judgement = judge(&source, &source, &self.picture_of_replica(picture::take)?, self.was_killed());
         self.result.notes.extend(judgement.findings.iter().map(|finding| format!("unproven: {}", finding.headline())));
         Ok(())
     }
 
-    /// True if this is where Spate's replica is. (A Spate that has stopped no longer answers.)
+    /// True if Spate's replica is at this position. (A Spate that has stopped no longer answers.)
     fn is_applied_exactly(&self, end: &str) -> Result<bool> {
         let kept = self.servers.replica.connect()?.value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint");
         let applied = kept.unwrap_or_default();
         Ok(position::has_reached(&applied, end) && position::has_reached(end, &applied))
     }
 
-    /// Compares Spate's replica with the native one, and the one behind it.
+    /// Compares Spate's replica, and the one that follows it, with the native one.
     fn compare_replicas(&mut self) -> Result<()> {
         let Some(native) = &self.servers.native else { return Ok(()) };
         let native = picture::take(native)?;
         let spate = self.picture_of_replica(picture::take)?;
-        // Replicas that somebody has changed are other than their source, and one that has stopped is behind it.
+        // Replicas with changes by hand differ from their source, and a stopped replica is behind it.
         let are_changed = self.result.steps.iter().any(|step| matches!(step.action, Action::OnReplicas(_)));
         let is_other = are_changed || self.result.has_excused_stop;
         let source = if is_other { native.clone() } else { picture::take(&self.servers.source)? };
-        // What a statement has raised before it failed, nobody rolls back.
+        // No server rolls back a counter that a failed statement has raised.
         let was_raised = self.was_killed() || self.result.has_excused_stop;
         let judgement = judge(&source, &native, &spate, was_raised);
         self.take(judgement);
