@@ -16,7 +16,8 @@ mod mutate;
 
 use hostile::{Subject, World, peak_resident_bytes};
 
-/// Limit for all buffers, one kept answer and the allocator's reserve; far below the lengths that a hostile server announces.
+/// Limit for all buffers, one kept answer and the allocator's reserve; far below the lengths that a hostile server
+/// announces.
 const RESIDENT_BYTES_MAX: u64 = 200 << 20;
 
 fn main() {

@@ -1,8 +1,8 @@
 //! A server that plays damaged dialogues, and a client that must survive them: logins, answers, TLS.
 //!
-//! Each dialogue is that of a correct server, with damage drawn from a seed. In every case there must be no panic, no endless
-//! wait, no memory beyond the limits, no password in the clear, no accepted certificate without an authority's signature, and
-//! no login over a TLS stream in which a byte was changed.
+//! Each dialogue is that of a correct server, with damage drawn from a seed. In every case there must be no panic, no
+//! endless wait, no memory beyond the limits, no password in the clear, no accepted certificate without an authority's
+//! signature, and no login over a TLS stream in which a byte was changed.
 
 use std::fs;
 use std::net::TcpListener;
@@ -32,8 +32,8 @@ const PASSWORD: &str = "geheim-4711-fuzz";
 /// No dialogue takes longer, unless one side waits without end.
 const DIALOGUE_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// How long either side waits for the other's next byte. A damaged length makes the client wait for the end of the stream,
-/// which comes at once.
+/// How long either side waits for the other's next byte. A damaged length makes the client wait for the end of the
+/// stream, which comes at once.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The same for TLS, where a damaged length makes both sides wait.

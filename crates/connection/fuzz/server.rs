@@ -163,7 +163,8 @@ impl Write for Damaging {
     }
 }
 
-/// True for the version in a record's header, which TLS 1.3 ignores (RFC 8446, section 5.1). rustls writes whole records.
+/// True for the version in a record's header, which TLS 1.3 ignores (RFC 8446, section 5.1). rustls writes whole
+/// records.
 fn is_in_version(records: &[u8], at: usize) -> bool {
     let mut begin = 0;
     while let Some([_, _, _, high, low]) = records.get(begin..begin + 5) {

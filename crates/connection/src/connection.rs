@@ -26,9 +26,9 @@ const COM_SET_OPTION: u8 = 0x1b;
 
 /// A session on a server, in the character set utf8mb4 and without a default database.
 ///
-/// Answers come in the order of the statements. Invariant: `in_flight` has one entry for each packet sent whose answer has
-/// not been received whole; all functions but those that send statements and receive results require it to be empty. If
-/// `is_unusable` is set, an answer was abandoned halfway, and later packets have no meaning.
+/// Answers come in the order of the statements. Invariant: `in_flight` has one entry for each packet sent whose answer
+/// has not been received whole; all functions but those that send statements and receive results require it to be
+/// empty. If `is_unusable` is set, an answer was abandoned halfway, and later packets have no meaning.
 #[derive(Debug)]
 pub struct Connection {
     link: Link,
@@ -60,8 +60,8 @@ impl Connection {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// [`Error::Connect`], [`Error::Login`], [`Error::LoginMethod`] and [`Error::Insecure`] with the user and the address, never
-    /// the password; [`Error::Endpoint`] if the endpoint is incomplete.
+    /// [`Error::Connect`], [`Error::Login`], [`Error::LoginMethod`] and [`Error::Insecure`] with the user and the
+    /// address, never the password; [`Error::Endpoint`] if the endpoint is incomplete.
     pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
         let address = endpoint.address()?;
         let peer = Peer::new(&options.role, endpoint);
@@ -127,8 +127,9 @@ impl Connection {
         &self.greeting.protection
     }
 
-    /// Why a later login of the same account would fail, and the options that help. The server has a hash of the password
-    /// until it restarts; then it requests the password itself, and may not get it. `None` if later logins will work.
+    /// Why a later login of the same account would fail, and the options that help. The server has a hash of the
+    /// password until it restarts; then it requests the password itself, and may not get it. `None` if later logins
+    /// will work.
     pub fn withheld_password(&self) -> Option<&str> {
         self.greeting.withheld.as_deref()
     }
@@ -160,8 +161,8 @@ impl Connection {
         Ok(kept.into_set())
     }
 
-    /// Executes a statement and calls `see` with each row, without keeping any: for large results. After `Break` it receives
-    /// the remaining rows without calling `see`.
+    /// Executes a statement and calls `see` with each row, without keeping any: for large results. After `Break` it
+    /// receives the remaining rows without calling `see`.
     ///
     /// # Errors
     /// As [`Connection::query`].
@@ -176,18 +177,18 @@ impl Connection {
     /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.
     ///
     /// # Errors
-    /// [`Error::Server`] with the number of the statement that failed; those after it were not executed. Any other error,
-    /// a timeout too, leaves the connection unusable.
+    /// [`Error::Server`] with the number of the statement that failed; those after it were not executed. Any other
+    /// error, a timeout too, leaves the connection unusable.
     pub fn execute(&mut self, sql: &[u8]) -> Result<Outcome> {
         self.run(sql, &mut Discard)
     }
 
-    /// Executes a `LOAD DATA LOCAL INFILE` with the bytes of `file`; the file name in the statement does not matter. Needs
-    /// [`ConnectOptions::local_files`].
+    /// Executes a `LOAD DATA LOCAL INFILE` with the bytes of `file`; the file name in the statement does not matter.
+    /// Needs [`ConnectOptions::local_files`].
     ///
     /// # Errors
-    /// [`Error::Server`]; [`Error::Protocol`] if `file` cannot be read, which leaves the connection unusable, as any other error
-    /// does.
+    /// [`Error::Server`]; [`Error::Protocol`] if `file` cannot be read, which leaves the connection unusable, as any
+    /// other error does.
     pub fn load_local(&mut self, sql: &[u8], file: &mut dyn Read) -> Result<Outcome> {
         if !self.in_flight.is_empty() {
             return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
@@ -248,8 +249,8 @@ impl Connection {
         outcome
     }
 
-    /// Sends a statement without waiting for its answer: [`Connection::receive_result`] does. Several may be in flight; their
-    /// answers must be small, because a server that cannot write stops reading.
+    /// Sends a statement without waiting for its answer: [`Connection::receive_result`] does. Several may be in flight;
+    /// their answers must be small, because a server that cannot write stops reading.
     ///
     /// # Errors
     /// [`Error::Lost`], or the server's last error as [`Error::Server`].
@@ -265,8 +266,8 @@ impl Connection {
         self.send_parts(parts, 0)
     }
 
-    /// Sends several statements, separated by semicolons. The number is needed if one of them is a `BINLOG`: MariaDB's answer
-    /// to it lacks the flag that more results follow.
+    /// Sends several statements, separated by semicolons. The number is needed if one of them is a `BINLOG`: MariaDB's
+    /// answer to it lacks the flag that more results follow.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
@@ -275,8 +276,8 @@ impl Connection {
     }
 
     /// Sends a text that comes from outside, without waiting for its answer. The server executes it as one statement or
-    /// refuses it: a semicolon in it cannot begin another statement. All text from a binlog, or from a table that others can
-    /// write to, must be sent this way.
+    /// refuses it: a semicolon in it cannot begin another statement. All text from a binlog, or from a table that
+    /// others can write to, must be sent this way.
     ///
     /// # Errors
     /// As [`Connection::send_query`].
@@ -317,8 +318,8 @@ impl Connection {
     /// Waits for the answer to the oldest statement in flight. Rows are dropped.
     ///
     /// # Errors
-    /// [`Error::Server`] with the number of the failed statement within its multi-statement: the answer has been received.
-    /// After [`Error::Timeout`] the caller may retry: no bytes are lost.
+    /// [`Error::Server`] with the number of the failed statement within its multi-statement: the answer has been
+    /// received. After [`Error::Timeout`] the caller may retry: no bytes are lost.
     pub fn receive_result(&mut self) -> Result<Outcome> {
         self.receive(&mut Discard)
     }
@@ -378,8 +379,8 @@ impl Connection {
         }
     }
 
-    /// Moves on to the answer to the next packet. True if the answer that ended was that to an option, for which no caller
-    /// waits.
+    /// Moves on to the answer to the next packet. True if the answer that ended was that to an option, for which no
+    /// caller waits.
     fn end_answer(&mut self) -> bool {
         let ended = self.in_flight.pop_front();
         if let Some(next) = self.in_flight.front() {
@@ -402,8 +403,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for the next packet after [`Connection::send_command`] and returns its payload; `None` is the packet that ends
-    /// a stream. Payloads over 16 MiB are joined from several packets.
+    /// Waits for the next packet after [`Connection::send_command`] and returns its payload; `None` is the packet that
+    /// ends a stream. Payloads over 16 MiB are joined from several packets.
     ///
     /// # Errors
     /// [`Error::Server`] if the packet is an error. After [`Error::Timeout`] the caller may retry: no bytes are lost.
@@ -425,8 +426,8 @@ impl Connection {
         self.link.has_buffered_packet()
     }
 
-    /// Sends a payload within a stream of packets, such as a semi-synchronous acknowledgement. From then on the connection
-    /// ignores the sequence numbers of received packets: servers disagree on how to continue them.
+    /// Sends a payload within a stream of packets, such as a semi-synchronous acknowledgement. From then on the
+    /// connection ignores the sequence numbers of received packets: servers disagree on how to continue them.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -437,7 +438,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a command, and returns the sequence number that the answer begins with. It rises by one for each packet sent.
+    /// Sends a command, and returns the sequence number that the answer begins with. It rises by one for each packet
+    /// sent.
     fn send(&mut self, command: u8, parts: &[&[u8]]) -> Result<u8> {
         self.check_usable()?;
         let command = [command];

@@ -1,8 +1,8 @@
-//! The address of a server and the account to use there: [`Endpoint`], from text, from the vendors' option files, from the
-//! environment.
+//! The address of a server and the account to use there: [`Endpoint`], from text, from the vendors' option files, from
+//! the environment.
 //!
-//! The first value wins: each `with_…` only fills in missing values. The text form cannot contain a password, because every
-//! process list shows the command line. `Debug` of a [`Secret`] does not show it.
+//! The first value wins: each `with_…` only fills in missing values. The text form cannot contain a password, because
+//! every process list shows the command line. `Debug` of a [`Secret`] does not show it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -165,9 +165,9 @@ impl Endpoint {
         }
     }
 
-    /// Fills in missing values from an option file (`user`, `password`, `host`, `port`, `socket`, and the options of TLS), as
-    /// the vendors' clients read it: in the given groups, where later lines override earlier ones. The file's host and socket
-    /// count only if the endpoint has neither.
+    /// Fills in missing values from an option file (`user`, `password`, `host`, `port`, `socket`, and the options of
+    /// TLS), as the vendors' clients read it: in the given groups, where later lines override earlier ones. The file's
+    /// host and socket count only if the endpoint has neither.
     ///
     /// # Errors
     /// [`EndpointError::Unreadable`] and [`EndpointError::OptionFile`].

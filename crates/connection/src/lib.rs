@@ -1,8 +1,9 @@
-//! Where a server is, and the connection to it: the client/server protocol of MySQL and MariaDB, blocking, over std sockets.
+//! Where a server is, and the connection to it: the client/server protocol of MySQL and MariaDB, blocking, over std
+//! sockets.
 //!
-//! Spate has its own client because the existing clients lack three things: several statements in flight on one connection,
-//! the raw packets of a binlog dump without an allocation or a system call for each, and the bytes of the semi-synchronous
-//! prefix. The cryptography of the logins comes from `mysql_common`.
+//! Spate has its own client because the existing clients lack three things: several statements in flight on one
+//! connection, the raw packets of a binlog dump without an allocation or a system call for each, and the bytes of the
+//! semi-synchronous prefix. The cryptography of the logins comes from `mysql_common`.
 //!
 //! The tour, from the wire up:
 //! - `stream`: the socket; `tls`: secures it;

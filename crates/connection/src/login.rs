@@ -1,11 +1,11 @@
-//! The handshake: the server sends a greeting, TLS begins if required, we answer, and an authentication plugin exchanges its
-//! packets.
+//! The handshake: the server sends a greeting, TLS begins if required, we answer, and an authentication plugin
+//! exchanges its packets.
 //!
 //! The plugins are those of `mysql_common`. `password` decides whether a server may get the password itself.
 //!
-//! A MariaDB server from 11.4 on can prove its identity without an authority: its last packet contains a hash over its hash
-//! of the password, its challenge and its certificate. An attacker in between has another certificate, and does not know the
-//! password. (MariaDB's documentation calls it "zero-configuration TLS".)
+//! A MariaDB server from 11.4 on can prove its identity without an authority: its last packet contains a hash over its
+//! hash of the password, its challenge and its certificate. An attacker in between has another certificate, and does
+//! not know the password. (MariaDB's documentation calls it "zero-configuration TLS".)
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,8 +77,8 @@ pub(super) struct Greeting {
     pub(super) connection_id: u32,
     pub(super) deprecate_eof: bool,
     pub(super) protection: Protection,
-    /// Why the server would not get the password itself if it requested it later, and the options that help; `None` if it
-    /// would get it, or will not request it.
+    /// Why the server would not get the password itself if it requested it later, and the options that help; `None` if
+    /// it would get it, or will not request it.
     pub(super) withheld: Option<String>,
 }
 
@@ -244,8 +244,8 @@ fn explain_refusal(link: &Link, credentials: &Credentials<'_>, error: ServerErro
     Error::Login { peer, error, advice }
 }
 
-/// The plugin's dialogue. Invariant: `plugin` is the one that the server named last, and `scramble` its challenge. `plugin` is
-/// `None` before the first.
+/// The plugin's dialogue. Invariant: `plugin` is the one that the server named last, and `scramble` its challenge.
+/// `plugin` is `None` before the first.
 struct Exchange<'a> {
     credentials: &'a Credentials<'a>,
     scramble: Vec<u8>,
@@ -294,8 +294,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Says why a later login would fail: see [`Greeting::withheld`]. A server with `caching_sha2_password` accepts a hash
-    /// until it restarts. Then it requests the password itself.
+    /// Says why a later login would fail: see [`Greeting::withheld`]. A server with `caching_sha2_password` accepts a
+    /// hash until it restarts. Then it requests the password itself.
     fn explain_withheld(&self, link: &Link) -> Option<String> {
         let is_caching = matches!(self.plugin, Some(AuthProc::CachingSha2Password(_)));
         let is_withheld = is_caching && !self.credentials.password.is_empty();
@@ -390,8 +390,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The server's hash of the password, with which it signs; `None` if the plugin has none, or if the password is empty:
-    /// everyone knows an empty password.
+    /// The server's hash of the password, with which it signs; `None` if the plugin has none, or if the password is
+    /// empty: everyone knows an empty password.
     fn password_hash(&self, link: &Link) -> Option<Vec<u8>> {
         let plugin = self.plugin.as_ref().filter(|_| !self.credentials.password.is_empty())?;
         plugin.password_hash(PluginContext {

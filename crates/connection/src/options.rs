@@ -15,10 +15,11 @@ pub struct ConnectOptions {
     pub read_timeout: Option<Duration>,
     /// How long to wait until the server accepts our bytes before the connection counts as lost; `None`: no limit.
     pub write_timeout: Option<Duration>,
-    /// Allow [`super::Connection::load_local`]. The connection opens no file for a server: it sends only the caller's bytes.
+    /// Allow [`super::Connection::load_local`]. The connection opens no file for a server: it sends only the caller's
+    /// bytes.
     pub local_files: bool,
-    /// Memory limit of the rows of an answer that is kept as a whole ([`super::Connection::query`]). A larger answer is an
-    /// [`super::Error::Protocol`].
+    /// Memory limit of the rows of an answer that is kept as a whole ([`super::Connection::query`]). A larger answer is
+    /// an [`super::Error::Protocol`].
     pub answer_bytes_max: usize,
 }
 
@@ -26,8 +27,8 @@ pub struct ConnectOptions {
 /// hundred bytes for each column.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Default of [`ConnectOptions::login_timeout`]: three silent steps. A busy server delays the greeting or the answer to the
-/// password, but not each byte.
+/// Default of [`ConnectOptions::login_timeout`]: three silent steps. A busy server delays the greeting or the answer to
+/// the password, but not each byte.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 impl ConnectOptions {

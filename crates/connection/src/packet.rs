@@ -1,8 +1,9 @@
-//! Packets: a length of three bytes, a sequence number, the payload. A payload of 16 MiB − 1 continues in the next packet.
+//! Packets: a length of three bytes, a sequence number, the payload. A payload of 16 MiB − 1 continues in the next
+//! packet.
 //!
-//! [`PacketReader`] reads the binlog stream at full speed: it reads the socket in large pieces and returns payloads as slices
-//! of its buffer, so a packet costs neither a system call nor an allocation. It is resumable: after a read timeout it keeps
-//! all bytes that have arrived, and the next call continues in the middle of the packet.
+//! [`PacketReader`] reads the binlog stream at full speed: it reads the socket in large pieces and returns payloads as
+//! slices of its buffer, so a packet costs neither a system call nor an allocation. It is resumable: after a read
+//! timeout it keeps all bytes that have arrived, and the next call continues in the middle of the packet.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
@@ -18,8 +19,8 @@ const JOINED_KEPT_MAX: usize = 16 * 1024 * 1024;
 const JOINED_STEP: usize = 1024 * 1024;
 /// Limit of events and rows: 1 GiB is the upper limit of `max_allowed_packet`, and a dump adds a header.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (1 << 30) + 64 * 1024;
-/// Limit of packets before the login, and of packets that can only be a status. The largest of them are a greeting or an
-/// authentication plugin's data, of some hundred bytes, and an RSA key of less than 4 KiB.
+/// Limit of packets before the login, and of packets that can only be a status. The largest of them are a greeting or
+/// an authentication plugin's data, of some hundred bytes, and an RSA key of less than 4 KiB.
 pub(super) const STATUS_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug)]
@@ -220,8 +221,8 @@ fn piece_length([a, b, c]: [u8; 3]) -> usize {
     u32::from_le_bytes([a, b, c, 0]) as usize
 }
 
-/// Writes one payload, given in parts, as one packet or several, without copying the parts. Returns the sequence number after
-/// the last packet.
+/// Writes one payload, given in parts, as one packet or several, without copying the parts. Returns the sequence number
+/// after the last packet.
 pub(super) fn write_payload(stream: &mut impl Write, mut sequence: u8, parts: &[&[u8]]) -> io::Result<u8> {
     let mut left: usize = parts.iter().map(|part| part.len()).sum();
     let mut parts = parts.iter().copied();

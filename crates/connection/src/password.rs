@@ -1,11 +1,11 @@
 //! Whether a server may get the password itself, not only a proof that we know it.
 //!
-//! Several plugins request it: `caching_sha2_password` if the server has no hash of it in its cache, `sha256_password` and
-//! `mysql_clear_password` always. Any server can request it and claim any identity. So the decision depends on the
+//! Several plugins request it: `caching_sha2_password` if the server has no hash of it in its cache, `sha256_password`
+//! and `mysql_clear_password` always. Any server can request it and claim any identity. So the decision depends on the
 //! connection alone: the server has proven its identity, or the user has allowed the exchange with an option.
 //!
-//! A loopback address is no proof. Any account of the machine can listen there while the server is down, and the address may
-//! be the local end of a tunnel or a forwarded port.
+//! A loopback address is no proof. Any account of the machine can listen there while the server is down, and the
+//! address may be the local end of a tunnel or a forwarded port.
 
 use super::tls::Proof;
 
@@ -131,7 +131,8 @@ mod tests {
         ] {
             assert_eq!(may(form, Channel::Plain, consent), expected, "{form:?} {consent:?}");
         }
-        // A server that must prove its identity by the password gets no password before it has, whatever the user allows.
+        // A server that must prove its identity by the password gets no password before it has, whatever the user
+        // allows.
         for consent in [NOTHING, CLEAR, ANY_KEY, KNOWN_KEY] {
             assert!(!may(ClearOrEncrypted, Channel::Tls(Proof::Password), consent), "{consent:?}");
         }

@@ -1,7 +1,7 @@
 //! Names and values as SQL text that means the same under every `sql_mode` and every connection character set.
 //!
-//! A backslash in a quoted string has two meanings, depending on `NO_BACKSLASH_ESCAPES`, so strings with a backslash are
-//! written in hexadecimal. Identifiers are quoted with backticks, whose meaning `ANSI_QUOTES` does not change.
+//! A backslash in a quoted string has two meanings, depending on `NO_BACKSLASH_ESCAPES`, so strings with a backslash
+//! are written in hexadecimal. Identifiers are quoted with backticks, whose meaning `ANSI_QUOTES` does not change.
 
 /// A name in backticks.
 pub fn identifier(name: &str) -> String {

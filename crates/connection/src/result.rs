@@ -1,5 +1,5 @@
-//! Decodes the answer to a statement: a state machine over payloads, without I/O. After a read timeout the caller can continue
-//! to receive the answer.
+//! Decodes the answer to a statement: a state machine over payloads, without I/O. After a read timeout the caller can
+//! continue to receive the answer.
 
 use super::error::ServerError;
 use super::packet::{PAYLOAD_BYTES_MAX, STATUS_BYTES_MAX};
@@ -16,11 +16,11 @@ const STATUS_IN_TRANSACTION: u16 = 0x0001;
 const OLD_END_LENGTH_MAX: usize = 9;
 /// Both vendors refuse a select list of more columns.
 const COLUMNS_MAX: u64 = 4096;
-/// Limit of the names of all columns of a result, with those of their tables. A column without a name has its expression's
-/// text as its name, so a single name has no limit.
+/// Limit of the names of all columns of a result, with those of their tables. A column without a name has its
+/// expression's text as its name, so a single name has no limit.
 const COLUMN_NAMES_BYTES_MAX: usize = 16 << 20;
-/// Limit of the results of one packet of statements: as many as a packet of a few megabytes can contain. Each takes 32 bytes
-/// of memory.
+/// Limit of the results of one packet of statements: as many as a packet of a few megabytes can contain. Each takes 32
+/// bytes of memory.
 const RESULTS_MAX: usize = 1 << 20;
 /// Limit of an error's text. Servers send up to 512 bytes.
 const ERROR_TEXT_BYTES_MAX: usize = 4096;
@@ -38,7 +38,8 @@ pub struct Outcome {
     pub warnings: u64,
     /// The server's status bits after the last statement.
     pub status: u16,
-    /// The server's text about the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often empty.
+    /// The server's text about the last statement, such as `Records: 3  Deleted: 0  Skipped: 0  Warnings: 0`; often
+    /// empty.
     pub info: String,
     /// The outcome of each statement, in order.
     pub each: Vec<StatementOutcome>,
@@ -72,8 +73,8 @@ pub struct ResultSet {
 }
 
 impl ResultSet {
-    /// The value in a row (from 0) and a named column (by ASCII case-insensitive name), as text. `None` if there is no such
-    /// row or column, or if it is NULL.
+    /// The value in a row (from 0) and a named column (by ASCII case-insensitive name), as text. `None` if there is no
+    /// such row or column, or if it is NULL.
     pub fn text(&self, row: usize, column: &str) -> Option<String> {
         let index = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column))?;
         self.text_at(row, index)
@@ -219,8 +220,8 @@ enum Phase {
 }
 
 impl Answer {
-    /// Sets the least number of statements in the next answer. The status flags do not suffice: MariaDB's answer to a `BINLOG`
-    /// statement lacks the flag that more results follow.
+    /// Sets the least number of statements in the next answer. The status flags do not suffice: MariaDB's answer to a
+    /// `BINLOG` statement lacks the flag that more results follow.
     pub(super) fn expect_statements(&mut self, at_least: usize) {
         self.statements_min = at_least;
     }

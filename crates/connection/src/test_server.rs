@@ -24,7 +24,8 @@ pub struct TestServer {
     pub port: u16,
 }
 
-/// An empty data directory that each server copies. It is created once, and removed with the last server that copied it.
+/// An empty data directory that each server copies. It is created once, and removed with the last server that copied
+/// it.
 fn template() -> Arc<TempDir> {
     static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut template = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);

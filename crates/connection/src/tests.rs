@@ -307,7 +307,8 @@ fn quoted_values_are_equal_in_every_sql_mode() {
     }
 }
 
-/// A server that sends `first` at once, and then the result of `again` repeatedly, until the client closes the connection.
+/// A server that sends `first` at once, and then the result of `again` repeatedly, until the client closes the
+/// connection.
 fn sending(first: Vec<u8>, again: impl Fn(u8) -> Vec<u8> + Send + 'static) -> Endpoint {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,7 @@
-//! The lag as an application would see it: beats are inserted on the source, and watched for on the replica.
+//! The lag as an application sees it: the laboratory inserts beats on the source, and watches for them on the replica.
 //!
-//! Both ends are seen by this process, so one monotonic clock times them. A beat's lag is the time from the return of its
-//! commit on the source to the first look at the replica that shows it; looks are about a millisecond apart, which errs
+//! This process sees both ends, so one monotonic clock times them. A beat's lag is the time from the return of its
+//! commit on the source to the first read of the replica that shows it; reads are about a millisecond apart, which errs
 //! on the long side.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 pub const BEAT_EVERY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Beats that are being sent and watched for.
+/// A sender and a watcher of beats.
 #[derive(Debug)]
 pub struct Beats {
     stop: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ struct SentBeat {
     committed: Instant,
 }
 
-/// What the sender and the watcher share, in the order of beats.
+/// The times that the sender and the watcher share, in the order of the beats.
 type Sent = Arc<Mutex<Vec<SentBeat>>>;
 
 /// Percentiles of a duration, in milliseconds.
@@ -45,7 +45,7 @@ type Sent = Arc<Mutex<Vec<SentBeat>>>;
 pub struct Percentiles {
     /// Number of beats.
     pub count: u64,
-    /// Half were no slower.
+    /// Half of the beats were no slower.
     pub p50: f64,
     /// 90 of 100 were no slower.
     pub p90: f64,
@@ -55,12 +55,12 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-/// What the beats have shown.
+/// The lag that the beats have shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lag {
-    /// From the commit on the source to its sight on the replica.
+    /// Time from the commit on the source to the first read of the replica that shows it.
     pub commit_to_visible_ms: Percentiles,
-    /// The same from the moment the insert was sent, so with the source's own execution and commit.
+    /// The same from the time the insert was sent, so it includes the source's own execution and commit.
     pub insert_to_visible_ms: Percentiles,
 }
 

@@ -1,4 +1,4 @@
-//! Are all tables of two servers identical? By `CHECKSUM TABLE … EXTENDED`, which reads every row.
+//! Compares all tables of two servers by `CHECKSUM TABLE … EXTENDED`, which reads every row.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -48,7 +48,7 @@ pub fn checksums(server: &Sandbox) -> Result<Checksums> {
     Ok(found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// The tables that are not proven equal: different, on one side only, or unreadable.
+/// The tables that are not proven equal: they differ, are on one side only, or are unreadable.
 pub fn different_tables(source: &Checksums, replica: &Checksums) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = source.keys().chain(replica.keys()).collect();
     let equal =

@@ -1,4 +1,4 @@
-//! A data set that source and replica both start from: made once per server build and shape, then copied.
+//! The data set from which source and replica start: created once per server build and shape, then copied.
 
 use std::path::PathBuf;
 
@@ -25,11 +25,11 @@ pub const REPLICA_SERVER_ID: u32 = 2;
 pub struct DataSet {
     /// The data directory; only ever copied.
     pub frozen: PathBuf,
-    /// What is remembered with it.
+    /// The facts about it.
     pub facts: DataSetFacts,
 }
 
-/// What must be known of a frozen data directory.
+/// The facts about a frozen data directory, as its state file has them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DataSetFacts {
     /// The GTID position of its last transaction.
@@ -39,7 +39,7 @@ pub struct DataSetFacts {
 }
 
 impl DataSet {
-    /// The data set of a shape, from the cache or made now.
+    /// The data set of a shape. Takes it from the cache, or creates it.
     ///
     /// # Errors
     /// Those of starting a server and running sysbench.
@@ -62,7 +62,7 @@ impl DataSet {
 }
 
 /// Fills a server that has a pristine data directory, and freezes it. The rows are loaded without a binlog; then one is
-/// begun with the creation of the beat schema, so that the data set has a GTID position of its own.
+/// begun by the creation of the beat schema, so that the data set has a GTID position of its own.
 fn fill(
     binaries: &ServerBinaries,
     shape: &Shape,
@@ -89,7 +89,7 @@ fn fill(
     Ok(DataSetFacts { position, password })
 }
 
-/// A source's options, but for its durability.
+/// A source's options, without its durability.
 pub fn source_options(vendor: Vendor, shape: &Shape) -> ServerOptions {
     ServerOptions::base(vendor, SOURCE_SERVER_ID)
         .with("innodb-buffer-pool-size", format!("{}M", shape.source_buffer_pool_mib()))
@@ -97,7 +97,7 @@ pub fn source_options(vendor: Vendor, shape: &Shape) -> ServerOptions {
         .with("innodb-flush-method", "O_DIRECT")
 }
 
-/// A replica's options, but for its durability. Its binlog is there, but logs what it replicates only if
+/// A replica's options, without its durability. It has a binlog, but logs replicated changes only if
 /// `with_replica_binlog`.
 pub fn replica_options(vendor: Vendor, shape: &Shape, with_replica_binlog: bool) -> ServerOptions {
     ServerOptions::base(vendor, REPLICA_SERVER_ID)
@@ -107,7 +107,7 @@ pub fn replica_options(vendor: Vendor, shape: &Shape, with_replica_binlog: bool)
         .with_replica_log(vendor, with_replica_binlog)
 }
 
-/// Makes a started copy of a data set a replica: no binlog of its own yet, and the position that its data has.
+/// Makes a started copy of a data set a replica: empties its binlog, and sets the position of its data.
 ///
 /// # Errors
 /// [`Error::Sql`].

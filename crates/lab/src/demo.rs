@@ -1,5 +1,5 @@
-//! The demonstration: a replica that is a minute behind, caught up by the server itself and by Spate from the same frozen
-//! copy; then Spate follows a live load.
+//! The demonstration: a replica that is a minute behind, caught up by the server itself and by Spate from the same
+//! frozen copy; then Spate follows a live load.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::{Error, Result};
 
 /// The replica is down for this long.
 const BEHIND_SECONDS: u64 = 60;
-/// The source's rate meanwhile. Without a limit, a fast source would write more than native replication can apply in the
-/// time of a demonstration.
+/// The source's rate meanwhile. Without a limit, a fast source would write more than native replication can apply in
+/// the time of a demonstration.
 const BACKLOG_RATE: u64 = 5_000;
 /// Time limit of native replication; the demonstration then shows that it had not caught up.
 const PATIENCE: Duration = Duration::from_secs(75);

@@ -1,4 +1,4 @@
-//! What can go wrong in the laboratory. Each message says what happened, where, and what to do about it.
+//! The errors of the laboratory. Each message says what failed, where, and what to do.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ pub enum Error {
     /// A file or directory could not be used.
     #[error("could not {action} {path}: {source}", path = path.display())]
     File {
-        /// What was attempted, as a verb: "create", "copy to".
+        /// The attempted action, as a verb: "create", "copy to".
         action: &'static str,
         /// Where.
         path: PathBuf,
@@ -19,17 +19,17 @@ pub enum Error {
     /// No server version has this name.
     #[error("unknown server version '{name}'; known are: {known}")]
     UnknownServerVersion {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// Names that would have worked.
+        /// The known names.
         known: String,
     },
-    /// The machine has none of the servers that the laboratory knows, or another version.
+    /// The machine has no server that the laboratory knows, or another version.
     #[error("{server} is not installed: {why}\n{advice}")]
     ServerNotInstalled {
-        /// The version that was wanted.
+        /// The version that is needed.
         server: String,
-        /// What was found instead.
+        /// What the laboratory found instead.
         why: String,
         /// How to get it.
         advice: &'static str,
@@ -54,12 +54,12 @@ pub enum Error {
         /// The tail of its output.
         output: String,
     },
-    /// A sandboxed server did not come up.
+    /// A sandboxed server did not start.
     #[error("the server in {directory} did not start: {why}; the end of its error log:\n{log_tail}", directory = directory.display())]
     ServerNotStarted {
         /// The sandbox.
         directory: PathBuf,
-        /// What was seen.
+        /// The cause.
         why: String,
         /// The last lines of the error log.
         log_tail: String,
@@ -71,10 +71,10 @@ pub enum Error {
         server: String,
         /// The statement, shortened; or "connect".
         statement: String,
-        /// What the server or the connection said.
+        /// The error of the server or the connection.
         source: Box<mysql::Error>,
     },
-    /// A result set did not hold what it should.
+    /// A result set has no value of the expected type.
     #[error("{server}: `{statement}` gave no usable result")]
     UnexpectedResult {
         /// Which sandbox.
@@ -82,24 +82,24 @@ pub enum Error {
         /// The statement, shortened.
         statement: String,
     },
-    /// Something took longer than its bound.
+    /// A step took longer than its limit.
     #[error("{what} took longer than {} s\n{advice}", limit.as_secs())]
     TimedOut {
-        /// What.
+        /// The step.
         what: String,
-        /// The bound.
+        /// The limit.
         limit: Duration,
         /// What to do.
         advice: String,
     },
-    /// A value on the command line cannot be understood.
+    /// A value on the command line cannot be parsed.
     #[error("'{text}' is not a {what}: {why}")]
     BadArgument {
-        /// Which kind of value: "contender", "server option".
+        /// The kind of value: "contender", "server option".
         what: &'static str,
         /// The value.
         text: String,
-        /// What is wrong, with an example of what is right.
+        /// The error, with a correct example.
         why: String,
     },
     /// The native applier stopped with an error.
@@ -110,7 +110,7 @@ pub enum Error {
         /// The server's message.
         why: String,
     },
-    /// A contender did not do what was to be shown, and what comes next needs it.
+    /// A contender did not catch up, and the next step needs that.
     #[error("{contender} did not catch up, so there is nothing more to show: {why}")]
     ContenderFailed {
         /// Which contender.
@@ -118,12 +118,12 @@ pub enum Error {
         /// Its own error.
         why: String,
     },
-    /// A named sandbox cannot be used as asked.
+    /// A named sandbox cannot be used in this way.
     #[error("sandbox '{name}': {why}")]
     Sandbox {
         /// Its name.
         name: String,
-        /// What is wrong and what to do.
+        /// The cause, and what to do.
         why: String,
     },
     /// A binlog file of the source could not be read.
@@ -150,7 +150,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// For `map_err` on what the file system answers.
+    /// For `map_err` on errors of the file system.
     pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::File { action, path, source }

@@ -154,7 +154,8 @@ pub fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves a finished directory to its place in a cache. If another process was first, its copy stays and ours is removed.
+/// Moves a finished directory to its place in a cache. If another process was first, its copy stays and ours is
+/// removed.
 ///
 /// # Errors
 /// [`Error::File`].

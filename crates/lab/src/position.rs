@@ -10,7 +10,8 @@ pub fn has_reached(position: &str, end: &str) -> bool {
     }
 }
 
-/// Transactions in a position: the sequence numbers of MariaDB's domains, which all begin at 1, or the size of MySQL's set.
+/// Transactions in a position: the sequence numbers of MariaDB's domains, which all begin at 1, or the size of MySQL's
+/// set.
 pub fn transactions(position: &str) -> u64 {
     let position: GtidPosition = position.parse().unwrap_or_default();
     let in_sets = position.origins().flat_map(|(_, numbers)| numbers.ranges()).map(|range| range.end - range.start);

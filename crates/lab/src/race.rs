@@ -1,9 +1,9 @@
 //! The catch-up race: contenders apply the same backlog to copies of the same replica, one after the other.
 //!
-//! What makes it fair: every contender gets a fresh copy of the same data directory, a server with the same options, a
-//! warm buffer pool and a quiet machine (nothing left to write out, the source idle). With `--backlog received`, each has
-//! the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its archive.
-//! Afterwards every table must equal the source's.
+//! The race is fair: every contender gets a fresh copy of the same data directory, a server with the same options, a
+//! warm buffer pool and a quiet machine (nothing left to write out, the source idle). With `--backlog received`, each
+//! has the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its
+//! archive. Afterwards every table must equal the source's.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,39 +24,39 @@ use crate::sql::quote;
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
-/// What is on the clock.
+/// The work that the clock measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum BacklogPlace {
-    /// The backlog has been received already: the clock runs on applying it.
+    /// The backlog has been received already: the clock measures applying it.
     Received,
-    /// The backlog is still on the source: the clock runs on fetching and applying it.
+    /// The backlog is still on the source: the clock measures fetching and applying it.
     Source,
 }
 
-/// Everything that defines a race but its contenders.
+/// The definition of a race, without its contenders.
 #[derive(Debug, Clone)]
 pub struct RacePlan {
     /// The load.
     pub backlog: BacklogPlan,
-    /// What is on the clock.
+    /// The work that the clock measures.
     pub place: BacklogPlace,
     /// The replica's durability.
     pub durability: Durability,
-    /// Does the replica log what it applies?
+    /// True if the replica logs the changes that it applies.
     pub replica_binlog: bool,
     /// Further options of the replica.
     pub replica_options: Vec<ServerOption>,
-    /// When to give up on a contender.
+    /// Time limit of a contender.
     pub limit: Duration,
 }
 
-/// A race whose backlog is there.
+/// A race with its backlog.
 pub struct Race<'a> {
     plan: &'a RacePlan,
     binaries: &'a ServerBinaries,
     dataset: DataSet,
     screen: Screen,
-    /// The source and what it wrote.
+    /// The source and its backlog.
     pub backlog: Backlog,
 }
 
@@ -266,7 +266,7 @@ impl<'a> ServerClock<'a> {
     }
 }
 
-/// Reads every index of every table of the data set once, so that the buffer pool holds what fits.
+/// Reads every index of every table of the data set once, to fill the buffer pool.
 fn warm(server: &Sandbox) -> Result<()> {
     let mut session = server.connect()?;
     let indexes: Vec<(String, String, String)> = session.rows(&format!(

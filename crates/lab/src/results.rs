@@ -1,4 +1,4 @@
-//! What a race has shown, as JSON for programs and as a table for people.
+//! The result of a race, as JSON for programs and as a table for people.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,34 +11,34 @@ use crate::server_options::Durability;
 use crate::workload::Shape;
 use crate::{Error, Result, screen};
 
-/// A whole race.
+/// The result of a race. The structure is flat because its fields are those of the JSON result.
 #[derive(Debug, Clone, Serialize)]
 pub struct RaceResult {
     /// `cached` or `io`.
     pub workload: crate::workload::Workload,
-    /// The replica's.
+    /// The replica's durability.
     pub durability: Durability,
     /// The server's series and full version.
     pub server: String,
-    /// `received` if the clock ran on applying alone, `source` if fetching was part of it.
+    /// `received` if the clock measured only applying, `source` if it also measured fetching.
     pub backlog: &'static str,
-    /// Did the replica log what it applied?
+    /// True if the replica logged the changes that it applied.
     pub replica_binlog: bool,
     /// The data set.
     pub shape: Shape,
-    /// How long the source had written.
+    /// How long the source had written, in seconds.
     pub load_seconds: u64,
     /// Transactions in the backlog.
     pub transactions: u64,
     /// Rows changed in the backlog.
     pub row_changes: u64,
-    /// Size of the backlog.
+    /// Size of the backlog, in bytes.
     pub binlog_bytes: u64,
     /// Processors of the machine.
     pub processors: usize,
     /// Each contender, in the order they ran.
     pub contenders: Vec<ContenderResult>,
-    /// The fastest native one.
+    /// The fastest native contender; `None` if no native one finished.
     pub best_native: Option<String>,
     /// How many times faster than the best native one each contender was. If no native one finished, a lower bound.
     pub ratio_vs_best_native: BTreeMap<String, f64>,
@@ -47,19 +47,19 @@ pub struct RaceResult {
 /// One contender's run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ContenderResult {
-    /// As on the command line.
+    /// The contender's text on the command line.
     pub name: String,
-    /// Is it the server's own replication?
+    /// True for the server's own replication.
     pub native: bool,
     /// Wall-clock seconds until it had caught up; `None` if it did not.
     pub seconds: Option<f64>,
-    /// Are all tables equal to the source's?
+    /// True if all tables equal the source's.
     pub identical: bool,
-    /// Tables that are not.
+    /// Tables that differ.
     pub different_tables: Vec<String>,
-    /// Why it did not finish.
+    /// Why it did not finish; `None` if it did.
     pub error: Option<String>,
-    /// How long it was given, if it was stopped for being slow.
+    /// The time limit, if it was stopped there; otherwise `None`.
     pub gave_up_after_seconds: Option<f64>,
     /// Processor time of the replica's server.
     pub server_cpu_seconds: f64,
@@ -67,12 +67,12 @@ pub struct ContenderResult {
     pub source_cpu_seconds: f64,
     /// Processor time of `spate`; `None` for native contenders.
     pub spate_cpu_seconds: Option<f64>,
-    /// The most memory that `spate` had resident; `None` for native contenders.
+    /// Peak of the resident memory of `spate`; `None` for native contenders.
     pub spate_peak_rss_bytes: Option<u64>,
 }
 
 impl RaceResult {
-    /// Fills in who was the best native contender, and how the others compare.
+    /// Fills in the best native contender, and the ratios of the others.
     pub fn rank(&mut self) {
         let natives = || self.contenders.iter().filter(|contender| contender.native);
         let finished = natives().filter(|native| native.identical).filter_map(|native| Some((native, native.seconds?)));
@@ -93,7 +93,7 @@ impl RaceResult {
         self.contenders.iter().all(|contender| contender.identical)
     }
 
-    /// For people.
+    /// The result as a table for people.
     pub fn to_table(&self) -> Table {
         let header = [
             "contender",
@@ -109,7 +109,7 @@ impl RaceResult {
         table(&header, 1, rows)
     }
 
-    /// One line on what was raced for.
+    /// The race in one line.
     pub fn summary(&self) -> String {
         format!(
             "{} · {} · {}: {} transactions, {} row changes, {} of binlog",

@@ -1,8 +1,8 @@
 //! One real database server in its own directory.
 //!
-//! Invariants: it reads no configuration of the machine (`--no-defaults`), listens on 127.0.0.1 at a port that the kernel
-//! gave, and writes only below its directory. A server that belongs to this process ends with it; a detached one runs
-//! until it is stopped through its recorded [`ProcessIdentity`].
+//! Invariants: it reads no configuration of the machine (`--no-defaults`), listens on 127.0.0.1 at a port that the
+//! kernel gave, and writes only below its directory. A server that belongs to this process ends with it; a detached one
+//! runs until it is stopped through its recorded [`ProcessIdentity`].
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -397,8 +397,8 @@ fn error_log(directory: &Path) -> PathBuf {
     directory.join("error.log")
 }
 
-/// The socket is in the sandbox's directory, or in a private one under the system's temporary directory if that path would
-/// be longer than a socket address can be.
+/// The socket is in the sandbox's directory, or in a private one under the system's temporary directory if that path
+/// would be longer than a socket address can be.
 fn socket_path(directory: &Path) -> Result<PathBuf> {
     let usual = directory.join("server.sock");
     if usual.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {

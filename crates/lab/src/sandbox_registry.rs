@@ -1,7 +1,7 @@
 //! Sandboxes that outlive the command that started them: a source and its replicas under one name.
 //!
-//! A state file per server says how to reach it and which process it is. A process is only ever signalled if it is the very
-//! one that was started.
+//! A state file per server contains its address and its process. The laboratory signals a process only if it is the
+//! same one that was started.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,17 +25,17 @@ pub struct ServerRecord {
     pub role: String,
     /// The server's series, such as `mariadb-10.11`.
     pub server: String,
-    /// On 127.0.0.1.
+    /// The TCP port on 127.0.0.1.
     pub port: u16,
-    /// Through it, `root` needs no password.
+    /// The Unix socket, through which `root` needs no password.
     pub socket: PathBuf,
     /// The account for TCP.
     pub user: String,
     /// Its password.
     pub password: String,
-    /// What the server was started with.
+    /// The options that the server was started with.
     pub options: ServerOptions,
-    /// Which process it is, or was.
+    /// The server's process, which may have ended.
     pub process: ProcessIdentity,
 }
 
@@ -48,7 +48,7 @@ impl ServerRecord {
 
 const STATE_FILE: &str = "sandbox.json";
 
-/// Starts a source and replicas. A name whose servers were stopped with their data kept is started again.
+/// Starts a source and replicas. If the data of stopped servers with this name was kept, starts those again.
 ///
 /// # Errors
 /// [`Error::Sandbox`] if the name is in use; those of starting servers.
@@ -74,7 +74,7 @@ pub fn start(
         match start_server(binaries, &pristine, &directory.join(&role), &options, &password) {
             Ok(record) => records.push(ServerRecord { sandbox: name.to_owned(), role, ..record }),
             Err(error) => {
-                // A sandbox is there as a whole or not at all.
+                // If one server fails, remove the whole sandbox.
                 records.iter().for_each(|record: &ServerRecord| record.process.signal(rustix::process::Signal::KILL));
                 return Err(error);
             }
@@ -98,7 +98,7 @@ pub fn list(home: &LabHome) -> Result<Vec<ServerRecord>> {
     Ok(records)
 }
 
-/// Stops the servers of a sandbox, and removes their data unless it is to be kept.
+/// Stops the servers of a sandbox, and removes their data unless `keep_data`.
 ///
 /// # Errors
 /// [`Error::Sandbox`] if there is none of this name; [`Error::TimedOut`]; [`Error::File`].
@@ -120,7 +120,7 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
     if keep_data { Ok(()) } else { fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory)) }
 }
 
-/// Small enough that several fit on a laptop, durable like a production server.
+/// Options that let several servers fit on a laptop, with the durability of a production server.
 fn usual_options(vendor: Vendor, server_id: u32) -> ServerOptions {
     ServerOptions::base(vendor, server_id)
         .with("innodb-buffer-pool-size", "256M")
@@ -176,7 +176,7 @@ fn directories_in(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A name becomes a directory: it must not lead anywhere else.
+/// Checks that a name, which becomes a directory, cannot lead elsewhere.
 fn check_name(name: &str) -> Result<()> {
     let plain = |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
     if !name.is_empty() && name.chars().all(plain) {

@@ -15,32 +15,32 @@ use crate::process::ProcessIdentity;
 use crate::sandbox::{ACCOUNT, Sandbox, dying_with_us, tail_of};
 use crate::{Error, Result};
 
-/// Names another program than the one beside the laboratory.
+/// Environment variable with the path of another program than the one beside the laboratory.
 const PROGRAM_VARIABLE: &str = "SPATE_BIN";
-/// The peak of its memory only ever grows, so this is how much of the last moment can be missed.
+/// Time between two reads of the peak memory. The peak only grows, so a run can miss only this last interval.
 const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
-/// Where the program is and what it connects to.
+/// The program's path, and its source and replica.
 #[derive(Debug, Clone)]
 pub struct SpateProgram {
     path: PathBuf,
     source: String,
     source_password: String,
-    /// The authority of the source's certificate, if the server keeps it: MySQL's accounts need it to log in.
+    /// The authority of the source's certificate, which MySQL's accounts need to log in; `None` if the server has none.
     source_authority: Option<PathBuf>,
     replica: String,
-    /// Where it keeps its archive and prints its output.
+    /// The directory of its archive and its output.
     directory: PathBuf,
 }
 
-/// What a run of the program used.
+/// The resource usage of a run of the program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct SpateUsage {
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub wall: Duration,
     /// Processor time of all its threads.
     pub cpu: Duration,
-    /// The most memory that it had resident.
+    /// Peak of its resident memory.
     pub peak_resident_bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl SpateProgram {
     /// password, as over a network, and the replica through its socket, as beside it.
     ///
     /// # Errors
-    /// [`Error::ProgramNotRun`] if nobody knows where it stands.
+    /// [`Error::ProgramNotRun`] if the program's path is unknown.
     pub fn new(source: &Sandbox, source_password: &str, replica: &Sandbox, directory: &Path) -> Result<SpateProgram> {
         let path = match std::env::var_os(PROGRAM_VARIABLE) {
             Some(path) => PathBuf::from(path),
@@ -92,7 +92,7 @@ impl SpateProgram {
         self
     }
 
-    /// The GTID position that a running `spate replicate` has applied, as `spate status` tells it; `None` if none answers.
+    /// The GTID position that a running `spate replicate` has applied, from `spate status`; `None` if none answers.
     pub fn applied_position(&self) -> Option<String> {
         let mut command = self.command(&["status"]);
         command.arg("--archive").arg(self.archive()).arg("--json");
@@ -101,7 +101,7 @@ impl SpateProgram {
         Some(report["applied"]["gtid"].as_str()?.to_owned())
     }
 
-    /// Fills the archive from `start` on, until nothing is left to fetch.
+    /// Fills the archive from `start` on, until it is caught up.
     ///
     /// # Errors
     /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::TimedOut`].
@@ -113,7 +113,7 @@ impl SpateProgram {
         self.run(command, "fetch")?.wait(limit)
     }
 
-    /// Starts `spate replicate`. Without `until` it goes on until it is stopped.
+    /// Starts `spate replicate`. Without `until` it runs until it is stopped.
     ///
     /// # Errors
     /// [`Error::ProgramNotRun`].
@@ -184,17 +184,17 @@ impl RunningSpate {
         self.process
     }
 
-    /// The most memory seen so far.
+    /// Peak of its resident memory so far.
     pub fn peak_resident_bytes(&self) -> u64 {
         self.sampler.as_ref().map_or(0, |sampler| sampler.peak_resident_bytes.load(Ordering::Relaxed))
     }
 
-    /// The end of what it has printed so far.
+    /// The end of its output so far.
     pub fn output(&self) -> String {
         tail_of(&self.output)
     }
 
-    /// An error if it has ended although nobody stopped it.
+    /// Checks that it still runs.
     ///
     /// # Errors
     /// [`Error::ProgramFailed`].
@@ -208,7 +208,7 @@ impl RunningSpate {
     /// Waits for its end, which must be a success.
     ///
     /// # Errors
-    /// [`Error::ProgramFailed`] with the end of what it printed; [`Error::TimedOut`].
+    /// [`Error::ProgramFailed`] with the end of its output; [`Error::TimedOut`].
     pub fn wait(mut self, limit: Duration) -> Result<SpateUsage> {
         let ended = self.ended_within(limit);
         let wall = self.begun.elapsed();
@@ -216,7 +216,7 @@ impl RunningSpate {
             let advice = format!("its last words:\n{}", tail_of(&self.output));
             return Err(Error::TimedOut { what: self.shown.clone(), limit, advice });
         }
-        // It has ended, but until it is waited for the kernel still knows what it used.
+        // It has ended, but until it is reaped the kernel still reports its resource usage.
         let cpu = self.process.cpu_time().unwrap_or_default();
         let peak_resident_bytes = self.sampler.take().map_or(0, Sampler::finish);
         let status = self.reap()?;
@@ -226,7 +226,7 @@ impl RunningSpate {
         Ok(SpateUsage { wall, cpu, peak_resident_bytes })
     }
 
-    /// Asks it to stop, and waits for its clean end.
+    /// Asks it to stop, and waits until it has ended cleanly.
     ///
     /// # Errors
     /// Those of [`RunningSpate::wait`].
@@ -236,7 +236,7 @@ impl RunningSpate {
         self.wait(LIMIT)
     }
 
-    /// Waits without reaping: a look each millisecond at most costs nothing and is exact enough.
+    /// Waits without reaping: a check each millisecond costs little and is exact enough.
     fn ended_within(&self, limit: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(1);
         let asked = Instant::now();

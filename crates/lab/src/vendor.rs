@@ -1,4 +1,5 @@
-//! The vendors' different names for the same things: options, accounts, positions. ([`crate::native`] has their replication.)
+//! The vendors' different names for the same things: options, accounts, positions. ([`crate::native`] has their
+//! replication.)
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::sql::Session;
 use crate::{Error, Result};
 
-/// The name of the account that reaches sandboxes over TCP. (Through the socket, `root` needs no password: the directory
-/// that the socket is in is closed to others.)
+/// The name of the account that reaches sandboxes over TCP. (Through the socket, `root` needs no password: the
+/// directory that the socket is in is closed to others.)
 pub const ACCOUNT: &str = "spate";
 
 /// The vendor of a server.
@@ -88,8 +89,9 @@ impl Vendor {
         command
     }
 
-    /// Sets the identity of a data directory, which may be a copy, to that of the server's id. (MySQL identifies servers by
-    /// UUIDs, and keeps its own in the data directory. A replica with its source's UUID would replicate nothing.)
+    /// Sets the identity of a data directory, which may be a copy, to that of the server's id. (MySQL identifies
+    /// servers by UUIDs, and keeps its own in the data directory. A replica with its source's UUID would replicate
+    /// nothing.)
     ///
     /// # Errors
     /// [`Error::File`].

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// A series of a vendor's server, such as `mariadb-10.11`. [`ServerVersion::resolve`] finds out whether it is installed.
+/// A series of a vendor's server, such as `mariadb-10.11`. [`ServerVersion::resolve`] finds out whether it is
+/// installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerVersion {
     name: &'static str,
@@ -102,8 +103,8 @@ impl ServerVersion {
         self.vendor
     }
 
-    /// Finds the version's binaries: the first daemon of this series among that of its environment variable, the one that
-    /// `./x setup` has unpacked, and the one in the usual places.
+    /// Finds the version's binaries: the first daemon of this series among that of its environment variable, the one
+    /// that `./x setup` has unpacked, and the one in the usual places.
     ///
     /// # Errors
     /// [`Error::ServerNotInstalled`] if there are none, or only those of another version.

@@ -63,12 +63,14 @@ impl Shape {
         (1..=self.schemas).map(|ordinal| format!("bench{ordinal}")).collect()
     }
 
-    /// Redo log of the servers in MiB: large enough that a catch-up does not wait for checkpoints, small for small tests.
+    /// Redo log of the servers in MiB: large enough that a catch-up does not wait for checkpoints, small for small
+    /// tests.
     pub fn redo_log_mib(&self) -> u64 {
         if self.rows < 10_000 { 32 } else { 512 }
     }
 
-    /// The source's buffer pool in MiB. The source must write fast, so the data fits, up to half of the machine's memory.
+    /// The source's buffer pool in MiB. The source must write fast, so the data fits, up to half of the machine's
+    /// memory.
     pub fn source_buffer_pool_mib(&self) -> u64 {
         let wanted = match self.workload {
             Workload::Cached => self.buffer_pool_mib,

@@ -47,7 +47,8 @@ fn torture_of(
         spate_arguments: vec![],
     };
     let torture = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap();
-    // A seed whose statements the server's own replication cannot carry has nothing to be compared with: another takes its place.
+    // A seed whose statements the server's own replication cannot carry has nothing to be compared with: another takes
+    // its place.
     let mut result = torture.seed(seed);
     for other in 1..TRIES {
         if result.verdict != Verdict::NativeStopped {

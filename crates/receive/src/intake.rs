@@ -1,7 +1,7 @@
 //! The connection to the source: requests its binlog as a replica does, and writes every event into the archive.
 //!
-//! After each disconnect it resumes at the archive's end, so no event is lost or stored twice. The MariaDB knowledge base
-//! describes the protocol: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
+//! After each disconnect it resumes at the archive's end, so no event is lost or stored twice. The MariaDB knowledge
+//! base describes the protocol: "Replication protocol", "COM_BINLOG_DUMP", "Semi-sync".
 
 mod dump;
 
@@ -46,8 +46,8 @@ pub struct IntakeOptions {
     pub source: Endpoint,
     /// Our server id; it must differ from those of the source and its other replicas.
     pub server_id: u32,
-    /// Where an empty archive begins if the source's transactions have no GTIDs: its file and an offset in it. `None` if
-    /// they have GTIDs, or if the archive is not empty.
+    /// Where an empty archive begins if the source's transactions have no GTIDs: its file and an offset in it. `None`
+    /// if they have GTIDs, or if the archive is not empty.
     pub start_place: Option<(String, u64)>,
     /// Acknowledge transactions semi-synchronously once they are durable.
     pub semi_sync: bool,
@@ -265,9 +265,9 @@ impl Intake<'_> {
 
     /// True if the intake can resume after a file that is truncated within an event.
     ///
-    /// A MariaDB that crashes while it writes leaves a file that is truncated within a transaction. Its recovery rolls that
-    /// transaction back, and each replica that reads the file gets an error. If the next file begins at the archive's end,
-    /// no transaction is missing between them, and the intake resumes by GTID in the next file.
+    /// A MariaDB that crashes while it writes leaves a file that is truncated within a transaction. Its recovery rolls
+    /// that transaction back, and each replica that reads the file gets an error. If the next file begins at the
+    /// archive's end, no transaction is missing between them, and the intake resumes by GTID in the next file.
     fn can_resume_after_truncation(&self, connection: &mut Connection, file: &str) -> Result<bool> {
         if connection.server_version().vendor != Vendor::MariaDb {
             return Ok(false);

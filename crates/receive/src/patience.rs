@@ -34,7 +34,8 @@ pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) 
     }
 }
 
-/// Opens the archive, and retries while the disk is full: recovery needs a little space to repair the last file after a crash.
+/// Opens the archive, and retries while the disk is full: recovery needs a little space to repair the last file after a
+/// crash.
 ///
 /// # Errors
 /// Any other error of [`ArchiveWriter::open`]; any error once `stop` is set.

@@ -9,8 +9,8 @@ use spate_replica::status::Status;
 
 /// Time between two checks.
 ///
-/// A check removes only transactions that the check before already found applied. A replica may make its commits durable
-/// only once a second; after a crash of its machine it needs the last of them again.
+/// A check removes only transactions that the check before already found applied. A replica may make its commits
+/// durable only once a second; after a crash of its machine it needs the last of them again.
 const CHECK_EVERY: Duration = Duration::from_secs(3);
 
 /// How long transactions are needed.
@@ -48,8 +48,8 @@ impl<'a> Retaining<'a> {
     /// Removes files that nobody needs, if the next check is due.
     ///
     /// # Errors
-    /// A full disk, or a fatal error of [`ArchiveWriter::purge`]. Files that cannot be removed are reported in the status,
-    /// and the next check retries.
+    /// A full disk, or a fatal error of [`ArchiveWriter::purge`]. Files that cannot be removed are reported in the
+    /// status, and the next check retries.
     pub(crate) fn purge_if_due(&mut self, writer: &mut ArchiveWriter) -> spate_archive::Result<()> {
         let now = Instant::now();
         if now < self.next_check {

@@ -64,8 +64,8 @@ pub(super) struct Column {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// A unique index without NULLs and prefixes, the primary key if possible: its name and the indexes of its columns in
-    /// `columns`. `None` if the table has none; then it is one range.
+    /// A unique index without NULLs and prefixes, the primary key if possible: its name and the indexes of its columns
+    /// in `columns`. `None` if the table has none; then it is one range.
     pub(super) key: Option<(String, Vec<usize>)>,
     pub(super) is_transactional: bool,
     pub(super) is_versioned: bool,

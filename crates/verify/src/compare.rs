@@ -1,5 +1,5 @@
-//! Compares the tables of a meeting. One thread cuts them into ranges of keys, and each pair of connections hashes ranges on
-//! both servers at once. If the hashes of a range differ, the hashes of its rows show which rows differ.
+//! Compares the tables of a meeting. One thread cuts them into ranges of keys, and each pair of connections hashes
+//! ranges on both servers at once. If the hashes of a range differ, the hashes of its rows show which rows differ.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -24,8 +24,8 @@ const RANGES_READY_PER_PAIR: usize = 4;
 /// The size limit of a range of wide rows, so that hashing its rows one by one costs little time and memory.
 const RANGE_BYTES_TARGET: u64 = 16 * 1024 * 1024;
 const RANGE_ROWS_MIN: u64 = 500;
-/// Rows of one side in a differing range whose hashes fit in memory. A range with more rows is halved, for example a last
-/// range in which only the replica has many rows.
+/// Rows of one side in a differing range whose hashes fit in memory. A range with more rows is halved, for example a
+/// last range in which only the replica has many rows.
 const KEPT_ROWS_MAX: u64 = 100_000;
 /// Memory for the keys and hashes of both sides, for each pair of connections.
 const KEPT_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -146,8 +146,8 @@ impl Comparison<'_> {
             let rows = self.rows_per_range(name);
             let mut after: Option<KeyValues> = None;
             for ordinal in 0.. {
-                // The boundaries come from the table as it is now, not from the snapshot: any boundary is correct if both
-                // sides use the same.
+                // The boundaries come from the table as it is now, not from the snapshot: any boundary is correct if
+                // both sides use the same.
                 let up_to = match boundary_sql(name, table, after.as_ref(), rows) {
                     Some(sql) => control.query(&sql).map_err(|error| table_error(name, error))?.rows.into_iter().next(),
                     None => None,
@@ -312,8 +312,8 @@ impl Differences {
     }
 }
 
-/// Finds the key in the middle of a range that has `rows` rows in this session's snapshot; `None` if the range cannot be
-/// halved.
+/// Finds the key in the middle of a range that has `rows` rows in this session's snapshot; `None` if the range cannot
+/// be halved.
 fn find_middle(connection: &mut Connection, task: &Task<'_>, range: &Range, rows: u64) -> Result<Option<KeyValues>> {
     let Some(sql) = boundary_sql(task.name, task.table, range.after.as_ref(), rows / 2) else { return Ok(None) };
     let found = connection.query(&(sql + RELEASE_LOCKS)).map_err(|error| table_error(task.name, error))?;

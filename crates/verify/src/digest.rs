@@ -1,14 +1,14 @@
 //! The SQL that turns rows into hashes, and keys into ranges. Pure text, no I/O.
 //!
-//! The SQL encodes a row as one byte string from which every column's bytes could be read back, so two different rows never
-//! have the same encoding:
+//! The SQL encodes a row as one byte string from which every column's bytes could be read back, so two different rows
+//! never have the same encoding:
 //! - a number or a time is written in full precision and ends with a comma, which it does not contain;
 //! - a string follows its length;
 //! - a long value is written as its length and hash;
 //! - NULL is an `N`, and no value begins with `N`.
 //!
-//! A range's hash is the sum of the first 64 bits of its rows' hashes, as an exact decimal. The sum does not depend on the
-//! order of the rows, and unlike an exclusive or it counts equal rows.
+//! A range's hash is the sum of the first 64 bits of its rows' hashes, as an exact decimal. The sum does not depend on
+//! the order of the rows, and unlike an exclusive or it counts equal rows.
 
 use super::catalog::{Column, RowHash, Table, TableName};
 use spate_connection::quote;
@@ -115,8 +115,8 @@ pub(super) fn row_hashes_sql(name: &TableName, table: &Table, range: &Range) -> 
     format!("SELECT {} FROM {}{}", columns.join(", "), from_clause(name, table), where_clause(table, range))
 }
 
-/// A SELECT of the key of the `rows`th row after a key: the end of the next range. If it gives no row, the next range is the
-/// rest of the table. `None` if the table has no usable key.
+/// A SELECT of the key of the `rows`th row after a key: the end of the next range. If it gives no row, the next range
+/// is the rest of the table. `None` if the table has no usable key.
 pub(super) fn boundary_sql(name: &TableName, table: &Table, after: Option<&KeyValues>, rows: u64) -> Option<String> {
     let (index, places) = table.key.as_ref()?;
     let order: Vec<String> = places.iter().map(|place| quote::identifier(&table.columns[*place].name)).collect();
@@ -151,7 +151,8 @@ fn key_expressions(table: &Table) -> Vec<String> {
     key_columns(table).map(expression).collect()
 }
 
-/// A value as an SQL literal of its column's type and collation, so that the server can use an index for the comparison.
+/// A value as an SQL literal of its column's type and collation, so that the server can use an index for the
+/// comparison.
 fn literal(column: &Column, value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let is_number =

@@ -31,8 +31,8 @@ impl<'a> Hold<'a> {
 
     /// Asks the applier to stop now.
     ///
-    /// The session should not log, because the request is no part of the source's history. Without the privilege for that,
-    /// the replica's own binlog contains the request, which does no harm.
+    /// The session should not log, because the request is no part of the source's history. Without the privilege for
+    /// that, the replica's own binlog contains the request, which does no harm.
     pub(super) fn request_stop(replica: &'a mut Connection) -> Result<Hold<'a>> {
         let lock = LockNames::make(replica)?.verify();
         let is_taken = replica.query(&format!("SELECT GET_LOCK({lock}, 0)"))?;

@@ -57,7 +57,8 @@ pub struct VerifyOptions {
     pub range_rows: u64,
     /// How many differing keys to report per table.
     pub differing_keys_max: usize,
-    /// Compare even if the positions differ. A reported difference may then be a change that the replica has yet to apply.
+    /// Compare even if the positions differ. A reported difference may then be a change that the replica has yet to
+    /// apply.
     pub without_position: bool,
     /// How long to wait for the applier to stop, and again for it to reach the source's position.
     pub catch_up_timeout: Duration,

@@ -204,8 +204,8 @@ impl Parties<'_> {
         Ok(self.into_meeting(source, replica, false, 0.0))
     }
 
-    /// Takes the source's snapshots. The information schema is not part of a snapshot, so Spate reads it before and after: if
-    /// both are equal, the snapshots contain the same tables.
+    /// Takes the source's snapshots. The information schema is not part of a snapshot, so Spate reads it before and
+    /// after: if both are equal, the snapshots contain the same tables.
     fn snapshot_source(&mut self, mut sessions: Vec<Connection>) -> Result<SourceSide> {
         let mut before = catalog::read(&mut self.source_control, self.filter)?;
         for _ in 0..CATALOG_ATTEMPTS_MAX {

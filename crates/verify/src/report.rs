@@ -15,7 +15,8 @@ pub struct Report {
     pub seconds: f64,
     /// Duration of the hold; 0 if there was none.
     pub hold_seconds: f64,
-    /// Pairs of connections that compared. Fewer than requested if a busy source gave no more snapshots at one position.
+    /// Pairs of connections that compared. Fewer than requested if a busy source gave no more snapshots at one
+    /// position.
     pub connections: usize,
 }
 
@@ -85,8 +86,8 @@ pub enum Verdict {
 pub struct RowDifferences {
     /// The key ranges whose hashes differ, in key order.
     pub ranges: Vec<KeyRange>,
-    /// The number of rows that differ; 0 for a table without a usable key, whose rows have no identity. A lower bound if one
-    /// row has more versions than fit in memory.
+    /// The number of rows that differ; 0 for a table without a usable key, whose rows have no identity. A lower bound
+    /// if one row has more versions than fit in memory.
     pub rows: u64,
     /// The keys of the first of them.
     pub keys: Vec<DifferingKey>,

@@ -1,12 +1,12 @@
 //! Sessions that read one consistent state of a server, and the position of that state.
 //!
-//! On a live source several sessions must see the *same* state. As a rule this needs no lock: Spate opens the snapshots in
-//! one burst, reads the binlog position of each, and repeats the burst if the positions differ. That needs no privilege
-//! beyond SELECT.
+//! On a live source several sessions must see the *same* state. As a rule this needs no lock: Spate opens the snapshots
+//! in one burst, reads the binlog position of each, and repeats the burst if the positions differ. That needs no
+//! privilege beyond SELECT.
 //!
-//! On a source that is too busy for this, Spate blocks commits during one burst. `BACKUP STAGE BLOCK_COMMIT` needs RELOAD;
-//! unlike `FLUSH TABLES WITH READ LOCK` it neither waits for long queries nor closes tables. Without that privilege Spate
-//! uses the largest group of sessions with one position.
+//! On a source that is too busy for this, Spate blocks commits during one burst. `BACKUP STAGE BLOCK_COMMIT` needs
+//! RELOAD; unlike `FLUSH TABLES WITH READ LOCK` it neither waits for long queries nor closes tables. Without that
+//! privilege Spate uses the largest group of sessions with one position.
 //!
 //! MySQL does not tell a snapshot's position, so there Spate locks all tables during the burst.
 
@@ -25,8 +25,8 @@ use spate_replica::asking;
 /// Bursts without a lock before Spate blocks commits.
 const FREE_BURSTS_MAX: usize = 20;
 
-/// How often Spate reads each session's coordinates, how many of the answers must agree, and the pause between them; see
-/// [`read_settled_coordinates`].
+/// How often Spate reads each session's coordinates, how many of the answers must agree, and the pause between them;
+/// see [`read_settled_coordinates`].
 const REPORTS: usize = 9;
 const REPORTS_ALIKE: usize = 7;
 const REPORT_PAUSE: Duration = Duration::from_millis(1);
@@ -34,28 +34,28 @@ const REPORT_PAUSE: Duration = Duration::from_millis(1);
 /// A binlog file and an offset in it.
 type Coordinates = (String, u64);
 
-/// Settings of every session of a comparison, in addition to those of [`asking`]. They give each value one textual form, and
-/// end a session that waits too long behind another client's DDL.
+/// Settings of every session of a comparison, in addition to those of [`asking`]. They give each value one textual
+/// form, and end a session that waits too long behind another client's DDL.
 const SESSION: &str = "SET NAMES utf8mb4; SET SESSION time_zone = '+00:00', lock_wait_timeout = 60; \
     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 
 /// The `lock_wait_timeout` of [`SESSION`].
 const LOCK_WAIT_SECONDS: u32 = 60;
 
-/// Blocks commits while Spate opens the snapshots, because MySQL does not tell a snapshot's position. While this statement
-/// waits for a long query, no client can write, so it waits for one second only and Spate retries.
+/// Blocks commits while Spate opens the snapshots, because MySQL does not tell a snapshot's position. While this
+/// statement waits for a long query, no client can write, so it waits for one second only and Spate retries.
 const LOCK_MYSQL: &str = "SET SESSION lock_wait_timeout = 1; FLUSH TABLES WITH READ LOCK";
 const LOCK_TRIES_MAX: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(500);
 
 const START: &[u8] = b"START TRANSACTION WITH CONSISTENT SNAPSHOT";
 
-/// A comparison writes nothing that belongs in a binlog. Also, if a binlog is open, MariaDB releases metadata locks at a
-/// rollback to a savepoint only if the session does not log. Needs BINLOG ADMIN.
+/// A comparison writes nothing that belongs in a binlog. Also, if a binlog is open, MariaDB releases metadata locks at
+/// a rollback to a savepoint only if the session does not log. Needs BINLOG ADMIN.
 const NO_BINLOG: &[u8] = b"SET SESSION sql_log_bin = 0";
 
-/// The end of each statement in a snapshot: it releases the metadata locks, so that no client's DDL waits for the comparison.
-/// (Without the privilege for [`NO_BINLOG`], DDL on the tables already read does wait.)
+/// The end of each statement in a snapshot: it releases the metadata locks, so that no client's DDL waits for the
+/// comparison. (Without the privilege for [`NO_BINLOG`], DDL on the tables already read does wait.)
 pub(super) const RELEASE_LOCKS: &str = "; ROLLBACK TO SAVEPOINT spate_verify";
 const SAVEPOINT: &[u8] = b"SAVEPOINT spate_verify";
 
@@ -154,8 +154,8 @@ fn read_mysql_position(control: &mut Connection) -> Result<SourcePosition> {
 
 /// Starts the snapshots while commits are blocked, if bursts alone did not give one position.
 ///
-/// The sessions already have snapshots, at different positions. Without the privilege to block commits, the largest group
-/// with one position remains.
+/// The sessions already have snapshots, at different positions. Without the privilege to block commits, the largest
+/// group with one position remains.
 pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<Connection>) -> Result<SourcePosition> {
     match control.execute(b"BACKUP STAGE START; BACKUP STAGE BLOCK_COMMIT") {
         Ok(_) => {
@@ -187,11 +187,11 @@ pub(super) fn start_on_busy_source(control: &mut Connection, sessions: &mut Vec<
 
 /// Reads the binlog coordinates of each session's snapshot; `None` for a session whose answers do not agree.
 ///
-/// MariaDB copies a session's coordinates into variables that all sessions share before it shows them. If several sessions
-/// run SHOW STATUS at one moment, one may get the coordinates of another. (Measured with 10.11: one answer in a hundred while
-/// another session runs it all the time, and many in a row when the two fall into step.) A monitoring client may run it at
-/// any time. So Spate reads from one session after the other, several times with a pause, and nearly all answers of a
-/// session must agree.
+/// MariaDB copies a session's coordinates into variables that all sessions share before it shows them. If several
+/// sessions run SHOW STATUS at one moment, one may get the coordinates of another. (Measured with 10.11: one answer in
+/// a hundred while another session runs it all the time, and many in a row when the two fall into step.) A monitoring
+/// client may run it at any time. So Spate reads from one session after the other, several times with a pause, and
+/// nearly all answers of a session must agree.
 pub(super) fn read_settled_coordinates(sessions: &mut [Connection]) -> Result<Vec<Option<Coordinates>>> {
     let mut reports: Vec<Vec<Coordinates>> = vec![Vec::new(); sessions.len()];
     for round in 0..REPORTS {

@@ -1,12 +1,13 @@
 //! The vendors' option files (`my.cnf`): the options that a client's connection needs.
 //!
-//! Both vendors document the format under "Option files": groups in brackets, `name=value` lines, `#` and
-//! `;` comments (a `#` also ends an unquoted value), quotes around values, the escapes `\b \t \n \r \\ \s`, the prefixes
-//! `loose-`, `skip-`, `disable-` and `enable-`, and the directives `!include` and `!includedir`.
+//! Both vendors document the format under "Option files": groups in brackets, `name=value` lines, `#` and `;` comments
+//! (a `#` also ends an unquoted value), quotes around values, the escapes `\b \t \n \r \\ \s`, the prefixes `loose-`,
+//! `skip-`, `disable-` and `enable-`, and the directives `!include` and `!includedir`.
 //!
-//! If every account of the machine may write to a file, Spate skips it with a warning, as the vendors' clients do. If the user
-//! named that file, Spate refuses it: a connection without its options, such as how to verify the server, would be worse. If
-//! every account may read a file with a password, Spate uses it, as the vendors' clients do, and warns.
+//! If every account of the machine may write to a file, Spate skips it with a warning, as the vendors' clients do. If
+//! the user named that file, Spate refuses it: a connection without its options, such as how to verify the server,
+//! would be worse. If every account may read a file with a password, Spate uses it, as the vendors' clients do, and
+//! warns.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -51,8 +52,8 @@ impl OptionFiles {
         Ok(options.settled())
     }
 
-    /// Reads the standard files, then `extra`, then the user's own file, as `--defaults-extra-file` does. Later files override
-    /// earlier ones.
+    /// Reads the standard files, then `extra`, then the user's own file, as `--defaults-extra-file` does. Later files
+    /// override earlier ones.
     ///
     /// # Errors
     /// For `extra` those of [`OptionFiles::only`]; for the other files [`EndpointError::OptionFile`].

@@ -1,7 +1,7 @@
 //! How a connection is secured: the proof that the server must give, and our own certificate.
 //!
-//! Options come from the command line and from option files, in both vendors' spellings. [`TlsOptions::mode`] combines them
-//! into one mode.
+//! Options come from the command line and from option files, in both vendors' spellings. [`TlsOptions::mode`] combines
+//! them into one mode.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -74,8 +74,8 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// The mode that the options mean together: `mode` if it is given; otherwise the mode that the other options imply, as in
-    /// the vendors' clients; otherwise [`TlsMode::Preferred`].
+    /// The mode that the options mean together: `mode` if it is given; otherwise the mode that the other options imply,
+    /// as in the vendors' clients; otherwise [`TlsMode::Preferred`].
     pub fn mode(&self) -> TlsMode {
         let has_certificate = self.certificate.is_some() || self.key.is_some();
         match (self.mode, self.ssl, self.verify) {
@@ -89,7 +89,8 @@ impl TlsOptions {
         }
     }
 
-    /// Fills in missing options from `other`. The options that determine the mode are taken together, from one of the two.
+    /// Fills in missing options from `other`. The options that determine the mode are taken together, from one of the
+    /// two.
     pub(super) fn or(self, other: TlsOptions) -> TlsOptions {
         let says_mode = self.mode.is_some() || self.ssl.is_some() || self.verify.is_some();
         let modes = if says_mode { &self } else { &other };

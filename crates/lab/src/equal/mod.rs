@@ -1,6 +1,6 @@
-//! `spate lab equal`: native replication as an oracle for a user's statements. A source executes a script; one replica follows
-//! by native replication, one by Spate, and both must end equal. If they differ, ever shorter beginnings of the script show
-//! the statement that caused it.
+//! `spate lab equal`: native replication as an oracle for a user's statements. A source executes a script; one replica
+//! follows by native replication, one by Spate, and both must end equal. If they differ, ever shorter beginnings of the
+//! script show the statement that caused it.
 
 mod script;
 

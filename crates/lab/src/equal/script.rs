@@ -1,5 +1,5 @@
-//! Scripts of statements, in the vendors' clients' format: the delimiter ends a statement unless it is in quotes or in a
-//! comment.
+//! Scripts of statements, in the vendors' clients' format: the delimiter ends a statement unless it is in quotes or in
+//! a comment.
 
 use crate::torture::step::{Action, Step};
 

@@ -15,30 +15,30 @@ use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
 
-/// One wait for the end position, after which progress and errors are looked at.
+/// Duration of one wait for the end position; between two waits the laboratory checks progress and errors.
 const WAIT_SECONDS: f64 = 0.5;
 
-/// How a vendor's server is told to replicate. Positions are the vendor's own.
+/// A vendor's statements that control replication. Positions are in the vendor's format.
 trait Dialect {
-    /// Sets the number of appliers and how they find what may run in parallel.
+    /// Sets the number of appliers and their mode of parallel replication.
     fn set_appliers(&self, threads: u32, mode: NativeMode) -> Vec<String>;
-    /// Names the source; nothing runs yet.
+    /// Sets the source, without starting replication.
     fn name_source(&self, port: u16, password: &str) -> String;
     /// Starts to receive, without applying.
     fn start_receiver(&self) -> &'static str;
-    /// Starts whatever does not run yet.
+    /// Starts the threads that do not run yet.
     fn start(&self) -> &'static str;
-    /// Stops all.
+    /// Stops replication.
     fn stop(&self) -> &'static str;
-    /// Shows one row of what it does, with the columns `Last_SQL_Error` and `Last_IO_Error`.
+    /// Shows the status in one row, with the columns `Last_SQL_Error` and `Last_IO_Error`.
     fn status(&self) -> &'static str;
-    /// The columns of the status that say whether the applier runs, and the receiver.
+    /// The columns of the status that show whether the applier and the receiver run.
     fn running_columns(&self) -> [&'static str; 2];
-    /// The column of the status that says what was received.
+    /// The column of the status with the received position.
     fn received_column(&self) -> &'static str;
-    /// Is the position received, by what that column says?
+    /// True if that column shows that the position has been received.
     fn has_received(&self, session: &mut Session, received: &str, end: &str) -> Result<bool>;
-    /// Waits so many seconds for a position; the answer is 0 if it is applied.
+    /// Waits this many seconds for a position; the answer is 0 if it is applied.
     fn wait(&self, end: &str, seconds: f64) -> String;
 }
 
@@ -49,25 +49,25 @@ fn dialect(vendor: Vendor) -> &'static dyn Dialect {
     }
 }
 
-/// The server's own replication, as it says itself.
+/// The state of the server's own replication.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NativeState {
     /// The applied position.
     pub(crate) position: String,
-    /// Why it stopped, if it has.
+    /// Why it stopped; `None` if it has not.
     pub(crate) error: Option<String>,
-    /// It has not stopped, but waits for what it will not get.
+    /// True if it has not stopped, but waits without end.
     pub(crate) stands_still: bool,
 }
 
-/// Lets `replica` follow `source` from where it stands.
+/// Lets `replica` follow `source` from its current position.
 pub(crate) fn begin_to_follow(source: &Sandbox, password: &str, replica: &Sandbox) -> Result<()> {
     let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
     session.run(&dialect.name_source(source.port(), password))?;
     session.run(dialect.start())
 }
 
-/// How far a replica's own replication is, asked over `session`.
+/// Reads the state of a replica's own replication over `session`.
 pub(crate) fn state(vendor: Vendor, session: &mut Session) -> Result<NativeState> {
     let dialect = dialect(vendor);
     let position = vendor.applied_position(session)?;
@@ -94,7 +94,7 @@ pub struct NativeReplication<'a> {
 }
 
 impl<'a> NativeReplication<'a> {
-    /// Points `replica` at `source` and sets its appliers; nothing runs yet.
+    /// Sets the source of `replica` and its appliers, without starting replication.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -134,11 +134,11 @@ impl<'a> NativeReplication<'a> {
         }
     }
 
-    /// Starts whatever does not run yet, and waits until the end position is applied. The bar follows the number of
+    /// Starts the threads that do not run yet, and waits until the end position is applied. The bar shows the number of
     /// applied transactions.
     ///
     /// # Errors
-    /// [`Error::Sql`], [`Error::ReplicationStopped`]; [`Error::TimedOut`], which says how far it came.
+    /// [`Error::Sql`], [`Error::ReplicationStopped`]; [`Error::TimedOut`] with the position that it reached.
     pub fn apply(&mut self, bar: &ProgressBar) -> Result<Duration> {
         let wait = dialect(self.vendor).wait(self.end, WAIT_SECONDS);
         let begun = Instant::now();
@@ -152,7 +152,7 @@ impl<'a> NativeReplication<'a> {
         Ok(begun.elapsed())
     }
 
-    /// Fetches and applies from now on.
+    /// Starts to fetch and apply.
     ///
     /// # Errors
     /// [`Error::Sql`].
@@ -168,7 +168,7 @@ impl<'a> NativeReplication<'a> {
         self.session.run(dialect(self.vendor).stop())
     }
 
-    /// An error if replication has stopped with one.
+    /// Checks that replication has not stopped with an error.
     ///
     /// # Errors
     /// [`Error::ReplicationStopped`], [`Error::Sql`].

@@ -47,7 +47,7 @@ impl Dialect for MySql {
         "Retrieved_Gtid_Set"
     }
 
-    /// What was received counts from the last reset; the rest was there before.
+    /// The status shows only transactions received since the last reset; the replica had the others before.
     fn has_received(&self, session: &mut Session, received: &str, end: &str) -> Result<bool> {
         session.value(&format!("SELECT GTID_SUBSET('{end}', CONCAT(@@GLOBAL.gtid_executed, ',', '{received}'))"))
     }

@@ -91,9 +91,9 @@ impl Judgement {
     }
 }
 
-/// Compares the replicas, and both with the source. Where the native replica differs from the source, Spate's must equal
-/// the source. `was_killed` means that Spate or its replica was killed: then a counter may be higher than the native one,
-/// because a rolled-back change has raised it.
+/// Compares the replicas, and both with the source. Where the native replica differs from the source, Spate's must
+/// equal the source. `was_killed` means that Spate or its replica was killed: then a counter may be higher than the
+/// native one, because a rolled-back change has raised it.
 pub(super) fn judge(source: &Picture, native: &Picture, spate: &Picture, was_killed: bool) -> Judgement {
     let mut judgement = Judgement::default();
     let mut native_differs = 0;

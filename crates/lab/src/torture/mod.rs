@@ -1,15 +1,16 @@
 //! The torture: hostile statements, drawn from a seed, on a source that two replicas follow: one by the server's own
-//! replication, which is the oracle, one by Spate. In the end both must hold the same. Between vendors there is no such
-//! replication; Spate's replica must hold what the source holds.
+//! replication, which is the oracle, one by Spate. In the end both must be equal. Between vendors there is no such
+//! replication; Spate's replica must equal the source.
 //!
-//! - [`feature`], [`settings`]: what a seed may use, and what it decides before the first statement;
-//! - [`pair`], `vendor_options`: whose servers take part, what they can do, and their options;
-//! - `generate`, `world`: the statements, made for what exists on the source;
-//! - `mysql_words`, `mysql_only`: the same for MySQL, and what only MySQL has;
-//! - `driver`, `waits`, [`step`], `trial`: one thread drives all client sessions, and writes down what it does; failures strike;
+//! - [`feature`], [`settings`]: the features of a seed, and its settings;
+//! - [`pair`], `vendor_options`: the vendors of the servers, their common features, and their options;
+//! - `generate`, `world`: draws the statements, for the objects on the source;
+//! - `mysql_words`, `mysql_only`: translates statements for MySQL, and draws those that only MySQL has;
+//! - `driver`, `waits`, [`step`], `trial`: one thread drives all client sessions, records its steps, and injects
+//!   failures;
 //! - `servers`: the servers; `link`: a Spate between two of them;
-//! - [`picture`], [`judge`]: what a server holds, and whether two hold the same; `shared_picture`: between vendors;
-//! - `shrink`: the shortest record that still shows a finding; [`report`]: what people and programs see of it.
+//! - [`picture`], [`judge`]: the contents of a server, and their comparison; `shared_picture`: between vendors;
+//! - `shrink`: the shortest record that still shows a finding; [`report`]: the results, for people and programs.
 
 mod driver;
 mod fate;
@@ -49,22 +50,22 @@ use settings::{Failures, Format, Settings};
 use step::Step;
 use trial::{SPATE_DIRECTORIES, Script, TrialResult};
 
-/// What is to be tortured, and how long.
+/// The plan of a torture.
 #[derive(Debug, Clone)]
 pub struct TorturePlan {
-    /// What may be used.
+    /// The allowed features.
     pub features: FeatureSet,
     /// False: each seed uses all of these features, not only those that it draws.
     pub draw_features: bool,
     /// How the source logs.
     pub format: Format,
-    /// Who is killed.
+    /// The programs to kill.
     pub failures: Failures,
     /// How long each seed writes.
     pub time: Duration,
     /// How long a finding is shrunk; `None`: not at all.
     pub shrink: Option<Duration>,
-    /// Where records, and the servers' directories of seeds with findings, are kept.
+    /// The directory for records, and for the files of seeds with findings; `None` keeps nothing.
     pub keep: Option<PathBuf>,
     /// The `spate` program; `None` is the one beside the laboratory.
     pub spate: Option<PathBuf>,
@@ -134,7 +135,7 @@ impl<'a> Torture<'a> {
         Ok(Torture { home, plan, ground, screen })
     }
 
-    /// One seed. Whatever keeps it from a verdict is part of the result.
+    /// Runs one seed. An error that prevents a verdict is part of the result.
     pub fn seed(&self, seed: u64) -> SeedResult {
         let plan = &self.plan;
         let pair = self.ground.parties.pair();
@@ -233,7 +234,8 @@ impl<'a> Torture<'a> {
     }
 }
 
-/// Which server that Spate does not write to has crashed by itself, and the line of its log that says so.
+/// Finds a server, among those that Spate does not write to, that has crashed by itself, and the line of its log about
+/// it.
 fn crash(directory: &Path) -> Option<String> {
     ["source", "native"].into_iter().find_map(|server| {
         let log = std::fs::read(directory.join(server).join("error.log")).ok()?;

@@ -1,5 +1,5 @@
-//! Translates statements for MariaDB into words that MySQL understands too. Statements without a translation stay as they are:
-//! the source refuses them, which is no fault.
+//! Translates statements for MariaDB into words that MySQL understands too. Statements without a translation stay as
+//! they are: the source refuses them, which is no fault.
 
 /// MariaDB's words, and MySQL's words for the same.
 const WORDS: [(&str, &str); 27] = [
@@ -47,8 +47,8 @@ pub(super) fn translate(sql: &str) -> String {
     without_sequence_tables(&sql)
 }
 
-/// As [`translate`], but keeps OPTIMIZE and ANALYZE out of the binlog. MySQL logs them even if they could not lock the table,
-/// and a replica then waits for the locks of a prepared XA transaction.
+/// As [`translate`], but keeps OPTIMIZE and ANALYZE out of the binlog. MySQL logs them even if they could not lock the
+/// table, and a replica then waits for the locks of a prepared XA transaction.
 pub(super) fn translate_beside_xa(sql: &str) -> String {
     let sql = translate(sql);
     let verb = ["OPTIMIZE", "ANALYZE"].into_iter().find(|verb| sql.starts_with(&format!("{verb} TABLE")));

@@ -1,5 +1,5 @@
-//! The torture's own random numbers. They come from no library, so that a seed gives the same numbers on every machine and
-//! with every version of every dependency.
+//! The torture's own random numbers. They come from no library, so that a seed gives the same numbers on every machine
+//! and with every version of every dependency.
 
 /// A generator after Steele, Lea and Flood's SplitMix64: one addition and a mix for each number.
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
-//! The settings that a seed determines before the first statement: the servers' options, the failures, Spate's arguments.
+//! The settings that a seed determines before the first statement: the servers' options, the failures, Spate's
+//! arguments.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -55,8 +56,8 @@ pub enum Beginning {
     AtTheEnd,
 }
 
-/// A chain needs another server and another Spate, so most seeds leave it out. Together with the drawing of features, one
-/// seed in four has it.
+/// A chain needs another server and another Spate, so most seeds leave it out. Together with the drawing of features,
+/// one seed in four has it.
 const CHAINS_LEFT_OUT_PERCENT: usize = 60;
 
 /// All settings that are drawn from a seed before the first statement.
@@ -87,8 +88,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Draws a seed's settings from the features that are allowed and that the servers support. With `draw_features` the
-    /// seed uses only some of them.
+    /// Draws a seed's settings from the features that are allowed and that the servers support. With `draw_features`
+    /// the seed uses only some of them.
     pub fn draw(
         seed: u64,
         pair: Pair,
@@ -154,8 +155,8 @@ impl Settings {
         vendor_options::without_waits(options, vendor)
     }
 
-    /// The options of the replica that follows by the server's own replication. It writes a binlog if Spate's replica does:
-    /// a server that logs rows must compute whole rows, including generated columns, and that may fail.
+    /// The options of the replica that follows by the server's own replication. It writes a binlog if Spate's replica
+    /// does: a server that logs rows must compute whole rows, including generated columns, and that may fail.
     pub(super) fn native(&self, server_id: u32) -> ServerOptions {
         let options = self.replica(server_id);
         let logs = !self.spate_arguments.iter().any(|argument| argument == "--no-replica-binlog");
@@ -192,7 +193,8 @@ fn spate_arguments(random: &mut Random, pair: Pair, features: &FeatureSet) -> Ve
         set("--memory", "64MiB");
     }
     set("--archive-sync", random.word(&["always", "interval", "os"]));
-    // The next server in a chain reads the binlog. MySQL loses prepared XA transactions without it, so Spate refuses them.
+    // The next server in a chain reads the binlog. MySQL loses prepared XA transactions without it, so Spate refuses
+    // them.
     let must_log = features.has(Feature::Chain) || (pair.replica == Vendor::MySql && features.has(Feature::Xa));
     if random.chance(40) && !must_log {
         arguments.push("--no-replica-binlog".to_owned());

@@ -78,8 +78,8 @@ impl Laboratory<'_> {
         Ok(findings.iter().any(|finding| finding.signature() == self.signature))
     }
 
-    /// Tries first without failures and with the whole record as one backlog, which is deterministic; then with the original
-    /// settings.
+    /// Tries first without failures and with the whole record as one backlog, which is deterministic; then with the
+    /// original settings.
     fn reproduce(&mut self, steps: &[Step]) -> Result<Option<Vec<Step>>> {
         let calm: Vec<Step> = steps.iter().filter(|step| !step.is_failure()).cloned().collect();
         let original = self.settings.beginning;

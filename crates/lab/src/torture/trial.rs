@@ -299,8 +299,9 @@ impl Trial<'_> {
         }
     }
 
-    /// Handles the end of a Spate that nobody stopped. If it found the session of a killed Spate still at a statement, it is
-    /// started again, as a service manager would. If the replica's server has lost a table in a kill, it is restarted too.
+    /// Handles the end of a Spate that nobody stopped. If it found the session of a killed Spate still at a statement,
+    /// it is started again, as a service manager would. If the replica's server has lost a table in a kill, it is
+    /// restarted too.
     fn ended(&mut self, error: &Error) {
         let output = error.to_string();
         let has_lost_table = output.contains(LOST_TABLE) && self.settings.failures.contains(&Failure::ReplicaKilled);
@@ -379,7 +380,8 @@ impl Trial<'_> {
                 return Ok(Some(state));
             }
             if progress.is_stuck(&state.position) {
-                // It waits without end, for example for the locks of a prepared XA transaction that a later transaction ends.
+                // It waits without end, for example for the locks of a prepared XA transaction that a later transaction
+                // ends.
                 state.error = Some(format!("it stood still for {STUCK_AFTER:?}, before {end}"));
                 state.stands_still = true;
                 return Ok(Some(state));

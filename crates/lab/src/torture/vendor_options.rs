@@ -1,5 +1,5 @@
-//! Options of the servers of a torture, by vendor: small, so that they start fast, and drawn from the seed where they decide
-//! how the source logs.
+//! Options of the servers of a torture, by vendor: small, so that they start fast, and drawn from the seed where they
+//! decide how the source logs.
 
 use super::feature::{Feature, FeatureSet};
 use super::format::Format;
@@ -15,8 +15,8 @@ pub(super) const FOREIGN_KEYS_IN_ENGINE: &str = "loose-innodb-native-foreign-key
 /// Settings that replace the vendors' different defaults between vendors.
 const SHARED_COLLATION: &str = "utf8mb4_general_ci";
 
-/// Options of every server. Options that change the effect of a statement and are not logged must be equal on all servers, as an
-/// administrator would have it.
+/// Options of every server. Options that change the effect of a statement and are not logged must be equal on all
+/// servers, as an administrator would have it.
 pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOptions {
     let options = ServerOptions::base(vendor, server_id)
         .with("innodb-buffer-pool-size", "32M")
@@ -30,8 +30,9 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
         Vendor::MariaDb => {
             options.with("aria-pagecache-buffer-size", "8M").with("system-versioning-alter-history", "KEEP")
         }
-        // One worker, as MariaDB has it, so that native replication is as simple as it can be. With statistics the server would renew
-        // histograms in the background, which wait for prepared XA transactions and keep definitions waiting.
+        // One worker, as MariaDB has it, so that native replication is as simple as it can be. With statistics the
+        // server would renew histograms in the background, which wait for prepared XA transactions and keep definitions
+        // waiting.
         Vendor::MySql => options
             .with("replica-parallel-workers", 1)
             .with("innodb-stats-auto-recalc", 0)
@@ -41,8 +42,8 @@ pub(super) fn common(vendor: Vendor, is_mixed: bool, server_id: u32) -> ServerOp
     if is_mixed { options.with("collation-server", SHARED_COLLATION) } else { options }
 }
 
-/// Further options of a replica. It soon notices a silent source. A replica of MySQL keeps no gap locks for transactions that
-/// stay prepared: the source kept none, and other transactions would wait for them without end.
+/// Further options of a replica. It soon notices a silent source. A replica of MySQL keeps no gap locks for
+/// transactions that stay prepared: the source kept none, and other transactions would wait for them without end.
 pub(super) fn of_replica(options: ServerOptions, vendor: Vendor) -> ServerOptions {
     const SECONDS: u32 = 10;
     match vendor {
@@ -84,8 +85,8 @@ pub(super) fn unusual(random: &mut Random, vendor: Vendor) -> Vec<(String, Strin
     options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// MySQL's own replication scans a keyless table for a row, and waits without end at a row that
-/// an XA transaction has locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
+/// MySQL's own replication scans a keyless table for a row, and waits without end at a row that an XA transaction has
+/// locked and left prepared, which the source has passed over. So such seeds have keys everywhere.
 pub(super) fn needs_keys(features: &FeatureSet) -> bool {
     features.has(Feature::Xa)
 }

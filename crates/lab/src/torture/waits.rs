@@ -1,5 +1,5 @@
-//! Kills statements that wait for locks on a server without an option for it: MySQL waits at least a second for locks, and
-//! the one driver of all sessions would wait for a lock that only the driver can release.
+//! Kills statements that wait for locks on a server without an option for it: MySQL waits at least a second for locks,
+//! and the one driver of all sessions would wait for a lock that only the driver can release.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,8 +71,8 @@ fn watch(current: &Current, stop: &AtomicBool, socket: &Path) {
     }
 }
 
-/// Kills the connection's statement if it waits. (If it has just ended, this may kill the next one, which then fails; that is
-/// no fault.)
+/// Kills the connection's statement if it waits. (If it has just ended, this may kill the next one, which then fails;
+/// that is no fault.)
 fn end_wait(session: &mut Session, connection: u32) -> crate::Result<()> {
     let waits: Vec<u8> = session.rows(&format!(
         "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = {connection} AND trx_state = 'LOCK WAIT'

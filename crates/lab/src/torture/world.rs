@@ -203,8 +203,9 @@ impl World {
         Ok(())
     }
 
-    /// MariaDB's `information_schema.REFERENTIAL_CONSTRAINTS` can crash the server once a table with a foreign key has been moved
-    /// to another schema; InnoDB's dictionary cannot. It has names as in file names, as long as the torture's are.
+    /// MariaDB's `information_schema.REFERENTIAL_CONSTRAINTS` can crash the server once a table with a foreign key has
+    /// been moved to another schema; InnoDB's dictionary cannot. It has names as in file names, as long as the
+    /// torture's are.
     fn read_foreign_keys(&mut self, session: &mut Session, vendor: Vendor) -> Result<()> {
         let part = |name: &str, index: i8| {
             format!(

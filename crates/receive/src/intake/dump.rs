@@ -1,7 +1,7 @@
 //! Requests a source's binlog: on MariaDB by GTID position; on MySQL by GTID set, or by file and offset without GTIDs.
 //!
-//! The MariaDB knowledge base ("Replication protocol", "COM_BINLOG_DUMP", "Semi-sync") and the MySQL server's documentation
-//! ("COM_BINLOG_DUMP_GTID") describe the protocols.
+//! The MariaDB knowledge base ("Replication protocol", "COM_BINLOG_DUMP", "Semi-sync") and the MySQL server's
+//! documentation ("COM_BINLOG_DUMP_GTID") describe the protocols.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ const COM_BINLOG_DUMP: u8 = 0x12;
 const COM_REGISTER_SLAVE: u8 = 0x15;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// In MariaDB's request: send the annotate-rows events too. (Without them the archive would differ from the source's binlog.)
+/// In MariaDB's request: send the annotate-rows events too. (Without them the archive would differ from the source's
+/// binlog.)
 const DUMP_FLAG_ANNOTATE_ROWS: u16 = 2;
 
 /// In MySQL's request: begin after the GTID set.

@@ -232,8 +232,8 @@ fn large_table_in_many_ranges_reports_exact_keys() {
     assert_eq!((differences.rows, differences.keys.len(), differences.ranges.len()), (200_002, 2, 1));
 }
 
-/// After the source's last row the replica has more rows than fit in memory, by number and by size. One row is only on the
-/// source.
+/// After the source's last row the replica has more rows than fit in memory, by number and by size. One row is only on
+/// the source.
 #[test]
 fn range_with_too_many_rows_for_memory_is_halved() {
     let mut pair = Pair::start();

@@ -19,8 +19,8 @@ impl Generator {
         let name = table.quoted();
         let number = self.counter();
         let column = quote(&self.random.pick(&table.columns)?.name);
-        // With own columns, a column that the source adds later would get another place on the replica, and an INSERT without a
-        // list of columns would have one value too few.
+        // With own columns, a column that the source adds later would get another place on the replica, and an INSERT
+        // without a list of columns would have one value too few.
         let may_own_columns =
             !self.has(Feature::Ddl) && !self.has(Feature::CreateSelect) && self.settings.format == Format::Row;
         let sql = match self.random.below(10) {
@@ -50,8 +50,9 @@ impl Generator {
         Some(Self::on_replicas(sql))
     }
 
-    /// True if the replicas may have a table of their own that refers to this one. Then no later definition of the source
-    /// is refused for it, and the engine executes the keys' actions (from MySQL 9.6 on, the source logs them instead).
+    /// True if the replicas may have a table of their own that refers to this one. Then no later definition of the
+    /// source is refused for it, and the engine executes the keys' actions (from MySQL 9.6 on, the source logs them
+    /// instead).
     fn may_own_children(&self, table: &Table) -> bool {
         let defines = [Feature::Ddl, Feature::CreateSelect, Feature::Partitions, Feature::ForeignKeys];
         self.settings.pair.replica == Vendor::MariaDb

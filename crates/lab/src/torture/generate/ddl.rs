@@ -119,7 +119,8 @@ impl Generator {
             _ if table.primary_key().is_some() && self.has_unique_parents() => return None,
             _ if table.primary_key().is_some() && self.is_asked_about(table) => return None,
             _ if table.primary_key().is_some() => "DROP PRIMARY KEY".to_owned(),
-            // A TIMESTAMP in a primary key becomes NOT NULL; its default depends on when the server read the definition.
+            // A TIMESTAMP in a primary key becomes NOT NULL; its default depends on when the server read the
+            // definition.
             _ if column.data_type == "timestamp" => return None,
             _ if self.is_shared() && is_large(column) => return None,
             // AUTO_INCREMENT numbers the rows in their stored order, which differs between vendors.
@@ -299,8 +300,8 @@ impl Generator {
         (!(key.is_unique && self.has_unique_parents())).then(|| key.name.clone())
     }
 
-    /// True if Spate would stop and ask a person after a kill: it cannot know which rows of a keyless table were changed, if
-    /// the table's engine cannot roll back.
+    /// True if Spate would stop and ask a person after a kill: it cannot know which rows of a keyless table were
+    /// changed, if the table's engine cannot roll back.
     fn is_asked_about(&self, table: &Table) -> bool {
         table.engine != "InnoDB" && self.kills_spate()
     }
@@ -352,8 +353,8 @@ impl Generator {
     }
 }
 
-/// A type, perhaps another, into which both vendors convert the column's values alike. They convert values of some types
-/// into different texts or numbers.
+/// A type, perhaps another, into which both vendors convert the column's values alike. They convert values of some
+/// types into different texts or numbers.
 fn wider(column: &Column) -> String {
     match column.data_type.as_str() {
         "tinyint" | "smallint" | "mediumint" | "int" => "VARCHAR(250)".to_owned(),
@@ -375,8 +376,8 @@ fn may_be_connected(column: &Column) -> bool {
     matches!(column.name.as_str(), "id" | "f") || column.data_type.ends_with("int")
 }
 
-/// True for columns that the vendors convert into another character set differently: on MariaDB, JSON documents are text,
-/// and ENUM and SET columns lose their values.
+/// True for columns that the vendors convert into another character set differently: on MariaDB, JSON documents are
+/// text, and ENUM and SET columns lose their values.
 fn is_not_converted_alike(column: &Column) -> bool {
     column.name.starts_with('j') || matches!(column.data_type.as_str(), "enum" | "set")
 }
@@ -387,7 +388,8 @@ fn is_large(column: &Column) -> bool {
     kind.ends_with("text") || kind.ends_with("blob") || matches!(kind, "point" | "geometry" | "linestring")
 }
 
-/// True if MySQL also accepts both clauses in one statement: not two about one column, or about the table's character set.
+/// True if MySQL also accepts both clauses in one statement: not two about one column, or about the table's character
+/// set.
 fn may_stand_together(one: &str, other: &str) -> bool {
     let named = |clause: &str| clause.split('`').nth(1).map(|name| format!("`{name}`"));
     let is_of_table = |clause: &str| clause.starts_with("CONVERT") || clause.starts_with("DEFAULT");

@@ -210,7 +210,8 @@ impl Generator {
         (0..count).map(|_| self.row(columns, is_counted)).collect()
     }
 
-    /// `is_counted`: all rows of the statement get their counter from the server, or none does; `None`: drawn for each row.
+    /// `is_counted`: all rows of the statement get their counter from the server, or none does; `None`: drawn for each
+    /// row.
     fn row(&mut self, columns: &[&Column], is_counted: Option<bool>) -> String {
         let value = |column: &&Column| match is_counted {
             Some(true) if column.is_auto_increment => self.random.word(&["NULL", "DEFAULT"]).to_owned(),
@@ -268,7 +269,8 @@ impl Generator {
                 "CURDATE()",
                 "FROM_UNIXTIME(86400)",
             ]),
-            // What a function says of the session is logged as a statement in statement format, and the replica's session is another.
+            // In statement format, functions of the session are logged as text, and the replica's session has other
+            // values.
             "varchar" | "text" | "char" | "tinytext"
                 if self.has(Feature::Clients)
                     && self.settings.format != Format::Statement
@@ -318,8 +320,8 @@ impl Generator {
         }
     }
 
-    /// The part of the rows' application time that a statement is about, if the table has such a period. What it splits may
-    /// collide, in an order that is each server's own.
+    /// The part of the rows' application time that a statement is about, if the table has such a period. What it splits
+    /// may collide, in an order that is each server's own.
     fn period(&self, table: &Table) -> &'static str {
         let may_collide = table.keys.iter().filter(|key| key.is_unique).count() > 1;
         let has_period = table.column("pf").is_some() && table.column("pt").is_some();

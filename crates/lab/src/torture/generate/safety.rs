@@ -1,36 +1,43 @@
-//! Statements that the server's own replication is known to replicate wrongly are not generated. The generator draws similar
-//! statements that it replicates correctly, because a wrong native replica proves nothing.
+//! Statements that the server's own replication is known to replicate wrongly are not generated. The generator draws
+//! similar statements that it replicates correctly, because a wrong native replica proves nothing.
 //!
 //! - The server rewrites many definitions in its binlog in UTF-8, but labels them with the client's character set:
 //!   `über` becomes `Ã¼ber`.
 //! - It also rewrites LOAD DATA with backslashes, even for a session with NO_BACKSLASH_ESCAPES.
 //! - A session keeps the character set that a schema had at its USE; a replica executes USE again for each statement.
 //! - A statement that changes a key of several rows succeeds or fails depending on the order in which it visits them.
-//! - If a statement gives AUTO_INCREMENT values for some of its rows only, the others depend on the engine's reservation.
+//! - If a statement gives AUTO_INCREMENT values for some of its rows only, the others depend on the engine's
+//!   reservation.
 //! - A sequence may be dropped while another session's transaction has changed it; its rows are logged after the DROP.
-//! - Rows that a foreign key changes in a system-versioned table get another history, which DELETE HISTORY then does not find.
+//! - Rows that a foreign key changes in a system-versioned table get another history, which DELETE HISTORY then does
+//!   not find.
 //! - A temporary table that is created within a transaction is not always logged.
-//! - A table that cannot roll back changes at once, but in a transaction that logs statements its change is logged at the end.
+//! - A table that cannot roll back changes at once, but in a transaction that logs statements its change is logged at
+//!   the end.
 //! - An XA transaction that scans a table locks it for longer on a replica than on the source.
 //! - A statement that finds its rows by a key on the source may scan the whole table on a replica, whose statistics are
 //!   younger or older, and then waits for an XA transaction that stays prepared.
 //! - A server that is killed while it alters a partitioned table may lose the file that lists its partitions.
-//! - A table in a foreign key that gets another name leaves MariaDB with a name that is gone: a later change of its rows, or ALTER, ends the
-//!   server.
-//! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a default, and
-//!   ON UPDATE, depends on what the server has done with the table since it opened it.
+//! - A table in a foreign key that gets another name leaves MariaDB with a name that is gone: a later change of its
+//!   rows, or ALTER, ends the server.
+//! - Without explicit_defaults_for_timestamp, whether ALTER TABLE gives a TIMESTAMP column that it does not mention a
+//!   default, and ON UPDATE, depends on what the server has done with the table since it opened it.
 //! - MySQL that is killed while others commit forgets prepared XA transactions whose format is not 1.
-//! - A REPLACE may replace a row to which another table refers; it is logged as a DELETE of the row, which the key refuses.
-//! - With unique_checks and foreign_key_checks off, MariaDB fills an empty table without a look at its unique keys, and logs what it refuses
-//!   when the transaction ends.
-//! - MariaDB drops the index of a foreign key while foreign_key_checks is off, and the key with it; a replica keeps the key.
-//! - MySQL does not log an XA transaction's statements that change nothing, and its own replication then takes the end of the transaction
-//!   for one that filters have left out; or waits for locks that the source did not need.
-//! - MariaDB's replicas refuse a sequence's row beyond its last value, and what a procedure says with a parameter of two or four bytes a
-//!   character.
+//! - A REPLACE may replace a row to which another table refers; it is logged as a DELETE of the row, which the key
+//!   refuses.
+//! - With unique_checks and foreign_key_checks off, MariaDB fills an empty table without a look at its unique keys, and
+//!   logs what it refuses when the transaction ends.
+//! - MariaDB drops the index of a foreign key while foreign_key_checks is off, and the key with it; a replica keeps the
+//!   key.
+//! - MySQL does not log an XA transaction's statements that change nothing, and its own replication then takes the end
+//!   of the transaction for one that filters have left out; or waits for locks that the source did not need.
+//! - MariaDB's replicas refuse a sequence's row beyond its last value, and what a procedure says with a parameter of
+//!   two or four bytes a character.
 //! - A session may be in a database that others have dropped; only the server's own appliers can do the same.
-//! - A system-versioned table with a long unique key: a replica does not find the rows that REPLACE and UPDATE IGNORE leave.
-//! - A server that is killed soon after CREATE SEQUENCE comes back with a sequence without a row, and ends when that is dropped.
+//! - A system-versioned table with a long unique key: a replica does not find the rows that REPLACE and UPDATE IGNORE
+//!   leave.
+//! - A server that is killed soon after CREATE SEQUENCE comes back with a sequence without a row, and ends when that is
+//!   dropped.
 //! - A server that replaces an event which its scheduler has just executed may end.
 //! - A server that restarts empties its tables in memory by TRUNCATE, which system-versioned tables refuse.
 
@@ -130,9 +137,9 @@ impl Generator {
         self.random.pick(&usable).map(|table| (*table).clone())
     }
 
-    /// A REPLACE into this table that may not name all columns; INSERT where the binlog would not tell what becomes of the others, or a
-    /// replica would refuse what it tells. MariaDB logs one that meets a row as an update, and of partial images without the columns that
-    /// get their defaults.
+    /// A REPLACE into this table that may not name all columns; INSERT where the binlog would not tell what becomes of
+    /// the others, or a replica would refuse what it tells. MariaDB logs one that meets a row as an update, and of
+    /// partial images without the columns that get their defaults.
     pub(super) fn replacing(&self, verb: &'static str, table: &Table) -> &'static str {
         let is_image = |(name, value): &(String, String)| name == "binlog-row-image" && value != "FULL";
         let has_images = self.settings.source_options.iter().any(is_image);

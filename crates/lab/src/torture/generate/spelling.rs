@@ -1,5 +1,5 @@
-//! Odd spellings of definitions: comments and line ends between words, and letters in either case. A parser that searches for
-//! words in the text, or loses its place in a comment, misreads such a definition; a server does not.
+//! Odd spellings of definitions: comments and line ends between words, and letters in either case. A parser that
+//! searches for words in the text, or loses its place in a comment, misreads such a definition; a server does not.
 
 use super::super::feature::Feature;
 use super::super::step::{Action, Step};

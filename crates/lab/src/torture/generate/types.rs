@@ -77,7 +77,8 @@ const PECULIAR: [&str; 12] = [
     "utf16_general_ci",
 ];
 
-/// A type, and the first letter of its columns' names: `j` is JSON, which MariaDB's catalogue does not tell from LONGTEXT.
+/// A type, and the first letter of its columns' names: `j` is JSON, which MariaDB's catalogue does not tell from
+/// LONGTEXT.
 pub(super) fn draw(
     random: &mut Random,
     features: &FeatureSet,

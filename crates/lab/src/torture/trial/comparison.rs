@@ -1,4 +1,5 @@
-//! The comparison at a trial's end: of the replicas with each other if both are at one position, otherwise with the source.
+//! The comparison at a trial's end: of the replicas with each other if both are at one position, otherwise with the
+//! source.
 
 use super::Trial;
 use crate::Result;
@@ -87,8 +88,8 @@ impl Trial<'_> {
 
     fn compare_downstream(&mut self, spate: &Picture, native: &Picture, was_raised: bool) -> Result<()> {
         let Some(downstream) = &self.servers.downstream else { return Ok(()) };
-        // What its own source is like was judged just now. That logs what statements do as rows, which say nothing of values that these
-        // have used up.
+        // What its own source is like was judged just now. That logs what statements do as rows, which say nothing of
+        // values that these have used up.
         let is_told = |class: Class| self.settings.format == Format::Row || class != Class::Counter;
         let told = |picture: &Picture| {
             let mut picture = picture.clone();
