@@ -45,7 +45,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A program ended with a failure.
-    #[error("`{program}` failed with {status}; its last words:\n{output}")]
+    #[error("`{program}` failed with {status}; the end of its output:\n{output}")]
     ProgramFailed {
         /// The command, without secrets.
         program: String,

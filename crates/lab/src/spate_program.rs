@@ -213,7 +213,7 @@ impl RunningSpate {
         let ended = self.ended_within(limit);
         let wall = self.begun.elapsed();
         if !ended {
-            let advice = format!("its last words:\n{}", tail_of(&self.output));
+            let advice = format!("the end of its output:\n{}", tail_of(&self.output));
             return Err(Error::TimedOut { what: self.shown.clone(), limit, advice });
         }
         // It has ended, but until it is reaped the kernel still reports its resource usage.

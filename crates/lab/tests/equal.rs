@@ -29,7 +29,7 @@ fn equal_script_difference_names_the_statement() {
         equal("equal.sql", &format!("{tables} SELECT nothing; UPDATE d.t SET v = 'c' WHERE id = 1;"));
     assert_eq!((code, result["verdict"].as_str()), (Some(0), Some("equal")), "{text}");
     assert!(text.contains("the source refused with error 1054: SELECT nothing"), "{text}");
-    // The replicas' ids are different.
+    // The replicas' server ids differ.
     let other =
         "-- on the replicas\nUPDATE d.t SET v = @@server_id;\n-- on the source\nINSERT INTO d.t VALUES (2, 'x');";
     let (code, text, result) = equal("different.sql", &format!("{tables}{other}"));
@@ -37,7 +37,7 @@ fn equal_script_difference_names_the_statement() {
     assert_eq!(result["first"]["statement"], 4, "{text}");
     let (code, text, _) = equal("empty.sql", "-- nothing\n");
     assert!(code == Some(1) && text.contains("no statement"), "{text}");
-    // Native replication stops at a row that is there already; so does Spate.
+    // Native replication stops at a row that already exists, and so does Spate.
     let stops =
         "-- on the replicas\nINSERT INTO d.t VALUES (7, 'there');\n-- on the source\nINSERT INTO d.t VALUES (7, 'x');";
     let (code, text, _) = equal("stops.sql", &format!("{tables}{stops}"));

@@ -24,7 +24,7 @@ fn home() -> LabHome {
     LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab")).unwrap()
 }
 
-/// A server that must be there; else the message says how to get it.
+/// An installed server; without it the panic's message says how to install it.
 fn server(name: &str) -> ServerBinaries {
     let binaries = name.parse::<ServerVersion>().and_then(ServerVersion::resolve);
     binaries.unwrap_or_else(|error| panic!("{error}"))
@@ -85,7 +85,7 @@ fn frozen_and_alive_again(binaries: &ServerBinaries, written: &str) {
     server.freeze(&frozen).unwrap();
     assert!(!process.is_running());
 
-    // The copy knows the rows; what happens to it does not reach the frozen state.
+    // The copy has the rows, and changes to it do not reach the frozen directory.
     for name in ["second", "third"] {
         let server =
             Sandbox::restore(binaries, &frozen, &work.path().join(name), &small_options(), Lifetime::Ours).unwrap();
@@ -138,7 +138,7 @@ fn listed_and_stopped(binaries: &ServerBinaries) {
     let home = LabHome::at(root.path()).unwrap();
     let options = ["innodb_buffer_pool_size=32M".parse().unwrap()];
     let started = sandbox_registry::start(&home, binaries, "pair", 1, &options).unwrap();
-    // Whatever fails below, no server may be left behind.
+    // If an assertion below fails, no server may keep running.
     let stop = stopping_pair(&home);
     assert_eq!(started.iter().map(|record| record.role.as_str()).collect::<Vec<_>>(), ["source", "replica-1"]);
     assert_eq!(sandbox_registry::list(&home).unwrap(), started);
@@ -184,7 +184,7 @@ fn mysql_native_contenders_race() {
     race(&server("mysql-9.7"), option, ["native:1", "native:4:free"]);
 }
 
-/// Two native contenders catch up; then a difference is made, which must be found.
+/// Two native contenders catch up; then the test changes a row, and the comparison must find it.
 fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&str; 2]) {
     let home = home();
     let work = home.work().unwrap();
@@ -211,7 +211,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
     assert_eq!(result.ratio_vs_best_native[&result.best_native.clone().unwrap()], 1.0);
     assert!(!work.path().join("replica").exists(), "each replica is removed after its race");
 
-    // A table that is not what it should be must be found, or "identical" says nothing.
+    // The comparison must find a changed table; otherwise "identical" proves nothing.
     let checksum = race.backlog.facts.checksums.get_mut("bench1.sbtest1").unwrap();
     *checksum = checksum.map(|checksum| checksum ^ 1);
     let result = race.run(&contenders[..1], work.path()).unwrap();

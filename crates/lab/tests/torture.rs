@@ -47,8 +47,7 @@ fn torture_of(
         spate_arguments: vec![],
     };
     let torture = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap();
-    // A seed whose statements the server's own replication cannot carry has nothing to be compared with: another takes
-    // its place.
+    // A seed is void if the server's own replication cannot replicate its statements: try another.
     let mut result = torture.seed(seed);
     for other in 1..TRIES {
         if result.verdict != Verdict::NativeStopped {
@@ -59,14 +58,14 @@ fn torture_of(
     result
 }
 
-/// Seeds that are tried until one is not void. Of some features one in seven is, of others every other one.
+/// Seeds to try until one is not void. With some features one seed in seven is void, with others every second one.
 const TRIES: u64 = 8;
 
 fn assert_identical(result: &SeedResult) {
     assert_identical_after(300, result);
 }
 
-/// So many statements at least, a third of them transactions.
+/// Asserts that the replicas are equal after at least this many statements, a third of them transactions.
 fn assert_identical_after(statements_min: u64, result: &SeedResult) {
     assert_eq!(result.verdict, Verdict::Identical, "{}", result.story("this test"));
     // A torture whose statements fail proves nothing.
@@ -102,7 +101,7 @@ fn mysql_rows_survive_kills_of_spate() {
     let mysql = server("mysql-9.7");
     let features = [Feature::Types, Feature::Keys, Feature::Generated, Feature::Dml, Feature::Domains];
     let result = torture_of((&mysql, &mysql), 104, Format::Row, Failures::Spate, &features);
-    // Its statements take longer, and some wait a second for a lock.
+    // MySQL's statements take longer, and some wait a second for a lock.
     assert_identical_after(75, &result);
     assert!(result.failures_injected > 0, "{result:?}");
 }
@@ -110,16 +109,16 @@ fn mysql_rows_survive_kills_of_spate() {
 #[test]
 fn idle_spate_is_reported_as_different() {
     let mariadb = ServerVersion::installed().unwrap();
-    finds_a_spate_that_does_nothing(&mariadb, &mariadb);
+    assert_idle_spate_is_different(&mariadb, &mariadb);
 }
 
-/// There is no other replication between vendors to tell what is right.
+/// Between vendors the source is the oracle.
 #[test]
 fn idle_spate_between_vendors_is_reported_as_different() {
-    finds_a_spate_that_does_nothing(&server("mysql-9.7"), &ServerVersion::installed().unwrap());
+    assert_idle_spate_is_different(&server("mysql-9.7"), &ServerVersion::installed().unwrap());
 }
 
-fn finds_a_spate_that_does_nothing(source: &ServerBinaries, replica: &ServerBinaries) {
+fn assert_idle_spate_is_different(source: &ServerBinaries, replica: &ServerBinaries) {
     let home = LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture")).unwrap();
     let plan = TorturePlan {
         features: FeatureSet::chosen(&[Feature::Dml], &[]),
@@ -129,7 +128,7 @@ fn finds_a_spate_that_does_nothing(source: &ServerBinaries, replica: &ServerBina
         time: Duration::from_secs(1),
         shrink: None,
         keep: None,
-        // It ends at once, and with success.
+        // This program ends at once, with success.
         spate: Some(PathBuf::from("/bin/true")),
         spate_arguments: vec![],
     };

@@ -26,7 +26,7 @@ pub enum Finding {
     },
     /// Spate ended although the server's own replication continued.
     Stopped {
-        /// Its last words.
+        /// The end of its output.
         output: String,
     },
     /// Spate made no more progress.
@@ -36,7 +36,7 @@ pub enum Finding {
     },
     /// Spate was asked to stop and did not end with success.
     UncleanEnd {
-        /// Its last words.
+        /// The end of its output.
         output: String,
     },
 }
@@ -175,11 +175,11 @@ fn cut(line: &str) -> String {
 }
 
 fn last_line(output: &str) -> String {
-    cut(last_words(output).unwrap_or("nothing"))
+    cut(last_nonempty_line(output).unwrap_or("nothing"))
 }
 
 /// The last line that is not empty.
-fn last_words(output: &str) -> Option<&str> {
+fn last_nonempty_line(output: &str) -> Option<&str> {
     output.lines().rfind(|line| !line.trim().is_empty())
 }
 
@@ -203,7 +203,7 @@ fn essence(output: &str) -> String {
 
 /// The transaction that an error of Spate names.
 pub(super) fn named_transaction(output: &str) -> Option<&str> {
-    let (_, rest) = last_words(output)?.split_once("transaction ")?;
+    let (_, rest) = last_nonempty_line(output)?.split_once("transaction ")?;
     let gtid = rest.split(' ').next()?;
     (gtid.split('-').count() == 3).then_some(gtid)
 }

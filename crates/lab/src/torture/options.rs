@@ -133,7 +133,7 @@ impl TortureOptions {
         match &self.replay {
             Some(record) => take(torture.replay(record)?, format!("spate lab torture --replay {}", record.display())),
             None => (self.seed..self.seed.saturating_add(self.seeds))
-                .for_each(|seed| take(torture.seed(seed), self.again(seed))),
+                .for_each(|seed| take(torture.seed(seed), self.repeat_command(seed))),
         }
         screen::print(&result.to_table());
         if let Some(path) = &self.json {
@@ -143,7 +143,7 @@ impl TortureOptions {
     }
 
     /// The command that repeats a seed.
-    fn again(&self, seed: u64) -> String {
+    fn repeat_command(&self, seed: u64) -> String {
         let mut command =
             format!("spate lab torture --seed {seed} --seconds {} --format {}", self.seconds, self.format);
         for (option, version) in [("--server", self.server), ("--replica", self.replica)] {
