@@ -145,7 +145,9 @@ fn silence(connection: &mut Connection) -> Result<()> {
         Vendor::MySql => "GRANT SESSION_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
     };
     let switched = connection.execute(b"SET SESSION sql_log_bin=0");
-    switched.map(drop).map_err(|error| Error::from(error).or_privilege("keep its binlog off for a session", grant))
+    switched
+        .map(drop)
+        .map_err(|error| Error::from(error).with_missing_privilege("keep its binlog off for a session", grant))
 }
 
 /// An error as the server should have reported it.

@@ -111,6 +111,6 @@ fn tell_mysql(connection: &mut Connection, position: &GtidPosition) -> Result<Op
 
 fn execute(connection: &mut Connection, sql: String, grant: &str) -> Result<String> {
     let executed = connection.execute(sql.as_bytes());
-    executed.map_err(|error| Error::from(error).or_privilege("take over the position", grant))?;
+    executed.map_err(|error| Error::from(error).with_missing_privilege("take over the position", grant))?;
     Ok(sql)
 }

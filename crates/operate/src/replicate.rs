@@ -20,8 +20,8 @@ use spate_connection::Connection;
 use spate_connection::backoff::Backoff;
 use spate_connection::endpoint::Endpoint;
 use spate_receive::intake::{Intake, IntakeOptions, Interrupt};
-use spate_receive::patience::{connect_patiently, open_archive};
-use spate_receive::retention::Retaining;
+use spate_receive::patience::{connect_with_retry, open_archive_with_retry};
+use spate_receive::retention::Purger;
 use spate_receive::source::{SourcePlace, current_place, resolve_start};
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::choice::WantedDialect;
@@ -98,12 +98,12 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         start_position: Some(checkpoint.gtid_position.clone()),
         ..WriterOptions::default()
     };
-    let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
+    let writer = open_archive_with_retry(&options.archive_dir, &writer_options, status, stop)?;
     let archive = writer.archive().clone();
     status.archive(archive.clone());
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
-    let retention = options.retention.map(|retention| Retaining::of_applied(retention, &reached, status));
+    let retention = options.retention.map(|retention| Purger::of_applied(retention, &reached, status));
     let start_place = checkpoint.place_without_gtid();
     let intake_options = IntakeOptions { start_place, ..options.intake.clone() };
     let intake =
@@ -164,7 +164,7 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     if options.until != Until::CaughtUp {
         return Ok(options.until.clone());
     }
-    let mut connection = connect_patiently(&options.intake.source, status, stop)?;
+    let mut connection = connect_with_retry(&options.intake.source, status, stop)?;
     Ok(match current_place(&mut connection)? {
         SourcePlace { file: Some((file, position)), .. } => Until::File { file, position },
         SourcePlace { gtid_position, .. } => Until::End(gtid_position),
@@ -223,7 +223,7 @@ fn begin_first(
     let place = match start {
         Start::Gtid(position) => SourcePlace { gtid_position: position.clone(), file: None },
         _ => {
-            let mut source = connect_patiently(&options.intake.source, status, stop)?;
+            let mut source = connect_with_retry(&options.intake.source, status, stop)?;
             resolve_start(&mut source, start)?
         }
     };

@@ -228,7 +228,7 @@ impl Supervision {
         if !self.narrowing.refused(in_doubt, last_handed) {
             const GRANT: &str = "GRANT BINLOG REPLAY ON *.* TO <the user of Spate>";
             return Directive::Stop(match error {
-                Error::Batch { source } => Error::from(source).or_privilege("replay row changes", GRANT),
+                Error::Batch { source } => Error::from(source).with_missing_privilege("replay row changes", GRANT),
                 other => other,
             });
         }

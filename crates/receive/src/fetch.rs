@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use spate_archive::{Retention, SyncPolicy, WriterOptions};
 
 use crate::intake::{Intake, IntakeOptions, Interrupt};
-use crate::patience::{connect_patiently, open_archive};
-use crate::retention::Retaining;
+use crate::patience::{connect_with_retry, open_archive_with_retry};
+use crate::retention::Purger;
 use crate::source::{current_place, resolve_start};
 use spate_replica::status::Status;
 use spate_replica::until::{Start, Until};
@@ -39,7 +39,7 @@ const NO_GTIDS_FETCH: &str =
 /// # Errors
 /// A definite error, which says what to do.
 pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let mut connection = connect_patiently(&options.intake.source, status, stop)?;
+    let mut connection = connect_with_retry(&options.intake.source, status, stop)?;
     let until = match &options.until {
         Until::CaughtUp => {
             let place = current_place(&mut connection)?;
@@ -61,12 +61,12 @@ pub fn fetch(options: &FetchOptions, status: &Status, stop: &AtomicBool) -> Resu
     let start_position = start.as_ref().map(|start| start.gtid_position.clone());
     let start_place = start.and_then(|start| start.file);
     let writer_options = WriterOptions { sync: options.sync, start_position, ..WriterOptions::default() };
-    let writer = open_archive(&options.archive_dir, &writer_options, status, stop)?;
+    let writer = open_archive_with_retry(&options.archive_dir, &writer_options, status, stop)?;
     if writer.archive().files().is_empty() && options.start.is_none() {
         return Err(Error::NoStart { replica: format!("archive in {}", options.archive_dir.display()) });
     }
     status.archive(writer.archive().clone());
-    let retention = options.retention.map(|retention| Retaining::of_received(retention, status));
+    let retention = options.retention.map(|retention| Purger::of_received(retention, status));
     let intake = IntakeOptions { start_place, ..options.intake.clone() };
     Intake { options: &intake, writer, status, stop, until, retention, interrupt: &Interrupt::default() }.run()?;
     Ok(())

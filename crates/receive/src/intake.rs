@@ -15,8 +15,8 @@ use spate_binlog::session::RotateEvent;
 use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition};
 
 use self::dump::Dump;
-use crate::retention::Retaining;
-use crate::source::{find_mariadb_file_after, oldest_binlog};
+use crate::retention::Purger;
+use crate::source::{find_mariadb_file_after, find_oldest_binlog};
 use spate_connection::backoff::Backoff;
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor};
@@ -66,7 +66,7 @@ pub struct Intake<'a> {
     /// Stop once the archive reaches this position; `None`: receive until `stop` is set.
     pub until: Option<GtidPosition>,
     /// Removes archive files that nobody needs; `None` keeps all.
-    pub retention: Option<Retaining<'a>>,
+    pub retention: Option<Purger<'a>>,
     /// Gets the handle that ends the connection, so that a stop need not wait for the source's next packet.
     pub interrupt: &'a Interrupt,
 }
@@ -285,7 +285,7 @@ impl Intake<'_> {
     /// Turns the error that the source sent instead of an event of `file` into the intake's own error.
     fn explain_stream_error(&self, error: spate_connection::Error, file: &str) -> Error {
         let Some(server_error) = error.server_error().filter(|error| error.code == CODE_CANNOT_SERVE) else {
-            return Error::from(error).or_privilege("send its binlog", dump::GRANT);
+            return Error::from(error).with_missing_privilege("send its binlog", dump::GRANT);
         };
         let message = server_error.message.clone();
         let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
@@ -300,7 +300,7 @@ impl Intake<'_> {
                 Err(error) => return error,
             }
         }
-        let oldest = second_connection.and_then(|mut connection| oldest_binlog(&mut connection));
+        let oldest = second_connection.and_then(|mut connection| find_oldest_binlog(&mut connection));
         Error::Purged {
             source_server: format!("source ({})", self.options.source),
             wanted: (*self.writer.end().gtid_position).clone(),

@@ -18,7 +18,7 @@ use spate_replica::status::Status;
 ///
 /// # Errors
 /// A definite error of the connection; any error once `stop` is set.
-pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
+pub fn connect_with_retry(source: &Endpoint, status: &Status, stop: &AtomicBool) -> Result<Connection> {
     let mut backoff = Backoff::default();
     let options = ConnectOptions { read_timeout: Some(SILENCE_MAX), ..ConnectOptions::new("source") };
     loop {
@@ -39,7 +39,12 @@ pub fn connect_patiently(source: &Endpoint, status: &Status, stop: &AtomicBool) 
 ///
 /// # Errors
 /// Any other error of [`ArchiveWriter::open`]; any error once `stop` is set.
-pub fn open_archive(dir: &Path, options: &WriterOptions, status: &Status, stop: &AtomicBool) -> Result<ArchiveWriter> {
+pub fn open_archive_with_retry(
+    dir: &Path,
+    options: &WriterOptions,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<ArchiveWriter> {
     loop {
         match ArchiveWriter::open(Arc::new(RealFileSystem), dir, options.clone()) {
             Err(error @ spate_archive::Error::DiskFull { .. }) if !stop.load(Ordering::Acquire) => {

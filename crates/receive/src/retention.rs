@@ -24,7 +24,7 @@ enum Needed<'a> {
 
 /// Purges the archive from time to time.
 #[derive(Debug)]
-pub struct Retaining<'a> {
+pub struct Purger<'a> {
     retention: Retention,
     needed: Needed<'a>,
     status: &'a Status,
@@ -33,16 +33,16 @@ pub struct Retaining<'a> {
     unneeded_seqno: u64,
 }
 
-impl<'a> Retaining<'a> {
+impl<'a> Purger<'a> {
     /// Keeps everything that is not applied to the replica.
-    pub fn of_applied(retention: Retention, reached: &'a Reached, status: &'a Status) -> Retaining<'a> {
+    pub fn of_applied(retention: Retention, reached: &'a Reached, status: &'a Status) -> Purger<'a> {
         let needed = Needed::UntilApplied(reached);
-        Retaining { retention, needed, status, next_check: Instant::now(), unneeded_seqno: 0 }
+        Purger { retention, needed, status, next_check: Instant::now(), unneeded_seqno: 0 }
     }
 
     /// For an archive without a replica: keeps everything that is not durable.
-    pub(crate) fn of_received(retention: Retention, status: &'a Status) -> Retaining<'a> {
-        Retaining { retention, needed: Needed::UntilDurable, status, next_check: Instant::now(), unneeded_seqno: 0 }
+    pub(crate) fn of_received(retention: Retention, status: &'a Status) -> Purger<'a> {
+        Purger { retention, needed: Needed::UntilDurable, status, next_check: Instant::now(), unneeded_seqno: 0 }
     }
 
     /// Removes files that nobody needs, if the next check is due.

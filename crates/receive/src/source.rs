@@ -96,7 +96,7 @@ fn query_current_place(connection: &mut Connection, has_gtids: bool) -> Result<S
             let status = connection.server_version().binlog_status_sql();
             let answer = connection
                 .query(status)
-                .map_err(|error| Error::from(error).or_privilege("tell its binlog position", GRANT_CLIENT))?;
+                .map_err(|error| Error::from(error).with_missing_privilege("tell its binlog position", GRANT_CLIENT))?;
             let text = |column| answer.text_at(0, column).unwrap_or_default();
             return Ok(SourcePlace { file: Some((text(0), text(1).parse().unwrap_or(0))), ..SourcePlace::default() });
         }
@@ -109,7 +109,7 @@ fn query_current_place(connection: &mut Connection, has_gtids: bool) -> Result<S
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
-pub fn oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
+pub fn find_oldest_binlog(connection: &mut Connection) -> Result<OldestBinlog> {
     let file = list_binlog_files(connection)?.into_iter().next().unwrap_or_default();
     let position = match connection.server_version().vendor {
         Vendor::MariaDb => find_position_at(connection, &file, FIRST_EVENT)?,
@@ -143,7 +143,7 @@ fn list_binlog_files(connection: &mut Connection) -> Result<Vec<String>> {
     };
     let files = connection
         .query("SHOW BINARY LOGS")
-        .map_err(|error| Error::from(error).or_privilege("list its binlog files", grant))?;
+        .map_err(|error| Error::from(error).with_missing_privilege("list its binlog files", grant))?;
     Ok((0..files.rows.len()).filter_map(|row| files.text_at(row, 0)).collect())
 }
 
@@ -159,7 +159,7 @@ pub fn resolve_start(connection: &mut Connection, start: &Start) -> Result<Sourc
         Start::Gtid(position) => Ok(by_gtid(position.clone())),
         Start::Current => query_current_place(connection, has_gtids),
         Start::Earliest => {
-            let oldest = oldest_binlog(connection)?;
+            let oldest = find_oldest_binlog(connection)?;
             Ok(if has_gtids { by_gtid(oldest.position) } else { by_file(oldest.file, FIRST_EVENT) })
         }
         Start::File { file, position } if has_gtids => find_position_at(connection, file, *position).map(by_gtid),
@@ -196,7 +196,7 @@ fn find_position_in_list(connection: &mut Connection, file: &str, position: u64)
         let sql = format!("SHOW BINLOG EVENTS IN {} FROM {from} LIMIT {LISTED_EVENTS_MAX}", quote::text(file));
         let listed = connection.query(&sql).map_err(|error| {
             let grant = "GRANT REPLICATION SLAVE ON *.* TO <the user of Spate>";
-            Error::from(error).or_privilege("list the events of its binlog", grant)
+            Error::from(error).with_missing_privilege("list the events of its binlog", grant)
         })?;
         let begin = from;
         for row in 0..listed.rows.len() {

@@ -76,5 +76,5 @@ pub fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()>
     }
     let needed = "GRANT EXECUTE, ALTER ROUTINE ON *.* TO <the user of Spate> WITH GRANT OPTION";
     let action = "give the creator of a routine the privileges on it";
-    given.map(drop).map_err(|error| Error::from(error).or_privilege(action, needed))
+    given.map(drop).map_err(|error| Error::from(error).with_missing_privilege(action, needed))
 }

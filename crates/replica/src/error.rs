@@ -356,7 +356,7 @@ impl Error {
     }
 
     /// Turns "access denied" of any kind into an error that names the GRANT.
-    pub fn or_privilege(self, action: &'static str, grant: &str) -> Error {
+    pub fn with_missing_privilege(self, action: &'static str, grant: &str) -> Error {
         /// Access denied: to a database, to commands of replicas, to a table, to a column, missing SUPER or its parts.
         const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
         match &self {

@@ -37,7 +37,7 @@ pub fn create(connection: &mut Connection) -> Result<()> {
     }
     let mut create = |sql: &str| {
         let created = connection.execute(sql.as_bytes());
-        created.map_err(|error| Error::from(error).or_privilege("create Spate's own schema", GRANT))
+        created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", GRANT))
     };
     create(CREATE_SCHEMA)?;
     for (_, sql) in TABLES {

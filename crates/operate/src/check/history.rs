@@ -9,7 +9,7 @@ use spate_binlog::GtidPosition;
 
 use super::{Finding, Place};
 use spate_connection::Connection;
-use spate_receive::source::{current_place, oldest_binlog};
+use spate_receive::source::{current_place, find_oldest_binlog};
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::{Error, Result};
 
@@ -29,7 +29,7 @@ pub(super) fn look(source: &mut Connection, replica: &mut Connection, archive: O
     };
     let received = archive.and_then(end_of_archive);
     let needed = received.unwrap_or_else(|| checkpoint.gtid_position.clone());
-    let oldest = oldest_binlog(source)?;
+    let oldest = find_oldest_binlog(source)?;
     let now = current_place(source)?;
     // Without GTIDs, the file's name would tell.
     if now.file.is_none() && !needed.covers_all(&oldest.position) {

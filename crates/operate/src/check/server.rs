@@ -196,7 +196,7 @@ pub(super) fn filters(source: &mut Connection, facts: &Facts) -> Result<Vec<Find
     let grant = format!("GRANT {privilege} ON *.* TO {}", facts.account);
     let rows = source
         .query(facts.version.binlog_status_sql())
-        .map_err(|error| Error::from(error).or_privilege("tell its binlog's filters", &grant))?;
+        .map_err(|error| Error::from(error).with_missing_privilege("tell its binlog's filters", &grant))?;
     let filter = |column| rows.text(0, column).filter(|names| !names.is_empty());
     let filters: Vec<String> = [("Binlog_Do_DB", "binlog_do_db"), ("Binlog_Ignore_DB", "binlog_ignore_db")]
         .into_iter()
@@ -253,7 +253,7 @@ pub(super) fn own_replication(replica: &mut Connection, source: &Facts) -> Resul
     let grant = if is_mysql { "REPLICATION CLIENT" } else { "REPLICA MONITOR" };
     let rows = replica.query(sql).map_err(|error| {
         Error::from(error)
-            .or_privilege("show its own replication", &format!("GRANT {grant} ON *.* TO <the user of Spate>"))
+            .with_missing_privilege("show its own replication", &format!("GRANT {grant} ON *.* TO <the user of Spate>"))
     })?;
     let running = |row| {
         ["Slave_SQL_Running", "Replica_SQL_Running"]

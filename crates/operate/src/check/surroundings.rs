@@ -65,7 +65,8 @@ pub(super) fn time_zones(source: &mut Connection, replica: &mut Connection) -> R
 /// How many zones there are, and a hash over them.
 fn zones(server: &mut Connection) -> Result<(u64, String)> {
     const GRANT: &str = "GRANT SELECT ON mysql.* TO <the user of Spate>";
-    let refused = |error: spate_connection::Error| Error::from(error).or_privilege("show its time zones", GRANT);
+    let refused =
+        |error: spate_connection::Error| Error::from(error).with_missing_privilege("show its time zones", GRANT);
     let count = server.query("SELECT COUNT(*) FROM mysql.time_zone_name").map_err(refused)?;
     let hash = server
         .query(

@@ -164,5 +164,8 @@ fn register(connection: &mut Connection, server_id: u32) -> Result<()> {
     request.extend_from_slice(&[0, 0]);
     request.extend_from_slice(&[0; 2 + 4 + 4]);
     connection.send_command(COM_REGISTER_SLAVE, &request)?;
-    connection.next_packet().map(drop).map_err(|error| Error::from(error).or_privilege("register a replica", GRANT))
+    connection
+        .next_packet()
+        .map(drop)
+        .map_err(|error| Error::from(error).with_missing_privilege("register a replica", GRANT))
 }
