@@ -147,12 +147,12 @@ impl<'a> Applier<'a> {
         self.sessions.main().execute(b"SET SESSION autocommit=0")?;
         while let Some(command) = self.next_command()? {
             self.batch.began.get_or_insert_with(Instant::now);
-            self.command(command)?;
+            self.run_command(command)?;
         }
         Ok(())
     }
 
-    fn command(&mut self, command: Command) -> Result<()> {
+    fn run_command(&mut self, command: Command) -> Result<()> {
         if command.needs_answers() {
             self.receive_all()?;
         }
@@ -165,7 +165,7 @@ impl<'a> Applier<'a> {
             }
             Command::LoadBlock(block) => self.tools.files.append(&block)?,
             Command::Load(execution, load) => self.load(execution, &load)?,
-            Command::Intend(intent) => self.intend(intent)?,
+            Command::Intend(intent) => self.note_intention(intent)?,
             // The preparing stage may be gone already; this session then ends without a commit.
             Command::Settle(answer) => drop(answer.send(())),
             Command::ExecuteApart(execution) => self.execute_apart(execution)?,
@@ -179,7 +179,7 @@ impl<'a> Applier<'a> {
             }
             Command::Sweep { sweep, answer } => self.sweep(sweep, &answer)?,
             Command::RestoreTemporary => temporary::restore(self.sessions.main(), tell)?,
-            Command::Ask { sql, change, answer } => self.ask(&sql, change, &answer)?,
+            Command::Ask { sql, change, answer } => self.answer_question(&sql, change, &answer)?,
             Command::KeepTemporary(tables) => {
                 temporary::keep(self.sessions.main(), &tables, &mut self.copies, tell)?;
                 stopping_point("after-temporary-copies");
@@ -189,7 +189,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn intend(&mut self, intent: Box<Intent>) -> Result<()> {
+    fn note_intention(&mut self, intent: Box<Intent>) -> Result<()> {
         stopping_point("before-intent");
         intent.note(self.sessions.journal()?)?;
         self.batch.has_intent = true;
@@ -216,7 +216,7 @@ impl<'a> Applier<'a> {
             self.tools.own_definitions.count(self.sessions.main())?;
         }
         if committed.is_ok() {
-            committed = self.committed(commit);
+            committed = self.report_commit(commit);
         }
         match self.batch.watched.take() {
             Some(change) => self.tools.accounts.look(change, committed),
@@ -330,7 +330,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn ask(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
+    fn answer_question(&mut self, sql: &[u8], change: Option<Change>, answer: &Sender<FoundRow>) -> Result<()> {
         let mut found = None;
         let see = |row: spate_connection::Row<'_>| {
             found = Some((0..row.len()).map(|column| row.get(column).map(<[u8]>::to_vec)).collect());
@@ -370,7 +370,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn committed(&mut self, commit: Commit) -> Result<()> {
+    fn report_commit(&mut self, commit: Commit) -> Result<()> {
         let took = self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         let tools = &mut self.tools;
         tools.progress.commit(&commit.end);

@@ -111,8 +111,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
         while !self.given.stop.load(Ordering::Acquire) {
             let gathered = match reader.next_event() {
-                Ok(Some(event)) => self.event(&event),
-                Ok(None) => self.idle(&reader),
+                Ok(Some(event)) => self.take_event(&event),
+                Ok(None) => self.hand_over_or_wait(&reader),
                 Err(error) => Err(error.into()),
             };
             match gathered {
@@ -121,7 +121,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
                 Err(Halt::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
                     reader = self.rewind(seqno, surprise)?;
                 }
-                Err(Halt::Failed(error)) => return Err(self.behind(error)),
+                Err(Halt::Failed(error)) => return Err(self.apply_before(error)),
                 Err(signal) => return Err(signal),
             }
         }
@@ -142,7 +142,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         Ok(self.given.archive.reader(&seek, ReadOptions::default())?)
     }
 
-    fn event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
+    fn take_event(&mut self, event: &ArchivedEvent<'_>) -> Result<Option<GatherEnd>> {
         let bytes = event.header.event_length;
         if bytes as usize > self.given.plan.limits.memory_bytes_max {
             let place = format!("{}:{}", event.source_file, event.source_end_position.saturating_sub(u64::from(bytes)));
@@ -150,7 +150,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
         match event.boundary {
             Boundary::Outside => {
-                self.outside(event)?;
+                self.take_outside_event(event)?;
                 return Ok(None);
             }
             Boundary::Begin | Boundary::Whole => {
@@ -162,7 +162,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
         let is_left_out = self.open.underway.as_ref().is_some_and(|underway| underway.excluded.is_some());
         if !is_left_out {
-            self.take(event)?;
+            self.take_events(event)?;
             if event.boundary == Boundary::Begin {
                 for &(_, surprise) in self.expected.iter().filter(|(seqno, _)| *seqno == event.seqno) {
                     self.builder.expect(surprise);
@@ -172,19 +172,19 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         match event.boundary {
             Boundary::End | Boundary::Whole => {
                 if !is_left_out {
-                    self.stand_alone()?;
+                    self.separate_if_alone()?;
                     self.builder.end_transaction();
                 }
                 self.open.end_transaction(event);
-                self.after_transaction()
+                self.end_batch_if_due()
             }
             _ if is_left_out => Ok(None),
-            _ => self.inside_transaction().map(|()| None),
+            _ => self.keep_within_memory().map(|()| None),
         }
     }
 
     /// An event of no transaction. Temporary tables end with the source's sessions, and these with the source.
-    fn outside(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+    fn take_outside_event(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         // A session begins to read with the first event of the file in which the checkpoint is.
         let is_behind = *self.open.checkpoint.source_file == **event.source_file
             && event.source_end_position <= self.open.checkpoint.source_position;
@@ -208,7 +208,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     }
 
     /// A transaction that turns out to need a batch of its own is separated from those before it.
-    fn stand_alone(&mut self) -> Result<()> {
+    fn separate_if_alone(&mut self) -> Result<()> {
         if self.open.batch.transactions > 0 && self.builder.stands_among_others() {
             self.separate()?;
         }
@@ -323,7 +323,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         self.given.plan.exclusions.break_ring() && self.open.batch.origin.is_some_and(|origin| origin != server_id)
     }
 
-    fn take(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
+    fn take_events(&mut self, event: &ArchivedEvent<'_>) -> Result<()> {
         if event.header.event_type != EventType::TRANSACTION_PAYLOAD {
             return self.take_one(event, &event.header, event.body);
         }
@@ -332,7 +332,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let mut events = PayloadEvents::open(event.body).map_err(bad)?;
         while let Some((header, body)) = events.next_event().map_err(bad)? {
             self.take_one(event, &header, body)?;
-            self.inside_transaction()?;
+            self.keep_within_memory()?;
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     /// A definite error in a transaction does not keep back the whole transactions before it. The builder holds a piece of
     /// the bad one by now, so they are gathered again by the next session, which ends with them. (What may pass by itself, such as
     /// a lost connection, is no fault of the transaction that happened to be read.)
-    fn behind(&self, error: Error) -> Halt {
+    fn apply_before(&self, error: Error) -> Halt {
         let is_nothing_lost = self.open.batch.transactions == 0 || self.open.batch.is_continued;
         if error.is_transient() || is_nothing_lost {
             return Halt::Failed(error);
@@ -411,7 +411,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     }
 
     /// Everything received was read. The reader shows only whole transactions, so this is never within one.
-    fn idle(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
+    fn hand_over_or_wait(&mut self, reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
         if self.is_past_end(reader) {
             return Ok(Some(GatherEnd::Reached));
         }
@@ -420,7 +420,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
         if self.dispatch.is_hungry_within(ARRIVAL_CHECK)? {
             let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
-            if self.waits_for_more(gathered) {
+            if self.must_gather_more(gathered) {
                 return wait(reader);
             }
             self.hand_over_whole()?;
@@ -428,7 +428,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         Ok(None)
     }
 
-    fn after_transaction(&mut self) -> Result<Option<GatherEnd>> {
+    fn end_batch_if_due(&mut self) -> Result<Option<GatherEnd>> {
         self.transactions_left = self.transactions_left.map(|left| left.saturating_sub(1));
         let is_last = self.given.plan.last_seqno.is_some_and(|last| self.open.checkpoint.seqno >= last)
             || self.transactions_left == Some(0);
@@ -436,7 +436,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         let alone = self.builder.alone().cloned();
         let is_worth_it = gathered >= BEHIND_GATHER_MIN && self.dispatch.is_hungry_within(Duration::ZERO)?;
-        let is_due = (is_worth_it || self.is_full(gathered)) && !self.waits_for_more(gathered);
+        let is_due = (is_worth_it || self.is_full(gathered)) && !self.must_gather_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;
         } else if self.builder.memory_bytes() >= self.given.plan.limits.memory_bytes_max {
@@ -452,7 +452,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
 
     /// A batch that ends while a session of the source has a temporary table could not be followed by one that uses the table,
     /// should the session that applies end in between. So a batch waits for the table's end, within reason.
-    fn waits_for_more(&self, gathered: Duration) -> bool {
+    fn must_gather_more(&self, gathered: Duration) -> bool {
         if self.given.plan.is_one_batch {
             return true;
         }
@@ -466,8 +466,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     }
 
     /// A transaction that outgrows memory goes on in pieces, all in one transaction of the replica.
-    fn inside_transaction(&mut self) -> Result<()> {
-        self.stand_alone()?;
+    fn keep_within_memory(&mut self) -> Result<()> {
+        self.separate_if_alone()?;
         if self.builder.memory_bytes() < self.given.plan.limits.memory_bytes_max {
             return Ok(());
         }

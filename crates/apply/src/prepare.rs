@@ -147,7 +147,7 @@ impl<'a> Preparer<'a> {
             }
             let Ok(part) = self.lane.parts.recv() else { return Ok(()) };
             let is_sure = self.one_by_one || part.batch.alone.is_some();
-            self.part(part, &mut pending).map_err(|error| match error {
+            self.prepare_part(part, &mut pending).map_err(|error| match error {
                 // A part's place is that of its last transaction.
                 Halt::Failed(Error::Transaction { error, .. }) if !is_sure => Error::SomeTransaction { error }.into(),
                 other => other,
@@ -155,12 +155,12 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn prepare_part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
         self.begin_session(&part, pending)?;
         self.tell_origin(&part, pending)?;
         self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
-        self.intend(&part, pending)?;
+        self.note_intention(&part, pending)?;
         let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
         if let (Some(Alone::Numbered), Some(end), false) =
             (&part.batch.alone, &part.end, may_undo || pending.batch.is_open)
@@ -176,8 +176,8 @@ impl<'a> Preparer<'a> {
         pending.temporary.tables.used_by.extend(&part.batch.temporary.used_by);
         for item in &part.batch.items {
             match item {
-                Item::Rows(segment) => self.segment(segment, &part, pending)?,
-                Item::Statement(statement) => self.statement(statement, &part, pending)?,
+                Item::Rows(segment) => self.prepare_segment(segment, &part, pending)?,
+                Item::Statement(statement) => self.prepare_statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
                 Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
                 Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
@@ -185,7 +185,7 @@ impl<'a> Preparer<'a> {
             }
         }
         match part.end {
-            Some(end) => self.end(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
+            Some(end) => self.end_batch(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
             None => Ok(()),
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// Has a note made of the batch's intention, if it cannot be rolled back.
-    fn intend(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn note_intention(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = part.intent_kind() else { return Ok(()) };
         // Rows that cannot be rolled back may come in several parts; the note must cover all of them.
         if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
@@ -249,7 +249,13 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn end(&self, alone: Option<&Alone>, end: PartEnd, oldest_seconds: f64, pending: &mut Pending<'a>) -> Result<()> {
+    fn end_batch(
+        &self,
+        alone: Option<&Alone>,
+        end: PartEnd,
+        oldest_seconds: f64,
+        pending: &mut Pending<'a>,
+    ) -> Result<()> {
         if let Some(Alone::XaPrepare(xid)) = alone {
             // In the branch's own session, which ends with it.
             pending.end_rows()?;
@@ -316,12 +322,13 @@ impl<'a> Preparer<'a> {
         pending.outlet.plain(&told_defaults::set_sql(is_explicit))
     }
 
-    fn segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    fn prepare_segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
         if let Some(emitter) = &mut pending.emitter {
             emitter.begin_segment(segment, part, &mut pending.outlet)?;
         }
-        let keyless: Result<Vec<_>> = segment.keyless().iter().map(|rows| self.keyless(rows, part, pending)).collect();
+        let keyless: Result<Vec<_>> =
+            segment.keyless().iter().map(|rows| self.sweep_keyless(rows, part, pending)).collect();
         let keyless = keyless?;
         if let Some(emitter) = &mut pending.emitter {
             pending.batch.net_row_changes += emitter.segment(segment, &keyless, part, &mut pending.outlet)?;
@@ -331,7 +338,7 @@ impl<'a> Preparer<'a> {
 
     /// Has those changes of a table without a key made that cost less in one pass over it than by the server's search, and all that
     /// come before them; returns what is left to do.
-    fn keyless(&self, rows: &KeylessRows, part: &Part, pending: &mut Pending<'a>) -> Result<Vec<Step>> {
+    fn sweep_keyless(&self, rows: &KeylessRows, part: &Part, pending: &mut Pending<'a>) -> Result<Vec<Step>> {
         let mut waiting = Vec::new();
         for mut step in rows.steps() {
             if let Some(sweeper) = Sweeper::of(rows, &step, self.found.max_allowed_packet) {

@@ -34,7 +34,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// A statement of the other vendor, in this one's words. `None`: it is of this vendor.
-    fn translated(&self, statement: &Statement, part: &Part) -> Result<Option<Statement>> {
+    fn translate(&self, statement: &Statement, part: &Part) -> Result<Option<Statement>> {
         if !self.is_foreign(part) {
             return Ok(None);
         }
@@ -101,7 +101,12 @@ impl<'a> Preparer<'a> {
         Err(refused(statement, part, why))
     }
 
-    pub(super) fn statement(&self, statement: &Statement, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
+    pub(super) fn prepare_statement(
+        &self,
+        statement: &Statement,
+        part: &Part,
+        pending: &mut Pending<'a>,
+    ) -> Result<()> {
         self.refuse_lost(statement, part, pending)?;
         pending.end_rows()?;
         pending.outlet.flush(None)?;
@@ -111,9 +116,9 @@ impl<'a> Preparer<'a> {
             pending.outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
-            return self.end_of_xa(statement, xid, part, change, &mut pending.outlet);
+            return self.prepare_end_of_xa(statement, xid, part, change, &mut pending.outlet);
         }
-        let translated = self.translated(statement, part)?;
+        let translated = self.translate(statement, part)?;
         let statement = translated.as_ref().unwrap_or(statement);
         let without_database = self.leave_database(statement, part, change.as_ref(), pending)?;
         let statement = without_database.as_ref().unwrap_or(statement);
@@ -121,7 +126,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// The statement that ends an XA transaction: in a session whose changes are durable at once.
-    fn end_of_xa(
+    fn prepare_end_of_xa(
         &self,
         statement: &Statement,
         xid: &Xid,
@@ -163,7 +168,7 @@ impl<'a> Preparer<'a> {
         change: Option<&Change>,
         pending: &mut Pending<'a>,
     ) -> Result<()> {
-        let StatementSql { before, sql, after } = self.in_session(statement, part)?;
+        let StatementSql { before, sql, after } = self.surround(statement, part)?;
         let outlet = &mut pending.outlet;
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change.cloned()));
@@ -215,7 +220,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// The statement, and how its session is set up and left.
-    fn in_session(&self, statement: &Statement, part: &Part) -> Result<StatementSql> {
+    fn surround(&self, statement: &Statement, part: &Part) -> Result<StatementSql> {
         let executing = match &part.batch.alone {
             Some(Alone::XaPrepare(_)) => Executing::Branch,
             _ => Executing::Main,
