@@ -1,9 +1,9 @@
-//! Damages archives, opens them as a writer (which recovers) and as somebody else's directory, and reads all that is shown:
-//! `fuzz_recovery -- [--seconds N] [--seed N]`.
+//! Damages archives, opens them as a writer (which recovers) and as another process's directory, and reads all shown
+//! events: `fuzz_recovery -- [--seconds N] [--seed N]`.
 //!
-//! What must hold of any damage: no panic; no reading without end; no event that was never written, unless its own checksum and
-//! length vouch for it; transactions whole and, while list and index are honest, counted without a gap; an archive that was
-//! opened once opens again, shows the same, and takes more.
+//! These must hold for any damage: no panic; no endless reading; no event that was never written, unless its own
+//! checksum and length are right; whole transactions, counted without a gap while list and index are right; an archive
+//! that was opened once opens again, shows the same events, and accepts more.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool of the developers, who read its output")]
 
@@ -28,10 +28,10 @@ use spate_archive::test_source::SourceFile;
 use support::DIR;
 use support::faulty::FaultyFileSystem;
 
-/// A run takes milliseconds; one that takes this long does not end.
+/// A run takes milliseconds. A run that takes this long is taken for an endless one.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// An archive as it was written.
+/// An archive before the damage.
 struct Original {
     files: BTreeMap<String, Vec<u8>>,
     /// Bytes of every event in it.
@@ -39,10 +39,10 @@ struct Original {
     transactions: u64,
 }
 
-/// What the damage may have made of the files that vouch for the others.
+/// The effect of the damage on the list and the indexes, which other files are checked against.
 #[derive(Debug, Default, Clone, Copy)]
 struct Damage {
-    /// List or index say, under a right checksum, what is not so; or whole events were moved.
+    /// List or index are wrong under a right checksum, or whole events were moved.
     is_forged: bool,
 }
 
@@ -66,7 +66,7 @@ fn main() {
     println!("{} runs, {tally:?}, nothing found", seed - first);
 }
 
-/// What the runs came to: shows that they reach what they are to reach.
+/// Counts of the outcomes of the runs, which show that the runs reach all cases.
 #[derive(Debug, Default)]
 struct Tally {
     opened: u64,
@@ -154,7 +154,7 @@ fn seek(original: &Original, random: &mut Random) -> Seek {
     }
 }
 
-/// What is known of what is read.
+/// The facts against which the read events are checked.
 #[derive(Clone, Copy)]
 struct Check<'a> {
     known: [&'a HashSet<Vec<u8>>; 2],
@@ -163,7 +163,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reads to the end or to an error. The events' bytes, unless there was an error.
+    /// Reads to the end or to an error. Returns the events' bytes, unless there was an error.
     fn read(&self, archive: &Archive, seek: &Seek, tally: &mut Tally) -> Option<Vec<Vec<u8>>> {
         let read = self.read_all(archive, seek, tally);
         match read {
@@ -189,7 +189,7 @@ impl Check<'_> {
             let begins = matches!(event.boundary, Boundary::Begin | Boundary::Whole);
             if begins {
                 assert!(!is_open, "a transaction in another");
-                // Of what a position covers, some may lie between what it does not.
+                // Some covered transactions may lie between transactions that the position does not cover.
                 let has_gaps = matches!(seek, Seek::AfterGtid(_)) || self.damage.is_forged;
                 let follows = last_seqno.is_none_or(|last: u64| last.checked_add(1) == Some(event.seqno));
                 assert!(follows || has_gaps, "{} after {last_seqno:?}", event.seqno);
@@ -210,7 +210,7 @@ impl Check<'_> {
     }
 }
 
-/// Harms one of the files.
+/// Damages one of the files.
 fn harm(files: &mut BTreeMap<String, Vec<u8>>, other: &Original, random: &mut Random, damage: &mut Damage) {
     let names: Vec<String> = files.keys().cloned().collect();
     if names.is_empty() {
@@ -230,7 +230,7 @@ fn harm(files: &mut BTreeMap<String, Vec<u8>>, other: &Original, random: &mut Ra
         }
         5 => splice(&mut bytes, donor, random),
         6 => {
-            // Gone: the file is not put back.
+            // The file is lost: do not write it back.
             return;
         }
         7 => {
@@ -262,7 +262,7 @@ fn splice(bytes: &mut Vec<u8>, donor: &[u8], random: &mut Random) {
     bytes.splice(at..end, donor[from..from + length].iter().copied());
 }
 
-/// Repeats, drops, exchanges or brings in whole events, each with its checksum.
+/// Repeats, drops, exchanges or inserts whole events, each with its checksum.
 fn splice_events(bytes: &mut Vec<u8>, donor: &[u8], random: &mut Random) {
     if !is_binlog(bytes) {
         return splice(bytes, donor, random);
@@ -291,7 +291,7 @@ fn is_binlog(bytes: &[u8]) -> bool {
     bytes.starts_with(&spate_binlog::FILE_MAGIC)
 }
 
-/// Makes the checksums of a damaged file right again.
+/// Corrects the checksums of a damaged file.
 fn seal(bytes: &mut Vec<u8>) {
     if is_binlog(bytes) {
         let ends: Vec<(usize, usize)> = ranges_of(bytes).collect();
@@ -340,7 +340,7 @@ fn open(fs: &FaultyFileSystem) -> Result<ArchiveWriter> {
     ArchiveWriter::open(fs.shared(), Path::new(DIR), options)
 }
 
-/// What servers wrote, and some more with several files and without checksums.
+/// Archives of servers' files, and some more with several files and without checksums.
 fn originals() -> Vec<Original> {
     let mut originals = vec![];
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../binlog/tests/data");

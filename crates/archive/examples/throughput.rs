@@ -1,4 +1,5 @@
-//! How fast the archive takes and gives back events: `cargo run --release -p spate-archive --example throughput [MiB]`.
+//! Measures how fast the archive writes and reads events:
+//! `cargo run --release -p spate-archive --example throughput [MiB]`.
 //!
 //! The events are like those of an OLTP load: small transactions of a GTID, a table map, a rows event and an XID.
 #![allow(clippy::print_stdout)]
@@ -18,7 +19,7 @@ fn main() -> Result<()> {
     let megabytes: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(500);
     let dir = std::env::temp_dir().join(format!("spate-throughput-{}", std::process::id()));
     let result = measure(&dir, megabytes << 20);
-    // Whatever happened, leave nothing behind; an error of the measurement is worth more than one of the removal.
+    // Remove the directory also after an error. An error of the measurement is reported before one of the removal.
     let _ = std::fs::remove_dir_all(&dir);
     result
 }

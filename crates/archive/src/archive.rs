@@ -8,7 +8,7 @@ use crate::tail::{ArchiveFile, Tail};
 use crate::walked::Walked;
 use crate::{Error, Result};
 
-/// A cheap, cloneable handle for everyone who reads.
+/// A cheap, cloneable handle for all readers.
 #[derive(Debug, Clone)]
 pub struct Archive {
     inner: Arc<Inner>,
@@ -19,7 +19,8 @@ struct Inner {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     tail: Tail,
-    /// Where the last walk through a directory that somebody else writes ended; `None` with a writer in this process.
+    /// The place where the last walk through a directory of another process ended; `None` with a writer in this
+    /// process.
     walked: Option<Walked>,
 }
 
@@ -42,25 +43,26 @@ impl Archive {
         &self.inner.tail
     }
 
-    /// The directory.
+    /// The archive's directory.
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
 
-    /// Its files, oldest first.
+    /// The archive's files, oldest first.
     pub fn files(&self) -> Vec<Arc<ArchiveFile>> {
         self.tail().lock().files.iter().cloned().collect()
     }
 
-    /// Where a local file is.
+    /// The path of a local file.
     pub fn path_of(&self, file: &ArchiveFile) -> PathBuf {
         self.inner.dir.join(&**file.name())
     }
 
-    /// Reads bytes of a local file, as an event's `file` and `offset` name them. They are not verified again.
+    /// Fills `buffer` from `offset` of a local file, as an event's `file` and `offset` name the place. Verifies
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Corrupt`] if the file ends before.
+    /// [`Error::Io`], or [`Error::Corrupt`] if the file ends before the buffer is full.
     pub fn read_at(&self, file: &ArchiveFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let path = self.path_of(file);
         let handle = self.fs().open_read(&path).map_err(Error::io("open", &path))?;
@@ -97,7 +99,7 @@ impl Archive {
         &*self.inner.fs
     }
 
-    /// How much of a file readers may see.
+    /// How many bytes of a file readers may see.
     pub(crate) fn visible_length(&self, file: &ArchiveFile) -> u64 {
         if let Some(length) = file.sealed_length() {
             return length;
@@ -117,7 +119,7 @@ impl Archive {
         state.files.get(next).cloned()
     }
 
-    /// A file that cannot be opened because it was purged gets an error that says so.
+    /// Turns `error` into [`Error::Purged`] if the file cannot be opened because it was purged.
     pub(crate) fn purged_or(&self, error: Error, file: &ArchiveFile) -> Error {
         let state = self.tail().lock();
         match state.files.front() {

@@ -1,6 +1,6 @@
-//! Whole events out of one file, read in large blocks.
+//! Reads whole events of one file in large blocks.
 //!
-//! Invariant: nothing at or behind `limit` is ever read, so what a writer has not published is never seen.
+//! Invariant: the reader never reads at or after `limit`, so it never sees bytes that the writer has not published.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub struct ReadOptions {
     /// Bytes per read. Larger blocks cost memory per reader; smaller ones cost system calls.
     pub block_bytes: usize,
-    /// The largest event that is held in memory; one beyond it is [`Error::EventTooLarge`].
+    /// The largest event that is held in memory; a larger one is [`Error::EventTooLarge`].
     pub event_bytes_max: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for ReadOptions {
 
 /// Large enough that a system call costs nothing per byte, small enough to stay in the cache.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The servers' own limit: `max_allowed_packet` is at most 1 GiB, plus header, and room for what they add to it.
+/// The servers' own limit: `max_allowed_packet` is at most 1 GiB; the rest is room for the header and added fields.
 const EVENT_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 
 /// An event in the buffer of an [`EventBlocks`].
@@ -63,7 +63,7 @@ pub(crate) struct EventBlocks {
 }
 
 impl EventBlocks {
-    /// Opens a file and checks its magic; stands at its first event.
+    /// Opens a file at its first event, and checks its magic bytes.
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path, options: ReadOptions, limit: u64) -> Result<EventBlocks> {
         let file = fs.open_read(path).map_err(Error::io("open", path))?;
         let mut magic = spate_binlog::FILE_MAGIC;
@@ -101,7 +101,7 @@ impl EventBlocks {
         self.limit = self.limit.max(limit);
     }
 
-    /// Goes on at another offset.
+    /// Continues at another offset.
     pub(crate) fn jump(&mut self, offset: u64) {
         self.buffer_offset = offset;
         self.start = 0;
@@ -159,7 +159,7 @@ impl EventBlocks {
         if self.buffer.len() < size {
             self.buffer.resize(size, 0);
         } else if self.buffer.len() > size.max(self.options.block_bytes) {
-            // A single large event made it grow.
+            // A single large event made the buffer grow.
             self.buffer.truncate(size.max(self.options.block_bytes));
             self.buffer.shrink_to_fit();
         }

@@ -1,8 +1,8 @@
-//! Reads a directory that somebody else writes: a server's binlogs or relay logs, or the archive of another process.
+//! Reads a directory that another process writes: a server's binlogs or relay logs, or another process's archive.
 //!
-//! Nothing is ever written there. What an index would hold is found by walking the files, without verifying them: every event
-//! is verified when a reader shows it. A transaction that has no end in the files (its source crashed, or sent it again) is
-//! remembered as abandoned; one that has no end yet is not visible.
+//! This module writes nothing there. It walks the files to find the data that an index would hold. The walk verifies no
+//! checksums: a reader verifies every event that it shows. A transaction that has no end in the files (its source
+//! crashed, or sent it again) is recorded as abandoned; a transaction that has no end yet is not visible.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,12 +29,13 @@ struct Found {
 }
 
 impl Archive {
-    /// Opens a directory for reading only: an archive, or the binlogs or relay logs of a server, with or without their index.
-    /// It is walked once, without verifying; readers verify what they show. [`Archive::refresh`] finds what came since.
+    /// Opens a directory for reading only: an archive, or the binlogs or relay logs of a server, with or without their
+    /// index. Walks it once without verifying; readers verify the events that they show. [`Archive::refresh`] finds
+    /// later events.
     ///
     /// # Errors
-    /// [`Error::NotAnArchive`] if it holds no such files, or several sets of them; [`Error::Inconsistent`] if one is missing
-    /// between others; [`Error::Corrupt`]; [`Error::Io`].
+    /// [`Error::NotAnArchive`] if it holds no such files, or several sets of them; [`Error::Inconsistent`] if a file is
+    /// missing between others; [`Error::Corrupt`]; [`Error::Io`].
     pub fn open(fs: Arc<dyn FileSystem>, dir: &Path, options: DirectoryOptions) -> Result<Archive> {
         let start = Follower::new(Arc::from(""), 0, None);
         let end = Mutex::new(End { file: None, offset: 0, follower: start, last: None });
@@ -49,7 +50,7 @@ impl Archive {
         self.walked().is_some_and(end)
     }
 
-    /// Looks for what was added to a directory that was opened for reading only. True if there is more than before.
+    /// Looks for new events in a directory that was opened for reading only. True if there is more than before.
     ///
     /// # Errors
     /// As [`Archive::open`].
@@ -65,7 +66,7 @@ impl Archive {
     }
 }
 
-/// One pass over what is new.
+/// One pass over the new events.
 struct Walk<'a> {
     archive: &'a Archive,
     follower: Follower,
@@ -74,11 +75,11 @@ struct Walk<'a> {
     files: Vec<(Arc<ArchiveFile>, u64)>,
     is_first_known: bool,
     ordinal: u64,
-    /// The beginning of the transaction that is being walked.
+    /// The beginning of the transaction that is being walked; `None` between transactions.
     begin: Option<Begin>,
 }
 
-/// The state before a transaction, to go back to if it has no end yet.
+/// The state before a transaction. The walk goes back to it if the transaction has no end yet.
 #[derive(Clone)]
 struct Begin {
     /// Index in `Walk::files`.
@@ -156,7 +157,7 @@ impl<'a> Walk<'a> {
             match scan.step(&mut self.follower)? {
                 Ok(Some((raw, boundary))) => {
                     is_encrypted |= raw.header.event_type == EventType::START_ENCRYPTION;
-                    self.note(was_inside, boundary, raw.offset, begin_position);
+                    self.record_boundary(was_inside, boundary, raw.offset, begin_position);
                     if matches!(boundary, Boundary::End | Boundary::Whole) {
                         self.last = Some(self.follower.record(&raw.header, scan.offset()));
                         self.begin = None;
@@ -164,7 +165,7 @@ impl<'a> Walk<'a> {
                 }
                 Ok(None) => break,
                 Err(stop) => {
-                    self.judge(&path, length, &file, stop, is_encrypted)?;
+                    self.check_stop(&path, length, &file, stop, is_encrypted)?;
                     break;
                 }
             }
@@ -173,8 +174,9 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Keeps track of transactions that begin, and of those that a new beginning, or their source's restart, left without end.
-    fn note(&mut self, was_inside: bool, boundary: Boundary, offset: u64, source_position: u64) {
+    /// Records the beginnings of transactions. Abandons a transaction that has no end: another transaction began, or
+    /// its source restarted.
+    fn record_boundary(&mut self, was_inside: bool, boundary: Boundary, offset: u64, source_position: u64) {
         let begins = matches!(boundary, Boundary::Begin | Boundary::Whole);
         if was_inside && (begins || boundary == Boundary::Outside) {
             self.abandon(self.files.len() - 1, offset);
@@ -202,8 +204,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A file may end in the middle of an event if its writer was killed, or is just writing. Anything else is damage.
-    fn judge(&self, path: &Path, length: u64, file: &ArchiveFile, stop: Stop, is_encrypted: bool) -> Result<()> {
+    /// Accepts a file that ends in the middle of an event: its writer was killed, or is just writing. Any other stop is
+    /// damage.
+    fn check_stop(&self, path: &Path, length: u64, file: &ArchiveFile, stop: Stop, is_encrypted: bool) -> Result<()> {
         if is_encrypted {
             let why = "it is encrypted; read it through its server".to_owned();
             return Err(Error::corrupt(path, stop.offset)(spate_binlog::Error::Unsupported {
@@ -213,17 +216,18 @@ impl<'a> Walk<'a> {
         }
         let fs = self.archive.fs();
         let follower = &self.follower;
-        let stop = self.first_bad_event(path, stop)?;
+        let stop = self.find_first_bad_event(path, stop)?;
         if stop.is_torn && !is_whole_after(fs, path, follower, stop.offset, length, std::iter::empty())? {
             return Ok(());
         }
-        // The walk did not verify: the first bad event may stand before the one that made it stumble.
+        // The walk did not verify: the first bad event may stand before the one that stopped the walk.
         let first = scan_file(fs, path, &file.start, length, drop)?.stop.unwrap_or(stop);
         Err(Error::corrupt(path, first.offset)(first.source))
     }
 
-    /// A wrong length in the unfinished transaction can make the walk stumble behind the events that would prove the damage.
-    fn first_bad_event(&self, path: &Path, stop: Stop) -> Result<Stop> {
+    /// Finds the first bad event of the unfinished transaction. A wrong length in it can stop the walk only after the
+    /// events that would prove the damage.
+    fn find_first_bad_event(&self, path: &Path, stop: Stop) -> Result<Stop> {
         let mut follower = self.follower.clone();
         follower.abandon_transaction();
         let from = match &self.begin {
@@ -297,12 +301,14 @@ fn find_files(fs: &dyn FileSystem, dir: &Path, options: &DirectoryOptions) -> Re
         return Ok(found.map(|listed| Found { name: listed.name.clone(), listed: Some(listed) }).collect());
     }
     let not_an_archive = |why| Error::NotAnArchive { dir: dir.to_path_buf(), why };
-    let mut sets = numbered_binlogs(fs, dir)?;
+    let mut sets = find_numbered_binlogs(fs, dir)?;
     let files = match &options.base_name {
         Some(base_name) => sets.remove(base_name),
         None if sets.len() > 1 => {
             let names = sets.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(not_an_archive(format!("it holds several sets of binlog files, name one of them: {names}")));
+            return Err(not_an_archive(format!(
+                "it holds several sets of binlog files; choose one with --base-name: {names}"
+            )));
         }
         None => sets.pop_first().map(|(_, files)| files),
     };
@@ -321,8 +327,8 @@ fn find_files(fs: &dyn FileSystem, dir: &Path, options: &DirectoryOptions) -> Re
     Ok(files.into_values().map(|name| Found { name, listed: None }).collect())
 }
 
-/// Files that begin as a binlog and end in a number: by base name, then by number.
-fn numbered_binlogs(fs: &dyn FileSystem, dir: &Path) -> Result<BTreeMap<String, BTreeMap<u64, String>>> {
+/// Finds files that begin as a binlog and whose names end in a number: by base name, then by number.
+fn find_numbered_binlogs(fs: &dyn FileSystem, dir: &Path) -> Result<BTreeMap<String, BTreeMap<u64, String>>> {
     let mut sets: BTreeMap<String, BTreeMap<u64, String>> = BTreeMap::new();
     for name in fs.list(dir).map_err(Error::io("list", dir))? {
         let Some((base, number)) = name.rsplit_once('.') else { continue };

@@ -10,40 +10,40 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Every error names its file and, where there is one, the offset.
 ///
-/// Three kinds: *transient* ([`Error::is_transient`]: nothing is lost, try the same call again later), *fatal*
-/// ([`Error::is_fatal`]: what is on disk is no longer known, crash and let recovery find out), and definite (all others).
+/// There are three kinds. *Transient* ([`Error::is_transient`]): nothing is lost, repeat the same call later. *Fatal*
+/// ([`Error::is_fatal`]): the state of the disk is unknown, crash and let recovery find it out. Definite: all others.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, such as "read".
+        /// The operation, such as "read".
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The disk is full. What was acknowledged stays; the same flush can be tried again when there is space.
-    #[error("no space left for {} at offset {offset}: free some, the archive goes on by itself", path.display())]
+    /// The disk is full. Acknowledged transactions stay; the same flush can be repeated when there is space.
+    #[error("no space left for {} at offset {offset}: free some disk space, the archive then continues", path.display())]
     DiskFull {
         /// The file.
         path: PathBuf,
-        /// Where the bytes would have gone.
+        /// The offset of the bytes that were not written.
         offset: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// An fsync failed: nobody knows what of the unsynced bytes is on disk. The writer accepts nothing more.
-    #[error("fsync of {} failed, what is on disk is unknown: {source}", path.display())]
+    /// An fsync failed: any part of the unsynced bytes may be on disk. The writer accepts no more events.
+    #[error("fsync of {} failed, the state on disk is unknown: {source}", path.display())]
     SyncFailed {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The writer met a fatal error before.
-    #[error("the archive in {} takes nothing more after an earlier failure: {why}", dir.display())]
+    #[error("the archive in {} accepts no more events after an earlier failure: {why}", dir.display())]
     Poisoned {
         /// The archive.
         dir: PathBuf,
@@ -56,17 +56,17 @@ pub enum Error {
         /// The archive.
         dir: PathBuf,
     },
-    /// Bytes in a binlog file are not what was written there.
+    /// Bytes in a binlog file differ from the bytes that were written there.
     #[error("{} is corrupt at offset {offset}: {source}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where the bad event begins.
+        /// The offset at which the bad event begins.
         offset: u64,
-        /// What is wrong with it.
+        /// The defect.
         source: spate_binlog::Error,
     },
-    /// The list of the archive's files, or the files themselves, contradict each other.
+    /// The list of the archive's files and the files contradict each other.
     #[error("{}: {why}", path.display())]
     Inconsistent {
         /// The list, or the file that contradicts it.
@@ -74,33 +74,33 @@ pub enum Error {
         /// The contradiction.
         why: String,
     },
-    /// An event is larger than the reader was told to hold.
+    /// An event is larger than [`crate::ReadOptions::event_bytes_max`].
     #[error("the event in {} at offset {offset} has {length} bytes, more than the bound of {maximum}", path.display())]
     EventTooLarge {
         /// The file.
         path: PathBuf,
-        /// Where the event begins.
+        /// The offset at which the event begins.
         offset: u64,
         /// Its length in bytes.
         length: u64,
         /// The bound in bytes.
         maximum: u64,
     },
-    /// The writer was given bytes that cannot follow what the archive holds.
+    /// The writer was given bytes that cannot follow the archive's last event.
     #[error("the event from {source_file} cannot be archived in {} at offset {offset}: {source}", path.display())]
     Rejected {
-        /// The local file it would have gone to.
+        /// The local file for the event.
         path: PathBuf,
-        /// Where in it.
+        /// The offset for the event in that file.
         offset: u64,
         /// The source's file.
         source_file: String,
-        /// What is wrong with it.
+        /// The defect.
         source: spate_binlog::Error,
     },
-    /// A seek asks for transactions from before the archive's beginning.
+    /// A seek asks for transactions before the archive's beginning.
     #[error(
-        "the archive in {} begins at GTID position '{begins}' and does not hold all that follows '{wanted}'",
+        "the archive in {} begins at GTID position '{begins}' and lacks transactions after '{wanted}'",
         dir.display()
     )]
     BeginsAfter {
@@ -131,12 +131,12 @@ pub enum Error {
         /// The first seqno that is still there.
         first: u64,
     },
-    /// The directory is not what it should be.
+    /// The directory is not an archive, or not one set of binlog files.
     #[error("{}: {why}", dir.display())]
     NotAnArchive {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
@@ -154,17 +154,17 @@ impl Error {
         }
     }
 
-    /// True if the process should crash at once: only recovery can find out what is on disk.
+    /// True if the process should crash at once: only recovery can find out the state on disk.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Error::SyncFailed { .. } | Error::Poisoned { .. })
     }
 
-    /// For `map_err`: an I/O error with what was tried and where.
+    /// For `map_err`: an I/O error with its operation and path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { action, path: path.to_path_buf(), source }
     }
 
-    /// For `map_err`: a failed write, in which a full disk is told apart.
+    /// For `map_err`: a failed write; a full disk becomes [`Error::DiskFull`].
     pub(crate) fn write(path: &Path, offset: u64) -> impl FnOnce(io::Error) -> Error {
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

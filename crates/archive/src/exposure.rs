@@ -1,4 +1,4 @@
-//! What other accounts of the machine may open of an archive's directory.
+//! Finds files in an archive's directory that other accounts of the machine may open.
 //!
 //! Files that Spate creates are closed to them. A directory that somebody else made, and files of an earlier version, keep the modes that
 //! they have: a person may have meant them, so a person is told.
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 
 use crate::fs::OTHERS;
 
-/// A directory that other accounts may look into.
+/// A directory that other accounts may list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposure {
     dir: PathBuf,
     /// Mode of the directory, without its file type.
     mode: u32,
-    /// How many of its files others may open, too.
+    /// The number of its files that others may open.
     files: usize,
 }
 
 impl Exposure {
-    /// Looks at a directory; `None` if nobody but its owner may enter it, whatever the modes of its files are.
+    /// Inspects a directory; `None` if only its owner may enter it: then the modes of its files do not matter.
     ///
     /// # Errors
-    /// The operating system refuses.
-    pub fn of(dir: &Path) -> io::Result<Option<Exposure>> {
+    /// The operating system refuses to read the directory.
+    pub fn inspect(dir: &Path) -> io::Result<Option<Exposure>> {
         let mode = std::fs::metadata(dir)?.permissions().mode() & 0o7777;
         if mode & OTHERS == 0 {
             return Ok(None);
         }
         let mut files = 0;
         for entry in std::fs::read_dir(dir)? {
-            // A file may go while the others are looked at.
+            // A file may be removed while the others are inspected.
             let metadata = entry?.metadata();
             files += usize::from(metadata.is_ok_and(|it| !it.is_dir() && it.permissions().mode() & OTHERS != 0));
         }
@@ -71,15 +71,15 @@ mod tests {
             set(&dir.join(name), mode);
         }
         set(&dir, 0o700);
-        assert_eq!(Exposure::of(&dir).unwrap(), None);
+        assert_eq!(Exposure::inspect(&dir).unwrap(), None);
         set(&dir, 0o750);
-        let text = Exposure::of(&dir).unwrap().unwrap().to_string();
+        let text = Exposure::inspect(&dir).unwrap().unwrap().to_string();
         assert!(text.contains("(mode 0750) and open 2 of its files"), "{text}");
         assert!(text.ends_with(&format!("chmod -R go-rwx {}", dir.display())), "{text}");
         for name in ["a", "b"] {
             set(&dir.join(name), 0o600);
         }
-        let text = Exposure::of(&dir).unwrap().unwrap().to_string();
+        let text = Exposure::inspect(&dir).unwrap().unwrap().to_string();
         assert!(text.contains("though not into its files"), "{text}");
     }
 }

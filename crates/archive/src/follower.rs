@@ -1,6 +1,6 @@
-//! What a stream of events means so far: format, transactions, seqnos, source and GTID positions.
+//! The state of a stream of events: format, transactions, seqnos, source and GTID positions.
 //!
-//! Writer, recovery and readers all walk events with a [`Follower`], so all of them count transactions alike.
+//! Writer, recovery and readers all walk events with a [`Follower`], so all of them count transactions in the same way.
 
 use std::sync::Arc;
 
@@ -28,22 +28,23 @@ pub(crate) struct Follower {
     pub(crate) source_file: Arc<str>,
     /// The end of the last event in the source's file.
     pub(crate) source_position: u64,
-    /// After every transaction that has ended.
+    /// The position after every transaction that has ended.
     pub(crate) gtid_position: GtidPosition,
-    /// True if `gtid_position` covers everything before this place, not only what was seen.
+    /// True if `gtid_position` covers everything before this place, not only the transactions that the follower saw.
     pub(crate) position_known: bool,
-    /// The file is a relay log: its own format description said so.
+    /// True if the file is a relay log: its own format description said so.
     is_relay_log: bool,
-    /// Where the source goes on after the rotate event at the end of its file.
+    /// The place where the source continues after the rotate event at the end of its file; `None` without such an
+    /// event.
     next_source: Option<(Arc<str>, u64)>,
-    /// A GTID event came by.
+    /// True once a GTID event was seen.
     has_seen_gtid: bool,
-    /// Where the transaction last begun begins in the local file.
+    /// The offset in the local file at which the transaction last begun begins.
     pub(crate) begin_offset: u64,
 }
 
 impl Follower {
-    /// Before the first event of an archive whose first file comes from `source_file`.
+    /// The state before the first event of an archive whose first file comes from `source_file`.
     pub(crate) fn new(source_file: Arc<str>, seqno: u64, start: Option<GtidPosition>) -> Follower {
         Follower {
             format: None,
@@ -61,8 +62,8 @@ impl Follower {
         }
     }
 
-    /// Goes on at the beginning of another local file. A relay log goes on in the same source's file, and in the same
-    /// transaction; a binlog file ends what was before it.
+    /// Continues at the beginning of another local file. A relay log continues the source's file and the transaction of
+    /// the relay log before it; a binlog file begins with neither.
     pub(crate) fn enter_file(&mut self, source_file: &Arc<str>) {
         self.format = None;
         if !self.is_relay_log {
@@ -82,10 +83,10 @@ impl Follower {
         had
     }
 
-    /// Takes the next whole event; `verify` its checksum unless that was done before.
+    /// Takes the next whole event. Verifies its checksum if `verify` is true.
     ///
-    /// A relay log can hold the beginning of a transaction whose source crashed, or that was sent again from its
-    /// beginning: the new beginning drops the old.
+    /// A relay log can hold the beginning of a transaction whose source crashed or sent it again from its beginning.
+    /// The next beginning of a transaction drops that unfinished one.
     pub(crate) fn take(
         &mut self,
         header: &EventHeader,
@@ -143,7 +144,7 @@ impl Follower {
 
     /// The body of an event that [`Follower::take`] has accepted.
     pub(crate) fn body<'a>(&self, event: &'a [u8]) -> spate_binlog::Result<&'a [u8]> {
-        // A format description always has room for a checksum, whatever it announces.
+        // A format description always has room for a checksum, even if it announces none.
         let is_format = event.get(4) == Some(&EventType::FORMAT_DESCRIPTION.0);
         let checksum = if is_format { ChecksumAlgorithm::Crc32 } else { self.checksum };
         checksum.body(event)
@@ -154,13 +155,13 @@ impl Follower {
         self.is_relay_log
     }
 
-    /// Goes back to an earlier format of the same file.
+    /// Restores an earlier format of the same file.
     pub(crate) fn restore_format(&mut self, format: Option<Arc<FormatDescription>>) {
         self.checksum = format.as_ref().map_or(ChecksumAlgorithm::None, |format| format.checksum);
         self.format = format;
     }
 
-    /// How the events from here on are protected.
+    /// The checksum algorithm of the events from here on.
     pub(crate) fn checksum(&self) -> ChecksumAlgorithm {
         self.checksum
     }
@@ -177,7 +178,7 @@ impl Follower {
         }
     }
 
-    /// Where the event that was just taken begins in its source's file.
+    /// The offset in the source's file at which the event that was just taken begins.
     pub(crate) fn source_begin(&self, header: &EventHeader) -> u64 {
         self.source_position.saturating_sub(u64::from(header.event_length))
     }
@@ -191,11 +192,11 @@ impl Follower {
             self.source_file = Arc::from("");
         }
         if !is_own && !self.is_relay_log && self.format.is_some() && self.tracker.in_transaction() {
-            let why = "a format description in the midst of a transaction".to_owned();
+            let why = "a format description inside a transaction".to_owned();
             return Err(spate_binlog::Error::Malformed { what: "binlog file", why });
         }
         if !is_own && format.created_seconds != 0 {
-            // The source was restarted: what it had not finished it never will.
+            // The source was restarted: it never finishes the transaction.
             self.abandon_transaction();
         }
         self.checksum = format.checksum;
@@ -206,7 +207,8 @@ impl Follower {
         Ok(if self.tracker.in_transaction() { Boundary::Inside } else { Boundary::Outside })
     }
 
-    /// In a relay log, the source's rotate events say which of its files comes next; the relay log's own do not.
+    /// In a relay log, the source's rotate events name the source's next file; the relay log's own rotate events do
+    /// not.
     fn take_rotate(&mut self, header: &EventHeader, body: &[u8]) -> spate_binlog::Result<()> {
         let is_own = header.flags & FLAG_RELAY_LOG != 0;
         if !self.is_relay_log || is_own {
@@ -221,8 +223,8 @@ impl Follower {
         Ok(())
     }
 
-    /// The position at the beginning of a source's file, which may be before the archive's own beginning. (What a relay log says
-    /// itself is only what that replica received.)
+    /// Takes the position at the beginning of a source's file, which may be before the archive's own beginning. A relay
+    /// log's own position is ignored: it holds only the transactions that its replica received.
     fn take_start(&mut self, header: &EventHeader, start: &GtidPosition) {
         let is_own = header.flags & FLAG_RELAY_LOG != 0;
         if !header.is_artificial() && !is_own && !self.tracker.in_transaction() {
@@ -231,8 +233,9 @@ impl Follower {
         }
     }
 
-    /// The relay logs before this one were purged, and what comes now is the rest of a transaction that began there: MariaDB
-    /// begins each with a GTID since version 10. The rest of a transaction is none.
+    /// True if the relay logs before this one were purged and the current events are the rest of a transaction that
+    /// began there: MariaDB begins each transaction with a GTID since version 10. Such a rest does not count as a
+    /// transaction.
     fn is_headless(&self) -> bool {
         let begins_with_gtid =
             |format: &Arc<FormatDescription>| format.is_mariadb() && !format.server_version.starts_with("5.");
@@ -247,14 +250,14 @@ impl Follower {
     }
 }
 
-/// The 64-bit position whose lower half is `next`, after `previous`: headers hold positions modulo 2³².
+/// Extends `next` to the 64-bit position that follows `previous`: headers hold positions modulo 2³².
 pub(crate) fn extend_position(previous: u64, next: u32) -> u64 {
     const HALF: u64 = 1 << 31;
     let same_era = (previous & !u64::from(u32::MAX)) | u64::from(next);
     if same_era < previous && previous - same_era > HALF { same_era + (1 << 32) } else { same_era }
 }
 
-/// Position and name of the next file.
+/// Parses the position and the name of the next file.
 pub(crate) fn parse_rotate(body: &[u8]) -> spate_binlog::Result<(u64, &str)> {
     let what = "Rotate event";
     let Some((position, name)) = body.split_first_chunk::<8>() else {
@@ -270,11 +273,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_go_on_beyond_four_gigabytes() {
+    fn source_positions_rise_beyond_four_gigabytes() {
         assert_eq!(extend_position(4, 256), 256);
         assert_eq!(extend_position(0xffff_fff0, 0x10), 0x1_0000_0010);
         assert_eq!(extend_position(0x1_0000_0010, 0x20), 0x1_0000_0020);
-        // Backwards by little is not a wrap: a relay log may repeat what it had.
+        // A small step backwards is not a wrap: a relay log may repeat events.
         assert_eq!(extend_position(1000, 900), 900);
     }
 }

@@ -1,10 +1,10 @@
-//! The few things that the archive asks of a file system, so that tests can make each of them fail.
+//! The few operations that the archive asks of a file system, so that tests can make each of them fail.
 //!
-//! Invariant that the archive relies on: bytes written to a file and the file's name each survive a crash only after
-//! [`FileHandle::sync`] and [`FileSystem::sync_dir`] have returned without error, and then always.
+//! Invariant that the archive relies on: the bytes written to a file survive a crash once [`FileHandle::sync`] has
+//! returned without error, and the file's name once [`FileSystem::sync_dir`] has. Before that, any of them may be lost.
 //!
-//! A binlog holds rows, and statements with passwords: what [`RealFileSystem`] creates, no other account of the machine may open,
-//! whatever the umask is.
+//! A binlog holds rows, and statements with passwords: no other account of the machine may open the files that
+//! [`RealFileSystem`] creates, even under a permissive umask.
 
 use std::any::Any;
 use std::fmt;
@@ -13,16 +13,16 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Of a directory that Spate creates: only its own account may list it and open what is in it.
+/// The mode of a directory that Spate creates: only Spate's account may list it and open its files.
 pub const DIRECTORY_MODE: u32 = 0o700;
-/// Of a file that Spate creates: only its own account may read and write it.
+/// The mode of a file that Spate creates: only Spate's account may read and write it.
 pub const FILE_MODE: u32 = 0o600;
-/// What others than the owner may do.
+/// The mode bits of all accounts but the owner's.
 pub(crate) const OTHERS: u32 = 0o077;
 
-/// Directories and names.
+/// Operations on directories and on the names of files.
 pub trait FileSystem: fmt::Debug + Send + Sync {
-    /// Creates a directory and its parents; it may exist.
+    /// Creates a directory and its parents; the directory may exist already.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// The names in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
@@ -30,27 +30,28 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
     fn open_read(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
     /// Opens a file for reading and writing.
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
-    /// Creates an empty file for reading and writing; one that exists is emptied.
+    /// Creates an empty file for reading and writing; truncates a file that exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileHandle>>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file another name, replacing what had it, at once.
+    /// Renames a file, and replaces a file of the new name atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes an exclusive lock on a file (created if missing) until the returned value is dropped; `None` if another has it.
+    /// Takes an exclusive lock on a file (created if missing) until the returned value is dropped; `None` if the lock
+    /// is held already.
     fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
 }
 
 /// One open file.
 pub trait FileHandle: fmt::Debug + Send + Sync {
-    /// Its length in bytes.
+    /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `bytes`. After an error, any part of them may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts the file to `length` bytes.
+    /// Truncates the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Makes the file's bytes and length durable.
     fn sync(&self) -> io::Result<()>;
@@ -87,9 +88,9 @@ impl FileSystem for RealFileSystem {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileHandle>> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
-        // One that was there keeps its mode until it is told another.
+        // A file that existed keeps its mode until it is set.
         if file.metadata()?.permissions().mode() & OTHERS != 0 {
-            // Not every file system knows modes. The warning about what others may open covers those that do not.
+            // Not every file system knows modes. The warning of `Exposure` covers those that do not.
             let _ = file.set_permissions(Permissions::from_mode(FILE_MODE));
         }
         Ok(Box::new(RealFile(file)))
@@ -117,13 +118,13 @@ impl FileSystem for RealFileSystem {
     }
 }
 
-/// A locked file. Closing it would free the lock too, but only once no child process, between its fork and its exec, has a
-/// copy of the descriptor any more.
+/// A locked file. Dropping it unlocks explicitly: closing alone frees the lock only when no child process, between its
+/// fork and its exec, still has a copy of the descriptor.
 struct RealLock(File);
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // Nobody is left to tell, and closing follows.
+        // A drop cannot report an error, and closing follows.
         let _ = self.0.unlock();
     }
 }

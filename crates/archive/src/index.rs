@@ -1,13 +1,13 @@
 //! The sidecar index of a binlog file: one fixed-size record per transaction.
 //!
-//! The index is a convenience and a witness, never the truth: it can always be rebuilt from the binlog file. It is not
-//! synced. A record whose `durable` bit is set was written after the fsync that covered its transaction had returned, so
-//! recovery knows from it which bytes a power cut cannot excuse.
+//! The index is never the truth: it can always be rebuilt from the binlog file. It is not synced. A record whose
+//! `durable` bit is set was written after the fsync that covered its transaction had returned. So recovery knows that a
+//! crash cannot have lost the bytes of that transaction.
 //!
-//! Layout (little endian). Header, as long as a record: magic `SPATEIDX`, version u32, record length u32, first seqno u64, zeros,
-//! CRC32 of the bytes before it. Record, 112 bytes: seqno, offset, length, source end position, GTID number (u64 each), commit
-//! seconds, flags (u32 each), who numbered the GTID (60 bytes: on MariaDB domain and server, u32 each; on MySQL the UUID, the
-//! tag's length, u8, and the tag), CRC32 of the 108 bytes before it.
+//! Layout (little endian). Header, as long as a record: magic `SPATEIDX`, version u32, record length u32, first seqno
+//! u64, zeros, CRC32 of the bytes before it. Record, 112 bytes: seqno, offset, length, source end position, GTID number
+//! (u64 each), commit seconds, flags (u32 each), origin of the GTID (60 bytes: on MariaDB domain and server, u32 each;
+//! on MySQL the UUID, the tag's length, u8, and the tag), CRC32 of the 108 bytes before it.
 
 use std::path::{Path, PathBuf};
 
@@ -26,31 +26,31 @@ const VERSION: u32 = 2;
 const FLAG_MARIADB: u32 = 1;
 const FLAG_DURABLE: u32 = 2;
 const FLAG_MYSQL: u32 = 4;
-/// Where the name of the GTID's numberer begins.
-const WHO_OFFSET: usize = 48;
-/// Where a tag begins, behind a UUID and the tag's length.
-const TAG_OFFSET: usize = WHO_OFFSET + 16 + 1;
+/// The offset of the GTID's origin in a record.
+const ORIGIN_OFFSET: usize = 48;
+/// The offset of a tag in a record, after a UUID and the tag's length.
+const TAG_OFFSET: usize = ORIGIN_OFFSET + 16 + 1;
 const CRC_OFFSET: usize = RECORD_LENGTH - 4;
 
-/// Where one transaction stands in the archive.
+/// The place of one transaction in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionRecord {
-    /// Its ordinal in the archive, from 1.
+    /// The transaction's ordinal in the archive, from 1.
     pub seqno: u64,
-    /// Offset of its first event in the local file.
+    /// The offset of its first event in the local file.
     pub offset: u64,
     /// Bytes from its first event to the end of its last.
     pub length: u64,
     /// The end of its last event in the source's file.
     pub source_end_position: u64,
-    /// Its GTID, if it has one.
+    /// Its GTID; `None` if the source gave it none.
     pub gtid: Option<Gtid>,
     /// When it committed, in seconds since 1970, by the source's clock: the time stamp of its last event.
     pub commit_seconds: u32,
 }
 
 impl TransactionRecord {
-    /// Offset behind its last event in the local file.
+    /// The offset after its last event in the local file.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
@@ -65,20 +65,20 @@ impl TransactionRecord {
         let vendor = match self.gtid {
             None => 0,
             Some(Gtid::MariaDb(gtid)) => {
-                bytes[WHO_OFFSET..WHO_OFFSET + 4].copy_from_slice(&gtid.domain_id.to_le_bytes());
-                bytes[WHO_OFFSET + 4..WHO_OFFSET + 8].copy_from_slice(&gtid.server_id.to_le_bytes());
+                bytes[ORIGIN_OFFSET..ORIGIN_OFFSET + 4].copy_from_slice(&gtid.domain_id.to_le_bytes());
+                bytes[ORIGIN_OFFSET + 4..ORIGIN_OFFSET + 8].copy_from_slice(&gtid.server_id.to_le_bytes());
                 FLAG_MARIADB
             }
             Some(Gtid::MySql(gtid)) => {
                 let tag = gtid.origin.tag().as_bytes();
-                bytes[WHO_OFFSET..TAG_OFFSET - 1].copy_from_slice(gtid.origin.uuid());
+                bytes[ORIGIN_OFFSET..TAG_OFFSET - 1].copy_from_slice(gtid.origin.uuid());
                 bytes[TAG_OFFSET - 1] = tag.len() as u8;
                 bytes[TAG_OFFSET..TAG_OFFSET + tag.len()].copy_from_slice(tag);
                 FLAG_MYSQL
             }
         };
         let words = [self.commit_seconds, vendor | if durable { FLAG_DURABLE } else { 0 }];
-        for (slot, value) in bytes[40..WHO_OFFSET].chunks_exact_mut(4).zip(words) {
+        for (slot, value) in bytes[40..ORIGIN_OFFSET].chunks_exact_mut(4).zip(words) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         seal(&mut bytes);
@@ -90,46 +90,46 @@ impl TransactionRecord {
         if !is_sealed(bytes) {
             return None;
         }
-        let (number, flags) = (long(bytes, 32), word(bytes, 44));
+        let (number, flags) = (read_u64(bytes, 32), read_u32(bytes, 44));
         let gtid = match flags & (FLAG_MARIADB | FLAG_MYSQL) {
             FLAG_MARIADB => {
-                let (domain_id, server_id) = (word(bytes, WHO_OFFSET), word(bytes, WHO_OFFSET + 4));
+                let (domain_id, server_id) = (read_u32(bytes, ORIGIN_OFFSET), read_u32(bytes, ORIGIN_OFFSET + 4));
                 Some(Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence: number }))
             }
             FLAG_MYSQL => {
-                let uuid = *bytes[WHO_OFFSET..].first_chunk()?;
+                let uuid = *bytes[ORIGIN_OFFSET..].first_chunk()?;
                 let tag = bytes[TAG_OFFSET..CRC_OFFSET].get(..usize::from(bytes[TAG_OFFSET - 1]))?;
                 Some(Gtid::MySql(MySqlGtid { origin: Origin::new(uuid, tag).ok()?, number }))
             }
             _ => None,
         };
         let record = TransactionRecord {
-            seqno: long(bytes, 0),
-            offset: long(bytes, 8),
-            length: long(bytes, 16),
-            source_end_position: long(bytes, 24),
+            seqno: read_u64(bytes, 0),
+            offset: read_u64(bytes, 8),
+            length: read_u64(bytes, 16),
+            source_end_position: read_u64(bytes, 24),
             gtid,
-            commit_seconds: word(bytes, 40),
+            commit_seconds: read_u32(bytes, 40),
         };
         Some((record, flags & FLAG_DURABLE != 0))
     }
 }
 
-/// Name of the index of the binlog file at `path`.
+/// The path of the index of the binlog file at `path`.
 pub(crate) fn index_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(INDEX_SUFFIX);
     PathBuf::from(name)
 }
 
-/// The last record of the index of `binlog`, if it is whole, and its place among the records.
+/// Reads the last record of the index of `binlog`; `None` if it is damaged or does not fit its place among the records.
 pub(crate) fn last_record(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Option<TransactionRecord> {
     let file = fs.open_read(&index_path(binlog)).ok()?;
     let records = (file.length().ok()? / RECORD_LENGTH as u64).checked_sub(1)?;
     record_at(&*file, first_seqno, first_seqno + records.checked_sub(1)?)
 }
 
-/// The record of transaction `seqno` in the index of `binlog`.
+/// Reads the record of transaction `seqno` in the index of `binlog`; `None` if the index does not have it.
 pub(crate) fn find_record(
     fs: &dyn FileSystem,
     binlog: &Path,
@@ -165,7 +165,7 @@ pub(crate) fn is_complete(
     reader.next().is_some() && last.is_some_and(|record| record.end() <= length)
 }
 
-/// The end of the last transaction that was on disk when its record was written; 0 if the index knows of none.
+/// The end of the last transaction that was on disk when its record was written; 0 if the index has no such record.
 pub(crate) fn durable_end(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> u64 {
     let records = IndexReader::open(fs, binlog, first_seqno).into_iter().flatten();
     records.filter(|(_, durable)| *durable).last().map_or(0, |(record, _)| record.end())
@@ -180,7 +180,7 @@ pub(crate) struct IndexReader {
     end: u64,
     offset: u64,
     chunk: Vec<u8>,
-    /// Bytes of `chunk` that were given out.
+    /// Bytes of `chunk` that were returned already.
     used: usize,
 }
 
@@ -193,7 +193,7 @@ impl IndexReader {
         let file = fs.open_read(&index_path(binlog)).ok()?;
         let mut head = [0; RECORD_LENGTH];
         let filled = file.read_at(0, &mut head).ok()?;
-        let is_index = filled == RECORD_LENGTH && head == header(first_seqno);
+        let is_index = filled == RECORD_LENGTH && head == encode_header(first_seqno);
         let offset = RECORD_LENGTH as u64;
         is_index.then_some(IndexReader { file, next_seqno: first_seqno, end: 0, offset, chunk: Vec::new(), used: 0 })
     }
@@ -222,7 +222,7 @@ impl Iterator for IndexReader {
     }
 }
 
-/// Writes the index of one binlog file, record after record.
+/// Writes the index of one binlog file.
 #[derive(Debug)]
 pub(crate) struct IndexWriter {
     file: Box<dyn FileHandle>,
@@ -231,15 +231,15 @@ pub(crate) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Truncates the index of `binlog`.
+    /// Begins an empty index of `binlog`; truncates one that exists.
     pub(crate) fn create(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Result<IndexWriter> {
         let path = index_path(binlog);
         let file = fs.create(&path).map_err(Error::write(&path, 0))?;
-        file.write_at(0, &header(first_seqno)).map_err(Error::write(&path, 0))?;
+        file.write_at(0, &encode_header(first_seqno)).map_err(Error::write(&path, 0))?;
         Ok(IndexWriter { file, path, length: RECORD_LENGTH as u64 })
     }
 
-    /// Goes on with an index whose first `records` records are right, and cuts off the others.
+    /// Continues an index whose first `records` records are right, and truncates the others.
     pub(crate) fn resume(fs: &dyn FileSystem, binlog: &Path, records: u64) -> Result<IndexWriter> {
         let path = index_path(binlog);
         let file = fs.open_write(&path).map_err(Error::io("open", &path))?;
@@ -250,7 +250,7 @@ impl IndexWriter {
         Ok(IndexWriter { file, path, length })
     }
 
-    /// Adds records. After an error nothing counts as added, and the same call may be repeated.
+    /// Adds records. After an error the same call may be repeated: it writes all of `records` again.
     pub(crate) fn append(&mut self, records: &[TransactionRecord], durable: bool) -> Result<()> {
         let mut bytes = Vec::with_capacity(records.len() * RECORD_LENGTH);
         for record in records {
@@ -264,7 +264,7 @@ impl IndexWriter {
     }
 }
 
-fn header(first_seqno: u64) -> [u8; RECORD_LENGTH] {
+fn encode_header(first_seqno: u64) -> [u8; RECORD_LENGTH] {
     let mut bytes = [0; RECORD_LENGTH];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -280,13 +280,13 @@ fn seal(bytes: &mut [u8; RECORD_LENGTH]) {
 }
 
 fn is_sealed(bytes: &[u8; RECORD_LENGTH]) -> bool {
-    word(bytes, CRC_OFFSET) == crc32fast::hash(&bytes[..CRC_OFFSET])
+    read_u32(bytes, CRC_OFFSET) == crc32fast::hash(&bytes[..CRC_OFFSET])
 }
 
-fn word(bytes: &[u8; RECORD_LENGTH], at: usize) -> u32 {
+fn read_u32(bytes: &[u8; RECORD_LENGTH], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn long(bytes: &[u8; RECORD_LENGTH], at: usize) -> u64 {
-    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+fn read_u64(bytes: &[u8; RECORD_LENGTH], at: usize) -> u64 {
+    u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
 }

@@ -1,18 +1,19 @@
 //! The archive: the durable local copy of a source's binlog.
 //!
-//! Its files *are* binlog files, byte for byte as the source sent them, so that the servers' own tools read them; beside each
-//! lies an index that can always be rebuilt. A file received from its beginning is identical to the source's.
+//! Its files *are* binlog files, byte for byte as the source sent them, so that the servers' own tools read them. Each
+//! has an index beside it that can always be rebuilt. A file received from its beginning is identical to the source's.
 //!
-//! The tour, in the order data meets it:
-//! - [`ArchiveWriter`], owned by the thread that talks to the source: `open` (locks, recovers), then for each file of the
-//!   source `begin_file(name, format description event)`, `append(event)` for each event, `flush()` whenever the source pauses
-//!   (and after `sync_due_in()`), `discard_partial_transaction()` after a lost connection. `end()` says where the source is to
-//!   go on: [`LogEnd::gtid_position`], or file and position. [`ArchiveWriter::purge`] removes what nobody needs.
-//! - [`Archive`], from [`ArchiveWriter::archive`], or from [`Archive::open`] for a directory that somebody else writes: a
-//!   cheap handle for everyone who reads. Its [`Tail`] publishes how far the archive reaches, as [`Received`] and [`Durable`],
-//!   and wakes those who wait.
-//! - [`ArchiveReader`], from [`Archive::reader`] with a [`Seek`]: `next_event()` lends one [`ArchivedEvent`] after the other,
-//!   verified, across files, only of transactions that are wholly there; `None` at the end, then `wait(timeout)`.
+//! The tour, in the order of the data path:
+//! - [`ArchiveWriter`], owned by the thread that talks to the source: `open` (locks, recovers), then for each file of
+//!   the source `begin_file(name, format description event)`, `append(event)` for each event, `flush()` whenever the
+//!   source pauses (and after `sync_due_in()`), `discard_partial_transaction()` after a lost connection. `end()`
+//!   returns the place where the source is to continue: [`LogEnd::gtid_position`], or file and position.
+//!   [`ArchiveWriter::purge`] removes old files.
+//! - [`Archive`], from [`ArchiveWriter::archive`], or from [`Archive::open`] for a directory that another process
+//!   writes: a cheap handle for all readers. Its [`Tail`] publishes how far the archive reaches, as [`Received`] and
+//!   [`Durable`], and wakes waiting threads.
+//! - [`ArchiveReader`], from [`Archive::reader`] with a [`Seek`]: `next_event()` lends one [`ArchivedEvent`] after the
+//!   other, verified, across files, of whole transactions only; `None` at the end, then `wait(timeout)`.
 //!
 //! ```no_run
 //! # fn main() -> spate_archive::Result<()> {
@@ -36,14 +37,15 @@
 //! # }
 //! ```
 //!
-//! Inside: [`fs`](FileSystem) is what the archive asks of a file system; `follower` counts transactions in a stream of events,
-//! the same way for everyone; `blocks` reads whole events in large blocks; `scan` and `recovery` find the end after a crash;
-//! `incoming` decides which local file a source's events go to; `list` and `index` are the two small files beside the binlog; `names`
-//! says what a file of the archive may be called, and `exposure` what other accounts of the machine may open.
+//! Inside: [`fs`](FileSystem) has the operations that the archive asks of a file system; `follower` counts transactions
+//! in a stream of events, for writer and readers in the same way; `blocks` reads whole events in large blocks; `scan`
+//! and `recovery` find the end after a crash; `incoming` decides which local file a source's events go to; `list` and
+//! `index` are the two small files beside the binlog; `names` checks the names of files, and `exposure` finds files
+//! that other accounts of the machine may open.
 
 mod archive;
-mod behind;
 mod blocks;
+mod covered;
 mod directory;
 mod error;
 mod exposure;

@@ -27,11 +27,11 @@ pub(crate) struct ListedFile {
     pub(crate) name: String,
     pub(crate) source_name: String,
     pub(crate) first_seqno: u64,
-    /// The GTID position before the file's first transaction; `None` if it was not known when the file was begun.
+    /// The GTID position before the file's first transaction; `None` if it was unknown when the file was begun.
     pub(crate) start: Option<GtidPosition>,
 }
 
-/// The list as it stands on disk.
+/// The content of the list on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FileList {
     pub(crate) files: Vec<ListedFile>,
@@ -40,7 +40,7 @@ pub(crate) struct FileList {
 }
 
 impl FileList {
-    /// Reads the list; `None` if there is none.
+    /// Reads the list; `None` if the directory has none.
     pub(crate) fn load(fs: &dyn FileSystem, dir: &Path) -> Result<Option<FileList>> {
         let path = dir.join(LIST_NAME);
         let file = match fs.open_read(&path) {
@@ -55,7 +55,7 @@ impl FileList {
         FileList::parse(&bytes).map(Some).map_err(|why| Error::Inconsistent { path, why })
     }
 
-    /// Replaces the list on disk, durably. Until this returns, a crash leaves the old or the new one.
+    /// Replaces the list on disk, durably. A crash before this returns leaves the old list or the new one.
     pub(crate) fn store(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         let new = dir.join(NEW_LIST_NAME);
         let path = dir.join(LIST_NAME);
@@ -101,8 +101,8 @@ impl FileList {
         Ok(list)
     }
 
-    /// A list under a right checksum may still be none that was ever written: what is appended to a file that stands in it twice
-    /// would be missed by the next opening.
+    /// Refuses a list that Spate never writes, even if its checksum is right. For example, if a file stood in it twice,
+    /// the next opening would miss the events appended to that file.
     fn check(&self) -> std::result::Result<(), String> {
         let mut names = HashSet::new();
         for name in self.files.iter().map(|file| &file.name).chain(&self.purging) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn list_with_flipped_bit_or_truncated_is_refused() {
         let text = sample().text().into_bytes();
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_never_written_is_refused() {
+    fn list_that_spate_never_writes_is_refused() {
         let why = |change: fn(&mut FileList)| {
             let mut list = sample();
             change(&mut list);

@@ -1,30 +1,32 @@
 //! Names of files in an archive's directory: Spate's own, and those that a source may choose.
 //!
-//! A source's name comes over the network. It becomes the name of a local file, a line of the list, and part of commands that
-//! people type: so it must stay in the directory, hold nothing that is no text, and be none of Spate's own names.
+//! The name of a source's file comes over the network. It becomes the name of a local file, a line of the list, and
+//! part of commands that people type. So it must stay in the directory, be printable text, and differ from Spate's own
+//! names.
 
 /// The list of the archive's files.
 pub(crate) const LIST_NAME: &str = "archive.list";
-/// The list that is going to replace it.
+/// The next list, before it replaces the current one.
 pub(crate) const NEW_LIST_NAME: &str = "archive.list.new";
-/// The file whose lock means "I write here".
+/// The file that the archive's writer locks.
 pub(crate) const LOCK_NAME: &str = "archive.lock";
-/// The socket over which a running `replicate` tells its status.
+/// The socket over which a running `replicate` reports its status.
 pub const STATUS_SOCKET_NAME: &str = "status.socket";
-/// The end of an index's name.
+/// The suffix of an index's name.
 pub(crate) const INDEX_SUFFIX: &str = ".index";
 
 const OWN_NAMES: [&str; 4] = [LIST_NAME, NEW_LIST_NAME, LOCK_NAME, STATUS_SOCKET_NAME];
 
-/// Bytes of a source's name. Longer than any server's, and with `.part2` and `.index` behind it still a file's name.
+/// Longer than the names of any server, and short enough to append `.part2` and `.index`.
 const SOURCE_NAME_BYTES_MAX: usize = 200;
-/// Bytes of a local name: a source's name with the number of a part. With `.index`, below the 255 that file systems allow.
+/// A source's name with the number of a part. With `.index`, below the 255 bytes that file systems allow.
 const LOCAL_NAME_BYTES_MAX: usize = SOURCE_NAME_BYTES_MAX + 40;
 
-/// Says why a source's binlog file cannot have this name in an archive.
+/// Checks that a source's binlog file can have this name in an archive.
 ///
 /// # Errors
-/// The reason, for people; it shows nothing of the name that a terminal would obey.
+/// The reason for a refusal, for people. It escapes the control characters of the name, so a terminal does not obey
+/// them.
 pub fn check_source_name(name: &str) -> Result<(), String> {
     check(name, SOURCE_NAME_BYTES_MAX)
 }
@@ -35,7 +37,7 @@ pub(crate) fn check_local_name(name: &str) -> Result<(), String> {
 }
 
 fn check(name: &str, bytes_max: usize) -> Result<(), String> {
-    // Some file systems take capital and small letters for the same.
+    // Some file systems do not distinguish capital and small letters.
     let small = name.to_ascii_lowercase();
     let why = if name.is_empty() {
         "it is empty".to_owned()

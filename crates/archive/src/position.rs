@@ -1,16 +1,17 @@
-//! How far the archive reaches: received, durable and applied are three different types, so that none passes for another.
+//! How far the archive reaches: received, durable and applied are three different types, so that none is taken for
+//! another.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use spate_binlog::{Gtid, GtidPosition};
 
-/// A place in the archive between two transactions, with everything that a status page or a source wants to know of it.
+/// A place in the archive between two transactions, with all data that a status page or a source needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// The last transaction before this place; 0 if there is none.
     pub seqno: u64,
-    /// Number of the local file; rises from file to file, never used twice while the archive is open.
+    /// Number of the local file. It rises from file to file, and is not reused while the archive is open.
     pub file_ordinal: u64,
     /// Name of the local file; empty while the archive has none.
     pub file: Arc<str>,
@@ -20,26 +21,27 @@ pub struct LogEnd {
     pub source_file: Arc<str>,
     /// Offset in the source's file.
     pub source_position: u64,
-    /// GTID of the last transaction, if it has one and was seen since the archive was opened.
+    /// GTID of the last transaction; `None` if it has none, or was not seen since the archive was opened.
     pub last_gtid: Option<Gtid>,
-    /// The GTID position after everything before this place.
+    /// The GTID position after all transactions before this place.
     pub gtid_position: Arc<GtidPosition>,
-    /// False if the archive began somewhere without knowing the GTID position there: then `gtid_position` lacks the domains
-    /// that have not been active since, and only `source_file` and `source_position` say where to go on.
+    /// False if the archive began at a place whose GTID position was unknown. Then `gtid_position` lacks the domains
+    /// that have not been active since, and only `source_file` and `source_position` say where the source is to
+    /// continue.
     pub gtid_position_known: bool,
     /// When the last transaction committed, in seconds since 1970, by the source's clock; 0 if unknown.
     pub commit_seconds: u32,
 }
 
-/// The end of what was received: whole transactions, written to the file, visible to readers, not yet safe from a power cut.
+/// The end of the received transactions: whole, written to the file, visible to readers, not yet safe from a power cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received(pub(crate) LogEnd);
 
-/// The end of what is safe on disk: the only thing that may be acknowledged to a semi-synchronous source.
+/// The end of the transactions that are safe on disk. Only these may be acknowledged to a semi-synchronous source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Durable(pub(crate) LogEnd);
 
-/// The last transaction that everyone has applied: what purging may not go beyond.
+/// The last transaction that all readers of the archive have applied. A purge removes no file with a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Applied(pub u64);
 

@@ -1,7 +1,7 @@
-//! Removes files that nobody needs any more.
+//! Removes files that are no longer needed.
 //!
-//! The list forgets a file, durably, before the file is removed, and remembers until then that it is to go: a crash in
-//! between leaves nothing that the next start would not finish.
+//! The list marks a file as being purged, durably, before the file is removed. So after a crash in between, the next
+//! start finishes the purge.
 
 use spate_binlog::header::HEADER_LENGTH;
 use spate_binlog::{EventHeader, FILE_MAGIC};
@@ -13,16 +13,16 @@ use crate::tail::ArchiveFile;
 use crate::writer::ArchiveWriter;
 use crate::{Error, Result};
 
-/// How much to keep of what everyone has applied. With neither bound, nothing of it.
+/// How many of the applied files to keep. With neither bound, none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Keep files as long as all together have at most so many bytes.
+    /// Keep files as long as all together have at most this many bytes; `None` sets no bound.
     pub bytes_max: Option<u64>,
-    /// Keep files whose last transaction committed at most so many seconds ago.
+    /// Keep files whose last transaction committed at most this many seconds ago; `None` sets no bound.
     pub age_seconds_max: Option<u64>,
 }
 
-/// What a purge removed.
+/// The files that a purge removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Number of files.
@@ -32,11 +32,11 @@ pub struct Purged {
 }
 
 impl ArchiveWriter {
-    /// Removes the oldest files that `retention` does not want (each bound alone is reason enough to remove), as long as they
-    /// hold nothing beyond `applied`. The last file always stays. `now_seconds` is the time since 1970.
+    /// Removes the oldest files that exceed a bound of `retention` and hold no transaction after `applied`. Exceeding
+    /// one bound is enough. The last file always stays. `now_seconds` is the time since 1970.
     ///
     /// # Errors
-    /// [`Error::Io`]: files that are left over are removed by the next purge or start. [`Error::SyncFailed`]: crash.
+    /// [`Error::Io`]: the next purge or start removes the files that are left over. [`Error::SyncFailed`]: crash.
     pub fn purge(&mut self, retention: &Retention, applied: Applied, now_seconds: u64) -> Result<Purged> {
         self.check_usable()?;
         let purged = self.find_purgeable(retention, applied, now_seconds)?;
@@ -72,7 +72,7 @@ impl ArchiveWriter {
         Ok(purged)
     }
 
-    /// When the last transaction of a file committed, or the file was begun if it has none.
+    /// The time when the last transaction of a file committed, or when the file was begun if it has none.
     fn last_seconds(&self, file: &ArchiveFile) -> Result<u64> {
         let path = self.archive.path_of(file);
         if let Some(last) = last_record(self.archive.fs(), &path, file.first_seqno()) {
@@ -85,7 +85,8 @@ impl ArchiveWriter {
         Ok(u64::from(header.timestamp_seconds))
     }
 
-    /// Takes the first `count` files from the list. On a full disk their indexes, which can be rebuilt, make room for it.
+    /// Takes the first `count` files from the list. On a full disk, removes their indexes first, which can be rebuilt,
+    /// to make room for the new list.
     fn unlist(&mut self, count: usize) -> Result<()> {
         let mut list = self.list.clone();
         list.purging.extend(list.files.drain(..count).map(|file| file.name));

@@ -1,4 +1,4 @@
-//! Reads an archive: events in order, across files, only of transactions that are wholly there.
+//! Reads an archive: events in order, across files, of whole transactions only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use spate_binlog::{Boundary, EventHeader, FormatDescription, GtidEvent, GtidPosition};
 
 use crate::archive::Archive;
-use crate::behind::Behind;
 use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
+use crate::covered::Covered;
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::index::{IndexReader, TransactionRecord};
 use crate::tail::{ArchiveFile, Waited};
@@ -16,9 +16,9 @@ use crate::{Error, Result};
 /// One event, borrowed from the reader's buffer until the next call.
 #[derive(Debug, Clone, Copy)]
 pub struct ArchivedEvent<'a> {
-    /// Its header.
+    /// The event's header.
     pub header: EventHeader,
-    /// All of it: header, body and checksum, as it came from the source. The checksum was verified.
+    /// Header, body and checksum, as the source sent them. The checksum was verified.
     pub bytes: &'a [u8],
     /// The bytes between header and checksum.
     pub body: &'a [u8],
@@ -28,21 +28,21 @@ pub struct ArchivedEvent<'a> {
     pub seqno: u64,
     /// The local file.
     pub file: &'a Arc<ArchiveFile>,
-    /// Where it begins in the local file.
+    /// The offset in the local file at which it begins.
     pub offset: u64,
-    /// The source's file; empty in a relay log that does not say.
+    /// The source's file; empty in a relay log that does not name it.
     pub source_file: &'a Arc<str>,
-    /// Where it ends in the source's file; artificial events do not move this.
+    /// The offset in the source's file at which it ends; artificial events do not move this.
     pub source_end_position: u64,
-    /// How it is laid out.
+    /// The format description that its layout follows.
     pub format: &'a Arc<FormatDescription>,
-    /// The GTID position after every transaction that has ended up to this event, itself included.
+    /// The GTID position after every transaction that has ended up to and including this event.
     pub gtid_position: &'a GtidPosition,
     follower: &'a Follower,
 }
 
 impl ArchivedEvent<'_> {
-    /// True if `gtid_position` covers everything before the event, not only what the archive saw.
+    /// True if `gtid_position` covers everything before the event, not only the transactions that the archive saw.
     pub fn is_position_known(&self) -> bool {
         self.follower.position_known
     }
@@ -53,7 +53,7 @@ impl ArchivedEvent<'_> {
     }
 }
 
-/// From where on events are shown.
+/// The place from which events are shown.
 #[derive(Debug)]
 pub(crate) enum Shown {
     /// From the current event on.
@@ -64,11 +64,11 @@ pub(crate) enum Shown {
     FromSource {
         file: String,
         position: u64,
-        /// The end of the last event of that file that was walked over; 0 before the first.
+        /// The end of the last event of that file that the reader passed; 0 before the first.
         walked: u64,
     },
     /// All transactions that a position does not cover.
-    NotCovered(Behind),
+    NotCovered(Covered),
 }
 
 /// A forward reader. It never sees more than [`crate::Tail::received`] says, so it may run beside the writer.
@@ -80,14 +80,14 @@ pub struct ArchiveReader {
     blocks: Option<EventBlocks>,
     follower: Follower,
     shown: Shown,
-    /// The transaction that is being walked over is not shown.
+    /// True if the current transaction is not shown.
     is_hidden: bool,
     /// The reader is in an abandoned range.
     is_abandoned: bool,
 }
 
 impl ArchiveReader {
-    /// Stands at the beginning of `file`, or of the first file to come.
+    /// Begins at the beginning of `file`; with `None`, at the beginning of the archive's first file once there is one.
     pub(crate) fn at_file(
         archive: Archive,
         options: ReadOptions,
@@ -95,7 +95,7 @@ impl ArchiveReader {
         shown: Shown,
     ) -> ArchiveReader {
         let follower = file.as_ref().map_or_else(|| Follower::new(Arc::from(""), 0, None), |file| file.start.clone());
-        // A place in the middle of a transaction is only chosen if that one is not to be shown.
+        // A caller chooses a file that begins inside a transaction only if that transaction is not to be shown.
         let is_hidden =
             matches!(shown, Shown::FromSeqno(_) | Shown::FromSource { .. }) || follower.tracker.in_transaction();
         ArchiveReader { archive, options, file, blocks: None, follower, shown, is_hidden, is_abandoned: false }
@@ -104,7 +104,7 @@ impl ArchiveReader {
     /// The next event, or `None` if everything received so far was read: [`ArchiveReader::wait`] for more.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] names file and offset of the first byte that is not what was written; [`Error::EventTooLarge`];
+    /// [`Error::Corrupt`] names file and offset of the first damaged event; [`Error::EventTooLarge`];
     /// [`Error::Purged`] if the reader fell behind the purge; [`Error::Io`].
     pub fn next_event(&mut self) -> Result<Option<ArchivedEvent<'_>>> {
         loop {
@@ -179,7 +179,7 @@ impl ArchiveReader {
         }
     }
 
-    /// Decides whether the event that was just taken is to be seen.
+    /// Decides whether to show the event that was just taken.
     #[inline]
     fn show(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
         if self.is_abandoned {
@@ -203,11 +203,11 @@ impl ArchiveReader {
                     return Ok(false);
                 }
             }
-            Shown::NotCovered(behind) => {
+            Shown::NotCovered(covered) => {
                 if begins {
                     let gtid = self.follower.tracker.gtid().map(|event| event.gtid);
                     let seqno = self.follower.seqno;
-                    self.is_hidden = gtid.is_some_and(|gtid| behind.covers_next(gtid, seqno));
+                    self.is_hidden = gtid.is_some_and(|gtid| covered.covers_next(gtid, seqno));
                 }
                 let is_hidden = self.is_hidden;
                 if matches!(boundary, Boundary::End | Boundary::Whole) {
@@ -222,8 +222,8 @@ impl ArchiveReader {
         Ok(true)
     }
 
-    /// True if the event stands, between two transactions, where the wanted place in the source's file is: at it, or behind
-    /// the whole file if the place is the file's end.
+    /// True if the event begins, between two transactions, at the wanted place in the source's file. If the place is
+    /// the file's end, the first event after the file counts.
     fn reaches_source(&mut self, raw: &RawEvent, boundary: Boundary) -> Result<bool> {
         let is_inside = matches!(boundary, Boundary::Inside | Boundary::End);
         let (here, end) = (Arc::clone(&self.follower.source_file), self.follower.source_position);
@@ -300,11 +300,11 @@ impl ArchiveReader {
         Ok(true)
     }
 
-    /// At the limit: there may be more in this file, or another file. False if there is nothing more yet.
+    /// Passes the limit, in this file or into the next one. False if there is nothing more yet.
     #[cold]
     fn pass_limit(&mut self) -> Result<bool> {
         let (Some(file), Some(blocks)) = (&self.file, &mut self.blocks) else { return Ok(false) };
-        // Asked before the length: what is sealed by now has its final length.
+        // Ask this before the length: a file that is sealed by now has its final length.
         let is_sealed = file.sealed_length().is_some();
         let visible = self.archive.visible_length(file);
         if visible > blocks.limit() {
@@ -332,7 +332,7 @@ impl ArchiveReader {
         Ok(true)
     }
 
-    /// The record of the next transaction that ends.
+    /// Reads on to the end of the next transaction, and returns its record.
     pub(crate) fn next_record(&mut self) -> Result<Option<TransactionRecord>> {
         while let Some(event) = self.next_event()? {
             if matches!(event.boundary, Boundary::End | Boundary::Whole) {
@@ -343,8 +343,8 @@ impl ArchiveReader {
         Ok(None)
     }
 
-    /// Steps over the current file's first transactions as long as `skip` says so, and as far as its index tells the truth. They
-    /// must be such that would not be shown.
+    /// Skips the current file's first transactions as long as `skip` returns true and the index is right. `skip` must
+    /// return true only for transactions that are not to be shown.
     pub(crate) fn skip_indexed(&mut self, skip: impl Fn(&TransactionRecord) -> bool) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let visible = self.archive.visible_length(&file);
@@ -359,7 +359,7 @@ impl ArchiveReader {
             }
         }
         let (offset, follower) = (self.offset(), self.follower.clone());
-        // The last one is walked over, as a proof that the index belongs to this file.
+        // The reader reads the last of them, as a proof that the index belongs to this file.
         let mut last = first;
         for record in records {
             self.follower.seqno = last.seqno;
@@ -379,7 +379,7 @@ impl ArchiveReader {
         Ok(())
     }
 
-    /// True if the transaction of `record` begins where it says.
+    /// True if a transaction begins at the place that `record` names.
     fn begins_transaction(&mut self, record: &TransactionRecord) -> Result<bool> {
         let Some(blocks) = &mut self.blocks else { return Ok(false) };
         blocks.jump(record.offset);

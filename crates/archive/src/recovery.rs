@@ -1,8 +1,8 @@
-//! Opens an archive after whatever happened to its last writer.
+//! Opens an archive after its last writer ended, also by a crash.
 //!
-//! The last file is read and verified whole; files before it were synced when the next one was begun. What a crash can have
-//! torn, a last transaction that was never synced, is cut off. What a crash cannot explain is an error: a bad event with
-//! whole transactions behind it, or one that was on disk already.
+//! Recovery reads and verifies the whole last file; the files before it were synced when the next one was begun. It
+//! truncates a last transaction that was never synced, because a crash can have torn it. It reports damage that no
+//! crash explains: a bad event with whole transactions after it, or a bad event that was synced.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub(crate) struct Recovered {
     pub(crate) list: FileList,
     pub(crate) files: VecDeque<Arc<ArchiveFile>>,
-    /// The state behind the last event.
+    /// The state after the last event.
     pub(crate) follower: Follower,
     pub(crate) last: Option<TransactionRecord>,
     pub(crate) current: Option<RecoveredFile>,
@@ -52,7 +52,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path, start: Option<GtidPositio
         }
     };
     let list = finish_purges(fs, dir, list)?;
-    let list = drop_unborn_file(fs, dir, list)?;
+    let list = drop_empty_file(fs, dir, list)?;
     let mut files = VecDeque::new();
     for (index, listed) in list.files.iter().enumerate() {
         let start = start_of(&listed.source_name, listed.first_seqno, listed.start.clone());
@@ -70,7 +70,7 @@ pub(crate) fn recover(fs: &dyn FileSystem, dir: &Path, start: Option<GtidPositio
     Ok(Recovered { list, files, follower: scanned.follower, last: scanned.last, current: Some(current) })
 }
 
-/// A directory with binlog files but no list belongs to somebody else.
+/// Refuses a directory that has binlog files but no list: another program writes it.
 fn refuse_foreign_files(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     for name in fs.list(dir).map_err(Error::io("list", dir))? {
         let path = dir.join(&name);
@@ -78,7 +78,7 @@ fn refuse_foreign_files(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         let mut magic = [0; spate_binlog::FILE_MAGIC.len()];
         let filled = file.read_at(0, &mut magic).map_err(Error::io("read", &path))?;
         if filled == magic.len() && magic == spate_binlog::FILE_MAGIC {
-            let why = format!("it holds a binlog file, {name}, but is no archive; choose an empty directory");
+            let why = format!("it holds a binlog file, {name}, but is not an archive; choose an empty directory");
             return Err(Error::NotAnArchive { dir: dir.to_path_buf(), why });
         }
     }
@@ -108,9 +108,9 @@ fn remove_if_there(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// A file is listed before it is created: after a crash in between, or before its format description was written, the last
-/// one listed may hold nothing.
-fn drop_unborn_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Result<FileList> {
+/// Drops the last listed file if it has no format description. A file is listed before it is created, so a crash can
+/// leave it empty or missing.
+fn drop_empty_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Result<FileList> {
     let Some(listed) = list.files.last() else { return Ok(list) };
     let path = dir.join(&listed.name);
     let length = match fs.open_read(&path) {
@@ -140,7 +140,8 @@ fn has_format(fs: &dyn FileSystem, path: &Path, listed: &ListedFile, length: u64
     let start = start_of(&listed.source_name, listed.first_seqno, None);
     match scan_head(fs, path, start, length) {
         Ok(has_format) => Ok(has_format),
-        // Kept, to be reported as damage, unless it is what a file system leaves of a file that was never synced.
+        // Keep the file, so that it is reported as damage, unless it is blank: a file system can leave a file that was
+        // never synced in that state.
         Err(Error::Corrupt { .. }) => Ok(!is_blank(fs, path)?),
         Err(other) => Err(other),
     }
@@ -196,11 +197,11 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
         return Err(Error::Inconsistent { path, why });
     }
     let mut comparison = Comparison::new(fs, &path, file.first_seqno());
-    let mut scanned = scan_file(fs, &path, &file.start, length, |record| comparison.note(record))?;
+    let mut scanned = scan_file(fs, &path, &file.start, length, |record| comparison.compare(record))?;
     if let Some(stop) = scanned.stop.take() {
         let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
         let hints = index.map(|(record, _)| record.offset);
-        // A file without a head was never begun, and is gone by now.
+        // `drop_empty_file` has removed a last file without a format description.
         let was_durable = stop.offset < durable_end || stop.offset == FIRST_EVENT_OFFSET;
         if was_durable || is_whole_after(fs, &path, &scanned.follower, stop.offset, length, hints)? {
             return Err(Error::corrupt(&path, stop.offset)(stop.source));
@@ -212,17 +213,17 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
         stopping_point("after-recovery-truncation");
     }
     handle.sync().map_err(Error::sync(&path))?;
-    let index = comparison.mend(fs, &path, file.first_seqno())?;
+    let index = comparison.rebuild(fs, &path, file.first_seqno())?;
     let (length, is_aligned, has_transactions) = (scanned.whole_end, scanned.is_aligned, scanned.last.is_some());
     Ok((RecoveredFile { file, handle, index, length, is_aligned, has_transactions }, scanned))
 }
 
-/// Compares the index with what the file holds.
+/// Compares the index with the file's transactions.
 struct Comparison {
     index: Option<IndexReader>,
     /// Records of the index that are right and say that they are durable.
     right: u64,
-    /// What is to stand behind them.
+    /// The records that are to follow them.
     missing: Vec<TransactionRecord>,
 }
 
@@ -231,7 +232,7 @@ impl Comparison {
         Comparison { index: IndexReader::open(fs, path, first_seqno), right: 0, missing: Vec::new() }
     }
 
-    fn note(&mut self, record: TransactionRecord) {
+    fn compare(&mut self, record: TransactionRecord) {
         if self.missing.is_empty() && self.index.as_mut().and_then(Iterator::next) == Some((record, true)) {
             self.right += 1;
         } else {
@@ -239,8 +240,8 @@ impl Comparison {
         }
     }
 
-    /// Makes the index say what the file holds, all of which is durable now.
-    fn mend(self, fs: &dyn FileSystem, path: &Path, first_seqno: u64) -> Result<IndexWriter> {
+    /// Writes the missing records, as durable: the whole file is synced by now.
+    fn rebuild(self, fs: &dyn FileSystem, path: &Path, first_seqno: u64) -> Result<IndexWriter> {
         let mut index = match self.index {
             Some(_) => IndexWriter::resume(fs, path, self.right)?,
             None => IndexWriter::create(fs, path, first_seqno)?,

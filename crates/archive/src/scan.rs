@@ -1,4 +1,4 @@
-//! Walks one binlog file from an event on, up to the first byte that is not a whole, sane event.
+//! Walks one binlog file from an event on, up to the first bytes that are not a whole, sound event.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::{Error, Result};
 pub(crate) struct Stop {
     pub(crate) offset: u64,
     pub(crate) source: spate_binlog::Error,
-    /// The event's header promises more bytes than the file has: so ends a file whose writer was killed.
+    /// True if the event's header promises more bytes than the file has, as at the end of a file whose writer was
+    /// killed.
     pub(crate) is_torn: bool,
 }
 
@@ -25,12 +26,12 @@ pub(crate) struct Stop {
 #[derive(Debug)]
 pub(crate) struct Scan {
     blocks: EventBlocks,
-    /// Verify checksums, at the price of reading every byte once more.
+    /// True if checksums are verified, which reads every byte once more.
     pub(crate) verify: bool,
 }
 
 impl Scan {
-    /// Stands at `offset` of the file at `path`, which ends at `length`.
+    /// Opens the file at `path`, which ends at `length`, at `offset`.
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path, offset: u64, length: u64, verify: bool) -> Result<Scan> {
         let mut blocks = EventBlocks::open(fs, path, ReadOptions::default(), length)?;
         blocks.jump(offset);
@@ -62,7 +63,7 @@ impl Scan {
     }
 }
 
-/// What recovery finds in a file.
+/// The result of recovery's walk through a file.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     /// The state at `whole_end`.
@@ -70,12 +71,12 @@ pub(crate) struct Scanned {
     /// The end of the last event that is in no unfinished transaction.
     pub(crate) whole_end: u64,
     pub(crate) last: Option<TransactionRecord>,
-    /// Every event stands where it stood in the source's file.
+    /// True if every event has the offset that it had in the source's file.
     pub(crate) is_aligned: bool,
     pub(crate) stop: Option<Stop>,
 }
 
-/// Walks a whole file, verifying everything, and tells each transaction to `note`.
+/// Walks and verifies a whole file, and passes the record of each transaction to `note`.
 pub(crate) fn scan_file(
     fs: &dyn FileSystem,
     path: &Path,
@@ -112,10 +113,11 @@ pub(crate) fn scan_file(
     Ok(Scanned { follower, whole_end, last, is_aligned, stop })
 }
 
-/// True if a whole transaction, with right checksums, stands anywhere behind the bad event at `offset`: then the file was not
-/// torn there by a crash, it was damaged.
+/// True if a whole transaction, with right checksums, stands anywhere after the bad event at `offset`: then the file
+/// was damaged there, not torn by a crash.
 ///
-/// `hints` are offsets where transactions are said to begin. Beyond them every byte is tried as the beginning of a GTID event.
+/// `hints` are offsets at which transactions begin, according to the index. Every later byte is tried as the beginning
+/// of a GTID event.
 pub(crate) fn is_whole_after(
     fs: &dyn FileSystem,
     path: &Path,
@@ -140,7 +142,7 @@ pub(crate) fn is_whole_after(
         let filled = file.read_at(at, &mut window).map_err(Error::io("read", path))?;
         let bytes = &window[..filled];
         for start in 0..filled.saturating_sub(HEADER_LENGTH) {
-            // Without a format, the beginning of a transaction must do.
+            // Without a format, the beginning of a transaction is enough.
             let begins = is_gtid_event(&bytes[start..]);
             if begins && (!has_format || is_transaction_at(fs, path, follower, at + start as u64, length)?) {
                 return Ok(true);
@@ -168,7 +170,8 @@ fn is_gtid_event(bytes: &[u8]) -> bool {
         && bytes.get(..length).is_some_and(|event| spate_binlog::checksum::verify_crc32(event).is_ok())
 }
 
-/// Without checksums only the bad event's own length can say where the next one begins.
+/// Tries the event after the bad one. Without checksums only the bad event's own length says where the next event
+/// begins.
 fn follow_length(fs: &dyn FileSystem, path: &Path, follower: &Follower, offset: u64, length: u64) -> Result<bool> {
     let file = fs.open_read(path).map_err(Error::io("open", path))?;
     let mut header = [0; HEADER_LENGTH];
@@ -194,7 +197,7 @@ fn is_transaction_at(fs: &dyn FileSystem, path: &Path, follower: &Follower, offs
     Ok(false)
 }
 
-/// The state before the first event of a file.
+/// Makes the state before the first event of a file.
 pub(crate) fn start_of(source_name: &str, first_seqno: u64, start: Option<spate_binlog::GtidPosition>) -> Follower {
     Follower::new(Arc::from(source_name), first_seqno.saturating_sub(1), start)
 }

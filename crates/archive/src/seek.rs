@@ -1,26 +1,27 @@
-//! Readers that begin somewhere.
+//! Finds the place where a reader begins.
 
 use std::sync::Arc;
 
 use spate_binlog::{Boundary, Gtid, GtidPosition};
 
 use crate::archive::Archive;
-use crate::behind::Behind;
 use crate::blocks::ReadOptions;
+use crate::covered::Covered;
 use crate::follower::FIRST_EVENT_OFFSET;
 use crate::index::{IndexReader, TransactionRecord, find_record};
 use crate::reader::{ArchiveReader, Shown};
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
 
-/// Where a reader begins.
+/// The place where a reader begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seek {
     /// At the archive's first event.
     Earliest,
-    /// At the first transaction that this position does not cover. Covered ones behind it, of other domains, are left out too.
+    /// At the first transaction that this position does not cover. Later covered ones, of other domains, are left out
+    /// too.
     AfterGtid(GtidPosition),
-    /// At this transaction; one beyond the last waits for the next to come.
+    /// At this transaction; with the seqno after the last one, the reader waits for that transaction.
     Seqno(u64),
     /// At the event that begins there in the source's file, between two transactions.
     Source {
@@ -32,7 +33,7 @@ pub enum Seek {
 }
 
 impl Archive {
-    /// Where a transaction stands, and when it committed: from the index if that has it, from the file otherwise.
+    /// The place of a transaction and the time of its commit: from the index if that has it, from the file otherwise.
     ///
     /// # Errors
     /// Those of [`Archive::reader`] and of reading.
@@ -47,15 +48,15 @@ impl Archive {
         let mut reader = self.reader(&Seek::Seqno(seqno), ReadOptions::default())?;
         match reader.next_record()? {
             Some(record) if record.seqno == seqno => Ok(record),
-            _ => Err(self.no_such_place(format!("transaction {seqno}"), "its transactions end before".into())),
+            _ => Err(self.no_such_place(format!("transaction {seqno}"), "its transactions end before that one".into())),
         }
     }
 
     /// A reader that begins at `seek`.
     ///
     /// # Errors
-    /// [`Error::BeginsAfter`], [`Error::NoSuchPlace`] or [`Error::Purged`] if the archive does not have the place; errors of
-    /// reading. A place in the source's file that turns out to be inside a transaction is found out while reading.
+    /// [`Error::BeginsAfter`], [`Error::NoSuchPlace`] or [`Error::Purged`] if the archive does not have the place;
+    /// errors of reading. If a place in the source's file lies inside a transaction, only reading reports it.
     pub fn reader(&self, seek: &Seek, options: ReadOptions) -> Result<ArchiveReader> {
         let files = self.files();
         match seek {
@@ -76,43 +77,44 @@ impl Archive {
         position: &GtidPosition,
         options: ReadOptions,
     ) -> Result<ArchiveReader> {
-        let mut behind = Behind::new(position.clone());
-        let Some(first) = files.first() else { return Ok(self.reader_at(None, Shown::NotCovered(behind), options)) };
+        let mut covered = Covered::new(position.clone());
+        let Some(first) = files.first() else { return Ok(self.reader_at(None, Shown::NotCovered(covered), options)) };
         self.check_begins_before(first, position)?;
-        let last_behind = |behind: &Behind| {
+        let last_covered = |covered: &Covered| {
             files.iter().rposition(|file| {
                 // A relay log may begin in the middle of a transaction.
                 let begun = file.start.tracker.gtid().filter(|_| file.start.tracker.in_transaction());
                 file.start.position_known
-                    && behind.covers_all_before(&file.start)
-                    && begun.is_none_or(|event| behind.covers(event.gtid, file.start.seqno))
+                    && covered.covers_all_before(&file.start)
+                    && begun.is_none_or(|event| covered.covers(event.gtid, file.start.seqno))
             })
         };
-        // It mostly stands where the numbers say, and else anywhere.
-        let likely = last_behind(&behind).unwrap_or(0);
+        // Sequence numbers mostly lead to the right file. If they do not, it can be any other.
+        let likely = last_covered(&covered).unwrap_or(0);
         for file in files[likely..].iter().chain(files[..likely].iter().rev()) {
-            if behind.is_located() {
+            if covered.is_located() {
                 break;
             }
-            self.locate(file, &mut behind);
+            self.locate(file, &mut covered);
         }
-        let file = last_behind(&behind).map_or(first, |index| &files[index]);
-        let mut reader = self.reader_at(Some(file), Shown::NotCovered(behind.clone()), options);
-        reader.skip_indexed(|record| record.gtid.is_some_and(|gtid| behind.covers(gtid, record.seqno)))?;
+        let file = last_covered(&covered).map_or(first, |index| &files[index]);
+        let mut reader = self.reader_at(Some(file), Shown::NotCovered(covered.clone()), options);
+        reader.skip_indexed(|record| record.gtid.is_some_and(|gtid| covered.covers(gtid, record.seqno)))?;
         Ok(reader)
     }
 
-    /// Looks where the transactions of a position stand in a file, as far as its index tells.
-    fn locate(&self, file: &Arc<ArchiveFile>, behind: &mut Behind) {
-        behind.locate_start(&file.start);
+    /// Looks in a file's index for the last transactions that a position names.
+    fn locate(&self, file: &Arc<ArchiveFile>, covered: &mut Covered) {
+        covered.locate_start(&file.start);
         for record in self.records(file) {
             if let Some(gtid) = record.gtid {
-                behind.locate(gtid, record.seqno);
+                covered.locate(gtid, record.seqno);
             }
         }
     }
 
-    /// The number of a transaction in this archive, as far as its indexes tell; of the latest, if several have the same GTID.
+    /// The seqno of a transaction, from the indexes; of the latest, if several have the same GTID. `None` if no index
+    /// has it.
     pub fn seqno_of(&self, gtid: Gtid) -> Option<u64> {
         let is_it = |record: &TransactionRecord| record.gtid == Some(gtid);
         self.files().iter().rev().find_map(|file| self.records(file).filter(is_it).last()).map(|record| record.seqno)
@@ -135,7 +137,8 @@ impl Archive {
         if is_known {
             return if position.covers_all(&begins) { Ok(()) } else { Err(begins_after(begins)) };
         }
-        // Nobody said where the archive begins: the first transaction of each domain or origin must be the next one, or an earlier one.
+        // The archive's start position is unknown: the first transaction of each domain or origin must be the next one
+        // after `position`, or an earlier one.
         let mut seen = GtidPosition::default();
         let mut reader = self.reader_at(Some(first), Shown::Everything, ReadOptions::default());
         while let Some(event) = reader.next_event()? {
@@ -199,7 +202,7 @@ impl Archive {
         if *end.source_file == *source_file && position > end.source_position {
             return Err(self.no_such_place(wanted(), format!("it ends at {source_file}:{}", end.source_position)));
         }
-        // A relay log's source files begin anywhere inside it, so it is walked from its beginning.
+        // A source's file can begin anywhere inside a relay log, so the reader walks the relay log from its beginning.
         let is_relay_log = self.is_relay_log();
         let mut parts = files.iter().filter(|file| is_relay_log || **file.source_name() == *source_file);
         let mut chosen = parts.next();
@@ -226,7 +229,8 @@ impl Archive {
         Ok(self.reader_at(Some(file), shown, options))
     }
 
-    /// True if the first event behind the head of a part of a source's file stands at or before `position` there.
+    /// True if the first event after the head of a part of a source's file begins at or before `position` in the
+    /// source's file.
     fn begins_at_or_before(&self, part: &Arc<ArchiveFile>, position: u64) -> Result<bool> {
         let mut reader = self.reader_at(Some(part), Shown::Everything, ReadOptions::default());
         while let Some(event) = reader.next_event()? {

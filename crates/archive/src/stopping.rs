@@ -1,9 +1,9 @@
-//! Named points at which a test stops the real program, as `kill -9` at just that moment would, to see what the next start
-//! makes of what is left.
+//! Named points at which a test kills the real program, as `kill -9` at that moment would. The test then checks that
+//! the next start recovers.
 //!
-//! They exist only with the feature `failpoints`, which no release has; without it [`stopping_point`] does nothing and costs
-//! nothing. The environment says where to stop: `SPATE_STOP_AT=before-commit:3` is the third time that `before-commit` is
-//! passed, `SPATE_STOP_AT=before-commit` the first.
+//! They exist only with the feature `failpoints`, which no release has; without it [`stopping_point`] does nothing and
+//! costs nothing. The environment says where to stop: `SPATE_STOP_AT=before-commit:3` is the third time that
+//! `before-commit` is passed, `SPATE_STOP_AT=before-commit` the first.
 
 /// Ends the process at once if the environment says so.
 #[cfg(not(feature = "failpoints"))]
@@ -20,7 +20,7 @@ pub fn stopping_point(name: &'static str) {
     }
 }
 
-/// True if the environment wants the program not to see something, so that a test meets what would notice it otherwise:
+/// True if the environment switches off the check named `what`, so that a test reaches the next line of defence:
 /// `SPATE_BLIND_TO=others`.
 pub fn is_blind_to(what: &str) -> bool {
     cfg!(feature = "failpoints") && std::env::var("SPATE_BLIND_TO").is_ok_and(|blind| blind == what)
@@ -34,7 +34,7 @@ mod chosen {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// Where to stop: a name, and how often it is still to be passed.
+    /// The variable that says where to stop: a name, and how often the program is still to pass it.
     const VARIABLE: &str = "SPATE_STOP_AT";
 
     pub(super) struct Point {
@@ -67,7 +67,7 @@ mod chosen {
     pub(super) fn stop_at(name: &str) -> ! {
         say(&format!("stopped at {name}"));
         let _killed = kill_process(getpid(), Signal::KILL);
-        // Not reached, unless the signal takes its time.
+        // Reached only until the signal arrives.
         loop {
             std::thread::park();
         }

@@ -1,6 +1,7 @@
 //! The live end of an archive, shared by its writer and its readers.
 //!
-//! Invariant: `received` only moves from one transaction's end to a later one's, and everything before it is in the files.
+//! Invariant: `received` only moves from one transaction's end to a later one's, and everything before it is in the
+//! files.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,9 +20,9 @@ pub struct ArchiveFile {
     pub(crate) source_name: Arc<str>,
     /// The state before the file's first event.
     pub(crate) start: Follower,
-    /// Length of the file once nothing is appended to it any more; [`OPEN`] before.
+    /// The final length of the file; [`OPEN`] while the writer may still append to it.
     sealed_length: AtomicU64,
-    /// Ranges of transactions without an end, which readers walk over without showing them.
+    /// Ranges of transactions without an end, which readers do not show.
     abandoned: Mutex<Vec<Range<u64>>>,
 }
 
@@ -34,12 +35,12 @@ impl ArchiveFile {
         ArchiveFile { ordinal, name: Arc::from(name), source_name, start, sealed_length, abandoned: Mutex::default() }
     }
 
-    /// Its name in the archive's directory.
+    /// The file's name in the archive's directory.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The name of the source's file that it is a copy of, or of a part of it. (A relay log may hold parts of several: see
+    /// The name of the source's file that it copies, whole or in part. (A relay log may hold parts of several: see
     /// [`crate::ArchivedEvent::source_file`].)
     pub fn source_name(&self) -> &Arc<str> {
         &self.source_name
@@ -54,8 +55,8 @@ impl ArchiveFile {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(range);
     }
 
-    /// The next place at or before `visible` where abandoned events begin or end, seen from `offset`; and whether those up to
-    /// that place are abandoned.
+    /// The next place at or before `visible` where abandoned events begin or end, seen from `offset`; and whether those
+    /// up to that place are abandoned.
     pub(crate) fn next_limit(&self, offset: u64, visible: u64) -> (u64, bool) {
         for range in self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             if offset < range.start {
@@ -86,18 +87,18 @@ pub(crate) struct TailState {
     pub(crate) is_closed: bool,
 }
 
-/// What a wait ended with.
+/// The result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     /// There is more.
     Ready,
-    /// The time is over.
+    /// The timeout passed.
     TimedOut,
-    /// The writer is gone: there will not be more.
+    /// The writer was closed: no more events will come.
     Closed,
 }
 
-/// Publishes how far the archive reaches, and wakes those who wait for more.
+/// Publishes how far the archive reaches, and wakes the threads that wait for more.
 #[derive(Debug, Default)]
 pub struct Tail {
     state: Mutex<TailState>,
@@ -105,12 +106,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The end of what was received.
+    /// The end of the received transactions.
     pub fn received(&self) -> Received {
         self.lock().received.clone()
     }
 
-    /// The end of what is safe on disk.
+    /// The end of the durable transactions.
     pub fn durable(&self) -> Durable {
         self.lock().durable.clone()
     }
@@ -125,7 +126,7 @@ impl Tail {
         self.wait_until(timeout, |state| state.durable.seqno >= seqno)
     }
 
-    /// Waits until something was received behind `offset` of the file with that ordinal.
+    /// Waits until an event was received after `offset` of the file with that ordinal.
     pub(crate) fn wait_beyond(&self, file_ordinal: u64, offset: u64, timeout: Duration) -> Waited {
         self.wait_until(timeout, |state| (state.received.file_ordinal, state.received.offset) > (file_ordinal, offset))
     }

@@ -14,11 +14,11 @@ pub struct SourceFile {
     pub name: String,
     pub checksum: ChecksumAlgorithm,
     pub server_id: u32,
-    /// The file as it is on the source's disk.
+    /// The file's content on the source's disk.
     pub bytes: Vec<u8>,
-    /// Where each event begins in `bytes`.
+    /// The offset in `bytes` at which each event begins.
     pub events: Vec<usize>,
-    /// Where each transaction begins, and its GTID.
+    /// The offset at which each transaction begins, and its GTID.
     pub transactions: Vec<(usize, Gtid)>,
     pub timestamp: u32,
     pub position: GtidPosition,
@@ -130,12 +130,12 @@ impl SourceFile {
         &self.bytes[self.events[number]..end]
     }
 
-    /// The events behind the format description that begin at or after `offset`.
+    /// The events after the format description that begin at or after `offset`.
     pub fn events_from(&self, offset: usize) -> impl Iterator<Item = &[u8]> {
         (1..self.events.len()).filter(move |&number| self.events[number] >= offset).map(|number| self.event_at(number))
     }
 
-    /// Sends all of it.
+    /// Sends the whole file.
     pub fn send(&self, writer: &mut ArchiveWriter) -> Result<()> {
         writer.begin_file(&self.name, self.format_event())?;
         for event in self.events_from(0) {
@@ -144,7 +144,8 @@ impl SourceFile {
         Ok(())
     }
 
-    /// Sends it as to a replica that connects with a GTID position: the head, then what begins at or after `offset`.
+    /// Sends the file as to a replica that connects with a GTID position: the head, then the events at or after
+    /// `offset`.
     pub fn send_head_and_from(&self, writer: &mut ArchiveWriter, offset: usize) -> Result<()> {
         writer.begin_file(&self.name, self.format_event())?;
         let first = self.transactions.first().map_or(usize::MAX, |&(begin, _)| begin);
@@ -157,7 +158,7 @@ impl SourceFile {
     }
 }
 
-/// An event that ends right behind itself in its file.
+/// Makes an event whose header gives the offset right after it as the next position.
 pub fn make_event(
     event_type: EventType,
     server_id: u32,

@@ -1,4 +1,4 @@
-//! How far a directory that somebody else writes was walked.
+//! How far a directory of another process was walked.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,14 +6,15 @@ use crate::follower::Follower;
 use crate::index::TransactionRecord;
 use crate::tail::ArchiveFile;
 
-/// How to find the files of a directory that is not ours.
+/// How to find the files in a directory that another process writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryOptions {
-    /// Their common name without number, such as `mariadb-bin`. Needed only if the directory holds several such sets.
+    /// Their common name without number, such as `mariadb-bin`; needed only if the directory holds several such sets.
+    /// `None` takes the only set.
     pub base_name: Option<String>,
 }
 
-/// Where the last walk ended: at the end of the last whole transaction.
+/// The end of the last walk, which is the end of the last whole transaction.
 #[derive(Debug)]
 pub(crate) struct Walked {
     pub(crate) options: DirectoryOptions,

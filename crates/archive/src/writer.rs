@@ -1,7 +1,8 @@
 //! Appends a source's events to the archive.
 //!
-//! Invariants: the files hold whole events only, in the order in which they came; readers see whole transactions only; what
-//! was published as durable was fsynced; after an error that is not fatal the same call may be repeated, and nothing is lost.
+//! Invariants: the files hold whole events only, in the order in which they came; readers see whole transactions only;
+//! transactions published as durable were fsynced; after an error that is not fatal the same call may be repeated, and
+//! nothing is lost.
 
 mod incoming;
 
@@ -28,11 +29,11 @@ use incoming::Incoming;
 /// When received bytes are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// At every flush: what a semi-synchronous source needs.
+    /// At every flush, as a semi-synchronous source needs.
     Always,
     /// At the first flush after this time since the last sync.
     Interval(Duration),
-    /// When the operating system likes, and whenever a file is finished.
+    /// When the operating system decides, and whenever a file is finished.
     Os,
 }
 
@@ -41,9 +42,10 @@ pub enum SyncPolicy {
 pub struct WriterOptions {
     /// When received bytes are made durable.
     pub sync: SyncPolicy,
-    /// Bytes held before they are handed to the file without being asked to.
+    /// Bytes held in memory before they are written to the file even without a flush.
     pub buffer_bytes_max: usize,
-    /// The GTID position at which an archive without files begins, if it is known. An archive with files knows its own.
+    /// The GTID position at which an archive without files begins; `None` if it is unknown. An archive with files knows
+    /// its own.
     pub start_position: Option<GtidPosition>,
 }
 
@@ -59,14 +61,15 @@ const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// Index records held back until the next sync can call them durable: 1 MiB of them.
 const INDEX_RECORDS_PENDING_MAX: usize = 16 * 1024;
 
-/// What became of an event.
+/// The outcome of appending an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// It is in the archive, as this to its transaction.
+    /// The event is in the archive, with this place in its transaction.
     Stored(Boundary),
-    /// The archive had it already: after a reconnect a source repeats what stands before the place that was asked for.
+    /// The archive had the event already: after a reconnect a source repeats events before the place that was asked
+    /// for.
     AlreadyThere,
-    /// A source makes up some events for the stream; they are in no binlog file, and not in the archive.
+    /// The source made the event for the stream only: it is in no binlog file, and not in the archive.
     Artificial,
 }
 
@@ -77,14 +80,14 @@ pub(crate) struct CurrentFile {
     pub(crate) path: PathBuf,
     pub(crate) handle: Box<dyn FileHandle>,
     pub(crate) index: IndexWriter,
-    /// Bytes handed to the file.
+    /// Bytes written to the file.
     pub(crate) flushed: u64,
-    /// Every event stands where it stands in the source's file.
+    /// True if every event has the offset that it has in the source's file.
     pub(crate) is_aligned: bool,
     pub(crate) has_transactions: bool,
 }
 
-/// The end of the last event that is in no unfinished transaction.
+/// The end of the last event outside an unfinished transaction.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WholeEnd {
     pub(crate) offset: u64,
@@ -108,9 +111,9 @@ pub struct ArchiveWriter {
     pub(crate) list: FileList,
     pub(crate) follower: Follower,
     pub(crate) current: Option<CurrentFile>,
-    /// A source file that was announced and has not been given a local file yet.
+    /// A source file that was announced and has no local file yet; `None` if there is none.
     pub(crate) incoming: Option<Incoming>,
-    /// Bytes behind `current.flushed`.
+    /// Bytes taken after `current.flushed`, not yet written.
     pub(crate) pending: Vec<u8>,
     pub(crate) whole_end: WholeEnd,
     /// Index records that are not written yet.
@@ -123,11 +126,11 @@ pub struct ArchiveWriter {
 }
 
 impl ArchiveWriter {
-    /// Opens the archive in `dir`, or begins one there, and recovers it.
+    /// Opens and recovers the archive in `dir`, or begins one there.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it has a writer; [`Error::Corrupt`] or [`Error::Inconsistent`] if it holds damage that no crash
-    /// explains; [`Error::NotAnArchive`] if the directory holds somebody else's binlog; [`Error::Io`].
+    /// [`Error::Locked`] if it has a writer; [`Error::Corrupt`] or [`Error::Inconsistent`] if it holds damage that no
+    /// crash explains; [`Error::NotAnArchive`] if the directory holds another program's binlog; [`Error::Io`].
     pub fn open(fs: Arc<dyn FileSystem>, dir: &Path, options: WriterOptions) -> Result<ArchiveWriter> {
         fs.create_dir(dir).map_err(Error::io("create", dir))?;
         let lock_path = dir.join(LOCK_NAME);
@@ -184,7 +187,7 @@ impl ArchiveWriter {
         &self.archive
     }
 
-    /// The end of the last whole transaction taken, flushed or not: where the source is to go on.
+    /// The end of the last whole transaction taken, flushed or not: the place where the source is to continue.
     pub fn end(&self) -> LogEnd {
         let (ordinal, name) = self
             .current
@@ -204,8 +207,9 @@ impl ArchiveWriter {
         }
     }
 
-    /// Announces that the events from here on come from `source_file`, whose format description event is `format` (as it came,
-    /// whole). Drops an unfinished transaction. The local file is begun, or the last one continued, with the first event.
+    /// Announces that the events from here on come from `source_file`, whose format description event is `format` (as
+    /// it came, whole). Drops an unfinished transaction. The local file is begun, or the last one continued, with the
+    /// first event.
     ///
     /// # Errors
     /// [`Error::Rejected`] for a bad name or format description; those of [`ArchiveWriter::flush`].
@@ -224,11 +228,12 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Takes one whole event, header to checksum, and verifies it. It becomes visible with a later [`ArchiveWriter::flush`].
+    /// Takes one whole event, header to checksum, and verifies it. It becomes visible with a later
+    /// [`ArchiveWriter::flush`].
     ///
     /// # Errors
-    /// [`Error::Rejected`] if it is damaged or cannot stand here; those of [`ArchiveWriter::flush`] if the buffer is full: then
-    /// the event was not taken, and can be given again.
+    /// [`Error::Rejected`] if it is damaged or cannot stand here; those of [`ArchiveWriter::flush`] if the buffer is
+    /// full: then the event was not taken, and can be given again.
     pub fn append(&mut self, event: &[u8]) -> Result<Appended> {
         self.check_usable()?;
         let header = EventHeader::parse(event).map_err(|source| self.rejected(source))?;
@@ -277,11 +282,11 @@ impl ArchiveWriter {
         Ok(true)
     }
 
-    /// Hands everything taken to the file, shows its whole transactions to readers, and syncs if the policy says so. Call it
-    /// whenever the source has nothing more to say at the moment, and after [`ArchiveWriter::sync_due_in`].
+    /// Writes all taken events to the file, shows its whole transactions to readers, and syncs if the policy says so.
+    /// Call it whenever the source pauses, and after [`ArchiveWriter::sync_due_in`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: nothing is lost, try again later. [`Error::SyncFailed`]: crash.
+    /// [`Error::DiskFull`]: nothing is lost, repeat the call later. [`Error::SyncFailed`]: crash.
     pub fn flush(&mut self) -> Result<()> {
         self.check_usable()?;
         self.write_pending()?;
@@ -296,7 +301,7 @@ impl ArchiveWriter {
         if self.records.len() > INDEX_RECORDS_PENDING_MAX { self.write_records(false) } else { Ok(()) }
     }
 
-    /// Hands everything taken to the file and makes it durable.
+    /// Writes all taken events to the file and makes them durable.
     ///
     /// # Errors
     /// As [`ArchiveWriter::flush`].
@@ -315,7 +320,8 @@ impl ArchiveWriter {
         self.write_records(true)
     }
 
-    /// How long until a sync is due, if one is; then call [`ArchiveWriter::flush`] even if nothing came.
+    /// The time until a sync is due; then call [`ArchiveWriter::flush`] even if no event came. `None` if no sync is
+    /// due.
     pub fn sync_due_in(&self) -> Option<Duration> {
         match self.options.sync {
             SyncPolicy::Interval(interval) if self.synced.is_behind => {
@@ -359,7 +365,7 @@ impl ArchiveWriter {
         Ok(boundary)
     }
 
-    /// A source that sends the same transaction twice in a row was asked for the wrong place.
+    /// Refuses a transaction that is sent twice in a row: the source was asked for the wrong place.
     fn refuse_repeated(&mut self) -> Result<()> {
         let Some(event) = self.follower.tracker.gtid() else { return Ok(()) };
         if !self.follower.gtid_position.ends_with(event.gtid) {
@@ -379,7 +385,7 @@ impl ArchiveWriter {
                 .map_err(Error::write(&current.path, current.flushed))?;
             current.flushed += self.pending.len() as u64;
             self.pending.clear();
-            // One large event must not keep its memory for ever.
+            // Free the memory of a single large event.
             self.pending.shrink_to(self.options.buffer_bytes_max);
             self.synced.is_behind = true;
             stopping_point("after-archive-append");
@@ -436,7 +442,7 @@ impl ArchiveWriter {
 }
 
 impl Drop for ArchiveWriter {
-    /// Readers must not wait for a writer that is gone. What was not flushed is lost, as in a crash.
+    /// Wakes readers, which must not wait for a closed writer. Events that were not flushed are lost, as in a crash.
     fn drop(&mut self) {
         self.archive.tail().update(|state| state.is_closed = true);
     }

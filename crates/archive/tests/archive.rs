@@ -1,4 +1,4 @@
-//! The archive on a healthy disk: what is written is what is read, from wherever a reader begins.
+//! The archive on a healthy disk: a reader reads the written events, from any place.
 // A helper of a test may unwrap as the test itself may.
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ fn archive_of(files: &[SourceFile]) -> (FaultyFileSystem, spate_archive::Archive
 }
 
 #[test]
-fn a_file_received_from_its_beginning_is_the_sources_byte_for_byte() {
+fn file_received_from_its_beginning_equals_the_sources() {
     let files = two_files();
     let (fs, writer) = archive_of(&files);
     for file in &files {
@@ -109,7 +109,7 @@ fn seek_to_a_missing_place_is_an_error() {
 }
 
 #[test]
-fn small_blocks_read_the_same_and_an_event_beyond_the_bound_is_refused() {
+fn reader_with_small_blocks_reads_the_same_and_refuses_too_large_events() {
     let files = two_files();
     let (_, writer) = archive_of(&files);
     let expected = transactions(writer.archive(), &Seek::Earliest).unwrap();
@@ -124,7 +124,7 @@ fn small_blocks_read_the_same_and_an_event_beyond_the_bound_is_refused() {
 }
 
 #[test]
-fn a_transaction_is_found_by_its_seqno_with_and_without_an_index() {
+fn transaction_is_found_by_seqno_with_and_without_an_index() {
     let files = two_files();
     let (fs, mut writer) = archive_of(&files);
     writer.sync().unwrap();
@@ -146,7 +146,7 @@ fn a_transaction_is_found_by_its_seqno_with_and_without_an_index() {
 }
 
 #[test]
-fn a_second_writer_is_refused() {
+fn second_writer_is_refused() {
     let (fs, writer) = archive_of(&two_files());
     let error = open(&fs.shared(), SyncPolicy::Os).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
@@ -155,7 +155,7 @@ fn a_second_writer_is_refused() {
 }
 
 #[test]
-fn a_second_writer_is_refused_on_the_real_file_system_too() {
+fn second_writer_on_the_real_file_system_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fs: Arc<dyn FileSystem> = Arc::new(spate_archive::RealFileSystem);
     let options = || support::options(SyncPolicy::Always);
@@ -170,7 +170,7 @@ fn a_second_writer_is_refused_on_the_real_file_system_too() {
 }
 
 #[test]
-fn a_transaction_is_seen_when_it_is_whole_and_flushed() {
+fn transaction_is_visible_once_whole_and_flushed() {
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
     let file = &two_files()[0];
@@ -196,16 +196,17 @@ fn a_transaction_is_seen_when_it_is_whole_and_flushed() {
     assert_eq!(reader.wait(Duration::from_secs(60)), Waited::Closed);
 }
 
-/// No crash leaves it, but somebody's hand may: an earlier file whose last transaction has no end, every event of it sound.
+/// An earlier file whose last transaction has no end, although every event is sound. No crash leaves this, but a person
+/// may.
 #[test]
-fn a_transaction_without_an_end_is_damage_if_more_follows() {
+fn transaction_without_an_end_before_others_is_damage() {
     let files = two_files();
     let mut longer = files[0].clone();
     let (events, end) = (longer.events.len(), longer.bytes.len());
     longer.transaction("0-1-9", 100);
     let cut = longer.events[events + 3];
     let torn = longer.bytes[..cut].to_vec();
-    // A format description that says "the source was started anew" drops a transaction only at a file's beginning.
+    // A format description of a restarted source drops a transaction only at a file's beginning.
     longer.bytes.truncate(cut);
     longer.format(1);
     longer.transaction("0-1-10", 100);

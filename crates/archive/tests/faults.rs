@@ -1,5 +1,5 @@
-//! The archive on a disk that fails: after any crash it is a prefix of what was sent, in whole transactions, with everything
-//! that was called durable; a full disk loses nothing; a flipped bit is never passed on.
+//! The archive on a failing disk. After any crash it is a prefix of the sent events, in whole transactions, and has all
+//! durable ones. A full disk loses nothing. A reader never returns a flipped bit.
 // A helper of a test may unwrap as the test itself may.
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn history(checksum: ChecksumAlgorithm) -> Vec<SourceFile> {
     files
 }
 
-/// What a reader sees of a history that was received without trouble.
+/// The transactions that a reader sees of a history that was received without a failure.
 fn expected(files: &[SourceFile]) -> Vec<Seen> {
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
@@ -49,8 +49,8 @@ fn expected(files: &[SourceFile]) -> Vec<Seen> {
     transactions(writer.archive(), &Seek::Earliest).unwrap()
 }
 
-/// Sends what the archive does not have yet, as a source would on a connection with the archive's GTID position, flushing
-/// every few events.
+/// Sends the events that the archive does not have yet, as a source would on a connection with the archive's GTID
+/// position. Flushes every few events.
 fn send_rest(files: &[SourceFile], writer: &mut ArchiveWriter, flush_every: usize) -> Result<()> {
     let reached = writer.end().gtid_position;
     let mut count = 0;
@@ -81,7 +81,7 @@ fn local(name: &str) -> PathBuf {
     Path::new(DIR).join(name)
 }
 
-/// Opens the archive as after a restart and checks it against what was sent.
+/// Opens the archive as after a restart, and compares it with the sent events.
 fn check_prefix(fs: &FaultyFileSystem, all: &[Seen], durable: u64, context: &str) -> ArchiveWriter {
     let writer = open(&fs.shared(), SyncPolicy::Always).unwrap_or_else(|error| panic!("{context}: {error}"));
     let seen = transactions(writer.archive(), &Seek::Earliest).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -132,7 +132,7 @@ fn crash_at_any_change_leaves_a_durable_prefix() {
 }
 
 #[test]
-fn a_crash_during_recovery_is_recovered_from() {
+fn crash_during_recovery_is_recovered() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
     let fs = FaultyFileSystem::default();
@@ -163,7 +163,7 @@ fn a_crash_during_recovery_is_recovered_from() {
 }
 
 #[test]
-fn a_full_disk_loses_nothing_and_the_same_call_succeeds_when_there_is_room() {
+fn full_disk_loses_nothing_and_retry_succeeds() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
     for room in [0, 1, 111, 112, 1000, 5000] {
@@ -199,7 +199,7 @@ fn a_full_disk_loses_nothing_and_the_same_call_succeeds_when_there_is_room() {
 }
 
 #[test]
-fn a_failed_sync_is_fatal_and_nothing_more_is_taken() {
+fn failed_sync_is_fatal_and_writer_accepts_no_more() {
     let files = history(ChecksumAlgorithm::Crc32);
     let mut failures = 0;
     for at in 0..60 {
@@ -220,7 +220,7 @@ fn a_failed_sync_is_fatal_and_nothing_more_is_taken() {
 }
 
 #[test]
-fn every_flipped_bit_is_found_by_readers_at_its_event() {
+fn reader_reports_every_flipped_bit_at_its_event() {
     let files = history(ChecksumAlgorithm::Crc32);
     let all = expected(&files);
     let fs = FaultyFileSystem::default();
@@ -233,7 +233,7 @@ fn every_flipped_bit_is_found_by_readers_at_its_event() {
         fs.overwrite(&local(&file.name), flipped);
         let number = file.events.iter().rposition(|&begin| begin <= bit / 8);
         let offset = number.map_or(0, |number| file.events[number]);
-        // A format description that says "in use" is none the worse for it.
+        // The "in use" flag of a format description is not damage.
         if bit == (file.events[0] + 17) * 8 {
             assert_eq!(transactions(writer.archive(), &Seek::Earliest).unwrap(), all);
             continue;
@@ -245,7 +245,7 @@ fn every_flipped_bit_is_found_by_readers_at_its_event() {
 }
 
 #[test]
-fn damage_that_no_crash_explains_stops_the_start_and_names_the_place() {
+fn damage_that_no_crash_explains_stops_opening_and_names_the_place() {
     let files = history(ChecksumAlgorithm::Crc32);
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
@@ -270,7 +270,7 @@ fn damage_that_no_crash_explains_stops_the_start_and_names_the_place() {
                     assert_eq!((path, found), (local(&file.name), offset as u64), "bit {bit}");
                 }
                 Err(error) => panic!("bit {bit}: {error}"),
-                // Without a witness, a bad last transaction cannot be told from one that a crash tore.
+                // Without an index, a bad last transaction cannot be distinguished from one that a crash tore.
                 Ok(_) if !has_index && offset >= last_transaction => {}
                 Ok(_) if bit == (file.events[0] + 17) * 8 => {}
                 Ok(_) => panic!("bit {bit} at offset {offset} went unnoticed, index: {has_index}"),
@@ -280,7 +280,7 @@ fn damage_that_no_crash_explains_stops_the_start_and_names_the_place() {
 }
 
 #[test]
-fn a_file_that_lost_what_was_durable_stops_the_start() {
+fn file_that_lost_durable_bytes_stops_opening() {
     let files = history(ChecksumAlgorithm::Crc32);
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
@@ -296,7 +296,7 @@ fn a_file_that_lost_what_was_durable_stops_the_start() {
 }
 
 #[test]
-fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
+fn index_lost_or_damaged_is_rebuilt() {
     let files = history(ChecksumAlgorithm::Crc32);
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
@@ -309,7 +309,7 @@ fn a_lost_or_damaged_index_is_rebuilt_as_it_was() {
         assert_eq!(live.len(), RECORD * 6, "a header and five records");
         let mut damages = vec![None, Some(Vec::new()), Some(vec![7; 1000])];
         damages.extend((1..live.len()).step_by(29).map(|length| Some(live[..length].to_vec())));
-        // Of a file that another one follows, only the index's length and ends are looked at.
+        // Of a file that another one follows, recovery checks only the length, beginning and end of the index.
         let is_last = file.name == "bin.000003";
         let middle = 2 * RECORD..live.len() - RECORD;
         for at in (0..live.len()).filter(|at| is_last || !middle.contains(at)) {
@@ -367,7 +367,7 @@ fn stale_index_is_not_followed() {
 }
 
 #[test]
-fn files_without_checksums_recover_too() {
+fn files_without_checksums_recover() {
     let files = history(ChecksumAlgorithm::None);
     let all = expected(&files);
     let fs = FaultyFileSystem::default();
@@ -405,8 +405,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// A source that is disconnected and a machine that stops at random moments: nothing durable is lost, nothing is doubled,
-    /// and in the end the archive is the source's history.
+    /// The source disconnects and the machine stops at random moments: no durable transaction is lost, none is
+    /// duplicated, and in the end the archive equals the source's history.
     #[test]
     fn archive_after_random_faults_is_a_prefix_and_completes(steps in steps(), buffer in 1usize..4000) {
         let files = history(ChecksumAlgorithm::Crc32);
@@ -453,9 +453,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Damage of any kind to any file: no panic, no endless loop, and nothing that was not sent is ever shown.
+    /// Damage of any kind to any file: no panic, no endless loop, and a reader shows only events that were sent.
     #[test]
-    fn any_damage_is_an_error_or_a_prefix(
+    fn archive_with_any_damage_is_an_error_or_a_prefix(
         name in prop::sample::select(vec!["bin.000001", "bin.000002", "bin.000003", "bin.000003.index", "archive.list"]),
         begin in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 1..40),
@@ -495,7 +495,7 @@ enum Sent {
     Event(usize, usize),
 }
 
-/// What a source sends to a replica at the writer's end, last thing first.
+/// The events that a source sends to a replica at the writer's end, in reverse order.
 fn stream_from(files: &[SourceFile], writer: &ArchiveWriter) -> Vec<Sent> {
     let reached = writer.end().gtid_position;
     let mut stream = Vec::new();

@@ -1,4 +1,4 @@
-//! Directories of binlogs and relay logs that somebody else wrote, made up here to hold what is rare.
+//! Directories of binlogs and relay logs of other programs. The tests make the files, so that they hold rare cases.
 // A helper of a test may unwrap as the test itself may.
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn numbered(sequences: std::ops::RangeInclusive<u64>, before: &GtidPosition) -> 
     file
 }
 
-/// A relay log: its own format description, then what the source sent.
+/// A relay log: its own format description, then the source's events.
 struct RelayLog {
     bytes: Vec<u8>,
 }
@@ -61,7 +61,7 @@ impl RelayLog {
 }
 
 #[test]
-fn files_are_found_by_their_magic_and_ordered_by_number() {
+fn foreign_files_are_found_by_magic_and_ordered_by_number() {
     let fs = FaultyFileSystem::default();
     let mut position = GtidPosition::default();
     for number in [8, 9, 10, 11u64] {
@@ -86,7 +86,7 @@ fn files_are_found_by_their_magic_and_ordered_by_number() {
 }
 
 #[test]
-fn several_sets_of_files_need_a_name() {
+fn several_sets_of_files_need_a_base_name() {
     let fs = FaultyFileSystem::default();
     assert!(matches!(open(&fs), Err(Error::NotAnArchive { .. })));
     put(&fs, "a.000001", &numbered(1..=2, &GtidPosition::default()).bytes);
@@ -100,7 +100,7 @@ fn several_sets_of_files_need_a_name() {
 }
 
 #[test]
-fn a_live_file_is_read_up_to_its_last_whole_transaction_and_followed() {
+fn live_file_is_read_to_its_last_whole_transaction_and_followed() {
     let fs = FaultyFileSystem::default();
     let file = numbered(1..=4, &GtidPosition::default());
     let mut archive = None;
@@ -119,9 +119,9 @@ fn a_live_file_is_read_up_to_its_last_whole_transaction_and_followed() {
 }
 
 #[test]
-fn a_transaction_that_a_crashed_source_left_without_end_is_not_shown() {
+fn transaction_cut_by_a_source_crash_is_not_shown() {
     let first = numbered(1..=3, &GtidPosition::default());
-    // It crashed in the third transaction, and did that again after its restart.
+    // The source crashed in the third transaction, and executed it again after its restart.
     for cut in first.transactions[2].0..first.bytes.len() {
         let fs = FaultyFileSystem::default();
         put(&fs, "bin.000001", &first.bytes[..cut]);
@@ -137,7 +137,7 @@ fn a_transaction_that_a_crashed_source_left_without_end_is_not_shown() {
 }
 
 #[test]
-fn damage_is_reported_where_it_is() {
+fn damage_in_foreign_file_is_reported_at_its_place() {
     let first = numbered(1..=3, &GtidPosition::default());
     let second = numbered(4..=6, &first.position);
     for (name, file, other_name, other) in
@@ -156,10 +156,11 @@ fn damage_is_reported_where_it_is() {
                 Err(Error::Corrupt { path, offset: found, .. }) => {
                     assert_eq!((path, found), (Path::new(DIR).join(name), offset), "bit {bit}");
                 }
-                // Without its magic it is not a binlog file, and then missing or not there at all.
+                // Without its magic bytes it is not a binlog file: then it is a missing file, or the directory has
+                // none.
                 _ if bit < 32 => {}
                 Ok(_) if bit == (file.events[0] + 17) * 8 => {}
-                // The last event's length, or what makes it the end of a transaction: as if it had not ended yet.
+                // Damage of the last event's length or type looks like a transaction that has not ended yet.
                 Ok(seen) if offset >= file.transactions[2].0 as u64 => {
                     assert!(seen.len() >= 2, "bit {bit}");
                 }
@@ -171,14 +172,15 @@ fn damage_is_reported_where_it_is() {
 }
 
 #[test]
-fn a_relay_log_names_the_sources_places_through_rotations_and_reconnects() {
+fn relay_log_names_source_places_through_rotations_and_reconnects() {
     let mut first = numbered(1..=3, &GtidPosition::default());
     first.name = "bin.000041".into();
     first.rotate("bin.000042");
     let mut second = numbered(4..=6, &first.position);
     second.name = "bin.000042".into();
     let fs = FaultyFileSystem::default();
-    // The first relay log ends in the middle of 0-1-2; the connection is lost in 0-1-5, which is then sent from where it was.
+    // The first relay log ends in the middle of 0-1-2. The connection is lost in 0-1-5, and the source then sends its
+    // rest.
     let cut = first.events[first.events.binary_search(&first.transactions[1].0).unwrap() + 2];
     let mut log = RelayLog::new();
     log.connect(&first, 4).push_all(&first, first.events[1], cut);
@@ -225,7 +227,7 @@ fn a_relay_log_names_the_sources_places_through_rotations_and_reconnects() {
 }
 
 #[test]
-fn a_relay_log_that_has_the_beginning_of_a_transaction_twice_shows_it_once() {
+fn relay_log_with_repeated_beginning_shows_transaction_once() {
     let mut source = numbered(1..=4, &GtidPosition::default());
     source.name = "bin.000001".into();
     let begin = source.transactions[2].0;
@@ -238,7 +240,7 @@ fn a_relay_log_that_has_the_beginning_of_a_transaction_twice_shows_it_once() {
             log.connect(&source, 4).push_all(&source, source.events[1], cut);
             if is_in_next_file {
                 put(&fs, "relay.000001", &log.bytes);
-                // Nothing of the transaction is to be seen before its second beginning.
+                // The reader must show no event of the transaction before its second beginning.
                 assert_eq!(seqnos(&open(&fs).unwrap(), &Seek::Earliest), [1, 2]);
                 log = RelayLog::new();
             }
@@ -255,7 +257,7 @@ fn a_relay_log_that_has_the_beginning_of_a_transaction_twice_shows_it_once() {
 }
 
 #[test]
-fn a_relay_log_whose_beginning_was_purged_begins_with_its_first_whole_transaction() {
+fn relay_log_with_purged_beginning_starts_at_first_whole_transaction() {
     let mut source = numbered(1..=4, &GtidPosition::default());
     source.name = "bin.000001".into();
     let begin = source.events.binary_search(&source.transactions[1].0).unwrap();
@@ -275,7 +277,7 @@ fn a_relay_log_whose_beginning_was_purged_begins_with_its_first_whole_transactio
 }
 
 #[test]
-fn a_relay_log_is_followed_while_a_transaction_spans_its_files() {
+fn relay_log_is_followed_while_a_transaction_spans_files() {
     let mut source = numbered(1..=3, &GtidPosition::default());
     source.name = "bin.000001".into();
     let number = source.events.binary_search(&source.transactions[1].0).unwrap();

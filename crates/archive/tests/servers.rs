@@ -1,5 +1,5 @@
-//! The archive against real MariaDB servers: their binlogs and relay logs are read as they are, and a copy made of their events
-//! is theirs byte for byte, readable by their own tools.
+//! The archive against real MariaDB servers: it reads their binlogs and relay logs unchanged. A copy made of their
+//! events equals them byte for byte, and the servers' own tools can read it.
 // A helper of a test may unwrap as the test itself may.
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use spate_binlog::header::HEADER_LENGTH;
 use spate_binlog::{Boundary, EventHeader, EventType, FormatDescription, GtidPosition};
 use support::server::Server;
 
-/// What a source's binlog can hold, more or less.
+/// A sample of the statements that a source's binlog can hold.
 const WORK: &str = "
     CREATE DATABASE work; USE work;
     CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, text LONGTEXT) ENGINE=InnoDB;
@@ -42,7 +42,7 @@ fn real() -> Arc<dyn FileSystem> {
     Arc::new(RealFileSystem)
 }
 
-/// GTID, number of events that change something, and source place of every transaction.
+/// The GTID, the number of changing events, and the source's position of every transaction.
 fn read(archive: &Archive) -> Vec<(String, usize, String)> {
     let mut reader = archive.reader(&Seek::Earliest, ReadOptions::default()).unwrap();
     let mut seen: Vec<(String, usize, String)> = Vec::new();
@@ -105,7 +105,7 @@ fn binlogs(server: &Server) -> Vec<String> {
     logs.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
 }
 
-/// The server notes in a new file, whenever it finds the time, that crash recovery needs no older one.
+/// Waits until the server has written to its newest file, in the background, that crash recovery needs no older one.
 fn wait_for_checkpoint(server: &Server) {
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
     const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
@@ -119,7 +119,7 @@ fn wait_for_checkpoint(server: &Server) {
 }
 
 #[test]
-fn a_servers_binlog_is_read_where_it_lies_and_copied_byte_for_byte() {
+fn servers_binlog_is_read_in_place_and_copied_byte_for_byte() {
     for options in [
         &["--binlog-checksum=CRC32"][..],
         &["--binlog-checksum=NONE"],
@@ -166,7 +166,7 @@ fn a_servers_binlog_is_read_where_it_lies_and_copied_byte_for_byte() {
     }
 }
 
-/// The entry of the format description in its own list of types, which the codec relies on.
+/// Checks the entry of the format description in its own list of types, on which the codec relies.
 fn check_format(path: &Path) {
     let bytes = std::fs::read(path).unwrap();
     let length = EventHeader::parse(&bytes[4..]).unwrap().event_length as usize;
@@ -175,7 +175,7 @@ fn check_format(path: &Path) {
 }
 
 #[test]
-fn a_killed_servers_binlog_is_read() {
+fn killed_servers_binlog_is_read() {
     let mut server = Server::start(1, &[]);
     server.sql(WORK);
     server.kill();
@@ -183,7 +183,7 @@ fn a_killed_servers_binlog_is_read() {
 }
 
 #[test]
-fn a_native_replicas_relay_log_is_read() {
+fn native_replicas_relay_log_is_read() {
     let source = Server::start(1, &["--max-binlog-size=1M"]);
     let relay_options = ["--relay-log=relay", "--relay-log-purge=0", "--max-relay-log-size=64K", "--skip-slave-start"];
     let replica = Server::start(2, &relay_options);
@@ -200,7 +200,7 @@ fn a_native_replicas_relay_log_is_read() {
         replica.wait(|replica| position(&replica.replica_status("Gtid_IO_Pos")) == end);
     };
     caught_up(&source, &replica);
-    // The connection is lost and found again, between and within files.
+    // The replica disconnects and reconnects, between and within files.
     for round in 0..3 {
         replica.sql("STOP SLAVE IO_THREAD");
         source.sql(&format!("INSERT INTO work.t (text) VALUES ('round {round}'); FLUSH BINARY LOGS"));

@@ -1,5 +1,5 @@
-//! What sources do to a stream: connections in the middle, repeated heads, gaps, clashing names; and readers beside the writer,
-//! purges, and events that must be refused.
+//! Unusual streams of a source: connections in the middle, repeated heads, gaps, clashing names. And readers beside the
+//! writer, purges, and events that must be refused.
 // A helper of a test may unwrap as the test itself may.
 #![allow(clippy::unwrap_used)]
 
@@ -38,12 +38,12 @@ fn open_at(fs: &FaultyFileSystem, start: &str) -> ArchiveWriter {
 }
 
 #[test]
-fn a_reconnect_in_the_middle_of_a_file_goes_on_in_the_same_local_file() {
+fn reconnect_within_a_file_continues_the_same_local_file() {
     let file = file_of("bin.000001", 1..=9, &GtidPosition::default());
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
     for next in 1..=9 {
-        // Two events of the next transaction come, then the connection is lost.
+        // The source sends two events of the next transaction, then the connection is lost.
         let offset = file.transactions[next - 1].0;
         let until = file.transactions.get(next).map_or(file.bytes.len(), |&(offset, _)| offset);
         writer.begin_file(&file.name, file.format_event()).unwrap();
@@ -91,7 +91,7 @@ fn repeated_end_of_the_file_before_is_followed() {
 }
 
 #[test]
-fn an_archive_begun_at_a_gtid_knows_where_it_begins_and_where_to_go_on() {
+fn archive_begun_at_a_gtid_knows_its_beginning_and_resume_position() {
     let file = file_of("bin.000042", 1..=9, &GtidPosition::default());
     let fs = FaultyFileSystem::default();
     let mut writer = open_at(&fs, "0-1-4");
@@ -126,7 +126,7 @@ fn an_archive_begun_at_a_gtid_knows_where_it_begins_and_where_to_go_on() {
 }
 
 #[test]
-fn an_archive_that_nobody_told_where_it_begins_compares_sequences() {
+fn archive_with_unknown_start_position_compares_sequence_numbers() {
     let file = file_of("bin.000042", 1..=9, &GtidPosition::default());
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
@@ -143,7 +143,7 @@ fn an_archive_that_nobody_told_where_it_begins_compares_sequences() {
 }
 
 #[test]
-fn another_source_with_the_same_file_name_gets_a_part_of_its_own() {
+fn other_source_with_the_same_file_name_gets_another_local_file() {
     let first = file_of("bin.000001", 1..=3, &GtidPosition::default());
     let mut other = SourceFile::new("bin.000001", &first.position);
     other.server_id = 2;
@@ -171,9 +171,9 @@ fn gap_between_transactions_begins_another_local_file() {
     let fs = FaultyFileSystem::default();
     let mut writer = open_at(&fs, "1-1-1");
     writer.begin_file(&file.name, file.format_event()).unwrap();
-    let (gap, behind) = (file.transactions[3].0, file.transactions[4].0);
+    let (gap, after) = (file.transactions[3].0, file.transactions[4].0);
     for number in 1..file.events.len() {
-        if !(gap..behind).contains(&file.events[number]) {
+        if !(gap..after).contains(&file.events[number]) {
             writer.append(file.event_at(number)).unwrap();
         }
     }
@@ -187,7 +187,7 @@ fn gap_between_transactions_begins_another_local_file() {
 }
 
 #[test]
-fn events_that_cannot_be_archived_are_refused_and_change_nothing() {
+fn rejected_events_change_nothing() {
     let file = file_of("bin.000001", 1..=3, &GtidPosition::default());
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
@@ -226,7 +226,7 @@ fn events_that_cannot_be_archived_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn an_event_larger_than_the_buffer_passes_and_gives_its_memory_back() {
+fn event_larger_than_the_buffer_is_written_and_its_memory_freed() {
     let mut file = SourceFile::new("bin.000001", &GtidPosition::default());
     file.transaction("0-1-1", 3_000_000);
     file.transaction("0-1-2", 10);
@@ -242,7 +242,7 @@ fn an_event_larger_than_the_buffer_passes_and_gives_its_memory_back() {
 }
 
 #[test]
-fn a_reader_beside_the_writer_sees_every_transaction_once_and_in_order() {
+fn reader_beside_the_writer_sees_every_transaction_once_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     let mut position = GtidPosition::default();
@@ -307,7 +307,7 @@ fn five_files(fs: &FaultyFileSystem) -> ArchiveWriter {
 }
 
 #[test]
-fn a_purge_keeps_what_is_not_applied_and_what_is_wanted() {
+fn purge_keeps_unapplied_and_retained_files() {
     let now = 1_700_000_000 + 30;
     let bounds = |bytes_max, age_seconds_max| Retention { bytes_max, age_seconds_max };
     let file_bytes = five_files(&FaultyFileSystem::default()).archive().total_bytes().unwrap() / 5;
@@ -351,7 +351,7 @@ fn a_purge_keeps_what_is_not_applied_and_what_is_wanted() {
 }
 
 #[test]
-fn a_crash_during_a_purge_leaves_a_whole_archive_and_no_litter() {
+fn crash_during_a_purge_leaves_a_whole_archive_and_no_stray_files() {
     for at in 0.. {
         let fs = FaultyFileSystem::default();
         let mut writer = five_files(&fs);
@@ -374,7 +374,7 @@ fn a_crash_during_a_purge_leaves_a_whole_archive_and_no_litter() {
 }
 
 #[test]
-fn a_reader_that_fell_behind_a_purge_is_told() {
+fn reader_that_fell_behind_a_purge_gets_an_error() {
     let fs = FaultyFileSystem::default();
     let mut writer = five_files(&fs);
     let mut fast = writer.archive().reader(&Seek::Earliest, ReadOptions::default()).unwrap();
@@ -392,7 +392,7 @@ fn a_reader_that_fell_behind_a_purge_is_told() {
 }
 
 #[test]
-fn an_archive_is_opened_for_reading_beside_its_writer_and_refreshed() {
+fn archive_opened_for_reading_beside_its_writer_refreshes() {
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
     let mut first = file_of("bin.000001", 1..=3, &GtidPosition::default());

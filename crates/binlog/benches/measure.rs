@@ -1,6 +1,7 @@
-//! How fast a binlog is read on one core: `cargo bench -p spate-binlog`, megabytes (10⁶) per second of file.
+//! Measures how fast one core reads a binlog: `cargo bench -p spate-binlog`, megabytes (10⁶) per second of file.
 //!
-//! The file is made here: sysbench-like transactions of two updates, a delete and an insert in a table of four columns.
+//! The benchmark makes the file: sysbench-like transactions of two updates, a delete and an insert in a table of four
+//! columns.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool of the developers, who read its output")]
 
@@ -61,7 +62,7 @@ fn walk<'a>(file: &'a [u8], mut visit: impl FnMut(&EventHeader, &'a [u8])) {
     }
 }
 
-/// Takes the rows apart as folding does: each image's length and the bytes of its key.
+/// Reads the parts of each row that folding needs: each image's length and the bytes of its key.
 fn measure(file: &[u8], verify: bool) {
     let mut plans: HashMap<u64, ImagePlan> = HashMap::new();
     let mut buffer = Vec::new();

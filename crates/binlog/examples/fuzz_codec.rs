@@ -1,7 +1,7 @@
 //! Feeds damaged binlog files to the codec for a while: `fuzz_codec -- [--seconds N] [--seed N]`.
 //!
-//! The files are those of `tests/data`, an event or a file at a time. A panic ends the run; the message names the seed that
-//! brings it back.
+//! The files are those of `tests/data`, an event or a file at a time. A panic ends the run; the message names the seed
+//! that reproduces it.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool of the developers, who read its output")]
 
@@ -18,7 +18,7 @@ mod walk;
 
 use mutate::{Random, mutate};
 
-/// A table map or other event with the tables known where it stands.
+/// A table map or other event, with the tables that are known at its place.
 struct Seed {
     header: EventHeader,
     body: Vec<u8>,

@@ -1,6 +1,6 @@
-//! Damage as it happens, and as an attacker would do it: bits, bytes, lengths, cuts, copies between events.
+//! Accidental damage and damage by an attacker: changed bits, bytes and lengths, truncation, copies between events.
 
-/// A small random generator (xorshift64*), so that a run is told by its seed.
+/// A small random generator (xorshift64*), so that a seed reproduces a run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// Values that lengths and counts break at.
+/// Limit values of lengths and counts.
 const EDGES: [u8; 10] = [0, 1, 2, 0x7f, 0x80, 250, 252, 253, 254, 255];
 
 /// Damages `bytes` from one to eight times.

@@ -1,4 +1,4 @@
-//! Reads any bytes as a binlog file would be read, through every parser, and checks what must hold of any input.
+//! Reads any bytes as a binlog file, through every parser, and checks the invariants that hold for any input.
 //!
 //! Shared by the property tests, the fuzz target and the long-running example. Checksums are not required to match:
 //! damage that a checksum would catch must be survived too.
@@ -21,10 +21,10 @@ use spate_binlog::{
     compressed,
 };
 
-/// A damaged length may promise much from few bytes; what is inflated is bounded here to keep runs fast.
+/// A bound on decompressed bytes that keeps runs fast: a damaged length may announce many bytes.
 const INFLATED_BYTES_MAX: usize = 1 << 22;
 
-/// Walks the bytes event by event, until an event claims to be longer than what is left. Returns the number of events.
+/// Walks the bytes event by event, until an event claims to be longer than the rest. Returns the number of events.
 pub(crate) fn walk(file: &[u8]) -> usize {
     let mut rest = file.get(4..).unwrap_or_default();
     let mut checksum = ChecksumAlgorithm::None;
@@ -57,7 +57,7 @@ pub(crate) fn parse_body(header: &EventHeader, body: &[u8], maps: &mut HashMap<u
     match header.event_type {
         EventType::GTID_MARIADB => {
             let _ = GtidEvent::parse_mariadb(header.server_id, body);
-            // What names an XA transaction goes into statements, so it must be sound text.
+            // The name of an XA transaction becomes part of statements, so it must be sound text.
             if let Ok(Some(xid)) = Xid::of_gtid_event(body) {
                 assert!(xid.to_string().starts_with("X'"));
             }
@@ -101,7 +101,7 @@ fn query(query: Option<QueryEvent<'_>>) {
 fn load_query(body: &[u8]) {
     query(QueryEvent::parse(body).ok());
     if let Ok(load) = ExecuteLoadQuery::parse(body) {
-        // The applier cuts the statement there.
+        // The applier splits the statement at this place.
         let _ = load.query.statement.get(load.file_name.clone()).expect("the name stands in the statement");
     }
 }
@@ -128,7 +128,7 @@ fn walk_rows(map: &TableMap, rows: &RowsEvent<'_>) {
     }
 }
 
-/// Decodes a value, which must agree with what is shown of it.
+/// Decodes a value, which must agree with its text.
 fn typed(shown: &ShownValue<'_>) {
     let Ok(value) = Value::decode(shown.column_type, shown.is_unsigned, shown.bytes) else { return };
     match value {

@@ -1,4 +1,4 @@
-//! Where transactions begin and end in a stream of events.
+//! Finds where transactions begin and end in a stream of events.
 
 use crate::gtid::GtidEvent;
 use crate::header::{EventHeader, EventType};
@@ -20,10 +20,10 @@ pub enum Boundary {
     Whole,
 }
 
-/// Follows a stream of events and says where its transactions begin and end.
+/// Follows a stream of events and finds where its transactions begin and end.
 ///
-/// Invariant: between two `Begin`s there is exactly one `End`, unless a new source stream or file makes the writer start
-/// over ([`BoundaryTracker::reset`]).
+/// Invariant: between two `Begin`s there is exactly one `End`, unless a new stream or file of the source drops an
+/// unfinished transaction ([`BoundaryTracker::reset`]).
 #[derive(Debug, Clone, Default)]
 pub struct BoundaryTracker {
     state: State,
@@ -34,11 +34,11 @@ pub struct BoundaryTracker {
 enum State {
     #[default]
     Outside,
-    /// In a transaction that its own last event ends.
+    /// Inside a transaction that has an event of its own to end it.
     Group,
-    /// In a transaction that the next statement ends, whatever it is.
+    /// Inside a transaction that ends with the next statement of any kind.
     Standalone,
-    /// MySQL's GTID event does not say what follows: a statement that begins a group, or one that is all of it.
+    /// After MySQL's GTID event, which does not say if the next statement begins a group or is the whole transaction.
     Announced,
 }
 
@@ -46,7 +46,7 @@ impl BoundaryTracker {
     /// Takes the next event's header and body (without checksum).
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the event cannot stand where it stands, such as a second GTID inside a transaction.
+    /// [`Error::Malformed`] if the event cannot stand here, such as a second GTID inside a transaction.
     pub fn observe(&mut self, header: &EventHeader, body: &[u8]) -> Result<Boundary> {
         match header.event_type {
             EventType::GTID_MARIADB => {
@@ -56,11 +56,11 @@ impl BoundaryTracker {
             EventType::GTID_MYSQL => self.begin(Some(GtidEvent::parse_mysql(body)?), State::Announced),
             EventType::GTID_TAGGED_MYSQL => self.begin(Some(GtidEvent::parse_mysql_tagged(body)?), State::Announced),
             EventType::ANONYMOUS_GTID => self.begin(None, State::Announced),
-            EventType::TRANSACTION_PAYLOAD => self.payload(),
+            EventType::TRANSACTION_PAYLOAD => self.observe_payload(),
             EventType::XID | EventType::XA_PREPARE => self.end(header),
-            EventType::QUERY => self.query(&QueryEvent::parse(body)?),
-            EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => Ok(self.statement()),
-            EventType::INCIDENT => Ok(self.statement()),
+            EventType::QUERY => self.observe_query(&QueryEvent::parse(body)?),
+            EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => Ok(self.observe_statement()),
+            EventType::INCIDENT => Ok(self.observe_statement()),
             other if may_stand_outside(other) => Ok(match self.state {
                 State::Outside => Boundary::Outside,
                 State::Group | State::Standalone | State::Announced => Boundary::Inside,
@@ -102,8 +102,8 @@ impl BoundaryTracker {
         Ok(Boundary::Begin)
     }
 
-    /// All events of a transaction in one.
-    fn payload(&mut self) -> Result<Boundary> {
+    /// Takes an event that holds all events of a transaction.
+    fn observe_payload(&mut self) -> Result<Boundary> {
         if self.state != State::Announced {
             return Err(Error::malformed("event stream", "a transaction's payload without its GTID event"));
         }
@@ -122,7 +122,7 @@ impl BoundaryTracker {
         Ok(Boundary::End)
     }
 
-    fn query(&mut self, query: &QueryEvent<'_>) -> Result<Boundary> {
+    fn observe_query(&mut self, query: &QueryEvent<'_>) -> Result<Boundary> {
         if self.state == State::Group {
             let ends = query.ends_group();
             self.state = if ends { State::Outside } else { State::Group };
@@ -137,11 +137,11 @@ impl BoundaryTracker {
             self.gtid = None;
             return Ok(Boundary::Begin);
         }
-        Ok(self.statement())
+        Ok(self.observe_statement())
     }
 
-    /// A statement that ends a standalone transaction, or is a whole one, or is one of many in a group.
-    fn statement(&mut self) -> Boundary {
+    /// Takes a statement: the end of a standalone transaction, a whole transaction, or one of many in a group.
+    fn observe_statement(&mut self) -> Boundary {
         match self.state {
             State::Group => Boundary::Inside,
             State::Standalone | State::Announced => {
@@ -156,8 +156,8 @@ impl BoundaryTracker {
     }
 }
 
-/// Events that describe the stream, not a transaction's changes. (Unknown types are not among them: a reader that meets one
-/// must see it inside a transaction and refuse it there.)
+/// True for events that describe the stream, not a transaction's changes. Unknown types are not among them: a reader
+/// must see such an event inside a transaction and refuse it there.
 fn may_stand_outside(event_type: EventType) -> bool {
     matches!(
         event_type,

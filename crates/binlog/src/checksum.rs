@@ -6,7 +6,7 @@ use crate::{Error, Result};
 /// Bytes that a CRC32 takes at the end of an event.
 pub const CHECKSUM_LENGTH: usize = 4;
 
-/// How the events of a file are protected; announced by its format description.
+/// The checksum algorithm of a file's events; its format description announces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ChecksumAlgorithm {
     /// No checksum.
@@ -25,7 +25,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// Verifies `event` (header to checksum, whole) and returns its body: what is between header and checksum.
+    /// Verifies `event` (header to checksum, whole) and returns its body: the bytes between header and checksum.
     ///
     /// # Errors
     /// [`Error::Checksum`] on a mismatch, [`Error::Truncated`] if there is no room for header and checksum.
@@ -67,8 +67,8 @@ pub fn verify_crc32(event: &[u8]) -> Result<()> {
 const TYPE_OFFSET: usize = 4;
 const FLAGS_OFFSET: usize = 17;
 
-/// A server sets "in use" in the format description of the file that it writes and clears it when it closes the file, both
-/// without touching the checksum, which is that of the event without the flag.
+/// A server sets "in use" in the format description of the file that it writes, and clears it when it closes the file.
+/// It does not change the checksum either time: that is always the checksum of the event without the flag.
 fn is_in_use_format_description(covered: &[u8]) -> bool {
     covered.len() >= HEADER_LENGTH
         && covered[TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_description_of_a_file_in_use_verifies() {
+    fn format_description_of_a_file_in_use_verifies() {
         let mut event = format_description();
         verify_crc32(&event).unwrap();
         event[FLAGS_OFFSET] |= FLAG_IN_USE as u8;

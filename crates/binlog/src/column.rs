@@ -41,7 +41,7 @@ pub enum ColumnType {
     Datetime { fraction: u8 },
     /// `TIME(fraction)`.
     Time { fraction: u8 },
-    /// `VARCHAR` or `VARBINARY` of at most so many bytes.
+    /// `VARCHAR` or `VARBINARY` of at most this many bytes.
     Varchar { bytes_max: u16 },
     /// MariaDB's `VARCHAR … COMPRESSED`: the image holds the compressed form.
     VarcharCompressed { bytes_max: u16 },
@@ -49,11 +49,11 @@ pub enum ColumnType {
     Char { bytes_max: u16 },
     /// `BIT(bits)`.
     Bit { bits: u16 },
-    /// `ENUM`, stored in so many bytes.
+    /// `ENUM`, stored in this many bytes.
     Enum { bytes: u8 },
-    /// `SET`, stored in so many bytes.
+    /// `SET`, stored in this many bytes.
     Set { bytes: u8 },
-    /// `BLOB`, `TEXT` and MariaDB's `JSON`; the length takes so many bytes.
+    /// `BLOB`, `TEXT` and MariaDB's `JSON`; the length takes this many bytes.
     Blob { length_bytes: u8 },
     /// MariaDB's `BLOB … COMPRESSED`: the image holds the compressed form.
     BlobCompressed { length_bytes: u8 },
@@ -65,12 +65,12 @@ pub enum ColumnType {
     Vector { length_bytes: u8 },
 }
 
-/// How the bytes of a value are counted without understanding them.
+/// How to count the bytes of a value without decoding them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Always so many bytes.
+    /// Always this many bytes.
     Fixed(u32),
-    /// A little-endian length of so many bytes (1 to 4), then that many bytes.
+    /// A little-endian length, itself of this many bytes (1 to 4), then as many bytes as that length says.
     Prefixed(u8),
 }
 
@@ -108,7 +108,7 @@ impl ColumnType {
         })
     }
 
-    /// How many bytes a value takes.
+    /// How to count the bytes of a value.
     pub fn measure(self) -> Measure {
         match self {
             ColumnType::Null => Measure::Fixed(0),
@@ -134,8 +134,8 @@ impl ColumnType {
         }
     }
 
-    /// True for strings of characters or bytes, for which a table map may tell the collation, and for vectors, which MySQL counts
-    /// among them.
+    /// True for strings of characters or bytes, whose collation a table map may give, and for vectors, which MySQL
+    /// counts among them.
     pub fn has_collation(self) -> bool {
         use ColumnType::{Blob, BlobCompressed, Char, Varchar, VarcharCompressed, Vector};
         matches!(
@@ -155,14 +155,14 @@ impl ColumnType {
         matches!(self, TinyInt | SmallInt | MediumInt | Int | BigInt)
     }
 
-    /// True for the types that the optional metadata's signedness bits are about: MariaDB counts `YEAR` among them, and
+    /// True for the types that have a signedness bit in the optional metadata: MariaDB counts `YEAR` among them, and
     /// always as unsigned.
     pub fn has_signedness(self) -> bool {
         self.is_numeric() || self == ColumnType::Year
     }
 
-    /// True for the old temporal types, whose length depends on fractional digits that the binlog does not tell.
-    /// [`ColumnType::measure`] gives their length without a fraction.
+    /// True for the old temporal types, whose length depends on a number of fractional digits that the binlog does not
+    /// give. [`ColumnType::measure`] gives their length without a fraction.
     pub fn is_unmeasurable(self) -> bool {
         matches!(self, ColumnType::TimestampOld | ColumnType::TimeOld | ColumnType::DatetimeOld)
     }
@@ -174,7 +174,7 @@ impl ColumnType {
 }
 
 impl Measure {
-    /// Length in bytes of the value at the start of `bytes`: of its length prefix, and of what follows it.
+    /// Lengths in bytes of the value at the start of `bytes`: of its length prefix, and of the bytes after it.
     ///
     /// # Errors
     /// [`Error::Truncated`] if `bytes` end before the value does.
@@ -241,7 +241,8 @@ fn decimal(precision: u8, scale: u8) -> Result<ColumnType> {
     Ok(ColumnType::Decimal { precision, scale })
 }
 
-/// `STRING` hides `ENUM`, `SET` and `CHAR`; the length of a long `CHAR` borrows two inverted bits of the type's byte.
+/// Unwraps `STRING` into `ENUM`, `SET` or `CHAR`. The length of a long `CHAR` takes two inverted bits of the type's
+/// byte.
 fn string(first: u8, second: u8) -> Result<ColumnType> {
     let (code, length) = if first & 0x30 == 0x30 {
         (first, u16::from(second))
@@ -273,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_char_borrows_bits_of_the_type_byte() {
+    fn long_char_length_uses_bits_of_the_type_byte() {
         // CHAR(255) utf8mb4: 1020 bytes; 1020 >> 4 & 0x30 = 0x30, inverted: 0.
         let first = 254 ^ 0x30;
         assert_eq!(string(first, (1020 & 0xff) as u8).unwrap(), ColumnType::Char { bytes_max: 1020 });
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_longer_than_the_row_is_an_error() {
+    fn length_prefix_longer_than_the_row_is_an_error() {
         assert!(Measure::Prefixed(2).lengths(&[5]).is_err());
         assert!(Measure::Prefixed(1).lengths(&[3, 1, 2]).is_err());
         assert_eq!(Measure::Prefixed(1).lengths(&[2, 1, 2, 9]).unwrap(), (1, 2));

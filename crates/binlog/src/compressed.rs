@@ -15,10 +15,11 @@ const WHAT: &str = "compressed event";
 /// The servers refuse events above 1 GiB; a larger plain length is damage, or an attack.
 const PLAIN_LENGTH_MAX: usize = 1 << 30;
 
-/// Decompresses `bytes` into `buffer`, replacing what it held.
+/// Decompresses `bytes` into `buffer`, replacing its content.
 ///
 /// # Errors
-/// [`Error::Malformed`] if the stream is damaged or is not as long as it says; [`Error::Unsupported`] if it is not zlib.
+/// [`Error::Malformed`] if the stream is damaged or its length is not the announced one; [`Error::Unsupported`] if it
+/// is not zlib.
 pub fn decompress(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
     let mut cursor = Cursor::new(bytes, WHAT);
     let header = cursor.u8()?;
@@ -35,11 +36,12 @@ pub fn decompress(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
         return Err(Error::malformed(WHAT, format!("plain length of {plain_length} bytes")));
     }
     buffer.clear();
-    // One byte more than promised, so that a longer stream is noticed; grown by what really comes, not by the promise.
+    // Read one byte more than announced, to notice a longer stream. The buffer grows with the bytes that come, because
+    // the announced length may be a lie.
     let mut decoder = ZlibDecoder::new(cursor.rest()).take(plain_length as u64 + 1);
     decoder.read_to_end(buffer).map_err(|error| Error::malformed(WHAT, error.to_string()))?;
     if buffer.len() != plain_length {
-        return Err(Error::malformed(WHAT, format!("{} bytes, not the {plain_length} that it says", buffer.len())));
+        return Err(Error::malformed(WHAT, format!("{} bytes, not the announced {plain_length}", buffer.len())));
     }
     Ok(())
 }
@@ -77,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_an_error() {
+    fn compressed_bytes_with_wrong_length_are_an_error() {
         let mut buffer = Vec::new();
         assert!(decompress(&compress(b"hello", 4), &mut buffer).is_err());
         assert!(decompress(&compress(b"hello", 6), &mut buffer).is_err());
     }
 
     #[test]
-    fn a_cut_stream_is_an_error() {
+    fn compressed_stream_truncated_is_an_error() {
         let bytes = compress(&vec![7; 1000], 1000);
         let mut buffer = Vec::new();
         for length in 0..bytes.len() - 1 {

@@ -1,4 +1,4 @@
-//! A checked reader over a byte slice: every read says what it was reading when the bytes ran out.
+//! A checked reader over a byte slice: the error of a read beyond the end names the structure that was being read.
 
 use crate::{Error, Result};
 

@@ -1,7 +1,7 @@
-//! Encoding of table maps and rows events for replay through `BINLOG '…'`.
+//! Encodes table maps and rows events for replay through `BINLOG '…'`.
 //!
-//! The session was told by its format description that events carry no checksum, so none is computed. Rows events are of
-//! the version that the replica's vendor writes itself.
+//! The format description of the replay session announces no checksums, so none is computed. Rows events have the
+//! version that the replica's vendor writes itself.
 
 use crate::header::{EventHeader, EventType, HEADER_LENGTH};
 use crate::rows::{FLAG_STATEMENT_END, RowsKind, RowsVersion};
@@ -20,7 +20,7 @@ const NO_EXTRA_DATA: u16 = 2;
 pub enum RowsLayout {
     /// Images, one after the other.
     Plain(RowsVersion),
-    /// MySQL's updates of which JSON columns may hold only what changed.
+    /// MySQL's updates whose JSON columns may hold only the changes.
     PartialJson,
 }
 
@@ -38,7 +38,7 @@ impl RowsLayout {
     }
 }
 
-/// The columns that the images of an event hold.
+/// The set of columns that the images of an event hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnBitmap {
     /// Number of columns of the table.
@@ -48,13 +48,13 @@ pub struct ColumnBitmap {
 }
 
 impl ColumnBitmap {
-    /// All of `count` columns.
+    /// The set of all `count` columns.
     pub fn all(count: usize) -> ColumnBitmap {
         let columns: Vec<usize> = (0..count).collect();
         ColumnBitmap::only(count, &columns)
     }
 
-    /// The columns with these indexes, of `count`.
+    /// The set of the columns with these indexes, of `count` columns.
     pub fn only(count: usize, columns: &[usize]) -> ColumnBitmap {
         let mut bits = vec![0; count.div_ceil(8)];
         for &column in columns {
@@ -102,7 +102,7 @@ pub fn append_event_with_table_id(
     Ok(())
 }
 
-/// A rows event being appended to a buffer: images are added, then it is finished.
+/// Appends a rows event to a buffer: begin it, add images, finish it.
 #[derive(Debug)]
 pub struct RowsEventEncoder {
     start: usize,
@@ -140,7 +140,8 @@ impl RowsEventEncoder {
     }
 }
 
-/// Says of the event at `offset` when it happened, in seconds since 1970: the server takes that for now while it executes it.
+/// Sets the time of the event at `offset`, in seconds since 1970: the server takes it as the current time while it
+/// executes the event.
 pub fn set_timestamp(output: &mut [u8], offset: usize, seconds: u32) {
     output[offset..offset + size_of::<u32>()].copy_from_slice(&seconds.to_le_bytes());
 }

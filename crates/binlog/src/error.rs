@@ -1,4 +1,4 @@
-//! What can be wrong with bytes that claim to be binlog.
+//! The errors of decoding a binlog.
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -6,7 +6,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A definite error: the bytes will never decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes end before the structure does.
+    /// The bytes end before the structure.
     #[error("{what} is truncated: {needed} bytes needed, {available} there")]
     Truncated {
         /// The structure that was being read.
@@ -29,7 +29,7 @@ pub enum Error {
     Malformed {
         /// The structure that was being read.
         what: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
     /// A well-formed structure that this version of Spate cannot interpret.
@@ -37,7 +37,7 @@ pub enum Error {
     Unsupported {
         /// The structure.
         what: &'static str,
-        /// Which value of it is unknown.
+        /// Its unknown value.
         why: String,
     },
 }

@@ -11,16 +11,16 @@ const WHAT: &str = "format description event";
 /// Bytes of the body before the list of event types: versions, time, header length.
 const FIXED_LENGTH: usize = 2 + SERVER_VERSION_LENGTH + 4 + 1;
 
-/// How the events after it are laid out.
+/// The layout of the events after a format description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatDescription {
     /// Version string of the server that wrote the file, such as `10.11.19-MariaDB-log`.
     pub server_version: String,
-    /// When the server started, if this is the first file since; else 0.
+    /// The time when the server started, in seconds since 1970, if this is its first file since then; else 0.
     pub created_seconds: u32,
     /// Length of the type-specific header of each event type, the first entry being type 1.
     pub post_header_lengths: Vec<u8>,
-    /// How the events after this one are protected.
+    /// The checksum algorithm of the events after this one.
     pub checksum: ChecksumAlgorithm,
 }
 
@@ -30,7 +30,8 @@ impl FormatDescription {
     /// Since MySQL 5.6 and MariaDB 5.3 the event ends with the algorithm's byte and always has room for a checksum.
     ///
     /// # Errors
-    /// Any error of this crate; binlog versions other than 4 and servers that know no checksums are [`Error::Unsupported`].
+    /// Any error of this crate; binlog versions other than 4 and servers that know no checksums are
+    /// [`Error::Unsupported`].
     pub fn parse(event: &[u8]) -> Result<FormatDescription> {
         let header = EventHeader::parse(event)?;
         if header.event_type != EventType::FORMAT_DESCRIPTION {
@@ -65,9 +66,9 @@ impl FormatDescription {
             other => return Err(Error::unsupported("checksum algorithm", other.to_string())),
         };
         if let Err(mismatch) = verify_crc32(event) {
-            // The event always has a checksum. But a source that announces none zeroes these fields for a replica that connects
-            // in the middle of a file, without mending the checksum. (A flipped announcement must not pass for that.)
-            // Its own entry in the list of types says how long it is.
+            // The event always has a checksum. But a source that announces none zeroes these fields for a replica that
+            // connects in the middle of a file, and does not update the checksum. A flipped bit in the announcement
+            // must not pass for that, so the event's length must match its entry in the list of types.
             let is_patched = header.next_position == 0 || created_seconds == 0;
             let own_entry = tail[..types].get(usize::from(EventType::FORMAT_DESCRIPTION.0) - 1);
             let is_complete = own_entry.is_some_and(|&length| usize::from(length) == FIXED_LENGTH + types);
@@ -89,7 +90,7 @@ impl FormatDescription {
         self.post_header_lengths.get(index).map(|&length| usize::from(length))
     }
 
-    /// Encodes a whole event that announces `checksum` for what follows it, as a replay session needs at its start.
+    /// Encodes a whole event that announces `checksum` for the events after it, as a replay session needs at its start.
     pub fn encode(&self, server_id: u32, checksum: ChecksumAlgorithm) -> Vec<u8> {
         let length =
             HEADER_LENGTH + 2 + SERVER_VERSION_LENGTH + 4 + 1 + self.post_header_lengths.len() + 1 + CHECKSUM_LENGTH;
@@ -120,7 +121,8 @@ impl FormatDescription {
     }
 }
 
-/// MySQL since 5.6 and MariaDB since 5.3 end this event with the checksum algorithm; older ones have other bytes there.
+/// True for servers that end this event with the checksum algorithm: MySQL since 5.6, MariaDB since 5.3. Older ones
+/// have other bytes there.
 fn knows_checksums(server_version: &str) -> bool {
     let mut numbers = server_version.split(|character: char| !character.is_ascii_digit());
     let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_without_checksums_are_refused() {
+    fn format_description_of_server_without_checksums_is_refused() {
         for version in ["5.5.62-log", "5.2.14-MariaDB", "4.1.2", "", "mysql"] {
             let event = description(version).encode(7, ChecksumAlgorithm::Crc32);
             assert!(FormatDescription::parse(&event).is_err(), "{version}");
@@ -180,7 +182,7 @@ mod tests {
     fn absent_checksum_is_believed_only_without_another_reason() {
         let none = event(ChecksumAlgorithm::None, 7);
         assert_eq!(FormatDescription::parse(&none).unwrap().checksum, ChecksumAlgorithm::None);
-        // A source zeroes the time without mending the checksum that it does not announce.
+        // A source zeroes the time and does not update the checksum, which it does not announce.
         let mut patched = none.clone();
         patched[71..75].fill(0);
         assert_eq!(FormatDescription::parse(&patched).unwrap().checksum, ChecksumAlgorithm::None);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_does_not_fit_the_list_of_types_is_refused() {
+    fn format_description_length_unlike_its_list_of_types_is_refused() {
         let event = event(ChecksumAlgorithm::Crc32, 0);
         for length in (19..event.len()).chain(event.len() + 1..event.len() + 600) {
             let mut other = event.clone();

@@ -8,9 +8,9 @@ pub const HEADER_LENGTH: usize = 19;
 
 /// Set by a source on events that are not in its binlog file (fake rotate, heartbeats in some versions).
 pub const FLAG_ARTIFICIAL: u16 = 0x20;
-/// Set by replicas on events they wrote into the relay log themselves.
+/// Set by replicas on the relay log's own events, which did not come from the source.
 pub const FLAG_RELAY_LOG: u16 = 0x40;
-/// "This event may be skipped by those who do not know its type."
+/// Set on an event that a reader may ignore if it does not know the type.
 pub const FLAG_IGNORABLE: u16 = 0x80;
 /// Set on a DDL or statement that uses a temporary table of its thread.
 pub const FLAG_THREAD_SPECIFIC: u16 = 0x04;
@@ -19,7 +19,7 @@ pub const FLAG_SUPPRESS_USE: u16 = 0x08;
 /// Set in the format description of a binlog that was not closed cleanly.
 pub const FLAG_IN_USE: u16 = 0x01;
 
-/// The type byte of an event. Unknown values are kept: an archive stores what it does not understand.
+/// The type byte of an event. Unknown values are kept, because an archive also stores events of unknown types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(pub u8);
 
@@ -28,7 +28,7 @@ macro_rules! event_types {
         impl EventType {
             $($(#[$doc])* pub const $name: EventType = EventType($value);)*
 
-            /// The name that the servers' documentation uses, or `None` for a type that is unknown here.
+            /// The name in the servers' documentation; `None` for a type that is unknown here.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 { $($value => Some($text),)* _ => None }
             }
@@ -41,7 +41,7 @@ event_types! {
     QUERY = 2, "Query";
     /// The server stopped.
     STOP = 3, "Stop";
-    /// The binlog goes on in another file.
+    /// The binlog continues in another file.
     ROTATE = 4, "Rotate";
     /// Value of LAST_INSERT_ID or of an AUTO_INCREMENT for the statement that follows.
     INTVAR = 5, "Intvar";
@@ -71,11 +71,11 @@ event_types! {
     DELETE_ROWS_V1 = 25, "Delete_rows_v1";
     /// Something happened on the source that the binlog does not hold.
     INCIDENT = 26, "Incident";
-    /// Nothing new, the source is alive; never in a file.
+    /// Heartbeat: the source is alive and has nothing new; never in a file.
     HEARTBEAT = 27, "Heartbeat";
-    /// May be skipped.
+    /// A reader may ignore it.
     IGNORABLE = 28, "Ignorable";
-    /// MySQL: the statement behind the rows events.
+    /// MySQL: the statement that made the rows events.
     ROWS_QUERY = 29, "Rows_query";
     /// Inserted rows (version 2).
     WRITE_ROWS_V2 = 30, "Write_rows";
@@ -89,23 +89,23 @@ event_types! {
     ANONYMOUS_GTID = 34, "Anonymous_Gtid";
     /// MySQL: GTIDs of all earlier files.
     PREVIOUS_GTIDS = 35, "Previous_gtids";
-    /// MySQL Group Replication: what a transaction read and wrote.
+    /// MySQL Group Replication: the rows that a transaction read and wrote.
     TRANSACTION_CONTEXT = 36, "Transaction_context";
     /// MySQL Group Replication: the group's members changed.
     VIEW_CHANGE = 37, "View_change";
     /// XA PREPARE.
     XA_PREPARE = 38, "XA_prepare";
-    /// MySQL: updated rows, of which JSON columns may hold only what changed.
+    /// MySQL: updated rows, whose JSON columns may hold only the changes.
     PARTIAL_UPDATE_ROWS = 39, "Update_rows_partial";
     /// MySQL: all events of a transaction, perhaps compressed.
     TRANSACTION_PAYLOAD = 40, "Transaction_payload";
-    /// MySQL: nothing new, the source is alive; never in a file.
+    /// MySQL heartbeat: the source is alive and has nothing new; never in a file.
     HEARTBEAT_V2 = 41, "Heartbeat";
     /// MySQL: the GTID, with a tag, of the transaction that follows.
     GTID_TAGGED_MYSQL = 42, "Gtid_tagged";
-    /// MariaDB: the statement behind the rows events.
+    /// MariaDB: the statement that made the rows events.
     ANNOTATE_ROWS = 160, "Annotate_rows";
-    /// MariaDB: which binlog files crash recovery still needs.
+    /// MariaDB: the binlog files that crash recovery still needs.
     BINLOG_CHECKPOINT = 161, "Binlog_checkpoint";
     /// MariaDB: the GTID of the transaction that follows.
     GTID_MARIADB = 162, "Gtid";
@@ -130,7 +130,7 @@ event_types! {
 }
 
 impl EventType {
-    /// True for the events that begin a transaction and name it, or say that it has no name.
+    /// True for the events that begin a transaction and give its GTID, or say that it has none.
     pub fn is_gtid(self) -> bool {
         matches!(
             self,
@@ -151,9 +151,9 @@ impl std::fmt::Display for EventType {
 /// The common header of every event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventHeader {
-    /// When the statement began, in seconds since 1970; 0 in artificial events.
+    /// The time when the statement began, in seconds since 1970; 0 in artificial events.
     pub timestamp_seconds: u32,
-    /// What the event is.
+    /// The event's type.
     pub event_type: EventType,
     /// The server that first wrote the event.
     pub server_id: u32,
@@ -169,7 +169,8 @@ impl EventHeader {
     /// Reads the header at the start of `bytes`, which may hold more.
     ///
     /// # Errors
-    /// [`Error::Truncated`] with fewer than 19 bytes; [`Error::Malformed`] if the event claims to be shorter than its header.
+    /// [`Error::Truncated`] with fewer than 19 bytes; [`Error::Malformed`] if the event claims to be shorter than its
+    /// header.
     pub fn parse(bytes: &[u8]) -> Result<EventHeader> {
         let mut cursor = Cursor::new(bytes, "event header");
         let header = EventHeader {

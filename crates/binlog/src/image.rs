@@ -1,10 +1,10 @@
-//! Row images: walked by a plan that is made once per table, so that a row costs a few additions.
+//! Row images. A plan that is made once per table walks them, so that a row costs a few additions.
 
 use crate::column::{Measure, row_truncated};
 use crate::table_map::bit_is_set;
 use crate::{Error, Result, TableMap};
 
-/// Where a column's value stands in an image: its bytes, without and with the length before them.
+/// The place of a column's value in an image: its bytes, without and with the length before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Offset of the value's length prefix; equal to `start` for types without one.
@@ -146,7 +146,7 @@ impl ImagePlan {
         Ok(offset)
     }
 
-    /// Spans of all present columns, in order, for those who want to see every value.
+    /// Spans of all present columns, in order, for callers that need every value.
     ///
     /// # Errors
     /// [`Error::Truncated`].

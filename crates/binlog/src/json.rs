@@ -17,10 +17,10 @@ use crate::{Error, Result};
 
 const WHAT: &str = "JSON document";
 
-/// The servers take no deeper document; one that is deeper is damage, or an attack.
+/// The servers' own limit. A deeper document is damage, or an attack.
 const DEPTH_MAX: usize = 100;
 
-/// A document may be smaller than what it says, if its parts overlap: no text of a sound one is larger than this.
+/// A limit on the text of a document. A small document whose parts overlap could otherwise have an endless text.
 const TEXT_BYTES_PER_BYTE_MAX: usize = 64;
 
 mod kind {
@@ -54,14 +54,14 @@ mod opaque {
 pub struct JsonText {
     /// The text.
     pub text: Vec<u8>,
-    /// It holds values of types that the text does not tell: decimals, dates, times, bytes.
+    /// True if it holds values of types that the text does not show: decimals, dates, times, bytes.
     pub has_other_types: bool,
 }
 
-/// The text of the document in a row image. No bytes at all are the document `null`, as servers take them.
+/// The text of the document in a row image. An empty value is the document `null`, as in the servers.
 ///
 /// # Errors
-/// [`Error::Malformed`] if the bytes are no document.
+/// [`Error::Malformed`] if the bytes are not a document.
 pub fn text(document: &[u8]) -> Result<JsonText> {
     let mut writer = Writer {
         text: Vec::with_capacity(2 * document.len()),
@@ -70,7 +70,7 @@ pub fn text(document: &[u8]) -> Result<JsonText> {
     };
     match document.split_first() {
         None => writer.text.extend_from_slice(b"null"),
-        Some((&kind, value)) => writer.value(kind, value, 0)?,
+        Some((&kind, value)) => writer.write_value(kind, value, 0)?,
     }
     Ok(JsonText { text: writer.text, has_other_types: writer.has_other_types })
 }
@@ -83,25 +83,25 @@ struct Writer {
 
 impl Writer {
     /// A value whose bytes begin with `bytes`.
-    fn value(&mut self, kind: u8, bytes: &[u8], depth: usize) -> Result<()> {
+    fn write_value(&mut self, kind: u8, bytes: &[u8], depth: usize) -> Result<()> {
         if depth > DEPTH_MAX || self.text.len() > self.bytes_max {
             return Err(malformed("it is nested too deeply, or its parts overlap"));
         }
         match kind {
-            kind::SMALL_OBJECT => self.container(bytes, 2, true, depth),
-            kind::LARGE_OBJECT => self.container(bytes, 4, true, depth),
-            kind::SMALL_ARRAY => self.container(bytes, 2, false, depth),
-            kind::LARGE_ARRAY => self.container(bytes, 4, false, depth),
+            kind::SMALL_OBJECT => self.write_container(bytes, 2, true, depth),
+            kind::LARGE_OBJECT => self.write_container(bytes, 4, true, depth),
+            kind::SMALL_ARRAY => self.write_container(bytes, 2, false, depth),
+            kind::LARGE_ARRAY => self.write_container(bytes, 4, false, depth),
             kind::STRING => {
                 let string = sized(bytes)?;
-                self.string(string)
+                self.write_string(string)
             }
-            kind::OPAQUE => self.opaque(bytes),
-            _ => self.scalar(kind, bytes),
+            kind::OPAQUE => self.write_opaque(bytes),
+            _ => self.write_scalar(kind, bytes),
         }
     }
 
-    fn scalar(&mut self, kind: u8, bytes: &[u8]) -> Result<()> {
+    fn write_scalar(&mut self, kind: u8, bytes: &[u8]) -> Result<()> {
         match kind {
             kind::LITERAL => self.text.extend_from_slice(match first::<1>(bytes)? {
                 [0] => b"null".as_slice(),
@@ -109,22 +109,23 @@ impl Writer {
                 [2] => b"false",
                 _ => return Err(malformed("a literal is none of null, true and false")),
             }),
-            kind::INT16 => self.number(i16::from_le_bytes(first(bytes)?)),
-            kind::UINT16 => self.number(u16::from_le_bytes(first(bytes)?)),
-            kind::INT32 => self.number(i32::from_le_bytes(first(bytes)?)),
-            kind::UINT32 => self.number(u32::from_le_bytes(first(bytes)?)),
-            kind::INT64 => self.number(i64::from_le_bytes(first(bytes)?)),
-            kind::UINT64 => self.number(u64::from_le_bytes(first(bytes)?)),
+            kind::INT16 => self.write_number(i16::from_le_bytes(first(bytes)?)),
+            kind::UINT16 => self.write_number(u16::from_le_bytes(first(bytes)?)),
+            kind::INT32 => self.write_number(i32::from_le_bytes(first(bytes)?)),
+            kind::UINT32 => self.write_number(u32::from_le_bytes(first(bytes)?)),
+            kind::INT64 => self.write_number(i64::from_le_bytes(first(bytes)?)),
+            kind::UINT64 => self.write_number(u64::from_le_bytes(first(bytes)?)),
             kind::DOUBLE => {
                 let number = f64::from_le_bytes(first(bytes)?);
                 if !number.is_finite() {
                     return Err(malformed("a number is not finite"));
                 }
-                // With a point or an exponent, so that it stays a double; large and small ones not in a thousand digits.
+                // With a point or an exponent, so that it stays a double; an exponent for large and small numbers, to
+                // avoid hundreds of digits.
                 let is_plain = number == 0.0 || (1e-5..1e15).contains(&number.abs());
                 match is_plain {
-                    true => self.number(format_args!("{number:?}")),
-                    false => self.number(format_args!("{number:e}")),
+                    true => self.write_number(format_args!("{number:?}")),
+                    false => self.write_number(format_args!("{number:e}")),
                 }
             }
             other => return Err(malformed(&format!("values of type {other} are not known"))),
@@ -132,14 +133,14 @@ impl Writer {
         Ok(())
     }
 
-    fn number(&mut self, number: impl std::fmt::Display) {
+    fn write_number(&mut self, number: impl std::fmt::Display) {
         // Writing to a vector does not fail.
         let _ = write!(self.text, "{number}");
     }
 
-    /// An object or array: the count of its elements, its size, entries of keys (offset and length), entries of values (type, and
-    /// offset or the value itself), keys, values. Offsets count from the beginning of `bytes`.
-    fn container(&mut self, bytes: &[u8], width: usize, is_object: bool, depth: usize) -> Result<()> {
+    /// An object or array: the count of its elements, its size, entries of keys (offset and length), entries of values
+    /// (type, and offset or the value itself), keys, values. Offsets count from the beginning of `bytes`.
+    fn write_container(&mut self, bytes: &[u8], width: usize, is_object: bool, depth: usize) -> Result<()> {
         let (count, size) = (integer(bytes, 0, width)?, integer(bytes, width, width)?);
         let bytes = bytes.get(..size).ok_or_else(|| malformed("it is shorter than it says"))?;
         let keys = 2 * width;
@@ -153,7 +154,7 @@ impl Writer {
                 let entry = keys + index * (width + 2);
                 let (start, length) = (integer(bytes, entry, width)?, integer(bytes, entry + width, 2)?);
                 let key = start.checked_add(length).and_then(|end| bytes.get(start..end));
-                self.string(key.ok_or_else(|| malformed("a key lies outside of it"))?)?;
+                self.write_string(key.ok_or_else(|| malformed("a key lies outside of it"))?)?;
                 self.text.extend_from_slice(b": ");
             }
             let entry = values + index * (width + 1);
@@ -162,20 +163,20 @@ impl Writer {
                 || width == 4 && matches!(kind, kind::INT32 | kind::UINT32);
             let start = if is_inline { entry + 1 } else { integer(bytes, entry + 1, width)? };
             let value = bytes.get(start..).ok_or_else(|| malformed("an element lies outside of it"))?;
-            self.value(kind, value, depth + 1)?;
+            self.write_value(kind, value, depth + 1)?;
         }
         self.text.push(if is_object { b'}' } else { b']' });
         Ok(())
     }
 
-    fn string(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_string(&mut self, bytes: &[u8]) -> Result<()> {
         let string = std::str::from_utf8(bytes).map_err(|_| malformed("a string is not UTF-8"))?;
         append_string(&mut self.text, string);
         Ok(())
     }
 
     /// A value of a column's type: the type, and bytes with their length.
-    fn opaque(&mut self, bytes: &[u8]) -> Result<()> {
+    fn write_opaque(&mut self, bytes: &[u8]) -> Result<()> {
         self.has_other_types = true;
         let (&column_type, rest) = bytes.split_first().ok_or_else(|| malformed("an opaque value has no type"))?;
         let value = sized(rest)?;
@@ -188,7 +189,9 @@ impl Writer {
                     _ => return Err(malformed("a decimal is none")),
                 }
             }
-            opaque::DATE | opaque::DATETIME | opaque::TIMESTAMP | opaque::TIME => self.temporal(column_type, value)?,
+            opaque::DATE | opaque::DATETIME | opaque::TIMESTAMP | opaque::TIME => {
+                self.write_temporal(column_type, value)?
+            }
             _ => {
                 let _ = write!(self.text, "\"base64:type{column_type}:");
                 append_base64(&mut self.text, value);
@@ -198,8 +201,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Eight bytes: 24 bits of microseconds, and above them what the type's column has.
-    fn temporal(&mut self, column_type: u8, bytes: &[u8]) -> Result<()> {
+    /// Writes a temporal value of eight bytes: 24 bits of microseconds, and above them the bits of the type's column.
+    fn write_temporal(&mut self, column_type: u8, bytes: &[u8]) -> Result<()> {
         let packed = i64::from_le_bytes(first(bytes)?);
         let magnitude = packed.unsigned_abs();
         let (whole, microseconds) = (magnitude >> 24, magnitude & 0xff_ffff);
@@ -257,7 +260,7 @@ fn append_base64(text: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Bytes behind their length, which is written in groups of seven bits, the lowest first.
+/// Reads bytes after their length, which is written in groups of seven bits, the lowest first.
 fn sized(bytes: &[u8]) -> Result<&[u8]> {
     let mut length = 0usize;
     for (index, &byte) in bytes.iter().take(5).enumerate() {

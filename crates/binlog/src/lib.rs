@@ -1,12 +1,12 @@
 //! The binlog codec: bytes ⇄ events, rows, GTIDs and transactions.
 //!
-//! This crate does no I/O and starts no thread. Everything in it takes byte slices and gives back
-//! borrowed views or typed values; no input makes it panic, every malformed byte is an [`Error`].
+//! This crate does no I/O and starts no thread. Its functions take byte slices and return borrowed views or typed
+//! values. No input makes them panic; malformed bytes are an [`Error`].
 //!
-//! The tour, in the order data meets it:
+//! The tour, in the order of the data path:
 //! - [`header`]: the 19 bytes before every event, and the event types;
 //! - [`checksum`]: the CRC32 after every event;
-//! - [`format`](mod@format): the format description that says how a file is laid out;
+//! - [`format`](mod@format): the format description, which gives the layout of a file's events;
 //! - [`gtid`]: global transaction ids and positions;
 //! - [`boundary`]: where transactions begin and end in a stream of events;
 //! - [`table_map`], [`column`](mod@column): the tables that rows events change;
@@ -14,12 +14,12 @@
 //! - [`compressed`]: MariaDB's compressed events;
 //! - [`payload`]: MySQL's transactions in one event;
 //! - [`query`], [`session`], [`load`]: statements, and the events that give them their context;
-//! - [`value`]: what a column's bytes mean, for messages and dumps; [`typed`]: the same as a value of its type;
+//! - [`value`]: columns' values as text, for messages and dumps; [`typed`]: the same as values of their types;
 //! - [`json`]: MySQL's JSON documents as text;
 //! - [`encode`]: rows events for replay.
 //!
-//! Formats are those of MariaDB 10.11 and MySQL 8.4 to 9.7 as documented in the MariaDB knowledge base ("Replication protocol") and the MySQL
-//! internals manual ("Binary log event types").
+//! Formats are those of MariaDB 10.11 and MySQL 8.4 to 9.7 as documented in the MariaDB knowledge base ("Replication
+//! protocol") and the MySQL internals manual ("Binary log event types").
 
 pub mod boundary;
 pub mod checksum;

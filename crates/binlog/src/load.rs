@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// A block of a file (`BEGIN_LOAD_QUERY_EVENT` for the first, `APPEND_BLOCK_EVENT` for the others).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadBlock<'a> {
-    /// Which file of the source's.
+    /// The source's id of the file.
     pub file_id: u32,
     /// The file's next bytes.
     pub bytes: &'a [u8],
@@ -29,14 +29,14 @@ impl<'a> LoadBlock<'a> {
     }
 }
 
-/// What a `LOAD DATA` does with rows whose unique values are there already.
+/// How a `LOAD DATA` handles rows whose unique values the table has already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadDuplicates {
     /// It fails.
     Fail,
-    /// It leaves the row that is there.
+    /// It keeps the old row.
     Ignore,
-    /// It replaces the row that is there.
+    /// It replaces the old row.
     Replace,
 }
 
@@ -47,9 +47,9 @@ pub struct ExecuteLoadQuery<'a> {
     pub query: QueryEvent<'a>,
     /// The file that it reads.
     pub file_id: u32,
-    /// Where in the statement the file is named: what stands there, from `LOCAL INFILE` to `INTO`, is to be replaced.
+    /// The bytes of the statement that name the file, from `LOCAL INFILE` to `INTO`; the caller is to replace them.
     pub file_name: Range<usize>,
-    /// What stood between the file's name and `INTO`.
+    /// How the statement handles duplicates: the words between the file's name and `INTO`.
     pub duplicates: LoadDuplicates,
 }
 

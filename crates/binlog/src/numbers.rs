@@ -1,4 +1,4 @@
-//! Bytes of row images as numbers. Beyond eight bytes, the highest are lost.
+//! Bytes of row images as numbers. Of more than eight bytes, the highest are lost.
 
 /// A little-endian integer whose highest bit is its sign.
 pub(crate) fn sign_extended(bytes: &[u8]) -> i64 {
@@ -6,12 +6,12 @@ pub(crate) fn sign_extended(bytes: &[u8]) -> i64 {
     ((little_endian(bytes) << unused_bits) as i64) >> unused_bits
 }
 
-/// Bytes as a number, the lowest first.
+/// A little-endian unsigned integer.
 pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// Bytes as a number, the highest first.
+/// A big-endian unsigned integer.
 pub(crate) fn big_endian(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }

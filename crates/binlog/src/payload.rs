@@ -1,7 +1,8 @@
-//! MySQL's `TRANSACTION_PAYLOAD_EVENT` (40): all events of a transaction in one, perhaps compressed (`binlog_transaction_compression`).
+//! MySQL's `TRANSACTION_PAYLOAD_EVENT` (40): all events of a transaction in one, perhaps compressed
+//! (`binlog_transaction_compression`).
 //!
-//! Fields (type, length, value; each number length-encoded) up to a zero, then the events, without checksums. Source: MySQL server
-//! documentation, "Transaction_payload_event".
+//! Fields (type, length, value; each number length-encoded) up to a zero, then the events, without checksums. Source:
+//! MySQL server documentation, "Transaction_payload_event".
 
 use std::io::Read;
 
@@ -14,7 +15,7 @@ const WHAT: &str = "Transaction_payload event";
 /// No server writes larger events.
 const EVENT_LENGTH_MAX: usize = 1 << 30;
 
-/// Room that is kept from event to event; one large event must not keep its memory.
+/// Bytes of the buffer that are kept from event to event: the memory of a single large event is freed.
 const ROOM_KEPT_MAX: usize = 1 << 20;
 
 const FIELD_END: u64 = 0;
@@ -28,7 +29,7 @@ const COMPRESSION_NONE: u64 = 255;
 /// The events in a payload, one after the other; never more than one of them is in memory.
 pub struct PayloadEvents<'a> {
     plain: Box<dyn Read + 'a>,
-    /// Bytes that the event says are still to come.
+    /// Bytes that are still to come, by the size that the event announces.
     left: u64,
     buffer: Vec<u8>,
 }
@@ -65,14 +66,14 @@ impl<'a> PayloadEvents<'a> {
         if size != Some(payload.len() as u64) {
             return Err(Error::malformed(
                 WHAT,
-                format!("{} bytes of events, not the {size:?} that it says", payload.len()),
+                format!("{} bytes of events, not the announced {size:?}", payload.len()),
             ));
         }
         let (plain, left): (Box<dyn Read + 'a>, u64) = match compression {
             Some(COMPRESSION_ZSTD) => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(payload)
                     .map_err(|error| Error::malformed(WHAT, error.to_string()))?;
-                let plain_size = plain_size.ok_or_else(|| Error::malformed(WHAT, "it does not say its plain size"))?;
+                let plain_size = plain_size.ok_or_else(|| Error::malformed(WHAT, "it does not give its plain size"))?;
                 (Box::new(decoder), plain_size)
             }
             Some(COMPRESSION_NONE) => (Box::new(payload), payload.len() as u64),
@@ -84,12 +85,12 @@ impl<'a> PayloadEvents<'a> {
     /// The next event: its header and its body. `None` after the last one.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the events do not decompress, or are not as long as they say.
+    /// [`Error::Malformed`] if the events do not decompress, or their length is not the announced one.
     pub fn next_event(&mut self) -> Result<Option<(EventHeader, &[u8])>> {
         if self.left == 0 {
             return match self.read(1)? {
                 0 => Ok(None),
-                _ => Err(Error::malformed(WHAT, "it holds more than it says")),
+                _ => Err(Error::malformed(WHAT, "it holds more bytes than announced")),
             };
         }
         self.fill(HEADER_LENGTH)?;
@@ -110,7 +111,7 @@ impl<'a> PayloadEvents<'a> {
         }
     }
 
-    /// Reads up to `length` bytes into the buffer, which grows by what really comes.
+    /// Reads up to `length` bytes into the buffer. It grows with the bytes that come, not with the announced length.
     fn read(&mut self, length: usize) -> Result<usize> {
         self.buffer.clear();
         self.buffer.shrink_to(ROOM_KEPT_MAX);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_a_definite_error() {
+    fn payload_damaged_is_a_definite_error() {
         let good = payload(&[event(EventType::QUERY, b"BEGIN"), event(EventType::XID, &[3; 500])].concat(), 0);
         for length in 0..good.len() {
             assert!(read(&good[..length]).is_err(), "{length}");

@@ -1,4 +1,4 @@
-//! Query events: a statement, with everything about its session that decides what it does.
+//! Query events: a statement, with the session state that decides its effect.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl<'a> QueryEvent<'a> {
         QueryEvent::parse_with(body, &mut [])
     }
 
-    /// Parses the body of an event that has `extra` after the lengths; what stands there is written to it.
+    /// Parses the body of an event that has additional bytes after the lengths; they are copied to `extra`.
     pub(crate) fn parse_with(body: &'a [u8], extra: &mut [u8]) -> Result<QueryEvent<'a>> {
         let mut cursor = Cursor::new(body, WHAT);
         let thread_id = cursor.u32()?;
@@ -74,8 +74,8 @@ impl<'a> QueryEvent<'a> {
         self.statement.eq_ignore_ascii_case(b"BEGIN")
     }
 
-    /// True if on MySQL, after a GTID event, the statement begins a group of events: of a transaction, of a branch of an XA
-    /// transaction, or of a CREATE TABLE … SELECT, whose rows follow.
+    /// True if on MySQL, after a GTID event, the statement begins a group of events: of a transaction, of a branch of
+    /// an XA transaction, or of a CREATE TABLE … SELECT, whose rows follow.
     pub fn begins_mysql_group(&self) -> bool {
         self.begins_group() || starts_with_ignore_case(self.statement, b"XA START ") || self.is_create_select()
     }
@@ -86,11 +86,11 @@ impl<'a> QueryEvent<'a> {
             && self.start_transaction(&self.reading(Servers::default())).is_some()
     }
 
-    /// The statement without what marks that the rows follow ([`QueryEvent::is_create_select`]), which MySQL takes from its own
-    /// applier only.
+    /// The statement without the option that says that rows follow ([`QueryEvent::is_create_select`]). MySQL accepts
+    /// that option from its own applier only.
     ///
     /// # Errors
-    /// It cannot be changed with certainty.
+    /// [`Refusal`] if the lexer is not sure of the text.
     pub fn without_start_transaction(&self, servers: Servers) -> std::result::Result<Vec<u8>, Refusal> {
         let reading = self.reading(servers);
         match self.start_transaction(&reading) {
@@ -99,8 +99,8 @@ impl<'a> QueryEvent<'a> {
         }
     }
 
-    /// Where `START TRANSACTION` stands as the first option of CREATE TABLE: the server writes it directly behind the list of columns.
-    /// Elsewhere it names something: a table and its alias in what fills the table.
+    /// Finds `START TRANSACTION` as the first option of CREATE TABLE: the server writes it directly after the list of
+    /// columns. Elsewhere the words are names: a table and its alias in the SELECT.
     fn start_transaction(&self, reading: &Reading) -> Option<Range<usize>> {
         const FILLING: [&str; 8] = ["AS", "SELECT", "TABLE", "VALUES", "WITH", "LIKE", "IGNORE", "REPLACE"];
         let mut words = Lexer::new(self.statement, reading);
@@ -123,7 +123,7 @@ impl<'a> QueryEvent<'a> {
         words.accept_all(&["START", "TRANSACTION"]).then(|| start..words.end())
     }
 
-    /// How the statement's text is to be read by these servers.
+    /// How these servers read the statement's text.
     fn reading(&self, servers: Servers) -> Reading {
         StatusVariables::parse(self.status).unwrap_or_default().reading(servers)
     }
@@ -155,7 +155,8 @@ pub struct StatusVariables {
     pub invoker: Option<(Vec<u8>, Vec<u8>)>,
     /// Microseconds of the statement's time stamp.
     pub microseconds: Option<u32>,
-    /// MariaDB: the extra flags of the GTID event before the statement (`FL_EXTRA_…`): phases of a two-phase ALTER TABLE.
+    /// MariaDB: the extra flags of the GTID event before the statement (`FL_EXTRA_…`): phases of a two-phase ALTER
+    /// TABLE.
     pub flags3: Option<u16>,
     /// MariaDB: sequence number of the GTID that began the two-phase ALTER TABLE that this statement completes.
     pub two_phase_alter_start: Option<u64>,
@@ -177,8 +178,8 @@ impl StatusVariables {
     /// Parses [`QueryEvent::status`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a variable unknown here: what follows it cannot be read, and to guess would be to risk
-    /// other data than the source's.
+    /// [`Error::Unsupported`] for an unknown variable: the variables after it cannot be read, and a guess would risk
+    /// data that differs from the source's.
     pub fn parse(status: &[u8]) -> Result<StatusVariables> {
         let mut variables = StatusVariables::default();
         let mut cursor = Cursor::new(status, "Query event status");
@@ -212,7 +213,7 @@ impl StatusVariables {
             10 => drop(cursor.u32()?),
             11 => self.invoker = Some((short_text(cursor)?.to_vec(), short_text(cursor)?.to_vec())),
             12 => {
-                // Beyond so many the source does not name them.
+                // The source does not name more than this many.
                 const TOO_MANY: u8 = 254;
                 let count = cursor.u8()?;
                 for _ in 0..if count == TOO_MANY { 0 } else { count } {
@@ -238,7 +239,8 @@ impl StatusVariables {
         Ok(())
     }
 
-    /// One byte of the GTID event's extra flags; the phases that complete an ALTER TABLE name the one that began it.
+    /// Reads one byte of the GTID event's extra flags. The COMMIT and ROLLBACK phases of an ALTER TABLE also name its
+    /// START.
     fn parse_gtid_flags(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
         const COMMIT_OR_ROLLBACK_ALTER: u8 = 0x04 | 0x08;
         let flags = cursor.u8()?;
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_two_phase_alter_names_its_start() {
+    fn two_phase_alter_commit_names_its_start() {
         // As MariaDB 10.11 writes it with binlog_alter_two_phase=ON: XID, then flags COMMIT ALTER and GTID sequence 13.
         let status = [0x81, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0x82, 4, 13, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x04];
         let variables = StatusVariables::parse(&status).unwrap();
@@ -328,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_status_variable_is_refused() {
+    fn status_variable_unknown_is_refused() {
         assert!(matches!(StatusVariables::parse(&[99, 0]), Err(Error::Unsupported { .. })));
     }
 
     #[test]
-    fn only_exact_statements_end_a_group() {
+    fn group_end_is_only_an_exact_statement() {
         let ends = |statement: &'static [u8]| {
             QueryEvent { thread_id: 0, error_code: 0, database: b"", status: b"", statement }.ends_group()
         };

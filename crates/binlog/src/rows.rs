@@ -1,4 +1,4 @@
-//! Rows events: which rows of which table were inserted, updated or deleted.
+//! Rows events: the rows that were inserted into, updated in or deleted from a table.
 
 use crate::compressed;
 use crate::cursor::Cursor;
@@ -6,12 +6,12 @@ use crate::header::EventType;
 use crate::table_map::{bit_is_set, names_no_column};
 use crate::{Error, FormatDescription, Result};
 
-/// How rows events are laid out, and with that the numbers of their types.
+/// The layout of rows events, which decides the numbers of their types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsVersion {
-    /// Without room for extra data: what MariaDB writes.
+    /// Without room for extra data, as MariaDB writes them.
     V1,
-    /// With it: what MySQL writes.
+    /// With room for extra data, as MySQL writes them.
     V2,
 }
 
@@ -41,7 +41,7 @@ pub const FLAG_NO_FOREIGN_KEY_CHECKS: u16 = 0x02;
 pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x04;
 /// The images hold all columns of the table.
 pub const FLAG_COMPLETE_ROWS: u16 = 0x08;
-/// MySQL since 9.6: what foreign keys do to other rows is in the binlog too.
+/// MySQL since 9.6: the binlog also has the changes that foreign keys make to other rows.
 pub const FLAG_CASCADES_LOGGED: u16 = 0x10;
 /// MariaDB: CHECK constraints were off on the source.
 pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x80;
@@ -64,7 +64,7 @@ pub struct RowsEvent<'a> {
     /// The images, one after the other; compressed if `is_compressed`.
     rows: &'a [u8],
     is_compressed: bool,
-    /// MySQL: before each after-image stands which JSON columns of it hold only what changed.
+    /// True on MySQL if a bitmap before each after-image names its JSON columns that hold only the changes.
     pub has_partial_json: bool,
 }
 
@@ -75,7 +75,7 @@ impl RowsKind {
     }
 }
 
-/// The three things that an event type says about a rows event's body.
+/// The three properties of a rows event's body that its type decides.
 struct Layout {
     kind: RowsKind,
     has_extra_data: bool,
@@ -106,7 +106,7 @@ impl<'a> RowsEvent<'a> {
     /// Parses the body of an event of type `event_type`.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Malformed`], or [`Error::Unsupported`] if the type is no rows event.
+    /// [`Error::Truncated`], [`Error::Malformed`], or [`Error::Unsupported`] if the type is not a rows event.
     pub fn parse(event_type: EventType, body: &'a [u8]) -> Result<RowsEvent<'a>> {
         let Some(layout) = layout(event_type) else {
             return Err(Error::unsupported("rows event", event_type.to_string()));
@@ -138,15 +138,15 @@ impl<'a> RowsEvent<'a> {
         })
     }
 
-    /// True if every image holds every column, and all of it.
+    /// True if every image holds every column whole.
     pub fn has_full_images(&self) -> bool {
         !self.has_partial_json
             && (0..self.column_count)
                 .all(|index| bit_is_set(self.columns, index) && bit_is_set(self.columns_after, index))
     }
 
-    /// True for one insert whose image holds no column, and so no byte: MySQL logs a row of nothing but defaults so, with
-    /// `binlog_row_image=MINIMAL`.
+    /// True for one insert whose image holds no column, and so no byte. MySQL logs a row that has only defaults in this
+    /// way, with `binlog_row_image=MINIMAL`.
     pub fn is_row_of_defaults(&self) -> bool {
         self.kind == RowsKind::Insert && self.rows.is_empty() && names_no_column(self.columns, self.column_count)
     }
@@ -167,9 +167,9 @@ impl<'a> RowsEvent<'a> {
     }
 }
 
-/// What stands before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`], of a table with
-/// so many JSON columns: options, and with the only one that there is, a bit per JSON column. Its length in bytes, and the bits
-/// of the columns that hold only what changed; no bytes at all if none does.
+/// Reads the options before the after-image at the start of `bytes`, in an event with [`RowsEvent::has_partial_json`],
+/// of a table with this many JSON columns. With the only known option, a bit per JSON column follows. Returns the
+/// length of all this in bytes, and the bits of the columns that hold only the changes; no bits if none does.
 ///
 /// # Errors
 /// [`Error::Truncated`]; [`Error::Unsupported`] for unknown options.

@@ -1,4 +1,4 @@
-//! Small events: the context that a statement takes from before it, and where the stream goes on.
+//! Small events: the context of the statement that follows, and the next file of the stream.
 
 use crate::cursor::Cursor;
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 /// The value of an integer variable for the statement that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntvarEvent {
-    /// What `LAST_INSERT_ID()` returns.
+    /// The value that `LAST_INSERT_ID()` returns.
     LastInsertId(u64),
     /// The first AUTO_INCREMENT value that the statement generates.
     InsertId(u64),
@@ -52,11 +52,11 @@ impl RandEvent {
 /// A user variable that the statement that follows reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UserVarEvent<'a> {
-    /// Without the `@`.
+    /// The variable's name, without the `@`.
     pub name: &'a [u8],
     /// Its value.
     pub value: UserVarValue<'a>,
-    /// MariaDB: the name of the data type where the value alone does not tell it, such as `point`.
+    /// MariaDB: the name of the data type, such as `point`; `None` if the value alone decides it.
     pub type_name: Option<&'a [u8]>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> UserVarEvent<'a> {
         let collation = cursor.u32()?;
         let length = cursor.u32()? as usize;
         let mut bytes = Cursor::new(cursor.take(length)?, "value of a User_var event");
-        let (is_unsigned, type_name) = user_var_chunks(cursor)?;
+        let (is_unsigned, type_name) = read_user_var_chunks(cursor)?;
         let value = match kind {
             0 => UserVarValue::String { bytes: bytes.rest(), collation },
             1 => UserVarValue::Real(f64::from_bits(bytes.u64()?)),
@@ -118,8 +118,9 @@ impl<'a> UserVarEvent<'a> {
     }
 }
 
-/// What follows a variable's value, each piece begun by a byte: its sign, and in MariaDB the name of its data type.
-fn user_var_chunks<'a>(mut cursor: Cursor<'a>) -> Result<(bool, Option<&'a [u8]>)> {
+/// Reads the fields after a variable's value, each after a byte for its kind: the sign, and in MariaDB the name of the
+/// data type.
+fn read_user_var_chunks<'a>(mut cursor: Cursor<'a>) -> Result<(bool, Option<&'a [u8]>)> {
     let (mut is_unsigned, mut type_name) = (false, None);
     while !cursor.is_empty() {
         match cursor.u8()? {
@@ -135,7 +136,7 @@ fn user_var_chunks<'a>(mut cursor: Cursor<'a>) -> Result<(bool, Option<&'a [u8]>
     Ok((is_unsigned, type_name))
 }
 
-/// Where the stream goes on.
+/// The place where the stream continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RotateEvent<'a> {
     /// Offset of the next event in the next file.
@@ -148,7 +149,7 @@ impl<'a> RotateEvent<'a> {
     /// Parses an event's body.
     ///
     /// # Errors
-    /// [`Error::Truncated`], or [`Error::Malformed`] if the name is not UTF-8 or could not be a plain file's.
+    /// [`Error::Truncated`], or [`Error::Malformed`] if the name is not UTF-8 or cannot be the name of a plain file.
     pub fn parse(body: &'a [u8]) -> Result<RotateEvent<'a>> {
         let mut cursor = Cursor::new(body, "Rotate event");
         let position = cursor.u64()?;
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_variable_may_name_its_type() {
+    fn user_variable_with_type_name_parses() {
         // SET @p = POINT(1,2), as MariaDB 10.11 logs it, with the value cut to one byte.
         let body = b"\x01\0\0\0p\0\0\x3f\0\0\0\x01\0\0\0V\x02\x05point";
         let event = UserVarEvent::parse(body).unwrap();
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotate_to_a_path_is_refused() {
+    fn rotate_event_with_a_path_is_refused() {
         assert_eq!(RotateEvent::parse(b"\x04\0\0\0\0\0\0\0b.1").unwrap().file, "b.1");
         for name in ["", "../b.1", "/etc/passwd", "..", "a/b"] {
             let body = [&[4, 0, 0, 0, 0, 0, 0, 0], name.as_bytes()].concat();

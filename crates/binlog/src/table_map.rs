@@ -6,7 +6,7 @@ use crate::{Error, Result};
 
 const WHAT: &str = "Table_map event";
 
-/// More columns than this no server allows (4,096 in both vendors).
+/// The servers' own limit (4,096 in both vendors).
 const COLUMNS_MAX: usize = 4096;
 
 /// A parsed table map.
@@ -22,13 +22,14 @@ pub struct TableMap {
     pub columns: Vec<ColumnType>,
     /// A bit per column, least significant first: may it be NULL?
     pub nullable: Vec<u8>,
-    /// What `binlog_row_metadata` added.
+    /// The metadata that `binlog_row_metadata` added.
     pub metadata: OptionalMetadata,
     /// The event's body, for replaying it under another id.
     pub body: Vec<u8>,
 }
 
-/// What a source with `binlog_row_metadata=MINIMAL` or `FULL` says beyond types. Empty vectors: not said.
+/// The metadata of a source with `binlog_row_metadata=MINIMAL` or `FULL`. An empty vector means that the source gave
+/// none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OptionalMetadata {
     /// For each numeric column ([`ColumnType::has_signedness`]) in order: is it unsigned?
@@ -58,8 +59,8 @@ impl TableMap {
         let mut cursor = Cursor::new(body, WHAT);
         let table_id = cursor.u48()?;
         let _flags = cursor.u16()?;
-        let schema = name(&mut cursor)?;
-        let table = name(&mut cursor)?;
+        let schema = read_name(&mut cursor)?;
+        let table = read_name(&mut cursor)?;
         let count = cursor.length_encoded_count()?;
         if count > COLUMNS_MAX {
             return Err(Error::malformed(WHAT, format!("{count} columns")));
@@ -77,7 +78,7 @@ impl TableMap {
         Ok(TableMap { table_id, schema, table, columns, nullable, metadata, body: body.to_vec() })
     }
 
-    /// Is column `index` unsigned? False for columns without a sign, and if the metadata does not say.
+    /// True if column `index` is unsigned; false for columns that are not integers, and if the metadata does not say.
     pub fn is_unsigned(&self, index: usize) -> bool {
         let Some((column, before)) = self.columns.get(..=index).and_then(<[ColumnType]>::split_last) else {
             return false;
@@ -95,14 +96,14 @@ impl TableMap {
 
     /// The first column whose values cannot be measured from this table map alone, if there is one.
     ///
-    /// `TIMESTAMP`, `DATETIME` and `TIME` in the formats before MySQL 5.6 (`mysql56_temporal_format=OFF`, or tables from
-    /// before it) take more or fewer bytes depending on their fractional digits, which the binlog does not tell. Their
-    /// rows can be replayed verbatim, to a table of the very same format, but not taken apart.
+    /// `TIMESTAMP`, `DATETIME` and `TIME` in the formats before MySQL 5.6 (`mysql56_temporal_format=OFF`, or tables
+    /// from before it) take more or fewer bytes depending on their fractional digits, which the binlog does not give.
+    /// Their rows can be replayed verbatim, to a table of the same format, but not split into values.
     pub fn unmeasurable_column(&self) -> Option<usize> {
         self.columns.iter().position(|column| column.is_unmeasurable())
     }
 
-    /// May column `index` be NULL?
+    /// True if column `index` may be NULL.
     pub fn is_nullable(&self, index: usize) -> bool {
         bit_is_set(&self.nullable, index)
     }
@@ -114,13 +115,13 @@ pub fn bit_is_set(bitmap: &[u8], index: usize) -> bool {
     bitmap.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0)
 }
 
-/// True if a bitmap names none of so many columns. Behind their bits may stand those of columns that MySQL hides and does not log, such
-/// as a functional index has.
+/// True if a bitmap names none of the first `column_count` columns. Bits of columns that MySQL hides and does not log,
+/// such as those of a functional index, may follow theirs.
 pub fn names_no_column(bitmap: &[u8], column_count: usize) -> bool {
     (0..column_count).all(|index| !bit_is_set(bitmap, index))
 }
 
-fn name(cursor: &mut Cursor<'_>) -> Result<String> {
+fn read_name(cursor: &mut Cursor<'_>) -> Result<String> {
     let length = cursor.length_encoded_count()?;
     let bytes = cursor.take(length)?;
     if cursor.u8()? != 0 {
@@ -147,8 +148,8 @@ impl OptionalMetadata {
             let length = cursor.length_encoded_count()?;
             let mut value = Cursor::new(cursor.take(length)?, "optional metadata of a Table_map event");
             match field {
-                Self::SIGNEDNESS => metadata.unsigned = signedness(value.rest(), columns),
-                Self::DEFAULT_COLLATION => metadata.collations = collations(&mut value, columns)?,
+                Self::SIGNEDNESS => metadata.unsigned = parse_signedness(value.rest(), columns),
+                Self::DEFAULT_COLLATION => metadata.collations = parse_collations(&mut value, columns)?,
                 Self::COLLATIONS => {
                     while !value.is_empty() {
                         metadata.collations.push(collation(&mut value)?);
@@ -162,13 +163,14 @@ impl OptionalMetadata {
                 }
                 Self::SIMPLE_PRIMARY_KEY | Self::PRIMARY_KEY_WITH_PREFIX => {
                     while !value.is_empty() {
-                        metadata.primary_key.push(key_column(value.length_encoded_count()?, columns)?);
+                        metadata.primary_key.push(check_key_column(value.length_encoded_count()?, columns)?);
                         if field == Self::PRIMARY_KEY_WITH_PREFIX {
                             value.length_encoded_count()?;
                         }
                     }
                 }
-                // Character sets of choices, enum and set texts, geometry types: the replica's own definition says these.
+                // Skip the character sets and texts of ENUM and SET, and geometry types: the replica's definition has
+                // them.
                 _ => {}
             }
         }
@@ -177,7 +179,7 @@ impl OptionalMetadata {
             return Err(Error::malformed(WHAT, why));
         }
         let with_collation = columns.iter().filter(|column| column.has_collation()).count();
-        // Servers to come may count other columns, too: then it is not known which are meant.
+        // A later server may count other columns, too. Then the columns of these bits are unknown.
         if metadata.collations.len() != with_collation {
             metadata.collations.clear();
         }
@@ -185,7 +187,7 @@ impl OptionalMetadata {
     }
 }
 
-fn key_column(index: usize, columns: &[ColumnType]) -> Result<usize> {
+fn check_key_column(index: usize, columns: &[ColumnType]) -> Result<usize> {
     if index < columns.len() {
         return Ok(index);
     }
@@ -197,8 +199,8 @@ fn collation(cursor: &mut Cursor<'_>) -> Result<u32> {
     u32::try_from(number).map_err(|_| Error::malformed(WHAT, format!("collation {number}")))
 }
 
-/// The collation of most columns, then which have another.
-fn collations(cursor: &mut Cursor<'_>, columns: &[ColumnType]) -> Result<Vec<u32>> {
+/// Parses the collation of most columns, then the columns that have another one.
+fn parse_collations(cursor: &mut Cursor<'_>, columns: &[ColumnType]) -> Result<Vec<u32>> {
     let count = columns.iter().filter(|column| column.has_collation()).count();
     let mut collations = vec![collation(cursor)?; count];
     while !cursor.is_empty() {
@@ -212,8 +214,8 @@ fn collations(cursor: &mut Cursor<'_>, columns: &[ColumnType]) -> Result<Vec<u32
     Ok(collations)
 }
 
-/// One bit per numeric column, most significant first.
-fn signedness(bits: &[u8], columns: &[ColumnType]) -> Vec<bool> {
+/// Parses one bit per numeric column, most significant first.
+fn parse_signedness(bits: &[u8], columns: &[ColumnType]) -> Vec<bool> {
     let numeric = columns.iter().filter(|column| column.has_signedness()).count();
     (0..numeric).map(|index| bits.get(index / 8).is_some_and(|byte| byte & (0x80 >> (index % 8)) != 0)).collect()
 }
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn year_has_a_bit_of_signedness() {
+    fn year_column_has_a_signedness_bit() {
         // (id INT, y YEAR, u INT UNSIGNED, dt DATE, b BIT(3), e BIGINT UNSIGNED), as MariaDB 10.11 logs it.
         let table = TableMap::parse(&body(&[3, 13, 3, 10, 16, 8], &[3, 0], &[1, 1, 0x70])).unwrap();
         let unsigned: Vec<bool> = (0..7).map(|index| table.is_unsigned(index)).collect();
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_that_does_not_fit_the_columns_is_an_error() {
+    fn metadata_unlike_the_columns_is_an_error() {
         assert_eq!(TableMap::parse(&body(&[3, 3], &[], &[8, 2, 1, 0])).unwrap().metadata.primary_key, [1, 0]);
         assert!(TableMap::parse(&body(&[3, 3], &[], &[8, 1, 2])).is_err());
         assert!(TableMap::parse(&body(&[3, 3], &[], &[4, 2, 1, b'a'])).is_err());

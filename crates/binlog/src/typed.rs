@@ -1,7 +1,7 @@
 //! A column's bytes as a value of its type, for code that writes it in another form than the row image's.
 //!
-//! Nothing is rounded, converted or shortened on the way. What the bytes do not tell stays open: whether a string is text, and
-//! in which character set, says the table's definition.
+//! Decoding does not round, convert or shorten anything. Only the table's definition says if a string is text, and in
+//! which character set.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 const WHAT: &str = "column value";
 
-/// The servers allow no longer value; a compressed one that says so is damage, or an attack.
+/// The servers' own limit. A compressed value that announces more is damage, or an attack.
 const INFLATED_BYTES_MAX: usize = 1 << 30;
 
 /// The value of a column that is not NULL.
@@ -38,20 +38,20 @@ pub enum Value<'a> {
     Datetime(Date, Clock),
     /// `TIME`.
     Time {
-        /// It is below zero.
+        /// True if it is below zero.
         is_negative: bool,
-        /// How much, with up to 838 hours.
+        /// Its magnitude, up to 838 hours.
         clock: Clock,
     },
     /// `TIMESTAMP`: seconds since 1970, UTC; 0 is the zero date.
     Timestamp {
         /// Whole seconds.
         seconds: u32,
-        /// The rest of it.
+        /// The fraction of a second.
         fraction: Fraction,
     },
-    /// Every kind of string: `CHAR`, `VARCHAR`, `TEXT`, `BLOB`, MariaDB's `JSON`; and what is stored as bytes: `VECTOR`, MariaDB's
-    /// `UUID` and `INET6`.
+    /// Every kind of string: `CHAR`, `VARCHAR`, `TEXT`, `BLOB`, MariaDB's `JSON`; and types that are stored as bytes:
+    /// `VECTOR`, MariaDB's `UUID` and `INET6`.
     Bytes(Cow<'a, [u8]>),
     /// `GEOMETRY`: the id of a reference system in four bytes, then well-known binary.
     Geometry(&'a [u8]),
@@ -59,7 +59,8 @@ pub enum Value<'a> {
     Json(&'a [u8]),
 }
 
-/// A day of the calendar, or something of its form: any part may be zero, and a month may have 31 days.
+/// A date as the servers store it, which need not be in the calendar: any part may be zero, and any month may have 31
+/// days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Date {
@@ -83,7 +84,7 @@ pub struct Clock {
 pub struct Fraction {
     /// The digits as a number: 5 with two of them is 0.05 s.
     pub value: u32,
-    /// How many digits, up to 6.
+    /// The number of digits, up to 6.
     pub digits: u8,
 }
 
@@ -96,11 +97,11 @@ pub struct Decimal<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The value with these bytes, which stand without their length, in a column of this type.
+    /// Decodes the bytes of a value, without their length prefix, in a column of this type.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if they are no value of the type; [`Error::Unsupported`] for the temporal types in the format before
-    /// MySQL 5.6, whose bytes the table map does not tell how to read.
+    /// [`Error::Malformed`] if they are not a value of the type; [`Error::Unsupported`] for the temporal types in the
+    /// format before MySQL 5.6: the table map does not say how to read their bytes.
     pub fn decode(column_type: ColumnType, is_unsigned: bool, bytes: &'a [u8]) -> Result<Value<'a>> {
         Ok(match column_type {
             ColumnType::TinyInt
@@ -151,7 +152,7 @@ impl<'a> Value<'a> {
 }
 
 impl Date {
-    /// Fifteen bits of year, four of month, five of day.
+    /// Unpacks fifteen bits of year, four of month, five of day.
     fn unpack(packed: u32) -> Date {
         Date { year: (packed >> 9) as u16, month: (packed >> 5 & 15) as u8, day: (packed & 31) as u8 }
     }
@@ -172,10 +173,10 @@ impl Date {
 }
 
 impl Fraction {
-    /// None at all.
+    /// No fraction.
     pub const NONE: Fraction = Fraction { value: 0, digits: 0 };
 
-    /// Of the digits, each pair takes a byte; an odd one is stored as if a zero followed.
+    /// Reads digits of which each pair takes a byte; a last single digit is stored as if a zero followed.
     fn of(digits: u8, stored: u64) -> Result<Fraction> {
         let value = if digits % 2 == 1 { stored / 10 } else { stored };
         if value >= 10u64.pow(u32::from(digits)) {
@@ -205,7 +206,8 @@ impl<'a> Decimal<'a> {
         }
     }
 
-    /// How many digits each group has: before the point the odd ones first, behind it last.
+    /// The number of digits of each group. An incomplete group is the first one before the point, and the last one
+    /// after it.
     fn groups(self) -> impl Iterator<Item = u8> {
         let (whole, scale) = (self.precision.saturating_sub(self.scale), self.scale);
         let nines = |count: u8| std::iter::repeat_n(9, usize::from(count / 9));
@@ -232,7 +234,7 @@ impl<'a> Decimal<'a> {
         self.bytes.first().is_some_and(|byte| byte & 0x80 == 0)
     }
 
-    /// Appends its digits, as the servers write them: `-0.50`.
+    /// Appends the number as the servers write it: `-0.50`.
     pub fn append_to(self, text: &mut Vec<u8>) {
         if self.is_negative() {
             text.push(b'-');
@@ -275,8 +277,8 @@ fn datetime<'a>(digits: u8, bytes: &[u8]) -> Result<Value<'a>> {
 
 fn time<'a>(digits: u8, bytes: &[u8]) -> Result<Value<'a>> {
     split(bytes, 3, digits)?;
-    // The value and its fraction together are one big-endian number, biased so that it sorts; a negative time is the two's
-    // complement of its magnitude.
+    // The value and its fraction together are one big-endian number, biased so that it sorts; a negative time is the
+    // two's complement of its magnitude.
     let bits = 8 * bytes.len() as u32;
     let value = big_endian(bytes).wrapping_sub(1 << (bits - 1)) as i64;
     let magnitude = value.unsigned_abs();
@@ -286,7 +288,7 @@ fn time<'a>(digits: u8, bytes: &[u8]) -> Result<Value<'a>> {
 }
 
 impl Clock {
-    /// Hours, six bits of minutes, six of seconds.
+    /// Unpacks hours, six bits of minutes, six of seconds.
     fn unpack(packed: u64, fraction: Fraction) -> Clock {
         Clock {
             hours: (packed >> 12 & 0x3ff) as u16,
@@ -297,10 +299,10 @@ impl Clock {
     }
 }
 
-/// What MariaDB keeps of a COMPRESSED column: a header byte, the plain length, then a raw deflate stream or one of zlib; or a
-/// zero and the plain bytes.
+/// Decompresses a value of a MariaDB COMPRESSED column: a header byte, the plain length, then a raw deflate stream or a
+/// zlib stream; or a zero and the plain bytes.
 ///
-/// Source: MariaDB knowledge base, "Storage-Engine Independent Column Compression", and what its servers write.
+/// Source: MariaDB knowledge base, "Storage-Engine Independent Column Compression", and values written by its servers.
 fn inflate(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     let Some((&header, rest)) = bytes.split_first() else { return Ok(Cow::Borrowed(bytes)) };
     if header == 0 {
@@ -325,12 +327,12 @@ fn inflate(bytes: &[u8]) -> Result<Cow<'_, [u8]>> {
     };
     read.map_err(|error| Error::malformed(WHAT, error.to_string()))?;
     if plain.len() != plain_length {
-        return Err(Error::malformed(WHAT, format!("{} bytes, not the {plain_length} that it says", plain.len())));
+        return Err(Error::malformed(WHAT, format!("{} bytes, not the announced {plain_length}", plain.len())));
     }
     Ok(Cow::Owned(plain))
 }
 
-/// The bytes before the fraction of a second, and those of a fraction of so many digits.
+/// Splits a value into the bytes before the fraction of a second and those of the fraction.
 fn split(bytes: &[u8], whole: usize, digits: u8) -> Result<(&[u8], &[u8])> {
     let fraction = usize::from(digits.div_ceil(2));
     expect_length(bytes, whole + fraction..=whole + fraction)?;
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn times_below_zero_are_whole_with_their_fraction() {
+    fn negative_times_decode_with_their_fraction() {
         // -00:00:01.01 as TIME(2), as MariaDB 10.11 stores it.
         let value = Value::decode(ColumnType::Time { fraction: 2 }, false, &[0x7f, 0xff, 0xfe, 0xff]).unwrap();
         let fraction = Fraction { value: 1, digits: 2 };
@@ -429,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_length_are_errors() {
+    fn values_of_wrong_length_are_errors() {
         for column_type in [
             ColumnType::Decimal { precision: 65, scale: 30 },
             ColumnType::Datetime { fraction: 6 },

@@ -1,4 +1,4 @@
-//! What a column's bytes mean: for error messages that name a key, and for dumps that people read.
+//! Columns' values as text, for error messages that name a key, and for dumps that people read.
 
 use std::fmt::{self, Write};
 
@@ -12,11 +12,11 @@ pub struct ShownValue<'a> {
     pub column_type: ColumnType,
     /// The value's bytes as in the row image, without the length before them.
     pub bytes: &'a [u8],
-    /// For integers.
+    /// True if an integer is unsigned.
     pub is_unsigned: bool,
 }
 
-/// Longer texts are cut here in messages.
+/// Messages truncate longer texts to this length.
 const SHOWN_CHARACTERS_MAX: usize = 120;
 
 impl fmt::Display for ShownValue<'_> {
@@ -101,7 +101,7 @@ fn date(f: &mut fmt::Formatter<'_>, packed: u64) -> fmt::Result {
     write!(f, "{:04}-{:02}-{:02}", packed >> 9, packed >> 5 & 15, packed & 31)
 }
 
-/// The digits that were asked for, of a fraction that is stored in whole bytes (two digits each).
+/// Takes the wanted digits of a fraction that is stored in whole bytes (two digits each).
 fn fractional(f: &mut fmt::Formatter<'_>, digits: u8, stored: u64) -> fmt::Result {
     if digits == 0 {
         return Ok(());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_do_not_panic() {
+    fn value_display_of_hostile_bytes_does_not_panic() {
         for column_type in [
             ColumnType::Decimal { precision: 65, scale: 30 },
             ColumnType::Datetime { fraction: 6 },

@@ -55,7 +55,7 @@ pub fn open_archive_with_retry(
             opened => {
                 let writer = opened?;
                 // An error is no reason to stop: some file systems report no permissions.
-                if let Ok(Some(exposure)) = Exposure::of(dir) {
+                if let Ok(Some(exposure)) = Exposure::inspect(dir) {
                     status.note("intake", &format!("warning: {exposure}"));
                 }
                 return Ok(writer);

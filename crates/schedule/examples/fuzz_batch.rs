@@ -1,8 +1,9 @@
-//! Feeds damaged events to batches, and emits what they make of them: `fuzz_batch -- [--seconds N] [--seed N]`.
+//! Feeds damaged events to batches, and emits their changes: `fuzz_batch -- [--seconds N] [--seed N]`.
 //!
-//! The events are those of the binlog files in the codec's `tests/data`, in order, as if no checksum had caught the damage; the
-//! tables are defined as a replica might, keys and all, by chance. A panic ends the run; the message names the seed that brings
-//! it back. What is emitted must be whole: every image measurable by its table map, one end of statement in each chunk.
+//! The events are those of the binlog files in the codec's `tests/data`, in order, as if no checksum had caught the
+//! damage. The replica's definitions, with keys, are random. A panic ends the run; the message names the seed that
+//! reproduces it. The emitted chunks must be whole: every image measurable by its table map, one end of statement in
+//! each chunk.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool of the developers, who read its output")]
 
@@ -25,7 +26,7 @@ mod mutate;
 
 use mutate::{Random, mutate};
 
-/// Events of one run: the whole of the smaller files, a stretch of the larger ones.
+/// Events of one run: all of the smaller files, a part of the larger ones.
 const EVENTS_MAX: usize = 120;
 
 struct Event {
@@ -185,7 +186,7 @@ fn emit(batch: &Batch, random: &mut Random, tally: &mut Tally) {
     tally.rows += checked.rows;
 }
 
-/// A chunk must be what a server would take: whole events, known tables, whole images, one end.
+/// Checks that a server would accept a chunk: whole events, known tables, whole images, one end of statement.
 fn check_chunk(mut events: &[u8], tally: &mut Tally) {
     tally.chunks += 1;
     let mut maps = HashMap::new();

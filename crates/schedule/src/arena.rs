@@ -1,4 +1,4 @@
-//! Where a fold keeps its bytes: large blocks, filled from the front, freed all at once.
+//! The memory of a fold: large blocks, filled from the front, freed all at once.
 
 /// Bytes of the first block: ten thousand tables with a change each must not take more than a few tens of megabytes.
 const BLOCK_BYTES_MIN: usize = 4 << 10;
@@ -21,7 +21,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Makes room for `length` bytes; they are zero.
+    /// Allocates `length` zero bytes.
     pub fn allocate(&mut self, length: usize) -> Place {
         let fits = self.blocks.last().is_some_and(|block| block.capacity() - block.len() >= length);
         if !fits {
@@ -36,13 +36,13 @@ impl Arena {
         place
     }
 
-    /// The bytes from `place` on; the caller knows how many are its own.
+    /// The bytes from `place` on; the caller knows how many of them it allocated.
     #[inline]
     pub fn at(&self, place: Place, length: usize) -> &[u8] {
         &self.blocks[place.block as usize][place.offset as usize..place.offset as usize + length]
     }
 
-    /// The same, to be written.
+    /// As above, mutable.
     #[inline]
     pub fn at_mut(&mut self, place: Place, length: usize) -> &mut [u8] {
         &mut self.blocks[place.block as usize][place.offset as usize..place.offset as usize + length]

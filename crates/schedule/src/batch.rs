@@ -1,4 +1,4 @@
-//! Batches: consecutive transactions, gathered event by event into what the replica will execute as one transaction.
+//! Batches: consecutive transactions, gathered event by event into one transaction of the replica.
 
 mod rows;
 mod transactions;
@@ -30,48 +30,48 @@ use crate::transaction::{GtidFlags, OpenTransaction};
 use crate::versioning::{self, LastMoment, LastMoments};
 use crate::{Error, Result};
 
-/// Plans that are kept: a source gives a table another id whenever it reopens it, so their number has no other bound. What is
-/// dropped is made again from the next table map.
+/// The most plans that are kept: a source gives a table another id whenever it reopens it, so nothing else bounds their
+/// number. A dropped plan is made again from the next table map.
 const PLANS_MAX: usize = 16 << 10;
 
-/// Columns in the plans that are kept: some hundred bytes each.
+/// The most columns in the plans that are kept: some hundred bytes each.
 const PLANNED_COLUMNS_MAX: usize = 128 << 10;
 
-/// How often a batch is cut around partial images that must be applied in order, so that folding goes on after them. From then
-/// on their tables stay in order: cuts cost all tables some of their folding.
+/// How often a batch is cut around partial images that must be applied in order, so that folding continues after them.
+/// From then on their tables stay in order: cuts cost all tables some of their folding.
 const CUTS_AROUND_ORDERED_MAX: usize = 64;
 
 /// Consecutive transactions, or a part of one that is too large for memory.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What to apply, in order.
+    /// The items to apply, in order.
     pub items: Vec<Item>,
     /// Its size in the source's events.
     pub statistics: BatchStatistics,
-    /// Why it holds but one transaction, or a part of one; `None` for an ordinary batch.
+    /// The reason why it holds only one transaction, or a part of one; `None` for an ordinary batch.
     pub alone: Option<Alone>,
-    /// Some row changes are of tables whose engine cannot roll back.
+    /// True if it changes rows of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
-    /// MySQL: the `explicit_defaults_for_timestamp` to create its temporary tables with. `None` if that was said before, or nothing of it.
-    /// All parts of a batch say the same.
+    /// MySQL: the `explicit_defaults_for_timestamp` to create its temporary tables with. `None` if the source gave the
+    /// same value before, or none. All parts of a batch have the same value.
     pub explicit_defaults: Option<bool>,
     /// The temporary tables of the source's sessions at its end.
     pub temporary: TemporaryTables,
 }
 
-/// What the builder says to an event.
+/// The builder's answer to an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Taken.
     Taken,
     /// Not taken: first [`BatchBuilder::learn`] this table, then give the event again.
     NeedsDefinition(TableName),
-    /// Not taken: the source has opened these tables for one statement, and foreign keys that the engine carries out might be why.
-    /// Make sure that what is known of foreign keys is still so, then give the event again.
+    /// Not taken: the source has opened these tables for one statement, perhaps because of foreign keys that the engine
+    /// carries out. Check that the known foreign keys are still the current ones, then give the event again.
     NeedsForeignKeys,
 }
 
-/// Builds batches from events. It decides nothing about when a batch ends: that is the caller's, who knows the time.
+/// Builds batches from events. The caller, which knows the time, decides when a batch ends.
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
     rules: Rules,
@@ -97,9 +97,9 @@ pub struct BatchBuilder {
 #[derive(Debug, Default)]
 struct Rules {
     never_folds: bool,
-    /// Row changes fire the replica's triggers.
+    /// True if row changes fire the replica's triggers.
     fires_triggers: bool,
-    /// There may be tables on the replica that are system-versioned by transactions.
+    /// True if the replica may have tables that are system-versioned by transactions.
     numbers_transactions: bool,
     /// The servers that have to read statements alike.
     servers: Servers,
@@ -155,47 +155,51 @@ impl BatchBuilder {
         BatchBuilder::default()
     }
 
-    /// Applies every row change in the source's order, unfolded: to find which transaction of a failed batch it was.
+    /// Applies every row change in the source's order, unfolded, to find the transaction at which a batch failed.
     pub fn never_fold(&mut self) {
         self.rules.never_folds = true;
     }
 
-    /// Row changes fire the replica's triggers: each of them sees every change in its order, finds in other tables what the source
-    /// had there, and what it does itself is checked as the source's session was.
+    /// Makes row changes fire the replica's triggers. Each trigger sees every change in the source's order, and finds
+    /// the source's rows in other tables. Its own changes are checked as in the source's session.
     pub fn fire_triggers(&mut self) {
         self.rules.never_folds = true;
         self.rules.fires_triggers = true;
     }
 
-    /// There are tables on the replica whose rows keep the numbers of the transactions that changed them. The source logs their changes as
-    /// statements, in any format: each transaction with a statement becomes one of the replica.
+    /// Says that the replica has tables whose rows keep the numbers of the transactions that changed them. The source
+    /// logs their changes as statements, in any format, so each transaction with a statement becomes a batch of its
+    /// own.
     pub fn number_transactions(&mut self) {
         self.rules.numbers_transactions = true;
     }
 
-    /// Says which server has written the statements that come, and which will execute them. What the two would read in different
-    /// ways is doubtful; until this is said, what any two would.
+    /// Sets the server that has written the statements, and the server that will execute them. A text that the two
+    /// would read in different ways is a doubt. Until this is set, a text that any two servers would read in different
+    /// ways is one.
     pub fn read_for(&mut self, servers: Servers) {
         self.rules.servers = servers;
     }
 
-    /// Says until when time stamps reach on the source and on the replica: rows of system-versioned tables end then.
+    /// Sets the last moments of time stamps on the source and on the replica: current rows of system-versioned tables
+    /// end then.
     pub fn time_stamps_reach(&mut self, source: LastMoment, replica: LastMoment) {
         self.rules.last_moments = LastMoments { source, replica };
     }
 
-    /// Takes what the replica says of a table, if it was asked for the event that comes: what differs from the source's table map is
-    /// a fact then.
+    /// Takes a table's definition that was read from the replica for the next event: a difference from the source's
+    /// table map is a fact then.
     pub fn learn(&mut self, definition: TableDefinition) {
         self.tables.known.learn(definition);
     }
 
-    /// Takes what the replica has said of a table before. If it differs from the source's table map, it is asked for again.
+    /// Takes a table's definition that was read ahead. If it differs from the source's table map, the builder asks for
+    /// it again.
     pub fn learn_ahead(&mut self, definition: TableDefinition) {
         self.tables.known.learn_ahead(definition);
     }
 
-    /// Tables that are not what they are on the source, as far as was found since this was last called.
+    /// The tables that were found to differ from the source's since this was last called.
     pub fn take_differing(&mut self) -> Vec<Contradiction> {
         self.tables.known.take_facts()
     }
@@ -205,11 +209,12 @@ impl BatchBuilder {
         self.tables.contradiction.as_ref()
     }
 
-    /// Takes the table map for which [`Answer::NeedsDefinition`] was the answer, although the replica has no such table: rows that
-    /// follow are an error. (A statement may have opened a table that is dropped before it is logged, and not changed it.)
+    /// Takes the table map for which the answer was [`Answer::NeedsDefinition`], although the replica has no such
+    /// table: rows that follow are an error. (A statement may have opened, and not changed, a table that was dropped
+    /// before the statement was logged.)
     ///
     /// # Errors
-    /// [`Error::Binlog`] if it cannot be read.
+    /// [`Error::Binlog`] if the table map cannot be read.
     pub fn absent(&mut self, name: TableName, table_map: &[u8]) -> Result<()> {
         let table_id = table_map::table_id(table_map)?;
         self.tables.plans.remove(&table_id);
@@ -238,7 +243,7 @@ impl BatchBuilder {
         }
     }
 
-    /// The definitions that the transaction whose events were last taken puts out of date.
+    /// The definitions that the current transaction makes out of date.
     pub fn outdated(&self) -> &Outdated {
         &self.transaction.outdated
     }
@@ -287,8 +292,8 @@ impl BatchBuilder {
                 let Some(mut statement) = Statement::loading(header, load, context, self.rules.servers)? else {
                     return Ok(Answer::Taken);
                 };
-                // It is asked for behind the file's name, which stays where it is.
-                answer_for_default_schema(&mut statement)?;
+                // The default database is asked for after the file's name, which stays in its place.
+                replace_default_schema(&mut statement)?;
                 if statement.error_code != 0 && !statement.ends_at_a_duplicate() {
                     return Err(refused_half_load(&statement));
                 }
@@ -327,7 +332,8 @@ impl BatchBuilder {
         self.gathered.batch_memory_bytes + self.gathered.segment_memory_bytes + context
     }
 
-    /// Ends the batch and returns it; the builder goes on with an empty one. In the midst of a transaction, that goes on there.
+    /// Ends the batch and returns it; the builder continues with an empty one. A transaction that has not ended
+    /// continues there.
     pub fn take(&mut self) -> Batch {
         self.cut();
         self.gathered.segment.session = None;
@@ -345,7 +351,8 @@ impl BatchBuilder {
         batch
     }
 
-    /// True if sessions of the source have temporary tables: they end with the session that applies, and have to be kept elsewhere.
+    /// True if sessions of the source have temporary tables. They end with the applier's session, so a copy must be
+    /// kept.
     pub fn has_temporary_tables(&self) -> bool {
         !self.sessions.temporary.open.is_empty()
     }
@@ -356,13 +363,14 @@ impl BatchBuilder {
         self.sessions.temporary.open = open;
     }
 
-    /// Begins with what MySQL's events have said of `explicit_defaults_for_timestamp`.
+    /// Begins with the last `explicit_defaults_for_timestamp` that MySQL's events gave.
     pub fn begin_with_defaults(&mut self, explicit: Option<bool>) {
         self.sessions.defaults = explicit;
         self.taken.1 = explicit;
     }
 
-    /// The source was restarted: its sessions ended, and their temporary tables with them, even if it could not log that.
+    /// Takes a restart of the source: its sessions ended, and their temporary tables with them, even if it could not
+    /// log that.
     pub fn source_restarted(&mut self) {
         self.cut();
         self.push(Item::SourceRestarted);
@@ -371,7 +379,7 @@ impl BatchBuilder {
         }
     }
 
-    /// Forgets everything since the batch last taken: its events will come again.
+    /// Forgets all events since the batch last taken: they will come again.
     pub fn rewind(&mut self) {
         self.gathered = Gathered::default();
         self.context.clear();
@@ -431,7 +439,7 @@ impl BatchBuilder {
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
         let Some(mut statement) = Statement::new(header, query, context, self.rules.servers)? else { return Ok(()) };
-        answer_for_default_schema(&mut statement)?;
+        replace_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
         self.sessions.origins.check(&statement, header.server_id, &self.sessions.temporary)?;
         self.rules.numbers_transactions |= versioning::may_number_versions(&statement);
@@ -480,7 +488,7 @@ impl BatchBuilder {
         self.push(Item::LoadBlock(FileBlock { file_id, is_first, bytes: bytes.to_vec() }));
     }
 
-    /// Ends the open segment: what comes is applied after it.
+    /// Ends the open segment: later changes are applied after it.
     fn cut(&mut self) {
         self.gathered.segment_memory_bytes = 0;
         let segment = self.gathered.segment.take();
@@ -495,7 +503,7 @@ impl BatchBuilder {
     }
 }
 
-/// The system-versioned table that a statement creates before its rows, and the column that says when a version ended.
+/// The system-versioned table that a statement creates before its rows, and its ROW END column.
 fn created(statement: &Statement) -> Result<Option<(TableName, usize)>> {
     let refused = |doubt| refused_text(&statement.sql, spate_sql::edit::Refusal::Doubtful(doubt));
     let Some(row_end) = versioning::created_row_end(statement.text()).map_err(refused)? else { return Ok(None) };
@@ -506,8 +514,9 @@ fn created(statement: &Statement) -> Result<Option<(TableName, usize)>> {
     }))
 }
 
-/// The applier's session has a default schema where the source's may have had none: what a change asks of it is answered here.
-fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
+/// Replaces `DATABASE()` in a statement: the applier's session has a default schema where the source's may have had
+/// none.
+fn replace_default_schema(statement: &mut Statement) -> Result<()> {
     let is_change = statement.class == StatementClass::Change;
     if !statement.database.is_empty() || !(is_change || statement::makes_table(statement.text())) {
         return Ok(());
@@ -517,11 +526,11 @@ fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
     if !is_change {
         let why =
             "it asks for the default database, the source's session had none, and the applier's has one: execute it \
-                   on the replica by hand, without a default database, and leave the transaction out"
+                   on the replica by hand, without a default database, and leave the transaction out (--skip)"
                 .to_owned();
         return Err(Error::Refused { what: spate_sql::excerpt(&statement.sql), why });
     }
-    // What names a file must stay where it is.
+    // The file's name must stay in its place.
     let is_behind_file = |load: &LoadFile| answered.get(..load.name.end) == statement.sql.get(..load.name.end);
     if !statement.load.as_ref().is_none_or(is_behind_file) {
         return Err(refused_text(&statement.sql, spate_sql::edit::Refusal::Different));
@@ -530,7 +539,7 @@ fn answer_for_default_schema(statement: &mut Statement) -> Result<()> {
     Ok(())
 }
 
-/// The error of a statement whose text is not certain, or cannot be changed as the replica needs it.
+/// The error of a statement whose text is a doubt, or cannot be changed as the replica needs it.
 fn refused_text(sql: &[u8], why: spate_sql::edit::Refusal) -> Error {
     Error::Refused { what: spate_sql::excerpt(sql), why: why.to_string() }
 }
@@ -545,14 +554,15 @@ impl Batch {
 fn refused_half_load(statement: &Statement) -> Error {
     let code = statement.error_code;
     let why = format!(
-        "it ended half-way on the source, with error {code}, and a file that is sent over a connection is loaded to its end: make the \
-         table what it is on the source, and leave the transaction out"
+        "it ended half-way on the source, with error {code}, but a server loads a file that is sent over a connection to its end: \
+         make the table equal to the source's, and leave the transaction out (--skip)"
     );
     Error::Refused { what: spate_sql::excerpt(&statement.sql), why }
 }
 
 fn refused_xa(sql: &[u8]) -> Error {
-    let why = "no GTID event names its XA transaction; let native replication apply it, then go on after it".to_owned();
+    let why =
+        "no GTID event names its XA transaction; let native replication apply it, then continue after it".to_owned();
     Error::Refused { what: spate_sql::excerpt(sql), why }
 }
 
@@ -560,7 +570,7 @@ fn refused_event(event_type: EventType) -> Error {
     let why = match event_type {
         EventType::INCIDENT => "the source says that its binlog has a gap here; rebuild the replica from a backup",
         EventType::START_ENCRYPTION => "encrypted binlog files cannot be read; receive them over the network instead",
-        _ => "it is unknown to this version of Spate, and to skip it could lose data",
+        _ => "this version of Spate does not know it, and to ignore it could lose data",
     };
     Error::Refused { what: format!("{event_type} event"), why: why.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! What the replica says of a table, and what follows for folding it.
+//! The definition of a table, as the replica tells it, and the way of applying its row changes that follows from it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// True if a statement that says this name may mean `other`: some servers do not tell upper from lower case.
+    /// True if this name in a statement may mean `other`: some servers do not distinguish upper and lower case.
     pub fn may_be(&self, other: &TableName) -> bool {
         may_be(&self.table, &other.table) && may_be(&self.schema, &other.schema)
     }
@@ -36,22 +36,22 @@ impl fmt::Display for TableName {
 pub struct ColumnDefinition {
     /// Its name.
     pub name: String,
-    /// Its type as the server writes it: `int(10) unsigned`, `varchar(20)`. Empty if nobody said.
+    /// Its type as the server writes it: `int(10) unsigned`, `varchar(20)`. Empty if unknown.
     pub column_type: String,
-    /// For numbers: has it no sign?
+    /// True if a number is unsigned.
     pub is_unsigned: bool,
-    /// Does the engine generate its values, and keep a counter of the highest?
+    /// True if it is AUTO_INCREMENT: the engine generates its values, and keeps a counter of the highest.
     pub is_auto_increment: bool,
-    /// Is it computed from other columns, or by the server?
+    /// True if the server computes it, for example from other columns.
     pub is_generated: bool,
-    /// For text: its character set. Empty for everything else.
+    /// The character set of a text; empty for other columns.
     pub charset: String,
-    /// For text: its collation. Empty for everything else.
+    /// The collation of a text; empty for other columns.
     pub collation: String,
-    /// May it be NULL?
+    /// True if it may be NULL.
     pub is_nullable: bool,
-    /// Has it no default of its own, so that only a session that is not strict lets an insert leave it out? It then becomes what
-    /// its type begins with, or NULL. False if nobody said.
+    /// True if it has no default, so that an insert may leave it out only in a session that is not strict. It then
+    /// becomes the implicit default of its type, or NULL. False if unknown.
     pub lacks_default: bool,
 }
 
@@ -63,8 +63,8 @@ pub struct TableDefinition {
     pub name: TableName,
     /// Its columns, in order.
     pub columns: Vec<ColumnDefinition>,
-    /// The primary key's columns, in key order; or, without one, those of the first unique key whose columns are all NOT
-    /// NULL, which the servers treat as the primary key. Empty: the table has neither.
+    /// The primary key's columns, in key order; or, without one, those of the first unique key whose columns are all
+    /// NOT NULL, which the servers treat as the primary key. Empty if the table has neither.
     pub row_key: Vec<usize>,
     /// The name of that key; empty if there is none.
     pub row_key_name: String,
@@ -72,36 +72,38 @@ pub struct TableDefinition {
     pub equivalent_keys: Vec<Vec<usize>>,
     /// Columns of every other unique key.
     pub unique_columns: Vec<usize>,
-    /// A unique key stands on something that row images may not show, such as an expression: any update may change it.
+    /// True if a unique key is on something that row images may not show, such as an expression: any update may change
+    /// it.
     pub has_hidden_unique_key: bool,
     /// The engine's name.
     pub engine: String,
-    /// The column that says when a version of a row ended (ROW END). `None`: the server does not keep the table's history.
+    /// The ROW END column, which says when a version of a row ended. `None` if the server does not keep the table's
+    /// history.
     pub row_end: Option<usize>,
-    /// Is its history divided into partitions of so many rows (PARTITION BY SYSTEM_TIME LIMIT)?
+    /// True if its history is divided into partitions of a number of rows (PARTITION BY SYSTEM_TIME LIMIT).
     pub has_history_limit: bool,
-    /// Is it a sequence?
+    /// True if it is a sequence.
     pub is_sequence: bool,
-    /// Can the engine roll back?
+    /// True if the engine can roll back.
     pub is_transactional: bool,
-    /// The table is connected, through foreign keys, with one whose CASCADE or SET NULL the engine carries out.
+    /// True if foreign keys connect the table with one whose CASCADE or SET NULL the engine carries out.
     pub has_engine_actions: bool,
-    /// The server computes something of its rows, or checks them, by expressions, and does so as the session's state says. False where a
-    /// source says nothing of its sessions.
+    /// True if the server computes or checks its rows by expressions that depend on the session's state. False if the
+    /// source does not log the state of its sessions.
     pub depends_on_session: bool,
-    /// How its rows can be found if it has no row key.
+    /// How to find its rows if it has no row key.
     pub lookup: LookupDefinition,
-    /// A trigger that a statement would fire, if there is one, and if somebody asked.
+    /// A trigger that a statement would fire; `None` if there is none, or if it was not asked for.
     pub trigger: Option<String>,
 }
 
-/// What decides how the rows of a table without a row key are found.
+/// The facts that decide how to find the rows of a table without a row key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LookupDefinition {
-    /// Different values in the index that tells rows apart best, as the server estimates; 0 without an index. The server
-    /// looks through all rows, divided by this, for each row that is deleted by its image.
+    /// The server's estimate of distinct values in the most selective index; 0 without an index. To delete a row by its
+    /// image, the server searches the number of all rows divided by this.
     pub distinct_values: u64,
-    /// A statement may delete its rows: no trigger fires, and the privileges are there.
+    /// True if a statement may delete its rows: no trigger fires, and Spate's account has the privileges.
     pub by_statement: bool,
 }
 
@@ -110,29 +112,30 @@ pub struct LookupDefinition {
 pub enum FoldPolicy {
     /// As net row changes, by row key.
     Fold,
-    /// As a list of rows that are told by their images: see [`crate::keyless`].
+    /// As a list of rows that are identified by their images: see [`crate::keyless`].
     Keyless,
     /// One by one, in the source's order.
     Ordered(OrderedReason),
 }
 
-/// Why a table's row changes are not folded.
+/// The reason why a table's row changes are not folded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderedReason {
-    /// No primary key and no unique key whose columns are all NOT NULL; and an AUTO_INCREMENT column, whose counter every
-    /// insert raises, or columns that only the replica has, which an update must keep.
+    /// No primary key and no unique key whose columns are all NOT NULL; and an AUTO_INCREMENT column, whose counter
+    /// every insert raises, or columns that only the replica has, which an update must keep.
     NoKey,
     /// Foreign keys with CASCADE or SET NULL: the engine must see each change, in order, with checks on.
     EngineActions,
     /// The server keeps the table's history: every change counts, not only the last.
     SystemVersioned,
-    /// The binlog does not tell how long its values are (temporal columns in the format before MySQL 5.6).
+    /// The binlog does not give the length of its values (temporal columns in the format before MySQL 5.6).
     Unmeasurable,
-    /// The replica has columns of its own, whose values depend on the order and the ways in which a row became what it is.
+    /// The replica has columns of its own, whose values depend on the order and the kind of a row's changes.
     OwnColumns,
-    /// The AUTO_INCREMENT column is not in the key, or is no integer: its counter depends on every value that a row has had.
+    /// The AUTO_INCREMENT column is not in the key, or not an integer: its counter depends on every value that a row
+    /// has had.
     CounterApart,
-    /// Its engine cannot roll back: after a crash each change is looked at by itself.
+    /// Its engine cannot roll back: after a crash each change is checked by itself.
     Irrevocable,
     /// The same transaction creates it, so the replica cannot be asked about it yet.
     JustCreated,
@@ -146,7 +149,7 @@ impl fmt::Display for OrderedReason {
             OrderedReason::SystemVersioned => "it is system-versioned",
             OrderedReason::Unmeasurable => "it has temporal columns in the format before MySQL 5.6",
             OrderedReason::OwnColumns => "it has columns that the source's table does not have",
-            OrderedReason::CounterApart => "its AUTO_INCREMENT column is not in the key, or is no integer",
+            OrderedReason::CounterApart => "its AUTO_INCREMENT column is not in the key, or is not an integer",
             OrderedReason::Irrevocable => "its engine cannot roll back",
             OrderedReason::JustCreated => "the same transaction creates it",
         })
@@ -184,7 +187,7 @@ impl TableDefinition {
             !self.row_key.contains(&column) || !map.columns.get(column).is_some_and(|of| of.is_integer())
         };
         if self.row_key.iter().any(|&column| column >= map.columns.len()) {
-            // It is computed, from what only the replica knows how.
+            // Only the replica knows how it is computed.
             return FoldPolicy::Ordered(OrderedReason::OwnColumns);
         }
         if self.auto_increment_column().is_some_and(is_apart) {
@@ -198,7 +201,7 @@ impl TableDefinition {
         (0..self.columns.len()).filter(|&column| !self.columns[column].is_generated).collect()
     }
 
-    /// The index of the AUTO_INCREMENT column, if there is one.
+    /// The index of the AUTO_INCREMENT column; `None` if there is none.
     pub fn auto_increment_column(&self) -> Option<usize> {
         self.columns.iter().position(|column| column.is_auto_increment)
     }

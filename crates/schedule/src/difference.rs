@@ -1,12 +1,12 @@
-//! What a table map says of its table, held against a definition of the replica's table.
+//! Compares a table map with the definition of the replica's table.
 //!
-//! A table map says for nothing how many columns the source's table has, of which types, and which may be NULL; with
-//! `binlog_row_metadata=MINIMAL` or `FULL` also signs and character sets; with `FULL` also names and the primary key. What it says
-//! besides decides nothing here, and is not compared: texts of ENUM and SET (values are their numbers, as in native replication), kinds of
-//! geometries, and which columns are invisible.
+//! A table map always gives the number of the source's columns, their types, and which of them may be NULL; with
+//! `binlog_row_metadata=MINIMAL` or `FULL` also signs and character sets; with `FULL` also names and the primary key.
+//! Its other metadata is not compared, because it changes nothing here: texts of ENUM and SET (values are their
+//! numbers, as in native replication), kinds of geometries, and invisible columns.
 //!
-//! A difference may be one of the two tables, which native replication allows within limits, or the sign of a definition that was
-//! read too early: so the definition is read once more before the difference counts as a fact.
+//! Either the two tables differ, which native replication allows within limits, or the definition was read too early.
+//! So the definition is read once more before the difference counts as a fact.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use spate_sql::charset;
 
 use crate::definition::{ColumnDefinition, TableDefinition};
 
-/// So many differences of a table are told.
+/// The number of differences of a table that a message names.
 const SHOWN_MAX: usize = 4;
 
-/// Something that the source's table map says otherwise than the replica's definition. Columns count from 0; what is held here is the
-/// source's side.
+/// A difference between the source's table map and the replica's definition. Columns count from 0; the variants hold
+/// the source's side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// The source has so many columns.
+    /// The source has this many columns.
     Columns(usize),
     /// A column is of this type.
     Type(usize, ColumnType),
     /// A column may be NULL, or not.
     Nullable(usize, bool),
-    /// A number has no sign, or has one.
+    /// A number is unsigned, or signed.
     Unsigned(usize, bool),
     /// A text is in this character set.
     Charset(usize, &'static str),
     /// A column has this name.
     Name(usize, String),
-    /// The primary key, or what stands for it, is on these columns; none: there is no such key.
+    /// The primary key, or the unique key that serves as one, is on these columns; empty if there is no such key.
     Key(Vec<usize>),
 }
 
@@ -45,13 +45,13 @@ impl Difference {
         use Difference::{Charset, Columns, Key, Name, Nullable, Type, Unsigned};
         match self {
             Unsigned(..) | Charset(..) | Name(..) | Key(_) => true,
-            // Columns are added, and values converted, or that is refused.
+            // The server adds columns and converts values, or refuses to.
             Columns(_) | Type(..) | Nullable(..) => false,
         }
     }
 }
 
-/// All differences, the most telling first.
+/// All differences, the most important first.
 pub fn differences(map: &TableMap, definition: &TableDefinition) -> Vec<Difference> {
     let mut found = Vec::new();
     found.extend(key(map, definition));
@@ -62,7 +62,7 @@ pub fn differences(map: &TableMap, definition: &TableDefinition) -> Vec<Differen
     for (index, (&column_type, column)) in map.columns.iter().zip(&definition.columns).enumerate() {
         let is_unsigned = if column_type.has_signedness() { signs.next() } else { None };
         let collation = if column_type.has_collation() { collations.next() } else { None };
-        // The server keeps it to itself, or nobody said what it is.
+        // The server does not show the column, or its type is unknown.
         if column.column_type.is_empty() {
             continue;
         }
@@ -77,7 +77,7 @@ pub fn differences(map: &TableMap, definition: &TableDefinition) -> Vec<Differen
         if map.is_nullable(index) != column.is_nullable {
             found.push(Difference::Nullable(index, map.is_nullable(index)));
         }
-        // A year has no sign in a definition.
+        // A definition of a YEAR shows no sign.
         if let Some(&is_unsigned) = is_unsigned.filter(|_| column_type.is_numeric())
             && is_unsigned != column.is_unsigned
         {
@@ -91,7 +91,8 @@ pub fn differences(map: &TableMap, definition: &TableDefinition) -> Vec<Differen
     found
 }
 
-/// The key is told with the columns' names. Rows are folded by the replica's key; any other of its keys that is as good would do.
+/// Compares the keys, which a source logs together with names. Folding uses the replica's row key; the source's key may
+/// also be another key of the replica that is as good.
 fn key(map: &TableMap, definition: &TableDefinition) -> Option<Difference> {
     if map.metadata.column_names.is_empty() {
         return None;
@@ -100,7 +101,7 @@ fn key(map: &TableMap, definition: &TableDefinition) -> Option<Difference> {
         key.iter().all(|column| other.contains(column)) && other.iter().all(|column| key.contains(column))
     };
     let source = &map.metadata.primary_key;
-    // When a version ended is part of each key there, and the server does not list it.
+    // The ROW END column is part of each key there, and the server does not list it.
     if definition.row_end.is_some() && definition.row_key.iter().all(|column| source.contains(column)) {
         return None;
     }
@@ -118,7 +119,7 @@ fn is_same_charset(charset: &str, column: &ColumnDefinition) -> bool {
     charset::is_part_of(charset, other) && charset::is_part_of(other, charset)
 }
 
-/// True if a column that is defined so may be logged with this type. Of types that are not known here, any.
+/// True if a column of this definition may be logged with this type. An unknown definition may have any type.
 fn may_be(logged: ColumnType, column: &ColumnDefinition) -> bool {
     use ColumnType as T;
     let text = &column.column_type;
@@ -178,12 +179,12 @@ fn numbers(text: &str) -> Vec<u32> {
     inner.split(',').filter_map(|number| number.trim().parse().ok()).collect()
 }
 
-/// A table map that does not fit a definition. Displayed as what the source has, and the replica has otherwise.
+/// A table map that does not fit a definition. Its text names the source's side and then the replica's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
     /// The replica's table, as it is known.
     pub definition: Arc<TableDefinition>,
-    /// What the source says otherwise.
+    /// The differences of the source's table map.
     pub differences: Vec<Difference>,
 }
 
@@ -201,7 +202,7 @@ impl fmt::Display for Contradiction {
 }
 
 impl Contradiction {
-    /// True if rows go on being applied without an error where a person may expect one.
+    /// True if rows are still applied without an error where a person may expect one.
     pub fn is_silent(&self) -> bool {
         self.differences.iter().any(Difference::is_silent)
     }
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fact_is_compared() {
+    fn each_fact_of_a_table_map_is_compared() {
         use Difference::{Charset, Columns, Key, Name, Nullable, Type, Unsigned};
         assert_eq!(found(|_, _| {}), []);
         assert_eq!(found(|map, _| map.metadata.primary_key = vec![2]), [Key(vec![2])]);
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn collations_of_one_character_set_agree() {
+    fn collations_of_one_character_set_are_no_difference() {
         assert_eq!(found(|map, _| map.metadata.collations = vec![255]), []);
         let change = |map: &mut TableMap, definition: &mut TableDefinition| {
             map.metadata.collations = vec![33];

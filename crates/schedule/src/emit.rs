@@ -13,22 +13,22 @@ use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, Segment};
 use crate::versioning;
 
-/// Tables in one chunk: the server opens and locks them all at once.
+/// The most tables in one chunk: the server opens and locks them all at once.
 const TABLES_PER_CHUNK_MAX: usize = 64;
 
-/// Room that is kept for the next chunk; a single large row must not keep its memory.
+/// Bytes of the buffer that are kept for the next chunk: the memory of a single large row is freed.
 const ROOM_KEPT_MAX: usize = 1 << 20;
 
-/// What the source checked need not, and after folding must not, be checked again.
+/// The source has checked its rows: they need not, and after folding must not, be checked again.
 const FOLDED_FLAGS: u16 = FLAG_NO_FOREIGN_KEY_CHECKS | FLAG_NO_CHECK_CONSTRAINT_CHECKS | FLAG_COMPLETE_ROWS;
 
-/// Gathers table maps and rows events until a chunk is full. A chunk is: all its table maps, then its rows events, the last
-/// marked as the end of the statement.
+/// Gathers table maps and rows events until a chunk is full. A chunk is: all its table maps, then its rows events, the
+/// last marked as the end of the statement.
 pub struct ChunkWriter<S> {
     sink: S,
     chunk_bytes_max: usize,
     server_id: u32,
-    /// When what is written happened, in seconds since 1970.
+    /// The time of the changes that are being written, in seconds since 1970.
     timestamp_seconds: u32,
     version: RowsVersion,
     maps: Vec<u8>,
@@ -37,11 +37,11 @@ pub struct ChunkWriter<S> {
     last_event: usize,
     /// Net row changes written so far.
     changes: u64,
-    /// What the chunk holds of a table whose history the server counts once a statement.
+    /// The rows in the chunk of a table whose history the server counts once a statement.
     counted: Option<Counted>,
 }
 
-/// Rows that reach the server in one statement, as they were one of the source.
+/// Rows that must reach the server in one statement, as they were one statement of the source.
 struct Counted {
     statement: u32,
     table: TableName,
@@ -60,8 +60,8 @@ where
     S: FnMut(&[u8]) -> std::result::Result<(), E>,
     E: From<crate::Error>,
 {
-    /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by table maps and headers, unless it
-    /// holds a single row.
+    /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by table maps and headers,
+    /// unless it holds a single row.
     pub fn new(chunk_bytes_max: usize, server_id: u32, version: RowsVersion, sink: S) -> ChunkWriter<S> {
         ChunkWriter {
             sink,
@@ -78,7 +78,7 @@ where
         }
     }
 
-    /// Net changes happened at this time, in seconds since 1970: what the replica adds by itself is dated so.
+    /// Sets the time of net changes, in seconds since 1970. The replica dates the rows that it adds by itself with it.
     #[must_use]
     pub fn at(mut self, timestamp_seconds: u32) -> ChunkWriter<S> {
         self.timestamp_seconds = timestamp_seconds;
@@ -88,12 +88,12 @@ where
     /// Writes all of a segment: net changes table by table, then the ordered changes.
     ///
     /// # Errors
-    /// What `sink` returns, or a decoding error.
+    /// The errors of `sink`, or a decoding error.
     pub fn segment(&mut self, segment: &Segment) -> std::result::Result<(), E> {
         self.segment_after(segment, &segment.keyless_steps())
     }
 
-    /// The same, but of each table without a row key only these steps.
+    /// Writes a segment, but of each table without a row key only these steps.
     ///
     /// # Errors
     /// As [`ChunkWriter::segment`].
@@ -120,7 +120,7 @@ where
     /// Gives the last chunk to the sink; returns the number of net row changes written in all.
     ///
     /// # Errors
-    /// What `sink` returns.
+    /// The errors of `sink`.
     pub fn finish(mut self) -> std::result::Result<u64, E> {
         self.flush()?;
         Ok(self.changes)
@@ -167,7 +167,7 @@ where
     /// Writes these steps of a table's changes.
     ///
     /// # Errors
-    /// What `sink` returns.
+    /// The errors of `sink`.
     pub fn keyless(&mut self, rows: &KeylessRows, steps: &[Step]) -> std::result::Result<(), E> {
         let all = ColumnBitmap::all(rows.plan().map.columns.len());
         let mut table_id = None;
@@ -185,7 +185,7 @@ where
                 KeylessChange::Update { before, after } => (RowsKind::Update, before, after, 1),
                 KeylessChange::Insert { image } => (RowsKind::Insert, image, &[][..], 1),
             };
-            // Both images may be too much for a packet where each is not.
+            // Both images together may exceed a packet although neither does.
             if kind == RowsKind::Update && first.len() + second.len() > self.chunk_bytes_max {
                 self.close(open.take());
                 self.flush()?;
@@ -225,7 +225,8 @@ where
         Ok(())
     }
 
-    /// Ordered rows keep their event's own columns and flags; a chunk ends after them, so that the next change sees them.
+    /// Ordered rows keep their event's own columns and flags; a chunk ends after them, so that the next change sees
+    /// them.
     fn ordered(&mut self, ordered: &OrderedRows) -> std::result::Result<(), E> {
         let plan = &ordered.plan;
         let count = plan.map.columns.len();

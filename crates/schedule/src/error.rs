@@ -21,10 +21,10 @@ pub enum Error {
     Definition {
         /// The table.
         table: TableName,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// The transaction turned out to be what it did not seem to be, and is to be gathered once more ([`crate::BatchBuilder::expect`]).
+    /// The transaction turned out to be of another kind, and must be gathered again ([`crate::BatchBuilder::expect`]).
     #[error("{0}")]
     TurnedOut(Surprise),
     /// The binlog holds something that Spate does not apply.
@@ -32,7 +32,7 @@ pub enum Error {
     Refused {
         /// The event or statement.
         what: String,
-        /// Why not, and what to do.
+        /// The reason, and advice.
         why: String,
     },
 }
@@ -40,14 +40,15 @@ pub enum Error {
 /// A surprise about a transaction that comes when parts of it are among others, or on their way, already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Surprise {
-    /// The source rolled it back, or it changed something that cannot be rolled back: it is to be kept apart from others.
+    /// The source rolled it back, or it changed something that cannot be rolled back: it must be kept apart from
+    /// others.
     Undone,
     /// An XA transaction that was committed without being prepared.
     OnePhase,
     /// It creates temporary tables with this `explicit_defaults_for_timestamp`, which is another than before.
     TimestampDefaults(bool),
-    /// The source says of a table what contradicts the definition by which rows were gathered: all before it is to be applied, and
-    /// definitions are to be read once more.
+    /// The source's table map contradicts the definition by which rows were gathered: everything before the transaction
+    /// must be applied, and definitions must be read again.
     Redefined,
 }
 

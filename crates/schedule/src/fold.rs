@@ -1,7 +1,7 @@
 //! Folding: thousands of row changes of one table become the net change of each row.
 //!
-//! A row is known by its locator (the bytes of its row key). Of each row that was touched, the fold keeps whether it was
-//! there before, whether it is there now, and its latest image. What that makes of a sequence of changes:
+//! The locator (the bytes of the row key) identifies a row. Of each changed row, the fold keeps whether it existed
+//! before, whether it exists now, and its latest image. The net change follows from these:
 //!
 //! | before | now | net change |
 //! | --- | --- | --- |
@@ -10,21 +10,21 @@
 //! | yes | no | delete |
 //! | no | no | nothing |
 //!
-//! Two things of the source's history would be lost by that and are kept:
-//! - *AUTO_INCREMENT*: a row that came and went may have raised the table's counter, and an update that raises a row's value
-//!   may move the counter further than an insert would. The highest such row, and the highest such update, are *phantoms*:
-//!   emitted as an insert and a delete, and as an insert, the update and a delete.
-//! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an insert,
-//!   all deletes before all inserts.
+//! This would lose two effects of the source's history, so the fold keeps them:
+//! - *AUTO_INCREMENT*: a row that came and went may have raised the table's counter, and an update that raises a row's
+//!   value may move the counter further than an insert would. The highest such row, and the highest such update, are
+//!   *phantoms*: emitted as an insert and a delete, and as an insert, the update and a delete.
+//! - *unique values that move*: an update that changes a column of another unique key is emitted as a delete and an
+//!   insert, all deletes before all inserts.
 //!
-//! Phantoms come after all deletes. By then only rows are there that have been there all the time with the same unique values,
-//! if those whose values have left them in between are deleted and inserted too: what came and went on the source beside these
-//! rows collides with none of them here.
+//! Phantoms come after all deletes. A row whose unique values moved away and came back is deleted and inserted, too. So
+//! after the deletes, only rows remain that had the same unique values all the time. The phantoms existed beside these
+//! rows on the source, so they collide with none of them here.
 //!
 //! Images may be partial, of rows events that hold only some of the columns: see `fold/partial.rs`.
 //!
-//! When a change contradicts what the fold knows, it is not taken ([`Verdict::Cut`]): the caller ends the segment and begins
-//! another with it.
+//! The fold does not take a change that contradicts its state ([`Verdict::Cut`]): the caller ends the segment and
+//! begins another with it.
 
 mod net;
 mod partial;
@@ -53,7 +53,7 @@ pub struct TableFold {
     index: HashTable<u32>,
     /// The highest row that came and went.
     phantom: Option<Phantom>,
-    /// The highest row whose AUTO_INCREMENT value was raised, and what it was before.
+    /// The highest row whose AUTO_INCREMENT value was raised, and the row before that update.
     raised: Option<(Phantom, Phantom)>,
     shapes: Shapes,
     scratch: Scratch,
@@ -70,17 +70,18 @@ struct Entry {
     image_length: u32,
     /// Bytes that an image may take without moving the entry.
     image_capacity: u32,
-    /// Which columns the image holds.
+    /// The columns that the image holds.
     shape: ShapeNumber,
     was_there: bool,
     is_there: bool,
-    /// If it was there and is there, it is deleted and inserted rather than updated.
+    /// True if the row is to be deleted and inserted instead of updated, provided that it existed before and exists
+    /// now.
     is_replaced: bool,
-    /// It was there, and its unique values have left it in between.
+    /// True if the row existed before and its unique values moved away in between.
     has_left: bool,
 }
 
-/// A row at a moment, for the sake of its AUTO_INCREMENT value.
+/// The state of a row at a moment, kept for its AUTO_INCREMENT value.
 #[derive(Debug, Clone, Default)]
 struct Phantom {
     value: u64,
@@ -90,7 +91,7 @@ struct Phantom {
 }
 
 impl Phantom {
-    /// Becomes this row. Its buffers stay.
+    /// Copies a row into its buffers, which stay allocated.
     fn set(&mut self, plan: &FoldPlan, value: u64, (image, spans): (&[u8], &[Span]), shape: ShapeNumber) {
         self.value = value;
         self.shape = shape;
@@ -110,14 +111,15 @@ struct Scratch {
     spans_after: Vec<Span>,
 }
 
-/// What became of a row change.
+/// The outcome of folding a row change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Folded; the number of bytes that the change took.
+    /// Folded; holds the length of the change in bytes.
     Folded(usize),
     /// Not folded: it must come after everything folded so far.
     Cut,
-    /// Not folded: too little is known of the row. It is to be applied as it came, after everything folded so far.
+    /// Not folded: the image does not say enough of the row. The change must be applied as logged, after everything
+    /// folded so far.
     Ordered,
 }
 
@@ -125,7 +127,7 @@ impl TableFold {
     /// An empty fold.
     ///
     /// # Errors
-    /// [`Error::Definition`] if the table is not one that may be folded.
+    /// [`Error::Definition`] if the table may not be folded.
     pub fn new(plan: Arc<TablePlan>) -> Result<TableFold> {
         if plan.images.is_none() {
             return Err(Error::Definition {
@@ -258,7 +260,7 @@ impl TableFold {
         true
     }
 
-    /// An update that changes the row key: a delete and an insert, both or neither.
+    /// Folds an update that changes the row key: a delete and an insert, both or neither.
     fn move_row(&mut self, plan: &FoldPlan, before: &[u8], after: &[u8], scratch: &mut Scratch) -> bool {
         plan.locator(after, &scratch.spans_after, &mut scratch.locator);
         let target = self.find(xxh3_64(&scratch.locator), &scratch.locator);
@@ -293,7 +295,8 @@ impl TableFold {
         }
     }
 
-    /// The new AUTO_INCREMENT value of an update, if it raises it, and higher than every other update has.
+    /// The new AUTO_INCREMENT value of an update that raises it; `None` if it does not, or not above all earlier
+    /// updates.
     fn raises(&self, before: Option<u64>, after: Option<u64>) -> Option<u64> {
         let highest = self.raised.as_ref().map(|(_, raised)| raised.value).max(before);
         after.filter(|_| after > highest)

@@ -1,4 +1,4 @@
-//! The parts of a batch, and the statements among them with everything that decides what they do.
+//! The parts of a batch, and the statements among them with all the state that decides their effect.
 
 use std::ops::Range;
 
@@ -26,16 +26,16 @@ pub enum Item {
     Statement(Statement),
     /// A block of a file that a LOAD DATA will read.
     LoadBlock(FileBlock),
-    /// A sequence is set by a statement.
+    /// A sequence that a statement sets.
     Sequence(SequenceSetting),
-    /// Undoes what the batch has done so far, as far as it can be undone: the batch is one transaction that the source rolled
-    /// back, but not without a trace.
+    /// Rolls back the changes of the batch so far, as far as possible. The batch is one transaction that the source
+    /// rolled back, but some of its effects stayed.
     Undo,
     /// The source was restarted: its sessions are gone, and with them all of their temporary tables.
     SourceRestarted,
 }
 
-/// Why a transaction is a batch of its own: it cannot be undone, or not together with the checkpoint.
+/// The reason why a transaction is a batch of its own: it cannot be rolled back, or not together with the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alone {
     /// A statement that commits by itself.
@@ -44,23 +44,23 @@ pub enum Alone {
     CreateSelect,
     /// XA START to XA PREPARE: it stays prepared until another transaction ends it.
     XaPrepare(Xid),
-    /// XA COMMIT or XA ROLLBACK of what was prepared before.
+    /// XA COMMIT or XA ROLLBACK of a transaction that was prepared before.
     XaEnd(Xid),
     /// Statements that may have changed tables whose engine cannot roll back.
     Irrevocable,
     /// It can be rolled back, and was; but values that it took from sequences stay taken.
     RolledBack,
-    /// MySQL has created its temporary tables with another `explicit_defaults_for_timestamp`, which a session cannot set within a
-    /// transaction.
+    /// MySQL has created its temporary tables with another `explicit_defaults_for_timestamp`, which a session cannot
+    /// set within a transaction.
     TimestampDefaults,
     /// Rows that it changes may keep its number: their table is system-versioned by transactions.
     Numbered,
 }
 
-/// A statement that is executed as SQL, with everything that decides what it does.
+/// A statement that is executed as SQL, with all the state that decides its effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
-    /// When it began on the source, in seconds since 1970.
+    /// The time when it began on the source, in seconds since 1970.
     pub timestamp_seconds: u32,
     /// The session on the source; temporary tables belong to it.
     pub thread_id: u32,
@@ -72,24 +72,24 @@ pub struct Statement {
     pub context: Vec<StatementContext>,
     /// The statement in the client's character set.
     pub sql: Vec<u8>,
-    /// How its text is to be read.
+    /// How to read its text.
     pub reading: Reading,
     /// Error that the statement ended with on the source, or 0.
     pub error_code: u16,
-    /// The source says that it uses a temporary table, or something else of its session.
+    /// True if the source says that it uses a temporary table, or other state of its session.
     pub is_thread_specific: bool,
-    /// What kind of statement it is.
+    /// Its class.
     pub class: StatementClass,
-    /// The file that it loads.
+    /// The file that it loads; `None` if it is not a LOAD DATA.
     pub load: Option<LoadFile>,
 }
 
 /// The file of a LOAD DATA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadFile {
-    /// Which of the source's files.
+    /// The source's id of the file.
     pub file_id: u32,
-    /// Where in the statement it is named.
+    /// The bytes of the statement that name it.
     pub name: Range<usize>,
     /// How duplicates are treated.
     pub duplicates: LoadDuplicates,
@@ -98,9 +98,9 @@ pub struct LoadFile {
 /// A block of a file that a LOAD DATA will read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
-    /// Which of the source's files.
+    /// The source's id of the file.
     pub file_id: u32,
-    /// It begins the file; what an earlier file with this id held is of no use any more.
+    /// True if it begins the file: it replaces an earlier file with this id.
     pub is_first: bool,
     /// The file's next bytes.
     pub bytes: Vec<u8>,
@@ -135,21 +135,23 @@ pub enum OwnedUserValue {
 }
 
 impl Statement {
-    /// True if it is known what a statement that loads a file has left behind: it ended at a row that was there already, and nothing but the
-    /// rows before counts.
+    /// True if the result of a failed LOAD DATA is known: it ended at a row that existed already, and has loaded
+    /// exactly the rows before that one.
     pub fn ends_at_a_duplicate(&self) -> bool {
-        /// With the number of the key, and with its name.
+        /// ER_DUP_ENTRY, and the same error with the name of the key.
         const CODES: [u16; 2] = [1062, 1586];
-        /// Bit of `sql_mode`: a 0 is one. Where the file has a NULL, the source has counted on, which nobody can tell from a 0 afterwards.
+        /// The bit of `sql_mode` under which a 0 stays 0. For a NULL in the file, the source then generated a value,
+        /// but afterwards the NULL cannot be distinguished from a 0.
         const NO_AUTO_VALUE_ON_ZERO: u64 = 1 << 19;
         CODES.contains(&self.error_code) && self.status.sql_mode.unwrap_or_default() & NO_AUTO_VALUE_ON_ZERO == 0
     }
 
-    /// The statement of a Query event, for servers that are to read it alike. `None` if all that it changes are tables of Spate's own.
+    /// The statement of a Query event, for servers that must read it in the same way. `None` if it changes only Spate's
+    /// own tables.
     ///
     /// # Errors
-    /// [`Error::Binlog`] if its session's state cannot be read; [`Error::Refused`] if it is not certain what it is, or how to
-    /// make it what a replica has to execute.
+    /// [`Error::Binlog`] if its session's state cannot be read; [`Error::Refused`] if its class, or the text for the
+    /// replica, is a doubt.
     pub fn new(
         header: &EventHeader,
         query: QueryEvent<'_>,
@@ -167,13 +169,13 @@ impl Statement {
             OwnSchema::Apart => {}
             OwnSchema::Only => return Ok(None),
             OwnSchema::Among => {
-                let why = "it names the schema spate, which on a replica is Spate's own: what is in it is not replicated, and nothing \
-                           that names it beside something else. Do on the replica by hand what it is to do there, and leave the \
-                           transaction out";
+                let why = "it names the schema spate, which on a replica is Spate's own, and also something else: Spate replicates no \
+                           such statement, and nothing in that schema. Make its other changes on the replica by hand, and leave \
+                           the transaction out (--skip)";
                 return Err(refused(why.to_owned()));
             }
         }
-        let rewritten = rewrite::replicated(text, &status).map_err(|why| refused(why.to_string()))?;
+        let rewritten = rewrite::rewrite_for_replica(text, &status).map_err(|why| refused(why.to_string()))?;
         Ok(Some(Statement {
             timestamp_seconds: header.timestamp_seconds,
             thread_id: query.thread_id,
@@ -199,32 +201,32 @@ impl Statement {
         SqlText { sql: &self.sql, reading: &self.reading }
     }
 
-    /// The statement for a session that cannot have its default database, because no such database is there any more: another session of
-    /// the source has dropped it meanwhile.
+    /// The statement for a session without its default database, which no longer exists: another session of the source
+    /// has dropped it.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it asks which its default database is.
+    /// [`Error::Refused`] if the statement asks for the name of its default database.
     pub fn without_database(&self) -> Result<Statement> {
         let refused = |why: String| Error::Refused { what: spate_sql::excerpt(&self.sql), why };
         let mut changed = Statement { database: String::new(), ..self.clone() };
         let unclear = |refusal: spate_sql::edit::Refusal| refused(refusal.to_string());
-        // Servers write these themselves, at the end of a session or of a table that was there.
+        // Servers write these themselves, at the end of a session, or to replace an existing table.
         if let Some(sql) = statement::drop_with_schemas(self.text(), &self.database).map_err(unclear)? {
             changed.sql = sql;
         } else if statement::without_default_schema(self.text()).map_err(unclear)?.is_some() {
-            let why = format!("it asks for its default database, {}, which is not there any more", self.database);
+            let why = format!("it asks for its default database, {}, which no longer exists", self.database);
             return Err(refused(why));
         }
         Ok(changed)
     }
 
-    /// What drops a temporary table of a session of the source.
+    /// A statement that drops a temporary table of a session of the source.
     pub(crate) fn dropping_temporary(thread_id: u32, name: &TableName) -> Statement {
         let sql = format!("DROP TEMPORARY TABLE IF EXISTS {}", statement::quoted(name)).into_bytes();
         Statement { thread_id, sql, class: StatementClass::Temporary, ..Statement::of_ours("") }
     }
 
-    /// A statement that is not the source's, and does nothing yet.
+    /// An empty statement of Spate itself, for the caller to fill in.
     pub(crate) fn of_ours(database: &str) -> Statement {
         Statement {
             timestamp_seconds: 0,
@@ -260,9 +262,10 @@ impl Statement {
 /// The default database of a statement; empty if there is none.
 ///
 /// # Errors
-/// [`Error::Refused`] if it is not known what its name spells.
+/// [`Error::Refused`] if the characters of its name are unknown.
 fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlText<'_>) -> Result<&'a str> {
-    // CREATE and DROP DATABASE name as default what need not exist; ALTER DATABASE, which may name none, what it alters.
+    // CREATE and DROP DATABASE name a default database that need not exist. ALTER DATABASE needs its default database,
+    // which it alters if it names no other.
     let is_usable = header.flags & FLAG_SUPPRESS_USE == 0 || statement::alters(text);
     let database = if is_usable { query.database } else { b"" };
     std::str::from_utf8(database).map_err(|_| Error::Refused {
@@ -294,7 +297,7 @@ impl StatementContext {
     }
 
     /// # Errors
-    /// [`Error::Refused`] if the variable's name cannot be told.
+    /// [`Error::Refused`] if the characters of the variable's name are unknown.
     pub(crate) fn user_variable(event: &UserVarEvent<'_>) -> Result<StatementContext> {
         let unclear = || Error::Refused {
             what: format!("the user variable @{}", event.name.escape_ascii()),

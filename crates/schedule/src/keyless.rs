@@ -1,17 +1,18 @@
 //! Changes of a table without a row key.
 //!
-//! Such a table is a list: the engine keeps its rows in the order of their arrival, and a statement that deletes or updates a row by its
-//! image takes the first that is equal byte for byte. Readers of rows may not care for the order, but a definition does that
-//! numbers them (`ADD id INT AUTO_INCREMENT PRIMARY KEY`), and so do statements that take the first rows of such a table. So the
-//! changes are put in another order only where the list stays the same:
-//! - a delete may go before what inserts or updates rows of other images;
-//! - an update may go before what inserts rows that are not its before-image.
+//! Such a table is a list: the engine keeps its rows in the order of their arrival, and a statement that deletes or
+//! updates a row by its image takes the first row that is equal byte for byte. The order matters to a definition that
+//! numbers the rows (`ADD id INT AUTO_INCREMENT PRIMARY KEY`), and to statements that take the first rows of such a
+//! table. So changes are reordered only if the list stays the same:
+//! - a delete may move before inserts and updates of rows with other images;
+//! - an update may move before inserts of rows that differ from its before-image.
 //!
 //! A change that cannot be moved that way begins a new *stage*; a stage is deletes, then updates in their order, then inserts in theirs. So
 //! thousands of transactions become few events, and many deletes or updates one pass over the table. Updates of several statements are
 //! in one stage only if none of them has to do with a row that another has made or taken: then they are done in any order, or at once.
 //!
-//! The table may have unique keys with NULL in them. Within a stage, what frees a unique value comes before what takes it.
+//! The table may have unique keys with NULL in them. Within a stage, a change that frees a unique value comes before
+//! one that takes it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,13 +36,13 @@ pub struct KeylessRows {
     index: HashTable<u32>,
     closed: Vec<Stage>,
     open: Stage,
-    /// What the closed stages hold.
+    /// The changes of the closed stages.
     closed_bytes: usize,
     row: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// An image, and what the stages say of it. A stage's number counts from 1; 0 is none.
+/// An image, and the last stages that change it. A stage's number counts from 1; 0 is none.
 #[derive(Debug, Clone, Copy)]
 struct Image {
     hash: u64,
@@ -55,7 +56,7 @@ struct Image {
     /// The last stage with an update to it, and the last statement that has one.
     after_in: u32,
     after_statement: u32,
-    /// The last stage that deletes it, and where in its deletes.
+    /// The last stage that deletes it, and the place in that stage's deletes.
     deleted_in: u32,
     delete: u32,
 }
@@ -63,7 +64,7 @@ struct Image {
 /// Deletes, then updates, then inserts, all by their images' numbers.
 #[derive(Debug, Default)]
 struct Stage {
-    /// With how many copies go.
+    /// Images with the number of copies to delete.
     deletes: Vec<(u32, u64)>,
     updates: Vec<(u32, u32)>,
     inserts: Vec<u32>,
@@ -75,7 +76,7 @@ pub struct Step {
     stage: usize,
     /// The kind of change.
     pub kind: RowsKind,
-    /// Of deletes: those that are to be made, by their images' numbers; the others are made already, by other means. `None`: all.
+    /// The deletes to make, by their images' numbers: the others were made already, in another way. `None` means all.
     pub left: Option<HashSet<u32>>,
 }
 
@@ -89,17 +90,17 @@ pub enum KeylessChange<'a> {
     Delete {
         /// The row.
         image: &'a [u8],
-        /// How many.
+        /// The number of rows.
         copies: u64,
     },
     /// Update the first row of the image `before`.
     Update {
-        /// The row as it was.
+        /// The row before the change.
         before: &'a [u8],
-        /// The row as it is to be.
+        /// The row after the change.
         after: &'a [u8],
     },
-    /// Add a row behind all others.
+    /// Add a row after all others.
     Insert {
         /// The row.
         image: &'a [u8],
@@ -131,10 +132,10 @@ impl KeylessRows {
     /// No changes yet.
     ///
     /// # Errors
-    /// [`Error::Definition`] if the table's rows cannot be told by their images.
+    /// [`Error::Definition`] if the images do not identify the table's rows.
     pub fn new(plan: Arc<TablePlan>) -> Result<KeylessRows> {
         let Some(walk) = &plan.rows else {
-            let why = "its rows are not told by their images".to_owned();
+            let why = "images do not identify its rows".to_owned();
             return Err(Error::Definition { table: plan.definition.name.clone(), why });
         };
         let spans = vec![Span::default(); walk.tracked_count()];
@@ -156,8 +157,8 @@ impl KeylessRows {
         &self.plan
     }
 
-    /// Takes the row change at the start of `images`, which holds full images; returns its length in bytes. Changes of one statement
-    /// of the source have one number in `statement`, and those of another have another.
+    /// Takes the row change at the start of `images`, which holds full images; returns its length in bytes. `statement`
+    /// is the number of the source's statement: equal for its changes, and different for those of another one.
     ///
     /// # Errors
     /// [`Error::Binlog`] if the images cannot be measured.
@@ -256,7 +257,7 @@ impl KeylessRows {
         Ok((number, length))
     }
 
-    /// The number of the image that is the row in `self.row`.
+    /// The number of the image whose row is in `self.row`.
     fn find(&mut self, walk: &ImagePlan, hash: u64) -> Option<u32> {
         let (images, arena, spans, row) = (&self.images, &self.arena, &mut self.spans, &self.row);
         let mut kept = Vec::new();
@@ -282,7 +283,7 @@ impl KeylessRows {
         self.closed.iter().chain([&self.open])
     }
 
-    /// All that is to be done, in its order.
+    /// All steps, in their order.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for (number, stage) in self.stages().enumerate() {
@@ -297,7 +298,7 @@ impl KeylessRows {
         steps
     }
 
-    /// A step's changes, in the order in which they are to be made.
+    /// A step's changes, in order.
     pub fn changes<'a>(&'a self, step: &'a Step) -> Box<dyn Iterator<Item = KeylessChange<'a>> + 'a> {
         match step.kind {
             RowsKind::Delete => {
@@ -314,7 +315,8 @@ impl KeylessRows {
         }
     }
 
-    /// The deletes of a step's stage, made already or not: images with their numbers, and how many copies go.
+    /// The deletes of a step's stage, made already or not: images with their numbers, and the number of copies to
+    /// delete.
     pub fn deletes(&self, step: &Step) -> impl Iterator<Item = (u32, &[u8], u64)> + '_ {
         let deletes = self.stages().nth(step.stage).map_or(&[][..], |stage| &stage.deletes);
         deletes.iter().map(|&(image, copies)| (image, self.image(image), copies))
@@ -357,8 +359,8 @@ impl Stage {
     }
 }
 
-/// Writes what identifies a row into `row`, replacing what it held: for each column that is not computed, whether it is
-/// NULL, and its field. (Of an image itself, bits after the last column are undefined.)
+/// Replaces the content of `row` with the bytes that identify a row: for each column that is not computed, whether it
+/// is NULL, and its field. (An image does not identify it, because bits after its last column are undefined.)
 fn row_of(image: &[u8], spans: &[Span], row: &mut Vec<u8>) {
     row.clear();
     for span in spans {

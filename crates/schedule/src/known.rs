@@ -1,4 +1,4 @@
-//! The definitions that a batch's builder knows, and how far each was held against the source's table maps.
+//! The definitions that a batch's builder knows, and how far each was compared with the source's table maps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use crate::definition::{TableDefinition, TableName};
 use crate::difference::{Contradiction, Difference, differences};
 use crate::outdated::Outdated;
 
-/// Bytes of a table map's body before what it says of the table: the table's id, which is another whenever the source reopens it.
+/// Bytes of the table's id at the start of a table map's body: the id changes whenever the source reopens the table.
 const ID_BYTES: usize = 6;
 
-/// What [`KnownTables::fit`] says.
+/// The result of [`KnownTables::fit`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// This definition fits, or what differs is a fact.
+    /// This definition fits, or its difference is a fact.
     Fits(Arc<TableDefinition>),
-    /// The replica has to be asked.
+    /// The definition must be read from the replica.
     Unknown,
     /// The definition by which rows were gathered does not fit.
     Contradicts(Contradiction),
@@ -27,7 +27,7 @@ pub(crate) enum Fit {
 #[derive(Debug, Default)]
 pub(crate) struct KnownTables {
     tables: HashMap<TableName, Known>,
-    /// Differences that are facts, and nobody was told of.
+    /// Differences that are facts and not reported yet.
     facts: Vec<Contradiction>,
 }
 
@@ -35,30 +35,30 @@ pub(crate) struct KnownTables {
 struct Known {
     definition: Arc<TableDefinition>,
     standing: Standing,
-    /// The table map that it was last held against, but for the id.
+    /// The table map that it was last compared with, without the id.
     compared: Vec<u8>,
     /// Differences that are facts.
     facts: Vec<Difference>,
 }
 
-/// How sure it is that the replica's table is still so.
+/// How certain it is that the definition is still that of the replica's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It was read for the table map that comes.
+    /// It was read for the next table map.
     JustRead,
-    /// It was read some time ago, along with others; no row was gathered by it.
+    /// It was read ahead, along with others; no row was gathered by it.
     ReadAhead,
     /// Rows were gathered by it.
     Used,
 }
 
 impl KnownTables {
-    /// Takes a definition that was read for the table map that comes.
+    /// Takes a definition that was read for the next table map.
     pub(crate) fn learn(&mut self, definition: TableDefinition) {
         self.insert(definition, Standing::JustRead);
     }
 
-    /// Takes a definition that was read before its table map came.
+    /// Takes a definition that was read ahead of its table map.
     pub(crate) fn learn_ahead(&mut self, definition: TableDefinition) {
         self.insert(definition, Standing::ReadAhead);
     }
@@ -69,19 +69,19 @@ impl KnownTables {
         self.tables.insert(name, known);
     }
 
-    /// Forgets all.
+    /// Forgets all definitions.
     pub(crate) fn clear(&mut self) {
         self.tables.clear();
     }
 
-    /// Forgets what is out of date.
+    /// Forgets definitions that are out of date.
     pub(crate) fn forget(&mut self, outdated: &Outdated) {
         self.tables.retain(|_, known| !outdated.includes(&known.definition));
     }
 
-    /// Holds a table map against the table's definition. `is_read_anew`: whatever is known was read for this transaction, with
-    /// everything before it applied, so that what differs is a fact.
-    pub(crate) fn fit(&mut self, name: &TableName, map: &TableMap, is_read_anew: bool) -> Fit {
+    /// Compares a table map with the table's definition. `is_read_again` means that all definitions were read for this
+    /// transaction, with everything before it applied, so that a difference is a fact.
+    pub(crate) fn fit(&mut self, name: &TableName, map: &TableMap, is_read_again: bool) -> Fit {
         let Some(known) = self.tables.get_mut(name) else { return Fit::Unknown };
         let said = map.body.get(ID_BYTES..).unwrap_or_default();
         if known.compared != said || known.standing != Standing::Used {
@@ -93,7 +93,7 @@ impl KnownTables {
                         self.tables.remove(name);
                         return Fit::Unknown;
                     }
-                    Standing::Used if !is_read_anew => {
+                    Standing::Used if !is_read_again => {
                         return Fit::Contradicts(Contradiction {
                             definition: Arc::clone(&known.definition),
                             differences,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::definition::ColumnDefinition;
 
-    /// A table map of so many integers.
+    /// A table map of this many integers.
     fn map(columns: usize) -> TableMap {
         TableMap {
             table_id: 1,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_from_what_was_just_read_is_a_fact_and_told_once() {
+    fn difference_from_a_fresh_definition_is_a_fact_reported_once() {
         let mut known = KnownTables::default();
         assert_eq!(known.fit(&name(), &map(2), false), Fit::Unknown);
         known.learn(definition(3));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_read_ahead_is_read_again_before_it_is_used() {
+    fn definition_read_ahead_that_differs_is_read_again() {
         let mut known = KnownTables::default();
         known.learn_ahead(definition(3));
         assert_eq!(known.fit(&name(), &map(2), false), Fit::Unknown);

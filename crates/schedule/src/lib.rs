@@ -1,11 +1,12 @@
-//! Decisions: what becomes of a stream of transactions before the replica sees it. Pure: no I/O, no clock, no thread.
+//! The decisions: this crate turns a stream of transactions into batches for the replica. Pure: no I/O, no clock, no
+//! thread.
 //!
-//! The tour, in the order data meets it:
+//! The tour, in the order of the data path:
 //! - [`batch`]: events go in, batches come out: row changes folded per table, everything else in the source's order;
-//! - [`segment`]: row changes between two statements; `transaction`: the one that is being taken;
-//! - [`definition`]: what the replica says of a table, and whether its changes may be folded;
-//! - [`plan`]: what folding needs to know of a table's images, worked out once;
-//! - [`fold`]: net row changes by row key; [`keyless`]: those of tables without one;
+//! - [`segment`]: row changes between two statements; `transaction`: the current one;
+//! - [`definition`]: the replica's definition of a table, and if its changes may be folded;
+//! - [`plan`]: how to walk and fold a table's images, computed once;
+//! - [`fold`]: net row changes by row key; [`keyless`]: row changes of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`applied`]: which transactions are applied, where several workers commit independently;

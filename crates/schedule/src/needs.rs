@@ -1,7 +1,7 @@
-//! Which privileges a statement needs of the account that executes it, beyond reading and changing rows.
+//! Finds the privileges that a statement needs of the account that executes it, beyond reading and changing rows.
 //!
-//! It is told by the statement's words, for people who want to give an account no more than that. The server has the last word: what
-//! is not told here ends in an error that names the privilege.
+//! It reads the statement's words, for people who want to give an account only the privileges that it needs. The server
+//! decides: if this module misses a privilege, the server's error names it.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::Statement;
 use crate::definition::TableName;
 use crate::statement::{self, Object, StatementClass, kind, name, opened, skip_existence};
 
-/// What a statement needs.
+/// A privilege that a statement needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// A privilege on everything in a schema.
     Schema {
         /// The schema.
         schema: String,
-        /// As GRANT calls it.
+        /// The privilege, as GRANT names it.
         privilege: &'static str,
     },
     /// A privilege on the server.
@@ -31,24 +31,24 @@ pub enum Need {
     Proxies,
     /// To make, alter or drop connections to other servers.
     Servers,
-    /// To execute functions of this schema: whether it has any, the statement does not tell.
+    /// To execute functions of this schema. The statement does not say if the schema has any.
     Functions(String),
     /// XA transactions.
     Xa,
-    /// To hold privileges and give them away, as GRANT calls them; none for USAGE. Of a schema, or of the server.
+    /// To hold privileges and to grant them, on a schema or on the server; none for USAGE.
     Give {
-        /// As GRANT calls them, in upper case.
+        /// The privileges, as GRANT names them, in upper case.
         privileges: BTreeSet<String>,
-        /// `None`: everywhere.
+        /// The schema; `None` means the whole server.
         schema: Option<String>,
     },
 }
 
-/// Nobody can say what a statement needs: it is not certain how it reads, or it is of a kind that is not known here.
+/// The needs of a statement are unknown: its text is a doubt, or its kind is unknown here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Untold;
 
-/// What a statement needs. `database` is the default database.
+/// Finds the needs of a statement. `database` is the default database.
 ///
 /// # Errors
 /// [`Untold`].
@@ -129,7 +129,7 @@ fn definition(text: SqlText<'_>, database: &str) -> Result<BTreeSet<Need>, Untol
     let definer = definer(words.clone());
     if verb.is("RENAME") || verb.is_one_of(&["CREATE", "ALTER", "DROP"]) {
         let mut needs = object(text, database, words, verb_of(&verb), replaces, definer)?;
-        // To see by the engine's numbers whether it was executed before an interruption.
+        // To find out, by the engine's numbers, if it was executed before an interruption.
         needs.insert(Need::Server("PROCESS"));
         return Ok(needs);
     }
@@ -154,7 +154,7 @@ fn object(
             false => Ok(in_schemas(schemas(text, database)?, &["ALTER", "CREATE", "DROP"])),
         };
     }
-    // One at a time, since what it is called may be in another schema.
+    // One at a time, since the new name may be in another schema.
     let one = |words: &mut Lexer<'_>| {
         skip_existence(words);
         name(words, database).map(|name| name.schema).ok_or(Untold)
@@ -236,7 +236,7 @@ fn table(text: SqlText<'_>, database: &str, verb: &str, replaces: bool) -> Resul
             _ => &["DROP"],
         },
     );
-    // Of parents without a schema.
+    // The schema of parents without one.
     let objects = statement::touched(text, database).map_err(|_| Untold)?;
     let own = objects.iter().find_map(|object| match object {
         Object::Table(table) => Some(&*table.schema),
@@ -265,7 +265,7 @@ fn names_directory(mut words: Lexer<'_>) -> bool {
     }
 }
 
-/// The schemas of what a statement names.
+/// The schemas of the objects that a statement names.
 fn schemas(text: SqlText<'_>, database: &str) -> Result<BTreeSet<String>, Untold> {
     let objects = statement::touched(text, database).map_err(|_| Untold)?;
     let schema = |object| match object {
@@ -276,7 +276,7 @@ fn schemas(text: SqlText<'_>, database: &str) -> Result<BTreeSet<String>, Untold
     Ok(objects.into_iter().filter_map(schema).collect())
 }
 
-/// A routine that a statement creates, and for whom.
+/// A routine that a statement creates, and its creator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedRoutine {
     /// `PROCEDURE`, `FUNCTION`, `PACKAGE` or `PACKAGE BODY`.
@@ -289,7 +289,7 @@ pub struct CreatedRoutine {
     pub host: String,
 }
 
-/// Whom a server's own applier takes for a routine's creator.
+/// The account that a server's own applier takes for a routine's creator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Creator {
     /// MariaDB: the account that the statement names.
@@ -298,7 +298,7 @@ pub enum Creator {
     Invoker,
 }
 
-/// The routine that a statement creates; `None` if it creates none, or for nobody who is named.
+/// The routine that a statement creates; `None` if it creates none, or names no creator.
 ///
 /// # Errors
 /// [`Untold`].
@@ -310,7 +310,7 @@ pub fn created_routine(statement: &Statement, creator: Creator) -> Result<Option
     let definer = definer(words.clone());
     let kind = match kind(&mut words) {
         Some("PROCEDURE") => "PROCEDURE",
-        // One of a library that the server loads is nobody's.
+        // A function of a loaded library has no creator.
         Some("FUNCTION") if definer.is_some() => "FUNCTION",
         Some("PACKAGE") if words.accept("BODY") => "PACKAGE BODY",
         Some("PACKAGE") => "PACKAGE",
@@ -331,7 +331,7 @@ pub fn created_routine(statement: &Statement, creator: Creator) -> Result<Option
     Ok(account.map(|(user, host)| CreatedRoutine { kind, name, user, host }))
 }
 
-/// The account behind DEFINER.
+/// The account after DEFINER.
 fn definer(mut words: Lexer<'_>) -> Option<(String, String)> {
     const AHEAD_MAX: usize = 8;
     for _ in 0..AHEAD_MAX {
@@ -346,7 +346,7 @@ fn definer(mut words: Lexer<'_>) -> Option<(String, String)> {
     None
 }
 
-/// GRANT or REVOKE; `words` follow.
+/// The needs of GRANT or REVOKE; `words` follow.
 fn grant(mut words: Lexer<'_>, revokes: bool, database: &str) -> Result<BTreeSet<Need>, Untold> {
     let end = if revokes { "FROM" } else { "TO" };
     if revokes {
@@ -380,7 +380,7 @@ fn grant(mut words: Lexer<'_>, revokes: bool, database: &str) -> Result<BTreeSet
             break;
         }
         if is_end {
-            // Everything of an account, or roles.
+            // All privileges of an account, or roles.
             let everything = ["ALL PRIVILEGES", "ALL"].iter().any(|all| privileges.contains(*all));
             return Ok(BTreeSet::from([if everything { Need::Server("CREATE USER") } else { Need::Roles }]));
         }
@@ -396,7 +396,7 @@ fn grant(mut words: Lexer<'_>, revokes: bool, database: &str) -> Result<BTreeSet
 fn scope(words: &mut Lexer<'_>, database: &str) -> Result<Option<String>, Untold> {
     let _kind = ["TABLE", "FUNCTION", "PROCEDURE", "PACKAGE"].iter().any(|kind| {
         let mut ahead = words.clone();
-        // It may be the object's name.
+        // The word may be the object's name.
         let is_kind = ahead.accept(kind) && (ahead.accept("BODY") || ahead.peek().is_some_and(|word| word.is_name()));
         is_kind && words.accept(kind)
     });
@@ -406,7 +406,7 @@ fn scope(words: &mut Lexer<'_>, database: &str) -> Result<Option<String>, Untold
         return Ok(if is_everything { None } else { Some(database.to_owned()) });
     }
     let first = words.name().ok_or(Untold)?;
-    // The pattern of a schema's name is given as it is.
+    // The pattern of a schema's name is kept as written.
     Ok(Some(if words.accept_mark(b'.') { first.replace('\\', "") } else { database.to_owned() }))
 }
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_a_schema_never_mean_everything() {
+    fn needs_of_names_without_a_schema_never_mean_all_schemas() {
         let reading = spate_sql::Reading::new(None, Some(45), spate_sql::Servers::default());
         let of = |sql: &str| needs(SqlText { sql: sql.as_bytes(), reading: &reading }, "");
         for sql in ["CREATE TABLE t (id INT)", "GRANT SELECT ON t TO a", "GRANT SELECT ON * TO a"] {

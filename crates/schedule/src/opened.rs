@@ -1,19 +1,19 @@
 //! The tables that the source has opened for a statement.
 //!
-//! MariaDB's rows events open child tables, too, whose rows the engine changes by itself: a table map without rows. So where a statement
-//! opens several tables, the foreign keys that connect them should be known. Other reasons to open several (triggers, changes of
-//! several tables) are more common, so each set of tables is looked at once, until the next definition.
+//! MariaDB's statements also open child tables whose rows the engine changes by itself: such a table has a map without
+//! rows. So if a statement opens several tables, the foreign keys that connect them must be known. Triggers and changes
+//! of several tables are more common reasons, so each set of tables is checked once, until the next definition.
 
 use std::collections::HashSet;
 
-/// Sets of tables of which it is known why they are opened together. More are looked at again.
+/// The most sets of tables that are remembered as checked. Further sets are checked each time.
 const KNOWN_SETS_MAX: usize = 4 << 10;
 
 /// The tables of the open statement, by the ids of their maps.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedTables {
     tables: Vec<u64>,
-    /// The statement's rows have begun, and all of its maps have come.
+    /// True if the statement's rows have begun: all of its maps have come.
     has_rows: bool,
     known: HashSet<Vec<u64>>,
 }
@@ -30,7 +30,8 @@ impl OpenedTables {
         }
     }
 
-    /// Takes a rows event. True for the first of a statement that opens several tables of which nobody has looked yet why.
+    /// Takes a rows event. True for the first one of a statement that opens several tables, a set that was not checked
+    /// yet.
     pub(crate) fn begin_rows(&mut self) -> bool {
         if std::mem::replace(&mut self.has_rows, true) || self.tables.len() < 2 || self.known.contains(&self.tables) {
             return false;
@@ -47,7 +48,7 @@ impl OpenedTables {
         self.tables.iter().copied()
     }
 
-    /// A definition may have changed why tables are opened together.
+    /// Forgets the checked sets: a new definition may have changed the reasons.
     pub(crate) fn doubt(&mut self) {
         self.known.clear();
     }
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_set_of_several_tables_is_looked_at_once() {
+    fn opened_set_of_several_tables_is_checked_once() {
         let mut opened = OpenedTables::default();
         let mut asks = |tables: &[u64]| {
             tables.iter().for_each(|&id| opened.open(id));

@@ -1,4 +1,4 @@
-//! Which definitions of tables a statement puts out of date.
+//! Finds the definitions of tables that a statement makes out of date.
 
 use crate::definition::{TableDefinition, TableName};
 use spate_sql::SqlText;
@@ -6,13 +6,13 @@ use spate_sql::SqlText;
 use crate::item::Statement;
 use crate::statement::{Object, touched};
 
-/// Letters that put everything out of date wherever they stand in a definition, also in its comments, strings and names: what they
-/// stand for reaches beyond the table that is named, or decides how its rows are applied. To read too much again costs a question; to
-/// read too little, rows.
+/// Letters that make all definitions out of date wherever they stand in a definition, also in its comments, strings and
+/// names. They stand for features that reach beyond the named table, or decide how its rows are applied. To read too
+/// many definitions again costs time; to read too few costs rows.
 const LETTERS_OF_ALL: [&str; 8] =
     ["REFERENCES", "FOREIGN", "CONSTRAINT", "TRIGGER", "ENGINE", "PARTITION", "VERSIONING", "CASCADE"];
 
-/// Definitions that have to be read again before they are used again.
+/// Definitions that must be read again before they are used again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Outdated {
     /// None.
@@ -22,12 +22,13 @@ pub enum Outdated {
     Tables(Vec<TableName>),
     /// Those of all tables without a row key: how their rows are found depends on triggers.
     Keyless,
-    /// All: foreign keys connect tables that the statement does not name, or it is not clear what it does.
+    /// All: foreign keys connect tables that the statement does not name, or its effect is not certain.
     All,
 }
 
 impl Outdated {
-    /// What a statement that commits by itself puts out of date. To say too much costs time, to say too little costs rows.
+    /// The definitions that a statement that commits by itself makes out of date. Too many cost time; too few cost
+    /// rows.
     pub fn by(statement: &Statement) -> Outdated {
         Outdated::by_text(statement.text(), &statement.database)
     }
@@ -36,7 +37,7 @@ impl Outdated {
         if LETTERS_OF_ALL.iter().any(|letters| text.has_letters(letters)) {
             return Outdated::All;
         }
-        // Not certain what it names: anything.
+        // It is not certain which tables it names.
         let Ok(objects) = touched(text, database) else { return Outdated::All };
         if objects.is_empty() {
             return if is_harmless(text) { Outdated::Nothing } else { Outdated::All };
@@ -45,7 +46,7 @@ impl Outdated {
         for object in objects {
             match object {
                 Object::Table(name) => tables.push(name),
-                // Nothing that belongs to a table.
+                // These do not belong to a table.
                 Object::Accounts | Object::Routines | Object::Events => {}
                 Object::Trigger(_) => return Outdated::Keyless,
                 Object::Schema(_) => return Outdated::All,
@@ -67,7 +68,7 @@ impl Outdated {
         }
     }
 
-    /// Both.
+    /// The union of both.
     pub fn and(self, other: Outdated) -> Outdated {
         match (self, other) {
             (Outdated::Nothing, other) | (other, Outdated::Nothing) => other,

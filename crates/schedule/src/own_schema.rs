@@ -1,11 +1,11 @@
-//! Statements of a source that is itself a replica of Spate: what it logs of Spate's own schema there is no affair of the replica, and
-//! nothing of the source may change Spate's own schema here.
+//! Statements of a source that is itself a replica of Spate. The source logs changes of its own `spate` schema: the
+//! replica must not apply them, and no statement of the source may change the replica's `spate` schema.
 
 use spate_sql::{Lexer, SqlText};
 
 use crate::statement::{self, Object, StatementClass};
 
-/// Spate's own schema on a replica. A source that is itself a replica of Spate logs its changes; they are its own affair.
+/// Spate's own schema on a replica. A source that is itself a replica of Spate logs changes of its schema of this name.
 pub const OWN_SCHEMA: &str = "spate";
 
 /// Functions of the server, and words like them, that stand before a parenthesis where Spate changes its own tables.
@@ -15,20 +15,20 @@ const OWN_FUNCTIONS: [&str; 8] =
 /// The relation of a statement to a schema of the name of Spate's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnSchema {
-    /// Nothing, or only grants rights on it.
+    /// It does not use it, or only grants privileges on it.
     Apart,
     /// It changes tables of that schema, and nothing else: it is left out, as changes of these tables' rows are.
     Only,
-    /// It names it, or may, beside something else.
+    /// It names it, or may name it, and also something else.
     Among,
 }
 
-/// True if this names Spate's own schema to some server; all are alike to one with `lower_case_table_names`.
+/// True if this names Spate's own schema on some server: one with `lower_case_table_names` ignores case.
 pub(crate) fn is_own(schema: &str) -> bool {
     schema.eq_ignore_ascii_case(OWN_SCHEMA)
 }
 
-/// Tells what a statement has to do with a schema of the name of Spate's own. `database` is the default database.
+/// Finds how a statement uses a schema of the name of Spate's own. `database` is the default database.
 pub(crate) fn concern(text: SqlText<'_>, class: StatementClass, database: &str) -> OwnSchema {
     let is_inside = is_own(database);
     let is_without_names = matches!(class, StatementClass::Savepoint | StatementClass::Xa | StatementClass::XaEnd);
@@ -78,7 +78,8 @@ fn names_own_schema(text: SqlText<'_>) -> bool {
     words.doubt().is_some()
 }
 
-/// True for INSERT, REPLACE, UPDATE and DELETE of one table of the schema that call nothing which could change another.
+/// True for INSERT, REPLACE, UPDATE and DELETE of one table of the schema without a call that could change another
+/// table.
 fn changes_own_table(text: SqlText<'_>, database: &str) -> bool {
     const OPTIONS: [&str; 5] = ["LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE"];
     let mut words = text.tokens();
@@ -102,18 +103,19 @@ fn changes_own_table(text: SqlText<'_>, database: &str) -> bool {
     is_followed_well && calls_only_own_functions(words)
 }
 
-/// True if nothing in what follows the table's name can change another table: it names none, no view and no function of a user.
+/// True if the text after the table's name cannot change another table: it names no table, no view and no function of a
+/// user.
 fn calls_only_own_functions(mut words: Lexer<'_>) -> bool {
     const READS_MORE: [&str; 6] = ["FROM", "JOIN", "TABLE", "WITH", "NEXT", "PREVIOUS"];
     const BEFORE_PARENTHESIS: [&str; 6] = ["VALUES", "VALUE", "IN", "AND", "OR", "NOT"];
-    // What follows the name of the table may be a list of its columns.
+    // A list of columns may follow the name of the table.
     words.accept_mark(b'(');
     while let Some(word) = words.next() {
         if word.is_one_of(&READS_MORE) || word.is_mark(b';') {
             return false;
         }
         let Some(next) = words.peek().filter(|next| word.is_name() && next.is_mark(b'(')) else { continue };
-        // With a space between, it is a user's.
+        // With a space before the parenthesis, it is a user's function.
         let is_of_server = word.is_one_of(&OWN_FUNCTIONS) && next.start == word.range().end;
         if !is_of_server && !word.is_one_of(&BEFORE_PARENTHESIS) {
             return false;
@@ -122,7 +124,7 @@ fn calls_only_own_functions(mut words: Lexer<'_>) -> bool {
     words.doubt().is_none()
 }
 
-/// True for what changes nothing that anybody could see in a table.
+/// True for a statement that changes nothing visible in a table.
 fn maintains_tables(text: SqlText<'_>) -> bool {
     let mut words = text.tokens();
     words.next().is_some_and(|verb| verb.is_one_of(&["ANALYZE", "OPTIMIZE", "REPAIR", "CHECK", "FLUSH"]))
@@ -136,7 +138,7 @@ fn truncates_own_table(text: SqlText<'_>, database: &str) -> bool {
     }
 }
 
-/// True if the definition takes rows from elsewhere, or is no table's and no schema's.
+/// True if the definition takes rows from elsewhere, or is not that of a table or a schema.
 fn defines_more(text: SqlText<'_>) -> bool {
     const QUERIES: [&str; 3] = ["SELECT", "VALUES", "TABLE"];
     let mut words = statement::opened(text);

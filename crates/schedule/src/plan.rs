@@ -1,4 +1,4 @@
-//! What folding needs to know of a table's images, worked out once per table map.
+//! How to walk and fold a table's images, computed once per table map.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 /// A table map joined with the replica's definition of the table.
 ///
-/// The *locator* of a row is an image that holds only the row key's columns, in the table's order: it identifies the row
-/// byte for byte (a stored row's images always carry its stored bytes, whatever the collation), and it is all that the
+/// The *locator* of a row is an image that holds only the row key's columns, in the table's order: it identifies the
+/// row byte for byte (a stored row's images always carry its stored bytes, under any collation), and it is all that the
 /// server needs as a before-image. The *witness* is the concatenation of the columns of all other unique keys.
 #[derive(Debug)]
 pub struct TablePlan {
@@ -25,7 +25,7 @@ pub struct TablePlan {
     pub policy: FoldPolicy,
     /// Walks full images; tracks `tracked`. `None` if the table is not folded.
     pub(crate) images: Option<FoldPlan>,
-    /// Walks full images; tracks all columns that are not computed. `None` unless rows are told by their images.
+    /// Walks full images; tracks all columns that are not computed. `None` unless images identify the rows.
     pub(crate) rows: Option<ImagePlan>,
     /// The source logs the effects of foreign keys on the table's rows.
     pub(crate) takes_cascades: bool,
@@ -39,7 +39,7 @@ pub(crate) struct FoldPlan {
     pub(crate) tracked: Vec<usize>,
     /// Slots of the row key's columns, in the table's order.
     locator_slots: Vec<usize>,
-    /// Slots of the row key's columns in key order, with what makes them sortable.
+    /// Slots of the row key's columns in key order, with the types that sorting needs.
     sort_columns: Vec<(usize, ColumnType, bool)>,
     /// Slots of the columns of other unique keys.
     pub(crate) witness_slots: Vec<usize>,
@@ -50,13 +50,13 @@ pub(crate) struct FoldPlan {
 }
 
 impl TablePlan {
-    /// True if images of one plan's table map can be taken for images of the other's: the maps are the same but for the table id.
+    /// True if images of one plan's table map are also images of the other's: the maps are equal but for the table id.
     pub(crate) fn have_one_shape(one: &Arc<TablePlan>, other: &Arc<TablePlan>) -> bool {
         const TABLE_ID_BYTES: usize = 6;
         Arc::ptr_eq(one, other) || one.map.body.get(TABLE_ID_BYTES..) == other.map.body.get(TABLE_ID_BYTES..)
     }
 
-    /// Joins what the source and the replica say of a table.
+    /// Joins the source's table map and the replica's definition of a table.
     ///
     /// # Errors
     /// [`Error::Definition`] if the replica's table cannot take the source's rows.
@@ -64,7 +64,8 @@ impl TablePlan {
         TablePlan::with_cascades(map, definition, false)
     }
 
-    /// The same; `takes_cascades`: what foreign keys do to other rows is among the source's row changes.
+    /// As [`TablePlan::new`]. `takes_cascades` means that the source's row changes include those that foreign keys
+    /// make.
     ///
     /// # Errors
     /// As [`TablePlan::new`].
@@ -91,7 +92,7 @@ impl TablePlan {
         Ok(TablePlan { map, definition, policy, images, rows, takes_cascades })
     }
 
-    /// The plan of a table that the same transaction creates: all that is known is what the source says of it.
+    /// The plan of a table that the same transaction creates: only the source's table map is known.
     pub(crate) fn just_created(map: TableMap, name: TableName, row_end: Option<usize>) -> TablePlan {
         let column = |number: usize| ColumnDefinition {
             name: format!("@{number}"),
@@ -119,7 +120,7 @@ impl TablePlan {
         TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None, takes_cascades: false }
     }
 
-    /// True if the table has columns of which MySQL may log only what changed.
+    /// True if the table has columns of which MySQL may log only the changes.
     pub(crate) fn has_json(&self) -> bool {
         self.map.columns.iter().any(|column| matches!(column, ColumnType::Json { .. }))
     }
@@ -179,7 +180,7 @@ impl FoldPlan {
         })
     }
 
-    /// Writes the locator of the row in `image` into `output`, replacing what it held.
+    /// Replaces the content of `output` with the locator of the row in `image`.
     #[inline]
     pub(crate) fn locator(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
         output.clear();
@@ -205,8 +206,8 @@ impl FoldPlan {
         !self.witness_slots.is_empty()
     }
 
-    /// Writes the witness of the row in `image` into `output`, replacing what it held: for each column a byte that says
-    /// whether it is NULL, and its field.
+    /// Replaces the content of `output` with the witness of the row in `image`: for each column a byte that says if it
+    /// is NULL, and its field.
     #[inline]
     pub(crate) fn witness(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
         output.clear();
@@ -216,7 +217,7 @@ impl FoldPlan {
         }
     }
 
-    /// The AUTO_INCREMENT value of the row, if the table has such a column and the value is positive.
+    /// The AUTO_INCREMENT value of the row; `None` if the table has no such column, or the value is not positive.
     #[inline]
     pub(crate) fn auto_increment(&self, image: &[u8], spans: &[Span]) -> Option<u64> {
         let (slot, column_type, is_unsigned) = self.auto_increment?;

@@ -1,18 +1,19 @@
 //! Changes that a server's own applier makes while it executes a statement, made in the statement's text: no session has another way
 //! to say it.
 //!
-//! - An event of the event scheduler is the source's to run: the replica keeps it, switched off. Servers do this to what their own
-//!   applier's thread executes, and there is no variable that makes a session one. To switch it off after it was made would let it run
-//!   in between.
-//! - Who alters an event becomes its definer: for the applier's thread the account that the log names.
+//! - Only the source runs an event of the event scheduler: the replica keeps it, switched off. A server does this in
+//!   its own applier's thread, and no variable turns it on in a session. If Spate created the event and then switched
+//!   it off, it could run in between.
+//! - ALTER EVENT changes the definer to the account that executes it: in the applier's thread, the account that the log
+//!   names.
 //! - `CURRENT_USER` in a statement about accounts is the account that executed it on the source.
-//! - MariaDB's INSERT DELAYED and REPLACE DELAYED are done at once.
+//! - MariaDB's INSERT DELAYED and REPLACE DELAYED are executed at once.
 //!
-//! Not so for a role that is made without WITH ADMIN, whose administrator becomes Spate's account instead of the source's: without being
-//! one, Spate could not grant the role later.
+//! There is one exception: for a role that is created without WITH ADMIN, the administrator is Spate's account instead
+//! of the source's. Otherwise Spate could not grant the role later.
 //!
-//! Each place is found by reading the statement's grammar, not by looking for words; where the lexer is not certain, or the
-//! grammar is another, the statement is refused.
+//! The code finds each place by the statement's grammar, not by searching for words. If the lexer is not certain, or
+//! the grammar is another, it refuses the statement.
 
 use std::ops::Range;
 
@@ -22,22 +23,22 @@ use spate_sql::{Lexer, SqlText, Token, TokenKind};
 
 use crate::statement::{kind, opened};
 
-/// The statement as a replica is to execute it; `None` if that is what it says.
+/// The statement that a replica must execute; `None` if that is the unchanged one.
 ///
 /// # Errors
-/// It has to be changed, and cannot be with certainty.
-pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<Option<Vec<u8>>, Refusal> {
+/// The statement must be changed, and its text is a doubt.
+pub(crate) fn rewrite_for_replica(text: SqlText<'_>, status: &StatusVariables) -> Result<Option<Vec<u8>>, Refusal> {
     let may_be_event = text.has_letters("EVENT");
     let may_name_accounts = ["CURRENT_USER", "CURRENT_ROLE", "ROLE"].iter().any(|letters| text.has_letters(letters));
     if !may_be_event && !may_name_accounts && !text.has_letters("DELAYED") {
         return Ok(None);
     }
-    // Behind `SET STATEMENT … FOR`, too.
+    // After `SET STATEMENT … FOR`, too.
     let mut words = opened(text);
     let Some(verb) = words.next() else { return certain(&words).map(|()| None) };
     let head = Head { verb, verb_end: words.end(), is_anonymous: words.peek().is_some_and(|word| word.is("EVENT")) };
     if verb.is_one_of(&["INSERT", "REPLACE"]) {
-        return at_once(text, words);
+        return remove_delayed(text, words);
     }
     let changes_object = verb.is_one_of(&["CREATE", "ALTER", "DROP", "RENAME"]);
     let is_about_accounts = verb.is_one_of(&["GRANT", "REVOKE", "SET"]);
@@ -48,16 +49,16 @@ pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<
     let kind = if changes_object { kind(&mut words) } else { None };
     certain(&words)?;
     if changes_object && kind.is_none() && may_be_unknown_event(behind_verb) {
-        return Err(Refusal::Untold("it may be about an event, in a grammar that is not known here"));
+        return Err(Refusal::Untold("it may be about an event, but its grammar is unknown"));
     }
     let mut edits = match kind {
-        Some("EVENT") if !verb.is("DROP") => event(text, &head, words.clone(), status)?,
+        Some("EVENT") if !verb.is("DROP") => rewrite_event(text, &head, words.clone(), status)?,
         _ => vec![],
     };
     if is_about_accounts || matches!(kind, Some("USER" | "ROLE")) {
-        edits.extend(invokers(text, status)?);
+        edits.extend(replace_invokers(text, status)?);
     } else if kind == Some("EVENT") {
-        edits.extend(invokers(text, status)?.into_iter().filter(|edit| edit.range.end <= words.end()));
+        edits.extend(replace_invokers(text, status)?.into_iter().filter(|edit| edit.range.end <= words.end()));
     }
     if edits.is_empty() {
         return Ok(None);
@@ -67,31 +68,31 @@ pub(crate) fn replicated(text: SqlText<'_>, status: &StatusVariables) -> Result<
 }
 
 /// INSERT or REPLACE without DELAYED. `words` follow the verb.
-fn at_once(text: SqlText<'_>, mut words: Lexer<'_>) -> Result<Option<Vec<u8>>, Refusal> {
+fn remove_delayed(text: SqlText<'_>, mut words: Lexer<'_>) -> Result<Option<Vec<u8>>, Refusal> {
     let delayed = words.next().filter(|word| word.is("DELAYED"));
     certain(&words)?;
     let edit = |delayed: Token<'_>| Edit { range: delayed.range(), text: vec![] };
     delayed.map(|delayed| edit::apply(text.sql, &[edit(delayed)], text.reading)).transpose()
 }
 
-/// True if one of the first words behind the verb is EVENT, where it is not the name of something else.
+/// True if one of the first words after the verb is EVENT, and not the name of something else.
 fn may_be_unknown_event(words: Lexer<'_>) -> bool {
     const WORDS_MAX: usize = 24;
     const OTHER_KINDS: [&str; 7] = ["TABLESPACE", "UNDO", "LOGFILE", "RESOURCE", "LIBRARY", "INSTANCE", "CATALOG"];
     words.take(WORDS_MAX).take_while(|word| !word.is_one_of(&OTHER_KINDS)).any(|word| word.is("EVENT"))
 }
 
-/// How a statement begins.
+/// The beginning of a statement.
 struct Head<'a> {
     verb: Token<'a>,
-    /// Where the verb ends in the text, in bytes.
+    /// The offset at which the verb ends, in bytes.
     verb_end: usize,
-    /// Directly behind the verb stands EVENT, and so no definer.
+    /// True if EVENT stands directly after the verb, so that there is no definer.
     is_anonymous: bool,
 }
 
 /// CREATE EVENT or ALTER EVENT. `words` follow EVENT.
-fn event(
+fn rewrite_event(
     text: SqlText<'_>,
     head: &Head<'_>,
     mut words: Lexer<'_>,
@@ -102,11 +103,11 @@ fn event(
     let mut edits = Vec::new();
     // The server itself writes the definer of an event that it creates.
     if !creates && head.is_anonymous && status.invoker.is_some() {
-        let definer = [b" DEFINER=".as_slice(), &invoker(text, status)?].concat();
+        let definer = [b" DEFINER=".as_slice(), &quote_invoker(text, status)?].concat();
         edits.push(Edit { range: head.verb_end..head.verb_end, text: definer });
     }
-    // Always, as servers do: an ALTER that says nothing of the state may change it all the same, by a schedule that is in the past.
-    edits.push(match state(&mut words, creates).ok_or(Refusal::Different)? {
+    // Always, as servers do: even an ALTER without a state may change the state, by a schedule that is in the past.
+    edits.push(match find_state(&mut words, creates).ok_or(Refusal::Different)? {
         State::Said(range) => Edit { range, text: STATE.into() },
         State::Unsaid(place) => Edit { range: place..place, text: format!(" {STATE}").into() },
     });
@@ -114,29 +115,29 @@ fn event(
     Ok(edits)
 }
 
-/// Where an event's definition says whether it is switched on, or where it would.
+/// The place of the state (enabled or disabled) in an event's definition, or the place where it may be inserted.
 enum State {
     Said(Range<usize>),
     Unsaid(usize),
 }
 
-/// Reads `[IF [NOT] EXISTS] name [ON SCHEDULE …] [ON COMPLETION [NOT] PRESERVE] [RENAME TO name] [state] [COMMENT 'x'] [DO …]`;
-/// `None` if it is something else. `needs_body`: without a DO it is something else, too.
-fn state(words: &mut Lexer<'_>, needs_body: bool) -> Option<State> {
+/// Reads `[IF [NOT] EXISTS] name [ON SCHEDULE …] [ON COMPLETION [NOT] PRESERVE] [RENAME TO name] [state] [COMMENT 'x']
+/// [DO …]`; `None` if it is something else. With `needs_body`, a definition without a DO is something else, too.
+fn find_state(words: &mut Lexer<'_>, needs_body: bool) -> Option<State> {
     if words.accept("IF") {
         words.accept("NOT");
         words.accept("EXISTS").then_some(())?;
     }
-    qualified_name(words)?;
+    skip_qualified_name(words)?;
     if words.accept_all(&["ON", "SCHEDULE"]) {
-        schedule(words)?;
+        skip_schedule(words)?;
     }
     if words.accept_all(&["ON", "COMPLETION"]) {
         words.accept("NOT");
         words.accept("PRESERVE").then_some(())?;
     }
     if words.accept_all(&["RENAME", "TO"]) {
-        qualified_name(words)?;
+        skip_qualified_name(words)?;
     }
     let place = words.end();
     let said = words.peek().filter(|word| word.is_one_of(&["ENABLE", "DISABLE"]));
@@ -150,7 +151,7 @@ fn state(words: &mut Lexer<'_>, needs_body: bool) -> Option<State> {
     if words.accept("COMMENT") {
         words.next().filter(|word| word.kind == TokenKind::Text)?;
     }
-    // The body is the event's own affair, and may be anything.
+    // The body may be any text.
     if !words.accept("DO") {
         (!needs_body).then_some(())?;
         words.accept_mark(b';');
@@ -160,7 +161,7 @@ fn state(words: &mut Lexer<'_>, needs_body: bool) -> Option<State> {
 }
 
 /// `name` or `schema.name`.
-fn qualified_name(words: &mut Lexer<'_>) -> Option<()> {
+fn skip_qualified_name(words: &mut Lexer<'_>) -> Option<()> {
     words.next().filter(Token::is_name)?;
     if words.accept_mark(b'.') {
         words.next().filter(Token::is_name)?;
@@ -168,10 +169,10 @@ fn qualified_name(words: &mut Lexer<'_>) -> Option<()> {
     Some(())
 }
 
-/// `AT …` or `EVERY … [STARTS …] [ENDS …]`, with any expressions, up to what follows the schedule. A word of what may follow is taken
-/// for that only where an expression can end: behind an operator it would be the name of something. A word that would decide
-/// whether the event runs is never taken for a name: `None`.
-fn schedule(words: &mut Lexer<'_>) -> Option<()> {
+/// Skips `AT …` or `EVERY … [STARTS …] [ENDS …]`, with any expressions, up to the clause after the schedule. A keyword
+/// of that clause ends the schedule only where an expression can end: after an operator it would be a name. A word that
+/// would decide if the event runs is never taken for a name: then this returns `None`.
+fn skip_schedule(words: &mut Lexer<'_>) -> Option<()> {
     const FOLLOWING: [&str; 6] = ["ON", "RENAME", "ENABLE", "DISABLE", "COMMENT", "DO"];
     const DECIDING: [&str; 3] = ["ENABLE", "DISABLE", "DO"];
     const OPERATORS: [&str; 31] = [
@@ -207,27 +208,27 @@ fn schedule(words: &mut Lexer<'_>) -> Option<()> {
     }
 }
 
-/// Each `CURRENT_USER`, which is a reserved word of both vendors, as the account that it was on the source.
-fn invokers(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<Edit>, Refusal> {
+/// Replaces each `CURRENT_USER`, which is a reserved word of both vendors, with the account that it was on the source.
+fn replace_invokers(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<Edit>, Refusal> {
     let tokens = edit::tokens(text.sql, text.reading).map_err(Refusal::Doubtful)?;
     let mut edits = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         if token.is("CURRENT_ROLE") {
-            return Err(Refusal::Untold("it speaks of CURRENT_ROLE, and the binlog does not say which role that was"));
+            return Err(Refusal::Untold("it names CURRENT_ROLE, and the binlog does not give that role"));
         }
         if !token.is("CURRENT_USER") {
             continue;
         }
         let is_call = matches!(&tokens[at + 1..], [open, close, ..] if open.is_mark(b'(') && close.is_mark(b')'));
         let last = if is_call { &tokens[at + 2] } else { token };
-        edits.push(Edit { range: token.start..last.range().end, text: invoker(text, status)? });
+        edits.push(Edit { range: token.start..last.range().end, text: quote_invoker(text, status)? });
     }
     Ok(edits)
 }
 
 /// The account that executed the statement on the source, in the statement's own character set.
-fn invoker(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<u8>, Refusal> {
-    const UNTOLD: &str = "it speaks of CURRENT_USER, and the binlog does not say who that was: name the account";
+fn quote_invoker(text: SqlText<'_>, status: &StatusVariables) -> Result<Vec<u8>, Refusal> {
+    const UNTOLD: &str = "it names CURRENT_USER, and the binlog does not give that account: name the account";
     let (user, host) = status.invoker.as_ref().ok_or(Refusal::Untold(UNTOLD))?;
     let quoted = |name: &[u8]| {
         let name = std::str::from_utf8(name).ok()?;
@@ -245,7 +246,7 @@ mod tests {
 
     fn rewritten_by(sql: &[u8], reading: &Reading) -> String {
         let status = StatusVariables { invoker: Some((b"o'brien".to_vec(), b"10.%".to_vec())), ..Default::default() };
-        match replicated(SqlText { sql, reading }, &status) {
+        match rewrite_for_replica(SqlText { sql, reading }, &status) {
             Ok(None) => "as it is".to_owned(),
             Ok(Some(sql)) => String::from_utf8(sql).unwrap(),
             Err(_) => "refused".to_owned(),
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_end_behind_any_expression() {
+    fn event_schedules_end_after_any_expression() {
         for expression in [
             "{ts '2020-01-01 00:00:00'}",
             "{ d '2020-01-01' }",
@@ -435,6 +436,6 @@ mod tests {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }
         let text = SqlText { sql: b"GRANT r TO CURRENT_USER", reading: &Reading::plain() };
-        assert!(replicated(text, &StatusVariables::default()).is_err());
+        assert!(rewrite_for_replica(text, &StatusVariables::default()).is_err());
     }
 }

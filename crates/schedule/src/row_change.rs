@@ -1,4 +1,4 @@
-//! Single row changes, taken apart from their events: what a repair needs when the replica refuses one of them.
+//! Single row changes, extracted from their events, for a repair when the replica refuses one of them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::plan::TablePlan;
 use crate::segment::OrderedRows;
 use crate::{Error, Result};
 
-/// What the source checked; and a repair must touch no other table.
+/// The source has checked the row, and a repair must change no other table.
 const REPAIR_FLAGS: u16 = FLAG_NO_FOREIGN_KEY_CHECKS | FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
 /// A repair's event holds one table.
@@ -31,11 +31,11 @@ pub struct RowChange {
     server_id: u32,
     timestamp_seconds: u32,
     version: RowsVersion,
-    /// The after-image may hold only what changed of JSON columns.
+    /// True if the after-image may hold only the changes of JSON columns.
     has_partial_json: bool,
-    /// Which columns `before` holds.
+    /// A bit per column that `before` holds.
     columns_before: Vec<u8>,
-    /// Which columns `after` holds.
+    /// A bit per column that `after` holds.
     columns_after: Vec<u8>,
     /// The row before the change; empty for an insert.
     before: Vec<u8>,
@@ -44,7 +44,7 @@ pub struct RowChange {
 }
 
 impl OrderedRows {
-    /// Each row by itself; nothing for rows that cannot be told apart. `server_id` goes into the events made of them.
+    /// Each row by itself; none if the images cannot be measured. Events made of them get `server_id`.
     pub fn row_changes(&self, server_id: u32, version: RowsVersion) -> Vec<RowChange> {
         let Ok(walk) = self.walk() else { return vec![] };
         let mut changes = Vec::new();
@@ -78,12 +78,12 @@ impl RowChange {
         self.kind
     }
 
-    /// The source's table map, and what the replica says of the table.
+    /// The source's table map, joined with the replica's definition.
     pub fn plan(&self) -> &TablePlan {
         &self.plan
     }
 
-    /// How the source writes rows events.
+    /// The layout of the source's rows events.
     pub fn version(&self) -> RowsVersion {
         self.version
     }
@@ -129,7 +129,8 @@ impl RowChange {
         self.plan.definition.is_transactional
     }
 
-    /// True if foreign keys with CASCADE or SET NULL connect the table: the engine follows a change with changes of its own.
+    /// True if foreign keys with CASCADE or SET NULL connect the table: the engine follows a change with changes of its
+    /// own.
     pub fn has_engine_actions(&self) -> bool {
         self.plan.policy == FoldPolicy::Ordered(OrderedReason::EngineActions)
     }
@@ -160,7 +161,7 @@ impl RowChange {
         self.event(&self.plan.map.body, RowsKind::Delete, &columns, &[&self.before])
     }
 
-    /// Replaces whatever row has the key that the row has after the change; `None` if the table has no row key, or the image
+    /// Replaces any row that has the key of the row after the change; `None` if the table has no row key, or the image
     /// does not hold it.
     ///
     /// # Errors

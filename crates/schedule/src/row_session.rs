@@ -6,19 +6,20 @@ use spate_binlog::query::StatusVariables;
 /// The state of a session in which row changes are applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowSession {
-    /// When the transaction began, in seconds since 1970: a time of day becomes one of that day.
+    /// The time when the transaction began, in seconds since 1970: it gives the date for a time of day.
     pub seconds: u32,
-    /// `sql_mode` as a bit set, without what only decides how text is read.
+    /// `sql_mode` as a bit set, without the bits that only decide how text is read.
     pub sql_mode: u64,
-    /// `time_zone`; `None`: the session had used none until then.
+    /// `time_zone`; `None` if the session had used none until then.
     pub time_zone: Option<Vec<u8>>,
     /// Number of `lc_time_names`.
     pub lc_time_names: u16,
 }
 
 impl RowSession {
-    /// Bits of `sql_mode` that decide how text is read: PIPES_AS_CONCAT, ANSI_QUOTES, IGNORE_SPACE, ANSI (a name for these and
-    /// others), NO_BACKSLASH_ESCAPES and HIGH_NOT_PRECEDENCE. What is computed was read when the table was opened.
+    /// Bits of `sql_mode` that decide how text is read: PIPES_AS_CONCAT, ANSI_QUOTES, IGNORE_SPACE, ANSI (a name for
+    /// these and others), NO_BACKSLASH_ESCAPES and HIGH_NOT_PRECEDENCE. The server read the expressions when it opened
+    /// the table.
     const OF_TEXT: u64 = 0b1110 | 1 << 18 | 1 << 20 | 1 << 29;
 
     /// In any time zone, a day begins with one of these.
@@ -34,8 +35,8 @@ impl RowSession {
         }
     }
 
-    /// The session in which the changes of both can be made, if there is one: where a transaction names no time zone, none matters; of the
-    /// time, only the day does.
+    /// The session in which the changes of both can be made; `None` if there is none. The time zone does not matter to
+    /// a transaction that names none. Of the time, only the day matters.
     pub(crate) fn with(&self, other: &RowSession) -> Option<RowSession> {
         let zones_agree = match (&self.time_zone, &other.time_zone) {
             (Some(one), Some(two)) => one == two,
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_agree_unless_something_is_computed_in_another_way() {
+    fn row_sessions_merge_unless_computations_differ() {
         let both = session(0, None).with(&session(0, Some("+05:00"))).unwrap();
         assert_eq!(both, session(0, Some("+05:00")));
         assert_eq!(session(0, Some("+05:00")).with(&session(0, None)), Some(both));

@@ -15,7 +15,7 @@ use crate::keyless::{KeylessRows, Step};
 use crate::plan::TablePlan;
 use crate::row_session::RowSession;
 
-/// Row changes that may be applied in any order among each other, as long as each table's part is applied as it stands.
+/// Row changes whose tables may be applied in any order; the order within a table is fixed.
 #[derive(Debug, Default)]
 pub struct Segment {
     folds: Vec<TableFold>,
@@ -25,7 +25,7 @@ pub struct Segment {
     pub(crate) keyless_of: HashMap<TableName, usize>,
     pub(crate) ordered: Vec<OrderedRows>,
     pub(crate) ordered_tables: HashMap<TableName, ()>,
-    /// What the source's sessions that changed rows by expressions have in common; `None`: there are no such rows.
+    /// The state shared by the source's sessions that changed rows with expressions; `None` if there are no such rows.
     pub(crate) session: Option<RowSession>,
 }
 
@@ -35,7 +35,7 @@ pub struct OrderedRows {
     pub(crate) plan: Arc<TablePlan>,
     pub(crate) kind: RowsKind,
     pub(crate) flags: u16,
-    /// When they happened, in seconds since 1970.
+    /// The time of the changes, in seconds since 1970.
     pub(crate) timestamp_seconds: u32,
     /// The number of the source's statement.
     pub(crate) statement: u32,
@@ -43,7 +43,7 @@ pub struct OrderedRows {
     pub(crate) columns_after: Vec<u8>,
     /// Empty for one insert of a row that holds no column.
     pub(crate) images: Vec<u8>,
-    /// Before each after-image stands which JSON columns of it hold only what changed.
+    /// True if a bitmap before each after-image names its JSON columns that hold only the changes.
     pub(crate) has_partial_json: bool,
 }
 
@@ -53,7 +53,7 @@ impl Segment {
         &self.folds
     }
 
-    /// The session to apply them in; `None`: any.
+    /// The session to apply them in; `None` means any.
     pub fn session(&self) -> Option<&RowSession> {
         self.session.as_ref()
     }
@@ -68,8 +68,8 @@ impl Segment {
         self.keyless.iter().map(KeylessRows::steps).collect()
     }
 
-    /// True if it holds changes of a table that cannot roll back, and whose rows cannot be repaired either: no key tells them apart, or the
-    /// server keeps their history, which mending would become a part of.
+    /// True if it holds changes of a table that cannot roll back, and whose rows cannot be repaired either: no key
+    /// identifies them, or the server keeps their history, to which a repair would add.
     pub fn has_unmendable_rows(&self) -> bool {
         let is_unmendable =
             |definition: &TableDefinition| definition.row_key.is_empty() || definition.row_end.is_some();
@@ -108,7 +108,7 @@ impl Segment {
 
     /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
     pub(crate) fn fold_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut TableFold>> {
-        // Nearly always the table of the row before.
+        // Nearly always, it is the table of the row before.
         if self.folds.last().is_some_and(|fold| Arc::ptr_eq(&fold.plan, plan)) {
             return Ok(self.folds.last_mut());
         }
@@ -165,17 +165,17 @@ impl OrderedRows {
         self.flags
     }
 
-    /// When it was logged, in seconds since 1970.
+    /// The time when it was logged, in seconds since 1970.
     pub fn timestamp_seconds(&self) -> u32 {
         self.timestamp_seconds
     }
 
-    /// A bit per column: is it in a row's first image?
+    /// A bit per column, set if a row's first image holds it.
     pub fn columns(&self) -> &[u8] {
         &self.columns
     }
 
-    /// The same for the after-images of updates; else equal to [`OrderedRows::columns`].
+    /// A bit per column, set if the after-image of an update holds it; else equal to [`OrderedRows::columns`].
     pub fn columns_after(&self) -> &[u8] {
         &self.columns_after
     }
@@ -185,7 +185,7 @@ impl OrderedRows {
         &self.images
     }
 
-    /// How to take the rows apart.
+    /// How to split the images into rows.
     ///
     /// # Errors
     /// [`crate::Error::Binlog`] if the images cannot be measured.
@@ -193,7 +193,7 @@ impl OrderedRows {
         RowWalk::new(&self.plan, self.kind, (&self.columns, &self.columns_after), self.has_partial_json)
     }
 
-    /// For each row, what is done to it, for messages: `delete from shop.item of the row with id=5`.
+    /// The change of each row, for messages: `delete from shop.item of the row with id=5`.
     pub fn describe(&self) -> Vec<String> {
         let what = match self.kind {
             RowsKind::Insert => "insert into",
@@ -212,16 +212,16 @@ impl OrderedRows {
     }
 }
 
-/// How to take the row changes of an event apart.
+/// How to split an event into row changes.
 #[derive(Debug)]
 pub struct RowWalk {
-    /// `None` if the rows cannot be told apart.
+    /// `None` if the rows cannot be separated.
     first: Option<ImagePlan>,
-    /// Of an update.
+    /// The plan of after-images; `None` unless the rows are updates.
     second: Option<ImagePlan>,
     /// JSON columns of the table, if its updates may hold parts of them.
     partial_json: Option<usize>,
-    /// No images at all are one row.
+    /// True if no images at all mean one row.
     is_row_of_defaults: bool,
 }
 
@@ -234,17 +234,17 @@ pub struct WalkedRow<'a> {
     pub first: &'a [u8],
     /// The after-image of an update.
     pub second: &'a [u8],
-    /// A bit per JSON column of the table: does the after-image hold only what changed of it? Empty if it does of none.
+    /// A bit per JSON column of the table, set if the after-image holds only its changes. Empty if none is set.
     partial: &'a [u8],
 }
 
 impl WalkedRow<'_> {
-    /// True if the after-image holds only what changed of some column.
+    /// True if the after-image holds only the changes of some column.
     pub fn is_partial(&self) -> bool {
         !self.partial.is_empty()
     }
 
-    /// The columns of which the after-image holds only what changed: their places in the table.
+    /// The indexes, in the table, of the columns of which the after-image holds only the changes.
     pub fn partial_columns(&self, map: &TableMap) -> Vec<usize> {
         let is_json = |&index: &usize| matches!(map.columns[index], ColumnType::Json { .. });
         let json = (0..map.columns.len()).filter(is_json).enumerate();

@@ -1,6 +1,6 @@
-//! Sequences: their one row says which values are given out. An image with the bounds is written as it stands. One that holds
-//! only the next value and the round, a server does not take from a session that is no replica's; it becomes the SETVAL that a
-//! replica makes of it.
+//! Sequences: their one row says which values are used up. An image with the bounds is written unchanged. A server
+//! accepts an image of only the next value and the round from its own replica thread only, so Spate turns it into the
+//! SETVAL that such a thread executes.
 
 use spate_binlog::column::ColumnType;
 use spate_binlog::table_map::bit_is_set;
@@ -14,20 +14,20 @@ use crate::definition::{TableDefinition, TableName};
 pub struct SequenceSetting {
     /// The sequence.
     pub name: TableName,
-    /// The next value. It is beyond the last one if none is left.
+    /// The next value. It is beyond the bound if none is left.
     pub value: i128,
     /// How many times the sequence has started over.
     pub round: u64,
 }
 
-/// The columns of a sequence's row that change: the next value that was not given out, and how many times it has started over.
+/// The columns of a sequence's row that change: the next unused value, and the number of times it has started over.
 const NEXT_VALUE: usize = 0;
 const ROUND: usize = 7;
 /// The first column of the sequence's bounds.
 const MINIMUM: usize = 1;
 
-/// What the last row in `images` sets the sequence to, if they cannot be written as they stand: an event holds a row for each
-/// value that its statement took. `columns` are those that the images have.
+/// The state to which the last row in `images` sets the sequence; `None` if the images can be written unchanged. An
+/// event holds a row for each value that its statement took. `columns` are those that the images have.
 ///
 /// # Errors
 /// [`crate::Error::Binlog`] if an image cannot be measured, or lacks one of the two columns.
@@ -57,7 +57,7 @@ pub(crate) fn setting(
     Ok(last)
 }
 
-/// The value of an integer of any width; `None` if it is none.
+/// The value of an integer of any width; `None` if it is not an integer.
 fn integer(column_type: ColumnType, bytes: &[u8], is_unsigned: bool) -> Option<i128> {
     if !column_type.is_integer() || bytes.is_empty() || bytes.len() > size_of::<u64>() {
         return None;
@@ -69,7 +69,7 @@ fn integer(column_type: ColumnType, bytes: &[u8], is_unsigned: bool) -> Option<i
 }
 
 fn no_sequence(definition: &TableDefinition) -> crate::Error {
-    let why = "it is a sequence on the replica, and the source's rows are none of a sequence".to_owned();
+    let why = "it is a sequence on the replica, but the source's rows are not those of a sequence".to_owned();
     crate::Error::Definition { table: definition.name.clone(), why }
 }
 

@@ -1,4 +1,4 @@
-//! What a statement is, told by its words: whether it commits by itself, and which objects it may change.
+//! Classifies a statement by its words: if it commits by itself, and the objects that it may change.
 
 use spate_sql::edit::{self, Edit};
 use spate_sql::{Doubt, Lexer, Reading, SqlText};
@@ -18,12 +18,12 @@ pub enum StatementClass {
     Definition,
     /// XA END.
     XaEnd,
-    /// XA COMMIT, XA ROLLBACK, and whatever else begins with XA.
+    /// XA COMMIT, XA ROLLBACK, and any other statement that begins with XA.
     Xa,
 }
 
-/// An object that a statement which commits by itself may change. When it has not changed, the statement had no effect yet
-/// (or has none).
+/// An object that a statement which commits by itself may change. If no such object has changed, the statement had no
+/// effect yet (or has none).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// A table, view or sequence.
@@ -32,7 +32,7 @@ pub enum Object {
     Trigger(TableName),
     /// A schema.
     Schema(String),
-    /// Accounts, roles and what they may do.
+    /// Accounts, roles and their privileges.
     Accounts,
     /// Procedures, functions and packages.
     Routines,
@@ -40,10 +40,10 @@ pub enum Object {
     Events,
 }
 
-/// Tells a statement's class by its first words.
+/// Finds a statement's class by its first words.
 ///
 /// # Errors
-/// It is not certain which words these are.
+/// A doubt about these words.
 pub fn classify(text: SqlText<'_>) -> Result<StatementClass, Doubt> {
     let mut words = opened(text);
     let told = class(&mut words);
@@ -54,7 +54,7 @@ pub fn classify(text: SqlText<'_>) -> Result<StatementClass, Doubt> {
     }
 }
 
-/// The class of a statement of which it is not known in which mode its source has read it, if it is the same in all.
+/// The class of a statement whose source may have read it in any mode, if the class is the same in all modes.
 fn class_in_all_modes(text: SqlText<'_>) -> Option<StatementClass> {
     let mut classes = (0..8).map(|modes| {
         let is_on = |bit: u8| modes & bit != 0;
@@ -98,14 +98,14 @@ fn analyzes_change(words: &mut Lexer<'_>, changes: &[&str]) -> bool {
     words.next().is_some_and(|word| word.is_one_of(changes))
 }
 
-/// NULL, of the type and the collation that the name of a database has.
+/// NULL, with the type and the collation of a database's name.
 const NO_DATABASE: &[u8] = b"NULLIF(DATABASE(),DATABASE())";
 
-/// The statement with what `DATABASE()` and `SCHEMA()` say in a session that has no default schema: NULL. `None` if it calls
-/// neither.
+/// The statement with NULL in place of `DATABASE()` and `SCHEMA()`, as in a session without a default schema. `None` if
+/// it calls neither.
 ///
 /// # Errors
-/// It cannot be changed with certainty.
+/// The text is a doubt, so it cannot be changed.
 pub fn without_default_schema(text: SqlText<'_>) -> Result<Option<Vec<u8>>, edit::Refusal> {
     if !text.has_letters("DATABASE") && !text.has_letters("SCHEMA") {
         return Ok(None);
@@ -127,8 +127,8 @@ pub fn without_default_schema(text: SqlText<'_>) -> Result<Option<Vec<u8>>, edit
     }
 }
 
-/// True for CREATE TABLE, also of a temporary one, CREATE OR REPLACE TABLE and ALTER TABLE: what the table is made of, or its rows are
-/// filled with, is asked for at once, whereas the bodies of views and programs are only kept.
+/// True for CREATE TABLE, also of a temporary one, CREATE OR REPLACE TABLE and ALTER TABLE: the server evaluates
+/// functions in these at once, whereas it only stores the bodies of views and programs.
 pub fn makes_table(text: SqlText<'_>) -> bool {
     let mut words = opened(text);
     words.next().is_some_and(|verb| verb.is_one_of(&["CREATE", "ALTER"])) && kind(&mut words) == Some("TABLE")
@@ -137,11 +137,11 @@ pub fn makes_table(text: SqlText<'_>) -> bool {
 /// The temporary tables that a statement of the class [`StatementClass::Temporary`] names, and whether it creates them.
 ///
 /// # Errors
-/// It is not certain which they are.
+/// A doubt about the names.
 pub fn temporary_tables(text: SqlText<'_>, database: &str) -> Result<(bool, Vec<TableName>), Doubt> {
     let mut words = opened(text);
     let creates = words.next().is_some_and(|first| first.is("CREATE"));
-    pass_kind(&mut words);
+    skip_kind(&mut words);
     let names = names(&mut words, database, if creates { 1 } else { usize::MAX });
     match words.doubt() {
         None => Ok((creates, names)),
@@ -156,12 +156,13 @@ pub(crate) fn takes_what_exists(text: SqlText<'_>) -> bool {
         && (words.accept("OR") || { words.accept("TEMPORARY") && words.accept("TABLE") && words.accept("IF") })
 }
 
-/// True for DROP TABLE, VIEW or SEQUENCE: what is gone already does not matter to them.
+/// True for DROP TABLE, VIEW or SEQUENCE: an object that is gone already does not matter to them.
 pub fn drops_tables(text: SqlText<'_>) -> bool {
     drops(text, &["TABLE", "TABLES", "VIEW", "SEQUENCE"])
 }
 
-/// True for DROP of a database or a trigger: MariaDB's own appliers, unless told otherwise, take one that is gone for dropped.
+/// True for DROP of a database or a trigger: MariaDB's own appliers, unless told otherwise, take one that is gone for
+/// dropped.
 pub fn drops_schema_or_trigger(text: SqlText<'_>) -> bool {
     drops(text, &["DATABASE", "SCHEMA", "TRIGGER"])
 }
@@ -176,8 +177,8 @@ fn drops(text: SqlText<'_>, kinds: &[&str]) -> bool {
     drops && words.doubt().is_none()
 }
 
-/// Passes over everything before the names in a CREATE or DROP of tables, views or sequences.
-fn pass_kind(words: &mut Lexer<'_>) {
+/// Skips everything before the names in a CREATE or DROP of tables, views or sequences.
+fn skip_kind(words: &mut Lexer<'_>) {
     while words.next().is_some_and(|word| !word.is_one_of(&["TABLE", "TABLES", "VIEW", "SEQUENCE"])) {}
     skip_existence(words);
 }
@@ -185,15 +186,16 @@ fn pass_kind(words: &mut Lexer<'_>) {
 /// The DROP of tables, views or sequences with the schema of each. `None` for any other statement.
 ///
 /// # Errors
-/// It is not certain which these are, or the schema's name cannot be written in the statement's character set.
+/// A doubt about the names, or the schema's name cannot be written in the statement's character set.
 pub(crate) fn drop_with_schemas(text: SqlText<'_>, database: &str) -> Result<Option<Vec<u8>>, edit::Refusal> {
-    const UNTOLD: edit::Refusal =
-        edit::Refusal::Untold("its default database is not there, whose name its character set may not have");
+    const UNTOLD: edit::Refusal = edit::Refusal::Untold(
+        "its default database does not exist, and its character set may lack characters of the name",
+    );
     if !drops_tables(text) {
         return Ok(None);
     }
     let mut words = opened(text);
-    pass_kind(&mut words);
+    skip_kind(&mut words);
     let mut edits = Vec::new();
     while let Some(first) = words.peek()
         && let Some(named) = name(&mut words, "")
@@ -220,7 +222,7 @@ pub(crate) fn quoted(name: &TableName) -> String {
     format!("{}.{}", quoted(&name.schema), quoted(&name.table))
 }
 
-/// What a statement creates that holds rows.
+/// An object with rows that a statement creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
     /// CREATE TABLE.
@@ -229,7 +231,7 @@ pub enum Created {
     Sequence,
 }
 
-/// What the statement creates, if it is a table or a sequence, and replaces none.
+/// The table or sequence that the statement creates; `None` if it creates none, or may replace one.
 pub fn creates(text: SqlText<'_>) -> Option<Created> {
     let mut words = opened(text);
     if !words.accept("CREATE") {
@@ -256,18 +258,18 @@ pub fn renames_tables(text: SqlText<'_>) -> bool {
     words.accept("RENAME") && (words.accept("TABLE") || words.accept("TABLES"))
 }
 
-/// True for CREATE OR REPLACE, which makes the same again. (A server that dies in its midst may leave neither what was there
-/// before nor what was to replace it.)
+/// True for CREATE OR REPLACE, which has the same result when it is repeated. (A server that crashes during it may
+/// leave neither the old object nor the new one.)
 pub fn replaces(text: SqlText<'_>) -> bool {
     let mut words = opened(text);
     words.accept_all(&["CREATE", "OR", "REPLACE"]) && words.doubt().is_none()
 }
 
-/// True for a statement of which nothing stays when a server refuses it, or nothing that would do harm when it is executed again. What
-/// follows the words that tell this need not be certain.
+/// True for a statement that leaves no effect when a server refuses it, or only effects that do no harm when it is
+/// executed again. The text after the words that decide this may be a doubt.
 ///
-/// Servers do several things one after the other for: DROP DATABASE; several accounts, or tables to rename (they are separated by commas);
-/// a table with its rows, and its partitions and files.
+/// Servers work in several steps for: DROP DATABASE; several accounts, or tables to rename (they are separated by
+/// commas); a table with its rows, and its partitions and files.
 pub fn is_whole_or_nothing(text: SqlText<'_>) -> bool {
     const ACCOUNTS: [&str; 4] = ["GRANT", "REVOKE", "SET", "RENAME"];
     let mut words = opened(text);
@@ -277,7 +279,7 @@ pub fn is_whole_or_nothing(text: SqlText<'_>) -> bool {
     let is_whole = match () {
         () if drops_tables(text) || replaces(text) => true,
         () if verb.is_one_of(&ACCOUNTS) => names_one,
-        // Others change nothing that could be seen: see `touched`.
+        // Others change nothing visible: see `touched`.
         () if !verb.is_one_of(&["CREATE", "ALTER", "DROP"]) => true,
         () => match kind(&mut words) {
             Some("TABLE" | "SEQUENCE") => !has_parts(),
@@ -290,7 +292,8 @@ pub fn is_whole_or_nothing(text: SqlText<'_>) -> bool {
     is_whole && words.doubt().is_none()
 }
 
-/// True if a statement that commits by itself may be about accounts, roles and what they may do, or it is not certain that it is not.
+/// True unless it is certain that a statement that commits by itself does not concern accounts, roles and their
+/// privileges.
 pub fn may_concern_accounts(text: SqlText<'_>) -> bool {
     let mut words = opened(text);
     let flushes_privileges = words.accept("FLUSH") && words.any(|word| word.is("PRIVILEGES"));
@@ -302,11 +305,11 @@ pub fn may_concern_accounts(text: SqlText<'_>) -> bool {
     flushes_privileges || touched(text, "").map_or(true, |objects| objects.iter().any(is_of_accounts))
 }
 
-/// What a statement that commits by itself may change, as far as anyone could see it. Nothing: to execute it twice does no
-/// harm. `database` is the default database.
+/// The objects that a statement that commits by itself may change visibly. If there are none, it does no harm to
+/// execute it twice. `database` is the default database.
 ///
 /// # Errors
-/// It is not certain what it names: it may change anything.
+/// A doubt about the names: the statement may change anything.
 pub fn touched(text: SqlText<'_>, database: &str) -> Result<Vec<Object>, Doubt> {
     let mut words = opened(text);
     let objects = objects(&mut words, database);
@@ -357,8 +360,8 @@ fn objects(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     }
 }
 
-/// Why a statement that begins with `SET STATEMENT` is doubted.
-const SETS_ITS_READING: &str = "it sets how it is to be read";
+/// The doubt about a statement that begins with `SET STATEMENT`.
+const SETS_ITS_READING: &str = "it changes settings that decide how its own text is read";
 
 /// The words of a statement after opening parentheses and `SET STATEMENT … FOR`.
 pub(crate) fn opened(text: SqlText<'_>) -> Lexer<'_> {
@@ -370,16 +373,16 @@ pub(crate) fn opened(text: SqlText<'_>) -> Lexer<'_> {
     words
 }
 
-/// The same, if the source has read the text as `text.reading` says, whatever it sets.
+/// As above, if the source has read the text as `text.reading` says, regardless of the settings.
 fn opened_as_read(text: SqlText<'_>) -> Lexer<'_> {
     after_settings(text).0
 }
 
-/// The words behind the settings, and whether those are such that texts are read by them.
+/// The words after the settings, and if one of the settings decides how texts are read.
 fn after_settings(text: SqlText<'_>) -> (Lexer<'_>, bool) {
     let (mut words, mut sets_reading) = (text.tokens(), false);
     while words.accept_mark(b'(') {}
-    // MariaDB takes one behind the other.
+    // MariaDB accepts one after the other.
     while words.accept_all(&["SET", "STATEMENT"]) {
         let mut depth = 0_usize;
         while let Some(word) = words.next().filter(|word| depth > 0 || !word.is("FOR")) {
@@ -399,7 +402,8 @@ fn depends_on_settings(sql: &[u8]) -> bool {
     sql.iter().any(|byte| matches!(byte, b'"' | b'\\' | b'[' | 0x80..))
 }
 
-/// The kind of object that a CREATE, ALTER or DROP is about; what may stand before it is passed over. `None` for anything else.
+/// The kind of object of a CREATE, ALTER or DROP; skips the words that may stand before it. `None` for any other
+/// statement.
 pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
     const KINDS: [&str; 15] = [
         "TABLE",
@@ -458,7 +462,7 @@ pub(crate) fn kind(words: &mut Lexer<'_>) -> Option<&'static str> {
     }
 }
 
-/// Passes over an account: `user@host` in any quotes, `CURRENT_USER`, or a role.
+/// Skips an account: `user@host` in any quotes, `CURRENT_USER`, or a role.
 fn account(words: &mut Lexer<'_>) -> Option<()> {
     let name = words.next()?;
     if name.is_one_of(&["CURRENT_USER", "CURRENT_ROLE"]) {
@@ -523,7 +527,7 @@ fn renamed(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     objects
 }
 
-/// The table of an ALTER, and those that it renames it to or exchanges a partition with.
+/// The table of an ALTER, its new name, and a table with which it exchanges a partition.
 fn altered(words: &mut Lexer<'_>, database: &str) -> Vec<Object> {
     skip_existence(words);
     let mut objects: Vec<Object> = name(words, database).into_iter().map(Object::Table).collect();
@@ -584,7 +588,7 @@ mod tests {
         assert_eq!(classified(b"xa end X'78',X'',1"), StatementClass::XaEnd);
         assert_eq!(classified(b"xa commit 'x'"), StatementClass::Xa);
         assert!(classify(text(b"/* never closed")).is_err());
-        // The source has read these in another mode than they are logged with, which does not matter to their class.
+        // The source has read these in another mode than the logged one, which does not matter to their class.
         let quoted =
             br#"SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR CREATE TABLE t (a ENUM("x\'", 'y') DEFAULT "x")"#;
         assert_eq!(classified(quoted), StatementClass::Definition);
@@ -739,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_names_its_schemas() {
+    fn drop_gets_the_schema_of_each_name() {
         let named = |sql: &str| drop_with_schemas(text(sql.as_bytes()), "gone").unwrap();
         let told = |sql: &str| String::from_utf8(named(sql).unwrap()).unwrap();
         assert_eq!(
@@ -752,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drop_in_another_character_set_keeps_its_names() {
+    fn drop_in_another_character_set_keeps_its_names() {
         let reading = Reading { encoding: spate_sql::Encoding::of_charset("latin1"), ..Reading::plain() };
         let latin = |sql: &'static [u8], database| drop_with_schemas(SqlText { sql, reading: &reading }, database);
         assert_eq!(latin(b"DROP TABLE d.`\xfc`", "\u{fc}").unwrap().unwrap(), b"DROP TABLE d.`\xfc`");

@@ -1,5 +1,5 @@
-//! The temporary tables of the source's sessions, as far as its statements tell of them. (In row format they tell of none, and
-//! nothing that is logged uses one.)
+//! The temporary tables of the source's sessions, as far as its statements name them. (In row format the source logs no
+//! statement that creates or uses one.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct TemporaryTable {
 }
 
 impl TemporaryTable {
-    /// Stands for tables of a session that no statement names: a function or a trigger has made them.
+    /// Stands for tables of a session that no statement names: a function or a trigger has created them.
     pub fn unnamed_of(thread_id: u32) -> TemporaryTable {
         TemporaryTable { thread_id, name: TableName { schema: String::new(), table: String::new() } }
     }
@@ -34,16 +34,16 @@ impl TemporaryTable {
 /// The temporary tables at a place in the binlog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemporaryTables {
-    /// Those that exist.
+    /// The tables that exist.
     pub open: BTreeSet<TemporaryTable>,
-    /// The sessions that have used theirs since the batch before.
+    /// The sessions that have used their tables since the batch before.
     pub used_by: BTreeSet<u32>,
-    /// Those of them that have done more than to drop some.
+    /// The sessions of `used` that have done more than drop some.
     pub needed_by: BTreeSet<u32>,
 }
 
 impl TemporaryTables {
-    /// Takes note of a statement. `uses_one`: the source says that it uses a temporary table.
+    /// Records a statement. `uses_one` means that the source says that it uses a temporary table.
     pub(crate) fn note(&mut self, statement: &Statement, uses_one: bool) {
         let thread_id = statement.thread_id;
         if uses_one || statement.class == StatementClass::Temporary {
@@ -54,7 +54,7 @@ impl TemporaryTables {
         }
         match statement.class {
             StatementClass::Temporary => {
-                // A statement of which this is not certain was refused.
+                // A statement with a doubt here was refused.
                 let named = statement::temporary_tables(statement.text(), &statement.database);
                 let (creates, names) = named.unwrap_or_default();
                 for name in names {
@@ -66,13 +66,13 @@ impl TemporaryTables {
                     };
                 }
             }
-            StatementClass::Definition if may_rename(statement, uses_one) => self.note_renamed(statement),
+            StatementClass::Definition if may_rename(statement, uses_one) => self.record_rename(statement),
             _ => {}
         }
     }
 
-    /// Tables that cannot exist any more: the statement creates one of them, so its session is not the one that had them. (MySQL does
-    /// not tell a replica that was behind of its restart.)
+    /// Tables that cannot exist any more: the statement creates one of them, so its session is not the one that had
+    /// them. (MySQL does not log its restart for a replica that was lagging.)
     pub(crate) fn outlived_by(&self, statement: &Statement) -> Vec<TemporaryTable> {
         if statement.class != StatementClass::Temporary || statement.error_code != 0 {
             return vec![];
@@ -87,8 +87,9 @@ impl TemporaryTables {
         self.open.iter().filter(|table| table.thread_id == thread_id).cloned().collect()
     }
 
-    /// ALTER TABLE may give a temporary table another name, the last of those that it names; RENAME TABLE gives several, in order.
-    fn note_renamed(&mut self, statement: &Statement) {
+    /// Renames temporary tables. ALTER TABLE may rename one, to the last name in the statement; RENAME TABLE several,
+    /// in order.
+    fn record_rename(&mut self, statement: &Statement) {
         let touched = statement::touched(statement.text(), &statement.database).unwrap_or_default();
         let tables = touched.into_iter().filter_map(|object| match object {
             Object::Table(name) => Some(TemporaryTable { thread_id: statement.thread_id, name }),
@@ -115,27 +116,28 @@ impl TemporaryTables {
     }
 }
 
-/// Which servers' sessions have temporary tables. Sessions of several servers, in one binlog, may have the same number.
+/// The servers whose sessions have temporary tables. Sessions of several servers, in one binlog, may have the same
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     servers: BTreeMap<u32, u32>,
 }
 
 impl Origins {
-    /// Takes note of a statement of a server's session.
+    /// Records a statement of a server's session.
     ///
     /// # Errors
-    /// [`Error::Refused`] if another server's session of the same number has temporary tables: the applier's session could not tell
-    /// whose a name is.
+    /// [`Error::Refused`] if another server's session of the same number has temporary tables: the applier's session
+    /// could not distinguish the tables of the two.
     pub(crate) fn check(&mut self, statement: &Statement, server_id: u32, tables: &TemporaryTables) -> Result<()> {
         let thread_id = statement.thread_id;
         let has_some = |thread_id: u32| tables.open.iter().any(|table| table.thread_id == thread_id);
         let is_of_another = self.servers.get(&thread_id).is_some_and(|&known| known != server_id);
         if is_of_another && has_some(thread_id) {
             let why = format!(
-                "the source has logged temporary tables of a session {thread_id} of the server {}, and this is a session of the same number \
-                 of the server {server_id}: execute it on the replica by hand, and leave the transaction out (--skip), or start Spate \
-                 again once that session has ended",
+                "session {thread_id} of the server {} has temporary tables, and this is a session of the same number of the server \
+                 {server_id}: execute it on the replica by hand, and leave the transaction out (--skip), or restart Spate once \
+                 the first session has ended",
                 self.servers.get(&thread_id).copied().unwrap_or_default()
             );
             return Err(Error::Refused { what: spate_sql::excerpt(&statement.sql), why });
@@ -148,8 +150,8 @@ impl Origins {
     }
 }
 
-/// True if a definition may give a temporary table another name. MariaDB does not say that RENAME TABLE uses one: what has the name of
-/// one is it. MySQL renames no temporary table so.
+/// True if a definition may rename a temporary table. MariaDB does not log that RENAME TABLE uses one: a table with the
+/// name of a temporary one is that one. MySQL's RENAME TABLE renames no temporary table.
 fn may_rename(statement: &Statement, uses_one: bool) -> bool {
     let source = statement.reading.servers.source;
     match statement::renames_tables(statement.text()) {

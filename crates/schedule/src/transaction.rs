@@ -1,4 +1,4 @@
-//! The transaction that a batch's builder is in the midst of: what its GTID event says of it, and what it turned out to be.
+//! The current transaction of a batch's builder: the properties that its GTID event gives, and those found out later.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub struct BatchStatistics {
     pub event_bytes: u64,
 }
 
-/// The transaction whose events are being taken.
+/// The current transaction of the builder.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTransaction {
     /// What its GTID event says of it. MySQL says it with the event after that.
@@ -33,17 +33,18 @@ pub(crate) struct OpenTransaction {
     pub(crate) so_far: SoFar,
     /// The id of the XA transaction that it prepares or ends. `None`: it does neither.
     pub(crate) xid: Option<Xid>,
-    /// MySQL: the session that its rows are changed in.
+    /// MySQL: the session in which its rows are changed.
     pub(crate) session: Option<RowSession>,
     /// Its changes are kept apart from those of the transactions before it. `None`: they are not.
     pub(crate) apart: Option<Apart>,
     /// Why it is a batch of its own. `None`: it need not be.
     pub(crate) alone: Option<Alone>,
-    /// The system-versioned table that it creates, and the column that says when a version ended.
+    /// The system-versioned table that it creates, and its ROW END column.
     pub(crate) created: Option<(TableName, usize)>,
-    /// MySQL: the `explicit_defaults_for_timestamp` with which it creates temporary tables, if that is not what was said before.
+    /// MySQL: the `explicit_defaults_for_timestamp` with which it creates temporary tables; `None` if it is the earlier
+    /// value.
     pub(crate) explicit_defaults: Option<bool>,
-    /// The definitions that its statements put out of date.
+    /// The definitions that its statements make out of date.
     pub(crate) outdated: Outdated,
     /// It is the START or the ROLLBACK of an ALTER TABLE in two phases: nothing of it is executed.
     pub(crate) is_silent: bool,
@@ -87,14 +88,14 @@ pub(crate) struct Apart {
 }
 
 impl OpenTransaction {
-    /// Makes it a batch of its own. The first reason stays, unless any other can be told with it.
+    /// Makes it a batch of its own. The first reason stays, unless a later one is more specific.
     pub(crate) fn stand_alone(&mut self, why: Alone) {
         if matches!(self.alone, None | Some(Alone::TimestampDefaults | Alone::Numbered)) {
             self.alone = Some(why);
         }
     }
 
-    /// True if it is a plain transaction of engines that can roll back: nothing but its changes matters.
+    /// True if it is a plain transaction of engines that can roll back: only its changes matter.
     pub(crate) fn is_usual(&self) -> bool {
         const UNUSUAL: u8 = GtidEvent::STANDALONE | GtidEvent::DDL | GtidEvent::PREPARED_XA | GtidEvent::COMPLETED_XA;
         const PHASES: u8 =

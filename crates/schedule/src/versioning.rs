@@ -1,5 +1,5 @@
-//! System-versioned tables: each row says when its version began and when it ended. A current row "ends" at the last moment that a
-//! TIMESTAMP can hold, which is one moment before MariaDB 11.5 and another one since.
+//! System-versioned tables: each row says when its version began and when it ended. A current row "ends" at the last
+//! moment that a TIMESTAMP can hold. MariaDB 11.5 changed that moment.
 
 use spate_binlog::column::ColumnType;
 use spate_binlog::table_map::bit_is_set;
@@ -47,14 +47,14 @@ impl LastMoment {
 /// Makes current rows of the source current rows of the replica, in the images of an event.
 ///
 /// # Errors
-/// [`Error::Refused`] if the replica cannot keep the table's history as the source does; [`Error::Binlog`] if an image cannot be
-/// measured.
+/// [`Error::Refused`] if the replica cannot keep the table's history as the source does; [`Error::Binlog`] if an image
+/// cannot be measured.
 pub(crate) fn translate(plan: &TablePlan, rows: &RowsEvent<'_>, moments: LastMoments, images: &mut [u8]) -> Result<()> {
     let Some(row_end) = plan.definition.row_end else { return Ok(()) };
     match (moments.source, moments.replica) {
         (LastMoment::In2038, LastMoment::In2106) => {}
         (LastMoment::In2106, LastMoment::In2038) => {
-            let why = "it is system-versioned: its current rows end in 2106 on the source, and the replica knows no day after 2038: \
+            let why = "it is system-versioned: its current rows end in 2106 on the source, and the replica's time stamps end in 2038: \
                        replicate to MariaDB 11.5 or later";
             return Err(refused(&plan.definition.name, why));
         }
@@ -83,13 +83,13 @@ pub(crate) fn translate(plan: &TablePlan, rows: &RowsEvent<'_>, moments: LastMom
     Ok(())
 }
 
-/// Why rows that name transactions are refused.
+/// The reason for refusing rows that name transactions.
 const BY_TRANSACTIONS: &str = "it is system-versioned by transactions (ROW START and ROW END are BIGINT), and these rows name the source's: leave \
                                the table out, or let its versions be TIMESTAMP(6)";
 
-/// True for a definition in which a ROW START or a ROW END is a number, or may be for all that is certain: the number of a transaction. (Only a number can be
-/// UNSIGNED, a word that no name without quotes can be.) The source logs changes of such a table as statements in any format, so nothing
-/// but their definitions tells such tables from others.
+/// True for a definition in which a ROW START or a ROW END is, or may be, a number: the number of a transaction. (Only
+/// a number can be UNSIGNED, and no name without quotes can be that word.) The source logs changes of such a table as
+/// statements in any format, so only its definition identifies it.
 fn numbers_versions(text: SqlText<'_>) -> bool {
     if !text.has_letters("UNSIGNED") || !text.has_letters("ROW") {
         return false;
@@ -105,13 +105,13 @@ fn numbers_versions(text: SqlText<'_>) -> bool {
     tokens.doubt().is_some()
 }
 
-/// True for the definition of a table whose rows keep the numbers of transactions, and for what may be one.
+/// True for a text that is, or may be, the definition of a table whose rows keep the numbers of transactions.
 pub(crate) fn may_number_versions(statement: &Statement) -> bool {
     statement.class == StatementClass::Definition && numbers_versions(statement.text())
 }
 
-/// Refuses rows that hold the numbers of the source's transactions, which the replica does not know. (But for those of a CREATE TABLE …
-/// SELECT, changes of such tables are logged as statements.)
+/// Refuses rows that hold the numbers of the source's transactions, which the replica does not know. (Only a CREATE
+/// TABLE … SELECT logs such rows; other changes of these tables are logged as statements.)
 ///
 /// # Errors
 /// [`Error::Refused`].
@@ -125,14 +125,14 @@ pub(crate) fn check_rows(plan: &TablePlan) -> Result<()> {
     Ok(())
 }
 
-/// Why rows cannot be written as statements, each of which would be counted.
+/// The reason why rows cannot be written as statements: the server would count each of them.
 pub fn refused_as_statements(table: &TableName) -> Error {
     let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and with --dialect sql each row is one: replay \
                rows, or leave the table out";
     refused(table, why)
 }
 
-/// Why a statement cannot be replayed in parts.
+/// The reason why a statement cannot be replayed in parts.
 pub(crate) fn refused_split(table: &TableName) -> Error {
     let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and this one is too large to be replayed as one: \
                let the partitions be of an INTERVAL, or leave the table out; a larger max_allowed_packet on the replica may do";
@@ -143,11 +143,11 @@ fn refused(table: &TableName, why: &str) -> Error {
     Error::Refused { what: format!("a change of rows of {table}"), why: why.to_owned() }
 }
 
-/// The place of the column that says when a version ended, in a table that this CREATE TABLE makes, as a server logs it before the
-/// rows of a CREATE TABLE … SELECT. `None` if the table is not system-versioned.
+/// The index of the ROW END column in a table that this CREATE TABLE creates, as a server logs it before the rows of a
+/// CREATE TABLE … SELECT. `None` if the table is not system-versioned.
 ///
 /// # Errors
-/// The text is not certain.
+/// A doubt about the text.
 pub(crate) fn created_row_end(text: SqlText<'_>) -> std::result::Result<Option<usize>, Doubt> {
     /// Words that begin an item of the list that is no column.
     const NO_COLUMN: [&str; 9] =
@@ -175,7 +175,7 @@ pub(crate) fn created_row_end(text: SqlText<'_>) -> std::result::Result<Option<u
             _ => {}
         }
     }
-    // Without names, the two columns come behind the listed ones.
+    // Without names, the two columns come after the listed ones.
     Ok(is_versioned.then_some(named.unwrap_or(columns + 1)))
 }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_version_is_found_in_the_text_that_a_server_logs() {
+    fn row_end_column_is_found_in_a_logged_definition() {
         let reading = Reading::plain();
         let row_end = |sql: &str| created_row_end(SqlText { sql: sql.as_bytes(), reading: &reading }).unwrap();
         let list = "CREATE TABLE `c` (\n  `a` int(1) DEFAULT (1 + 2),\n  `ROW END, x` char(3) COMMENT 'ROW END, (',\n  KEY `a` (`a`,`b`)\n)";
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_numbers_are_told_from_time_stamps() {
+    fn versioning_by_transactions_is_distinguished_from_time_stamps() {
         let reading = Reading::plain();
         let is_numbered = |sql: &str| numbers_versions(SqlText { sql: sql.as_bytes(), reading: &reading });
         assert!(is_numbered(

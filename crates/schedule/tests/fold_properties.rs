@@ -1,5 +1,5 @@
-//! Any history that a server can have, folded and applied, ends as the history itself does: same rows, same counter, and no
-//! step that a server would refuse.
+//! Any possible history of a server, folded and applied, has the result of the history itself: the same rows, the same
+//! counter, and no step that a server would refuse.
 
 mod model;
 
@@ -7,7 +7,7 @@ use model::{ALL, Change, Server, emitted, feed, feed_partial};
 use proptest::prelude::*;
 use spate_schedule::BatchBuilder;
 
-/// What somebody might try; only what the server allows becomes history.
+/// An attempted change. Only changes that the server allows become history.
 #[derive(Debug, Clone, Copy)]
 enum Attempt {
     Insert(i32, Option<i32>, i32),
@@ -115,7 +115,7 @@ proptest! {
 
 /// Without moving unique values, thousands of changes to a row leave one.
 #[test]
-fn a_hot_row_leaves_one_change() {
+fn hot_row_leaves_one_change() {
     let mut builder = BatchBuilder::new();
     for v in 0..10_000 {
         feed(&mut builder, Change::Update((1, (None, v)), (1, (None, v + 1))));
@@ -124,9 +124,9 @@ fn a_hot_row_leaves_one_change() {
     assert_eq!(emitted(&batch, 1 << 20), [Change::Update((1, (None, 0)), (1, (None, 10_000)))]);
 }
 
-/// The same with only what changed in the images.
+/// As above, with only the changed columns in the images.
 #[test]
-fn a_hot_row_of_partial_images_leaves_one_change() {
+fn hot_row_of_partial_images_leaves_one_change() {
     let mut builder = BatchBuilder::new();
     for v in 0..10_000 {
         feed_partial(&mut builder, Change::Update((1, (None, v)), (1, (None, v + 1))), 0, 0);

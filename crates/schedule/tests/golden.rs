@@ -1,9 +1,9 @@
-//! Golden scripts: what folding makes of a history, told as one reads an incident.
+//! Golden scripts: the folded changes of a history, written to be read like an incident.
 //!
-//! Commands: `insert ID U V`, `update ID U V [to=ID]`, `delete ID` (U may be NULL) change the source; what it refuses is
-//! printed. `batch [chunk=BYTES]` ends the batch, prints what the replica executes, and applies it to a strict one.
-//! `images full|minimal` says what the source logs from here on: whole rows, or only the key and what changes.
-//! `never-fold` switches folding off. Set UPDATE_GOLDENFILES=1 to write the expected output anew.
+//! Commands: `insert ID U V`, `update ID U V [to=ID]`, `delete ID` (U may be NULL) change the source; the script prints
+//! its refusals. `batch [chunk=BYTES]` ends the batch, prints the replica's changes, and applies them to a strict
+//! replica. `images full|minimal` sets the images that the source logs from here on: whole rows, or only the key and
+//! changed columns. `never-fold` switches folding off. Set UPDATE_GOLDENFILES=1 to rewrite the expected output.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 mod model;

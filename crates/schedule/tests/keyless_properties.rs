@@ -1,5 +1,5 @@
-//! Any history of a table without a row key, put in another order and applied, leaves the list of rows that the history leaves, in
-//! its order, and no step of it meets a unique value that is still taken.
+//! Any history of a table without a row key, reordered and applied, leaves the same list of rows in the same order as
+//! the history itself, and no step meets a unique value that is still taken.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,8 +13,8 @@ use spate_schedule::{BatchBuilder, Item, TableDefinition};
 
 type Row = (i32, Values);
 
-/// A table `a INT NOT NULL, u INT NULL UNIQUE, v INT NOT NULL`, as its engine keeps it: the rows in the order of their arrival. Who
-/// deletes or updates a row takes the first that is equal.
+/// A table `a INT NOT NULL, u INT NULL UNIQUE, v INT NOT NULL`, as its engine keeps it: the rows in the order of their
+/// arrival. A delete or update takes the first equal row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Table(Vec<Row>);
 
@@ -99,7 +99,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&replica, &source, "history {:?}", history);
-        // Where as many rows as are to be updated are there, it may be done at once.
+        // If the table has exactly as many rows as are to be updated, one statement may update all of them.
         if let Some(Item::Rows(segment)) = batch.items.first() {
             for rows in segment.keyless() {
                 for step in rows.steps() {
@@ -152,9 +152,10 @@ fn apply_at_once(table: &mut Table, changes: &[KeylessChange<'_>]) {
     }
 }
 
-/// Two statements that update a row one after the other stay two, also if the rows that end the first are left out.
+/// Two statements that update a row one after the other stay two, even if the rows event that ends the first is left
+/// out.
 #[test]
-fn rows_that_are_left_out_end_their_statement() {
+fn keyless_rows_left_out_end_their_statement() {
     let mut builder = BatchBuilder::new();
     let row = |a| (a, (None, 0));
     feed_before_one_left_out(&mut builder, Change::Update(row(1), row(2)), &without_key());
@@ -165,7 +166,7 @@ fn rows_that_are_left_out_end_their_statement() {
 }
 
 #[test]
-fn thousands_of_transactions_become_three_events() {
+fn keyless_changes_of_thousands_of_transactions_become_three_events() {
     let mut builder = BatchBuilder::new();
     for v in 0..1000 {
         feed_to(&mut builder, Change::Insert(1, (None, v)), &without_key());

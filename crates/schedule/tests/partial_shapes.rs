@@ -1,4 +1,4 @@
-//! A table whose partial images hold ever other columns: rows events stay few, and nothing is lost.
+//! A table whose partial images hold many different sets of columns: rows events stay few, and no change is lost.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,7 +9,7 @@ use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::{Answer, Batch, BatchBuilder, Item, TableDefinition, TableName};
 
-/// `id INT NOT NULL PRIMARY KEY`, and so many columns of type INT NULL.
+/// `id INT NOT NULL PRIMARY KEY`, and this many columns of type INT NULL.
 const COLUMNS: usize = 101;
 
 fn definition(name: TableName) -> TableDefinition {
@@ -97,19 +97,19 @@ fn events_and_changes(batch: &Batch) -> (usize, u64) {
 }
 
 #[test]
-fn rows_of_one_shape_share_an_event() {
+fn partial_images_of_one_shape_share_an_event() {
     let mut builder = BatchBuilder::new();
     for number in 0..1000 {
         update(&mut builder, number % 100, 1 + (number % 5) as usize, number);
     }
     let batch = builder.take();
     assert_eq!(batch.items.len(), 1);
-    // Each row was changed in the same column again and again.
+    // Each row was changed in the same column many times.
     assert_eq!(events_and_changes(&batch), (5, 100));
 }
 
 #[test]
-fn too_many_shapes_cut_the_segment() {
+fn partial_images_with_too_many_shapes_cut_the_segment() {
     let mut builder = BatchBuilder::new();
     for column in 1..COLUMNS {
         update(&mut builder, column as i32, column, 7);
@@ -120,7 +120,7 @@ fn too_many_shapes_cut_the_segment() {
 }
 
 #[test]
-fn a_row_whose_columns_change_one_by_one_is_one_change() {
+fn row_whose_columns_change_one_by_one_is_one_change() {
     let mut builder = BatchBuilder::new();
     for column in 1..20 {
         update(&mut builder, 1, column, 7);

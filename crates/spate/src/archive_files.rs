@@ -124,7 +124,7 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
             other => other.to_string(),
         }
     })?;
-    if let Ok(Some(exposure)) = Exposure::of(dir) {
+    if let Ok(Some(exposure)) = Exposure::inspect(dir) {
         say(&format!("spate: warning: {exposure}"));
     }
     let replica = arguments.replica.is_named().then(|| arguments.replica.endpoint(&arguments.common)).transpose()?;

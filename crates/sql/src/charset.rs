@@ -1,6 +1,6 @@
-//! Character sets, as binlogs tell them: by the number of a collation. Numbers mean the same in all versions of both vendors.
-//! Sources: what `information_schema.COLLATIONS` and `COLLATION_CHARACTER_SET_APPLICABILITY` show on MySQL 9.7 and MariaDB 10.11 and
-//! 11.8.
+//! Character sets by the number of a collation, as binlogs give them. A number means the same in all versions of both
+//! vendors. Sources: `information_schema.COLLATIONS` and `COLLATION_CHARACTER_SET_APPLICABILITY` of MySQL 9.7 and
+//! MariaDB 10.11 and 11.8.
 
 /// From here on, MariaDB's collations have 256 numbers for each of [`LARGE`].
 const LARGE_FROM: u32 = 2048;
@@ -17,7 +17,7 @@ const OF_ASCII: [&str; 12] = [
     "koi8u",
 ];
 
-/// The character set of a collation; `None` for numbers that are not known.
+/// The character set of a collation; `None` for unknown numbers.
 pub fn of_collation(number: u32) -> Option<&'static str> {
     Some(match number {
         1 | 84 => "big5",
@@ -67,8 +67,8 @@ pub fn of_collation(number: u32) -> Option<&'static str> {
     })
 }
 
-/// The most bytes of a character, by which a server counts the length of a column; without a character set, bytes are counted. `None` for
-/// names that are not known.
+/// The most bytes of a character, by which a server counts the length of a column: 1 without a character set. `None`
+/// for unknown names.
 pub fn character_bytes_max(charset: &str) -> Option<u32> {
     Some(match charset {
         "" | "binary" | "latin1" | "latin2" | "latin5" | "latin7" | "ascii" | "cp1250" | "cp1251" | "cp1256"

@@ -1,4 +1,4 @@
-//! Changes of a statement's text: by whole tokens, and held against what they were to make of it.
+//! Changes of a statement's text: by whole tokens, with a check that the new text has the intended tokens.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use crate::reading::Reading;
 /// A replacement of whole tokens, or, with an empty range between two tokens, an insertion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Which bytes of the statement go.
+    /// The bytes of the statement to remove.
     pub range: Range<usize>,
     /// The text in their place. It must mean the same in any text of the statement's encoding and mode.
     pub text: Vec<u8>,
 }
 
-/// Why a statement is not changed.
+/// The reason why a statement is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The text may mean something else to a server.
@@ -40,14 +40,14 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The statement with these changes, which are in order and do not overlap.
+/// Applies changes to a statement. The changes are in order and do not overlap.
 ///
 /// # Errors
-/// [`Refusal`], unless the lexer is sure of the text as it is and as it becomes, and the tokens of the latter are those of the
-/// former with the tokens of each change in their places.
+/// [`Refusal`], unless the lexer is sure of the old and of the new text, and the tokens of the new text are those of
+/// the old one with the tokens of each change in their places.
 pub fn apply(sql: &[u8], edits: &[Edit], reading: &Reading) -> Result<Vec<u8>, Refusal> {
     let changed = changed(sql, edits)?;
-    // Token by token, since a text may be as large as a packet.
+    // Compare token by token, since a text may be as large as a packet.
     let (mut before, mut after) = (Lexer::new(sql, reading), Lexer::new(&changed, reading));
     for edit in edits {
         while let Some(token) = before.peek().filter(|token| token.range().end <= edit.range.start) {
@@ -75,7 +75,7 @@ pub fn apply(sql: &[u8], edits: &[Edit], reading: &Reading) -> Result<Vec<u8>, R
     if is_over { Ok(changed) } else { Err(Refusal::Different) }
 }
 
-/// The text with these changes, whatever becomes of it.
+/// The text with these changes, unchecked.
 fn changed(sql: &[u8], edits: &[Edit]) -> Result<Vec<u8>, Refusal> {
     let mut changed = Vec::with_capacity(sql.len());
     let mut end = 0;
@@ -96,7 +96,7 @@ fn must_be(token: Option<Token<'_>>, expected: &Token<'_>) -> Result<(), Refusal
     if is_it { Ok(()) } else { Err(Refusal::Different) }
 }
 
-/// Succeeds if the lexer is sure of all that it has read.
+/// Checks that the lexer is sure of all tokens so far.
 ///
 /// # Errors
 /// [`Refusal::Doubtful`].
@@ -104,7 +104,7 @@ pub fn certain(lexer: &Lexer<'_>) -> Result<(), Refusal> {
     lexer.doubt().map_or(Ok(()), |doubt| Err(Refusal::Doubtful(doubt)))
 }
 
-/// All tokens of a text of which the lexer is sure.
+/// All tokens of a text, if the lexer is sure of it.
 ///
 /// # Errors
 /// The doubt.
@@ -117,7 +117,7 @@ pub fn tokens<'a>(sql: &'a [u8], reading: &Reading) -> Result<Vec<Token<'a>>, Do
     }
 }
 
-/// The parts of a list, between the commas that are in no bracket.
+/// The parts of a list, between the commas outside brackets.
 pub fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Token<'a>]> {
     let mut depth = 0u32;
     tokens.split(move |token| {
@@ -130,7 +130,8 @@ pub fn clauses<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item = &'t [Tok
     })
 }
 
-/// A name in backticks, for any text of this encoding. `None` if the encoding has no such characters that are known.
+/// Writes a name in backticks, for any text of this encoding. `None` if the encoding is not known to have its
+/// characters.
 pub fn quoted_name(name: &str, reading: &Reading) -> Option<Vec<u8>> {
     let is_utf8 = matches!(reading.encoding, crate::Encoding::Utf8 { .. });
     let can_be_written = if is_utf8 { true } else { name.is_ascii() && reading.encoding.has_ascii() };
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_tokens_are_replaced_and_nothing_else_changes() {
+    fn edit_replaces_whole_tokens_and_nothing_else() {
         let reading = Reading::plain();
         let sql = b"SELECT DATABASE ( ), 'DATABASE()' -- DATABASE()";
         let without = apply(sql, &[edit(7..19, "NULL")], &reading);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_that_makes_another_statement_is_refused() {
+    fn edit_that_makes_another_statement_is_refused() {
         let reading = Reading::plain();
         for (sql, change) in [
             ("a bc", edit(3..4, "x")),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_written_so_that_they_read_as_they_are() {
+    fn quoted_names_read_back_unchanged() {
         let reading = |charset: &str| Reading { encoding: crate::Encoding::of_charset(charset), ..Reading::plain() };
         assert_eq!(quoted_name("a`b", &reading("sjis")).unwrap(), b"`a``b`");
         assert_eq!(quoted_name("ä", &reading("utf8mb4")).unwrap(), "`ä`".as_bytes());

@@ -1,5 +1,5 @@
-//! How the bytes of a client's character set make characters, as far as a lexer has to know: which bytes belong to the character
-//! before them, which are white space or part of a name, and which name they spell.
+//! How bytes of a client's character set form characters, as far as a lexer needs it: the length of a character, its
+//! class (white space, part of a name, other), and names in UTF-8.
 
 use crate::charset;
 use crate::single_byte;
@@ -13,19 +13,19 @@ pub enum Encoding {
         /// The most bytes of a character: 3 or 4.
         bytes_max: usize,
     },
-    /// One byte a character, as the table says.
+    /// One byte a character, by this table.
     SingleByte(&'static SingleByte),
-    /// ASCII and nothing else that is known: names with other bytes cannot be told.
+    /// ASCII, and unknown other bytes: names with such bytes cannot be decoded.
     Ascii,
     /// Characters of two or more bytes.
     Wide(Wide),
-    /// Nothing is known: even bytes of ASCII may be other characters.
+    /// Unknown: even bytes of ASCII may be other characters.
     #[default]
     Unknown,
 }
 
-/// Character sets of up to four bytes a character, the first above those of ASCII. In some of them a byte of ASCII, such as a
-/// backslash or a backtick, may be a character's second.
+/// Character sets of up to four bytes a character, the first above those of ASCII. In some of them a byte of ASCII,
+/// such as a backslash or a backtick, may be a character's second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wide {
     /// Traditional Chinese.
@@ -40,23 +40,24 @@ pub enum Wide {
     Euc,
 }
 
-/// What a byte above those of ASCII counts as outside quotes.
+/// The class of a byte above ASCII, outside quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HighByte {
-    /// It begins a character, of so many bytes, that can be part of a name.
+    /// It begins a character of this many bytes that can be part of a name.
     Letter(usize),
     /// White space.
     Space,
-    /// A control character: behind `--` it begins a comment.
+    /// A control character: after `--` it begins a comment.
     Control,
     /// Any other character, which no statement has outside quotes.
     Other,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
 impl Encoding {
-    /// The encoding of `character_set_client`, by the number of one of its collations; `None` if the source did not say.
+    /// The encoding of `character_set_client`, by the number of one of its collations; `None` if the source gave no
+    /// number.
     pub fn of_collation(number: Option<u32>) -> Encoding {
         number.and_then(charset::of_collation).map_or(Encoding::Unknown, Encoding::of_charset)
     }
@@ -72,7 +73,7 @@ impl Encoding {
             "gbk" => Encoding::Wide(Wide::Gbk),
             "gb18030" => Encoding::Wide(Wide::Gb18030),
             "ujis" | "eucjpms" | "euckr" | "gb2312" => Encoding::Wide(Wide::Euc),
-            // swe7 has letters in place of backslash, backtick and brackets; ucs2 and the like are never a client's.
+            // swe7 has letters in place of backslash, backtick and brackets; a client cannot use ucs2 and the like.
             _ => match single_byte::ALL.iter().find(|table| table.0.charset == name) {
                 Some(table) => Encoding::SingleByte(table),
                 None => Encoding::Unknown,
@@ -80,7 +81,8 @@ impl Encoding {
         }
     }
 
-    /// The bytes of the character that `text` begins with, as the servers count them in strings: an ill-formed one counts as one.
+    /// The bytes of the character that `text` begins with, as the servers count them in strings: an ill-formed one
+    /// counts as one.
     pub fn character_bytes(self, text: &[u8]) -> usize {
         let Encoding::Wide(wide) = self else { return 1 };
         let [first, second, ..] = *text else { return 1 };
@@ -100,7 +102,7 @@ impl Encoding {
         if is_long { 2 } else { 1 }
     }
 
-    /// What a byte above those of ASCII, with which `text` begins, counts as outside quotes.
+    /// The class, outside quotes, of the byte above ASCII with which `text` begins.
     pub(crate) fn high_byte(self, text: &[u8]) -> HighByte {
         match (self, text) {
             (_, []) => HighByte::Unknown,
@@ -116,18 +118,18 @@ impl Encoding {
         }
     }
 
-    /// True if names that are ASCII can be added to a text, and mean the same there.
+    /// True if ASCII names can be added to a text, and mean the same there.
     pub fn has_ascii(self) -> bool {
         self != Encoding::Unknown
     }
 
-    /// A name in UTF-8; `None` if it is not known what it spells.
+    /// Decodes a name to UTF-8; `None` if its characters are unknown.
     pub fn decode(self, name: &[u8]) -> Option<String> {
         if name.is_ascii() && self.has_ascii() {
             return String::from_utf8(name.to_vec()).ok();
         }
         match self {
-            // The servers keep names in utf8mb3: of a character that this does not have, MySQL makes a question mark.
+            // The servers keep names in utf8mb3; MySQL turns a character that utf8mb3 lacks into a question mark.
             Encoding::Utf8 { .. } => {
                 let name = std::str::from_utf8(name).ok()?;
                 name.chars().all(|character| character.len_utf8() < 4).then(|| name.to_owned())
@@ -138,7 +140,7 @@ impl Encoding {
     }
 }
 
-/// A character of UTF-8 above those of ASCII.
+/// Reads a character of UTF-8 above ASCII.
 fn utf8_letter(text: &[u8], bytes_max: usize) -> HighByte {
     let length = match text[0] {
         0xc2..=0xdf => 2,
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_byte_may_look_like_a_backslash() {
+    fn second_byte_like_a_backslash_does_not_escape() {
         for (charset, text, length) in [
             ("sjis", b"\x95\x5c'".as_slice(), 2),
             ("cp932", b"\x95'", 1),

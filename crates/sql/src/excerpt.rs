@@ -5,9 +5,9 @@
 //! that byte stands. No lexer is asked where literals end, so none can be deceived: every character set that a client may
 //! have begins a literal with the same byte as ASCII, and has that byte in no character of several bytes.
 //!
-//! The one exception are accounts, which a reader wants to see: `'name'@'host'` of letters, digits and `_ . % -` alone.
+//! The one exception is an account, which helps a reader: `'name'@'host'` of letters, digits and `_ . % -` only.
 
-/// Characters shown.
+/// The number of characters shown.
 const CHARACTERS_MAX: usize = 100;
 
 /// The beginning of a statement, in one line, without anything that may be a password.
@@ -27,8 +27,9 @@ const SYNTAX_ERRORS: [u16; 2] = [1064, 1149];
 /// Duplicate entry '…' for key '…'.
 const DUPLICATE_ENTRY: u16 = 1062;
 
-/// The servers' errors whose quotes hold names only: of schemas, tables, columns, keys, objects, variables, engines, accounts and binlog
-/// files. Those of all others may hold values, or worse: 1432 repeats the password of a connection string.
+/// The servers' errors whose quotes hold only names: of schemas, tables, columns, keys, objects, variables, engines,
+/// accounts and binlog files. The quotes of other errors may hold values or secrets: 1432 repeats the password of a
+/// connection string.
 const ERRORS_OF_NAMES: [u16; 72] = [
     1007, 1008, 1036, 1044, 1045, 1048, 1049, 1050, 1051, 1052, 1054, 1060, 1061, 1067, 1071, 1072, 1091, 1109, 1113,
     1115, 1118, 1130, 1132, 1141, 1142, 1143, 1146, 1147, 1151, 1171, 1191, 1193, 1195, 1214, 1227, 1235, 1236, 1238,
@@ -36,8 +37,8 @@ const ERRORS_OF_NAMES: [u16; 72] = [
     1471, 1477, 1537, 1539, 1553, 1698, 1785, 1792, 1820, 1822, 1826, 3118, 3619, 4031, 4151,
 ];
 
-/// A server's message without what may be a literal of the statement or a value of a row. (`near '…' at line 1`, in the server's language,
-/// begins where the parser stopped, which may be at a password.)
+/// A server's message, without quotes that may hold a literal of the statement or a value of a row. (`near '…' at line
+/// 1`, in the server's language, begins where the parser stopped, which may be at a password.)
 pub fn without_literals(code: u16, message: &str) -> String {
     let cut = |text: &str| match shown_length(text.as_bytes()) {
         all if all == text.len() => text.to_owned(),
@@ -53,19 +54,19 @@ pub fn without_literals(code: u16, message: &str) -> String {
     shown.chars().map(printable).collect()
 }
 
-/// What an English message says of the key behind the key's value, which may hold anything.
+/// Finds the part of an English message that names the key, after the key's value, which may hold any text.
 fn duplicate_key(message: &str) -> Option<String> {
     const FOR_KEY: &str = "' for key '";
     let key = message.strip_suffix('\'')?.rsplit_once(FOR_KEY)?.1;
     key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)).then(|| format!(" for key '{key}'"))
 }
 
-/// A line feed would begin another line of a log, and other control characters are orders to a terminal.
+/// Replaces control characters: a line feed would begin another line of a log, and a terminal obeys others.
 fn printable(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }
 
-/// Bytes before the first literal that is not an account.
+/// The number of bytes before the first literal that is not an account.
 fn shown_length(sql: &[u8]) -> usize {
     let mut at = 0;
     while at < sql.len() {
@@ -82,7 +83,8 @@ fn shown_length(sql: &[u8]) -> usize {
     at
 }
 
-/// Where the first number stands, unless the statement begins like one that defines something: others have values of rows.
+/// Finds the first number, unless the statement begins like a definition: numbers of other statements may be values of
+/// rows.
 fn number_at(sql: &[u8]) -> Option<usize> {
     const DEFINITIONS: [&[u8]; 8] = [b"CREATE", b"ALTER", b"DROP", b"RENAME", b"TRUNCATE", b"GRANT", b"REVOKE", b"XA"];
     let begins_with = |word: &&[u8]| {
@@ -97,7 +99,7 @@ fn number_at(sql: &[u8]) -> Option<usize> {
     (0..sql.len()).find(|&at| sql[at].is_ascii_digit() && !is_in_name(&sql[..at]))
 }
 
-/// True for a quote, `0x…`, and the dollar of MySQL's `$$…$$`. In backticks, too: nobody asks what stands there.
+/// True for a quote, `0x…`, and the dollar of MySQL's `$$…$$`, also inside backticks.
 fn may_begin_literal(sql: &[u8], at: usize) -> bool {
     let begins_word = at == 0 || !is_word_byte(sql[at - 1]);
     match sql[at] {
@@ -108,7 +110,7 @@ fn may_begin_literal(sql: &[u8], at: usize) -> bool {
     }
 }
 
-/// The length of `'name'@'host'`, if `sql` begins with one.
+/// The length of `'name'@'host'`; `None` if `sql` does not begin with one.
 fn account_length(sql: &[u8]) -> Option<usize> {
     let name = plain_literal_length(sql)?;
     (sql.get(name) == Some(&b'@')).then_some(())?;
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_of_definitions_only() {
+    fn excerpt_shows_numbers_of_definitions_only() {
         assert_eq!(shown(b"CREATE TABLE t1 (a DECIMAL(10,2))"), "CREATE TABLE t1 (a DECIMAL(10,2))");
         assert_eq!(shown(b"xa end X"), "xa end X");
         for (sql, expected) in [
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_one_short_line() {
+    fn excerpt_is_one_short_line() {
         assert_eq!(shown(b"ALTER TABLE t\n\tADD a INT \x1b[2J"), "ALTER TABLE t  ADD a INT  [2J");
         assert_eq!(shown("x".repeat(100).as_bytes()), "x".repeat(100));
         assert_eq!(shown("ü".repeat(101).as_bytes()), "ü".repeat(100) + "…");

@@ -1,10 +1,10 @@
-//! The one lexer: a statement's text as tokens, as the servers take it apart.
+//! The one lexer: it splits a statement's text into tokens, as the servers do.
 //!
-//! Where it is not sure that the servers see the same tokens, it says so ([`Lexer::doubt`]) and goes on as well as it can. Then
-//! nothing that follows from the text may be relied on: see [`Doubt`].
+//! If it is not sure that the servers see the same tokens, it reports a doubt ([`Lexer::doubt`]) and continues as well
+//! as it can. Then no caller may rely on the tokens: see [`Doubt`].
 //!
-//! Sources: the documentation of both vendors on literals, identifiers, comments and `sql_mode`, and what running servers made of
-//! texts made at random (`examples/compare_with_servers.rs`).
+//! Sources: the documentation of both vendors on literals, identifiers, comments and `sql_mode`, and the results of
+//! running servers on random texts (`examples/compare_with_servers.rs`).
 
 use std::fmt;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use std::ops::Range;
 use crate::encoding::{Encoding, HighByte};
 use crate::reading::{Comment, Reading, Vendor};
 
-/// Why a text may mean something else to a server than to this lexer, and from where on.
+/// The reason why a text may mean something else to a server than to this lexer, and the place from which on.
 ///
-/// A caller that decides by the text what may be folded, reordered, cached or left out, then decides as if it could be anything; a caller that
-/// would edit it, refuses.
+/// A caller that decides by the text if it may fold, reorder, cache or leave out something, must then assume the worst.
+/// A caller that would edit the text, refuses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
-    /// Where in the text, in bytes.
+    /// The offset in the text, in bytes.
     pub at: usize,
     /// Why the reading is unclear.
     pub why: &'static str,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// A keyword, a number, or a name without quotes.
@@ -44,11 +44,11 @@ pub enum TokenKind {
 /// A piece of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// The token's kind.
     pub kind: TokenKind,
-    /// Its bytes, quotes included.
+    /// The token's bytes, quotes included.
     pub text: &'a [u8],
-    /// Where it begins in the statement, in bytes.
+    /// The offset in the statement at which it begins, in bytes.
     pub start: usize,
     encoding: Encoding,
 }
@@ -90,10 +90,10 @@ impl Token<'_> {
         matches!(self.kind, TokenKind::Word | TokenKind::Name | TokenKind::Quoted)
     }
 
-    /// The name that it is, in UTF-8. `None` if it is none, or if it is not known what it spells.
+    /// The token as a name, in UTF-8. `None` if it is not a name, or if its characters are unknown.
     pub fn name(&self) -> Option<String> {
         match self.kind {
-            // MySQL does not convert what begins with a digit.
+            // MySQL does not convert a name that begins with a digit.
             TokenKind::Word | TokenKind::Name if !self.text.is_ascii() && self.text[0].is_ascii_digit() => {
                 matches!(self.encoding, Encoding::Utf8 { .. }).then(|| self.encoding.decode(self.text))?
             }
@@ -123,26 +123,26 @@ pub struct Lexer<'a> {
     sql: &'a [u8],
     at: usize,
     reading: Reading,
-    /// Inside a comment that is executed: its end is passed over.
+    /// True inside a comment that is executed: the lexer skips its end.
     is_in_comment: bool,
-    behind: Behind,
+    previous: Previous,
     doubt: Option<Doubt>,
 }
 
 /// The token directly before a place, with nothing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behind {
-    /// Nothing that matters.
+enum Previous {
+    /// None that matters.
     Nothing,
-    /// A name without quotes: behind it, a dot makes a name also of what begins with a digit.
+    /// A name without quotes: after it and a dot, a word that begins with a digit is a name, too.
     Name,
     /// A number.
     Number,
-    /// A dot. What follows is a name; if it begins with a digit, only behind a name.
+    /// A dot. A name follows; a word that begins with a digit is one only if a name precedes the dot.
     Dot { is_of_name: bool, is_of_number: bool },
     /// An `@`: a variable or a host follows.
     At,
-    /// Two of them: a variable of the server follows.
+    /// Two `@`: a variable of the server follows.
     TwoAts,
 }
 
@@ -150,39 +150,39 @@ impl<'a> Lexer<'a> {
     /// A lexer at the beginning of a statement.
     pub fn new(sql: &'a [u8], reading: &Reading) -> Lexer<'a> {
         let mut lexer =
-            Lexer { sql, at: 0, reading: *reading, is_in_comment: false, behind: Behind::Nothing, doubt: None };
+            Lexer { sql, at: 0, reading: *reading, is_in_comment: false, previous: Previous::Nothing, doubt: None };
         if reading.encoding == Encoding::Unknown {
             lexer.doubt_from(0, "its character set is not known");
         }
         lexer
     }
 
-    /// Why the tokens so far may not be those that a server sees; `None` if they are.
+    /// The reason why a server may see other tokens so far; `None` if it sees the same ones.
     pub fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
 
-    /// Takes the tokens to be doubtful from here on.
+    /// Marks the tokens from here on as doubtful.
     pub fn doubt_here(&mut self, why: &'static str) {
         self.doubt_from(self.at, why);
     }
 
-    /// Where the last token ended, in bytes.
+    /// The offset at which the last token ended, in bytes.
     pub fn end(&self) -> usize {
         self.at
     }
 
-    /// The next token, which stays the next.
+    /// The next token, without skipping it.
     pub fn peek(&self) -> Option<Token<'a>> {
         self.clone().next()
     }
 
-    /// Passes over the next token if it is this keyword.
+    /// Skips the next token if it is this keyword.
     pub fn accept(&mut self, keyword: &str) -> bool {
         self.accept_if(|token| token.is(keyword))
     }
 
-    /// Passes over the next tokens if they are these keywords.
+    /// Skips the next tokens if they are these keywords.
     pub fn accept_all(&mut self, keywords: &[&str]) -> bool {
         let mut ahead = self.clone();
         let are_next = keywords.iter().all(|keyword| ahead.accept(keyword));
@@ -192,7 +192,7 @@ impl<'a> Lexer<'a> {
         are_next
     }
 
-    /// Passes over the next token if it is this character.
+    /// Skips the next token if it is this character.
     pub fn accept_mark(&mut self, mark: u8) -> bool {
         self.accept_if(|token| token.is_mark(mark))
     }
@@ -206,7 +206,7 @@ impl<'a> Lexer<'a> {
         accepted
     }
 
-    /// Passes over the next token and returns the name that it is. A name that cannot be told is doubtful.
+    /// Skips the next token and returns it as a name. A name with unknown characters is doubtful.
     pub fn name(&mut self) -> Option<String> {
         let token = self.next().filter(Token::is_name)?;
         let name = token.name();
@@ -228,7 +228,7 @@ impl<'a> Lexer<'a> {
         self.sql.get(self.at + offset).copied()
     }
 
-    /// Passes over white space and comments.
+    /// Skips white space and comments.
     fn skip(&mut self) {
         loop {
             let before = self.at;
@@ -247,11 +247,11 @@ impl<'a> Lexer<'a> {
             if self.at == before {
                 return;
             }
-            self.behind = Behind::Nothing;
+            self.previous = Previous::Nothing;
         }
     }
 
-    /// True if the byte behind two dashes makes a comment of them.
+    /// True if the byte after two dashes makes them a comment.
     fn begins_comment(&self, offset: usize) -> bool {
         match self.byte(offset) {
             None | Some(0..=b' ' | 0x7f) => true,
@@ -263,7 +263,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// To the end of the line. (A NUL ends the comment, too; what comes then is no statement.)
+    /// Skips to the end of the line. (A NUL ends the comment, too; no statement follows it.)
     fn skip_line(&mut self) {
         let rest = self.rest();
         let length = rest.iter().position(|&byte| byte == b'\n' || byte == 0).unwrap_or(rest.len());
@@ -308,7 +308,7 @@ impl<'a> Lexer<'a> {
             if byte >= 0x80 {
                 at += self.reading.encoding.character_bytes(&text[at..]);
             } else if byte == b'\\' && has_escapes {
-                // Whatever the byte behind it is, even the first of a long character.
+                // A backslash escapes any byte after it, even the first of a long character.
                 at += 2;
             } else if byte == close {
                 if text.get(at + 1) != Some(&close) {
@@ -346,7 +346,7 @@ impl<'a> Lexer<'a> {
                     HighByte::Letter(bytes) => bytes,
                     HighByte::Space | HighByte::Control | HighByte::Other => return length,
                     HighByte::Unknown => {
-                        self.doubt_from(self.at + length, "a byte without quotes is no known part of a name");
+                        self.doubt_from(self.at + length, "a byte without quotes is not a known part of a name");
                         1
                     }
                 },
@@ -363,11 +363,11 @@ impl<'a> Lexer<'a> {
         if text.first() == Some(&b'$') && kind == TokenKind::Word && !is_mariadb {
             self.doubt_here("a dollar sign may open a string");
         }
-        // Where an exponent should be and is none, servers lose more than one character.
+        // If an expected exponent is missing, servers skip more than one character.
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let has_exponent = matches!(text.get(digits), Some(b'e' | b'E'));
-        let is_fraction = match self.behind {
-            Behind::Dot { is_of_name, is_of_number } => is_of_number || !is_of_name && digits > 0,
+        let is_fraction = match self.previous {
+            Previous::Dot { is_of_name, is_of_number } => is_of_number || !is_of_name && digits > 0,
             _ => false,
         };
         if is_fraction && has_exponent {
@@ -380,7 +380,7 @@ impl<'a> Lexer<'a> {
         self.token(kind, length)
     }
 
-    /// What follows an `@`: the rest of a variable or of an account. The `@` was passed over.
+    /// Reads the rest of a variable or of an account, after its `@`.
     fn variable(&mut self) -> Token<'a> {
         let text = self.rest();
         let mut length = 0;
@@ -390,7 +390,7 @@ impl<'a> Lexer<'a> {
                 0x80.. => match self.reading.encoding.high_byte(&text[length..]) {
                     HighByte::Letter(bytes) => bytes,
                     _ => {
-                        self.doubt_from(self.at + length, "a byte behind an @ is no known part of a name");
+                        self.doubt_from(self.at + length, "a byte after an @ is not a known part of a name");
                         1
                     }
                 },
@@ -426,43 +426,45 @@ impl<'a> Iterator for Lexer<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {
-        let is_directly_behind = |behind| matches!(behind, Behind::At | Behind::TwoAts);
-        if !is_directly_behind(self.behind) {
+        let is_directly_after = |previous| matches!(previous, Previous::At | Previous::TwoAts);
+        if !is_directly_after(self.previous) {
             self.skip();
         }
         let Some(first) = self.byte(0) else {
             if self.is_in_comment {
                 self.doubt_here("an executed comment is not closed");
             }
-            // Behind an `@` stands something, be it empty.
-            let is_variable = self.behind == Behind::At;
-            self.behind = Behind::Nothing;
+            // A token follows an `@`, even an empty one.
+            let is_variable = self.previous == Previous::At;
+            self.previous = Previous::Nothing;
             return is_variable.then(|| self.token(TokenKind::Variable, 0));
         };
-        let behind = std::mem::replace(&mut self.behind, Behind::Nothing);
-        Some(match (behind, first) {
-            (Behind::At, b'@') => {
-                self.behind = Behind::TwoAts;
+        let previous = std::mem::replace(&mut self.previous, Previous::Nothing);
+        Some(match (previous, first) {
+            (Previous::At, b'@') => {
+                self.previous = Previous::TwoAts;
                 self.mark(first)
             }
             (_, b'`' | b'\'' | b'"') => self.quoted(first),
-            (Behind::At, _) => self.variable(),
-            (Behind::TwoAts, _) => self.word(TokenKind::Name),
+            (Previous::At, _) => self.variable(),
+            (Previous::TwoAts, _) => self.word(TokenKind::Name),
             (_, b'[') if self.reading.brackets => self.quoted(first),
             (_, b'@') => {
-                self.behind = Behind::At;
+                self.previous = Previous::At;
                 self.mark(first)
             }
             (_, b'.') => {
-                self.behind =
-                    Behind::Dot { is_of_name: behind == Behind::Name, is_of_number: behind == Behind::Number };
+                self.previous = Previous::Dot {
+                    is_of_name: previous == Previous::Name,
+                    is_of_number: previous == Previous::Number,
+                };
                 self.mark(first)
             }
-            (Behind::Dot { is_of_name, .. }, first) if is_word_byte(first) => {
+            (Previous::Dot { is_of_name, .. }, first) if is_word_byte(first) => {
                 let is_name = is_of_name || !first.is_ascii_digit();
-                self.behind = behind;
+                self.previous = previous;
                 let word = self.word(if is_name { TokenKind::Name } else { TokenKind::Word });
-                self.behind = if is_name { Behind::Name } else { Behind::Nothing };
+                self.previous = if is_name { Previous::Name } else { Previous::Nothing };
                 word
             }
             (_, first) if is_word_byte(first) => {
@@ -470,7 +472,7 @@ impl<'a> Iterator for Lexer<'a> {
                 if word.text.is_empty() {
                     return Some(self.mark(first));
                 }
-                self.behind = if word.is_number() { Behind::Number } else { Behind::Name };
+                self.previous = if word.is_number() { Previous::Number } else { Previous::Name };
                 word
             }
             (_, first) => self.mark(first),
@@ -483,8 +485,8 @@ fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..)
 }
 
-/// The length of a comment that no server executes, from behind its `/*`; `None` if it does not end. `nests`: comments may stand
-/// in it, but none in those.
+/// The length of a comment that no server executes, after its `/*`; `None` if it does not end. With `nests`, it may
+/// contain comments, but they may not contain any.
 fn comment_bytes(text: &[u8], nests: bool) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
@@ -497,7 +499,7 @@ fn comment_bytes(text: &[u8], nests: bool) -> Option<usize> {
     None
 }
 
-/// Why a text may mean something else to a server than the lexer sees; `None` if it is sure of all of it.
+/// The reason why a server may read a text in another way than the lexer; `None` if the lexer is sure of all of it.
 pub fn doubt(sql: &[u8], reading: &Reading) -> Option<Doubt> {
     let mut lexer = Lexer::new(sql, reading);
     while lexer.next().is_some() {}
@@ -517,7 +519,7 @@ mod tests {
         Reading { encoding: Encoding::of_charset(charset), ..Reading::new(Some(mode), None, servers) }
     }
 
-    /// The tokens, each behind a `|`, and what is doubtful.
+    /// The tokens, each after a `|`, and the doubt.
     fn shown(sql: &[u8], reading: &Reading) -> Vec<u8> {
         let mut lexer = Lexer::new(sql, reading);
         let mut shown: Vec<u8> = lexer.by_ref().flat_map(|token| [token.text, b"|"].concat()).collect();
@@ -526,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_mislead_are_read_as_mariadb_reads_them() {
+    fn misleading_texts_read_as_on_mariadb() {
         const ANSI: u64 = 1 << 2;
         const PLAIN: u64 = 1 << 20;
         const MSSQL: u64 = 1 << 10;
@@ -576,8 +578,8 @@ mod tests {
             ("utf8mb4", b"a \\ b", "a backslash stands outside of quotes"),
             ("utf8mb4", b"a \x01", "a control character stands outside of quotes"),
             ("utf8mb4", b"-- a\0b", "a control character stands outside of quotes"),
-            ("utf8mb4", b"t\xe4", "a byte without quotes is no known part of a name"),
-            ("sjis", b"t\x95\x5c", "a byte without quotes is no known part of a name"),
+            ("utf8mb4", b"t\xe4", "a byte without quotes is not a known part of a name"),
+            ("sjis", b"t\x95\x5c", "a byte without quotes is not a known part of a name"),
             ("latin1", b"\x80", "a byte without quotes is no part of a name"),
             ("utf8mb4", b"`a\0`", "a name holds a NUL"),
             ("utf8mb4", b"1.5e-- x", "a number has no exponent where one should be"),

@@ -1,12 +1,13 @@
 //! SQL text, as the servers of MySQL and MariaDB read it.
 //!
-//! A statement of a binlog is text in the character set of its client, read under the `sql_mode` of its session by a server of some
-//! version ([`reading`]). The [`lexer`] takes it apart as that server does, and says where it is not sure. Nothing else in Spate
-//! looks for words in a statement's text, and nothing changes a text but [`edit`], which holds the outcome against what it was.
+//! A statement of a binlog is text in the character set of its client. A server of some version reads it under the
+//! `sql_mode` of its session ([`reading`]). The [`lexer`] splits it into tokens as that server does, and says where it
+//! is not sure. No other code in Spate looks for words in a statement's text. Only [`edit`] changes a text, and
+//! compares the result with the original.
 //!
 //! People are shown only the [`excerpt`](mod@excerpt) of a statement.
 //!
-//! No I/O, no state, and nothing of ours is imported.
+//! This crate does no I/O, keeps no state, and imports no other crate of Spate.
 
 pub mod charset;
 pub mod edit;

@@ -1,8 +1,8 @@
-//! What decides how a server reads a statement's text.
+//! The settings that decide how a server reads a statement's text.
 
 use crate::encoding::Encoding;
 
-/// Bits of `sql_mode` that decide what quotes and backslashes mean. Both vendors give them the same numbers.
+/// Bits of `sql_mode` that decide the meaning of quotes and backslashes. Both vendors give them the same numbers.
 mod mode {
     pub(super) const ANSI_QUOTES: u64 = 1 << 2;
     /// MariaDB only; MySQL does not use the bit.
@@ -10,7 +10,7 @@ mod mode {
     pub(super) const NO_BACKSLASH_ESCAPES: u64 = 1 << 20;
 }
 
-/// Whose server it is.
+/// The vendor of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vendor {
     /// MariaDB.
@@ -22,14 +22,14 @@ pub enum Vendor {
 /// A server that reads statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
-    /// Whose it is.
+    /// Its vendor.
     pub vendor: Vendor,
     /// Its version as comments name it: 10.11.6 is 101106, 8.0.36 is 80036.
     pub version: u32,
 }
 
-/// The servers that a statement has to mean the same to: the one that wrote it, and the one that will execute it. `None`: not
-/// known.
+/// The servers that must read a statement in the same way: the one that wrote it, and the one that will execute it.
+/// `None` means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Servers {
     /// The server that wrote it.
@@ -38,7 +38,7 @@ pub struct Servers {
     pub replica: Option<Server>,
 }
 
-/// How a statement's text is to be read.
+/// How to read a statement's text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Double quotes are for names.
@@ -49,21 +49,21 @@ pub struct Reading {
     pub brackets: bool,
     /// The character set of the text.
     pub encoding: Encoding,
-    /// Who reads it.
+    /// The servers that read it.
     pub servers: Servers,
 }
 
 /// How a comment is read that begins with `/*!` or `/*M!`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comment {
-    /// It is a part of the statement, from so many bytes on behind the `/*`.
+    /// It is a part of the statement, from this many bytes after the `/*` on.
     Executed(usize),
     /// It is a comment.
     Ignored {
-        /// Comments may stand in it.
+        /// True if it may contain comments.
         nests: bool,
     },
-    /// One server executes it and another does not, or it is not known who reads it.
+    /// One server executes it and another does not, or the servers are unknown.
     Doubtful,
 }
 
@@ -105,7 +105,7 @@ impl Server {
 }
 
 impl Servers {
-    /// Both are this one.
+    /// Both servers are this one.
     pub fn only(server: Server) -> Servers {
         Servers { source: Some(server), replica: Some(server) }
     }
@@ -119,7 +119,7 @@ impl Servers {
     pub(crate) fn comment(self, text: &[u8]) -> Comment {
         let [known, other] = match [self.source, self.replica] {
             [Some(source), Some(replica)] => [source, replica],
-            // Whatever the oldest of both vendors execute, all do.
+            // A part that the oldest servers of both vendors execute, all servers execute.
             _ => Server::OLDEST,
         };
         let is_known = self.source.is_some() && self.replica.is_some();
@@ -134,8 +134,8 @@ impl Servers {
 }
 
 impl Reading {
-    /// The reading of a statement that was executed with this `sql_mode` and this collation of `character_set_client`. What is
-    /// not known of the mode is taken to be off.
+    /// The reading of a statement that was executed with this `sql_mode` and this collation of `character_set_client`.
+    /// An unknown mode is taken to be off.
     pub fn new(sql_mode: Option<u64>, client_collation: Option<u32>, servers: Servers) -> Reading {
         let has = |bit: u64| sql_mode.is_some_and(|modes| modes & bit != 0);
         let may_be_mariadb = !servers.are_all(Vendor::MySql);
@@ -148,7 +148,7 @@ impl Reading {
         }
     }
 
-    /// The reading of what a server shows with an empty `sql_mode`, such as a definition: in UTF-8.
+    /// The reading of a text that a server shows with an empty `sql_mode`, such as a definition, in UTF-8.
     pub fn plain() -> Reading {
         Reading { encoding: Encoding::Utf8 { bytes_max: 4 }, ..Reading::default() }
     }
@@ -162,7 +162,7 @@ mod tests {
     const MYSQL: Server = Server { vendor: Vendor::MySql, version: 90_704 };
 
     #[test]
-    fn comments_with_a_version_are_executed_from_it_on() {
+    fn versioned_comments_are_executed_from_that_version_on() {
         use Comment::{Executed, Ignored};
         let nested = Ignored { nests: true };
         for (text, mariadb, mysql) in [
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_differ_leave_a_doubt() {
+    fn comments_that_servers_read_differently_are_a_doubt() {
         let both = Servers { source: Some(MYSQL), replica: Some(MARIADB) };
         assert_eq!(both.comment(b"!80000 x"), Comment::Doubtful);
         assert_eq!(both.comment(b"!40101 x"), Comment::Executed(6));

@@ -1,16 +1,17 @@
-//! Character sets of one byte a character: what the bytes above those of ASCII are, and how the servers' lexers take them.
+//! Character sets of one byte a character: the characters of the bytes above ASCII, and their classes in the servers'
+//! lexers.
 //!
-//! Source: what MariaDB 10.11 and MySQL 9.7 answer to `CONVERT(_charset x'80' USING utf32)`, and as what each byte counts in a statement
-//! (`SELECT 1 AS a\x80c`, `SELECT\x801`, `SELECT 1 --\x80`). Both agree on all of these.
+//! Source: the answers of MariaDB 10.11 and MySQL 9.7 to `CONVERT(_charset x'80' USING utf32)`, and to statements with
+//! each byte (`SELECT 1 AS a\x80c`, `SELECT\x801`, `SELECT 1 --\x80`). Both agree on all of these.
 
 use std::fmt;
 
 /// The bytes 0x80 to 0xff of a character set, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HighBytes {
-    /// The character set, as servers call it.
+    /// The servers' name of the character set.
     pub(crate) charset: &'static str,
-    /// The characters; U+FFFD for a byte that is none.
+    /// The characters; U+FFFD for a byte without one.
     pub(crate) characters: &'static str,
     /// For each byte: `a` is part of a name, a space is white space, `c` is a control character, `.` is neither.
     pub(crate) classes: &'static str,

@@ -1,14 +1,14 @@
-//! A statement's text together with how it is to be read.
+//! A statement's text together with its reading.
 
 use crate::lexer::{Doubt, Lexer};
 use crate::reading::Reading;
 
-/// A statement's text, and how its servers read it.
+/// A statement's text, and how servers read it.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlText<'a> {
     /// The text, in the character set of the source's client.
     pub sql: &'a [u8],
-    /// How it is to be read.
+    /// How to read it.
     pub reading: &'a Reading,
 }
 
@@ -18,13 +18,13 @@ impl<'a> SqlText<'a> {
         Lexer::new(self.sql, self.reading)
     }
 
-    /// Why it may mean something else to a server than its tokens say; `None` if it cannot.
+    /// The reason why a server may see other tokens; `None` if it sees the same ones.
     pub fn doubt(self) -> Option<Doubt> {
         crate::lexer::doubt(self.sql, self.reading)
     }
 
-    /// True if these letters stand anywhere in it, in upper or lower case: in a name, a string, a comment, or as a word. Where
-    /// they do not, the lexer need not be asked what they mean.
+    /// True if these letters stand anywhere in it, in upper or lower case: in a name, a string, a comment, or as a
+    /// word. If they do not, the caller need not use the lexer.
     pub fn has_letters(self, letters: &str) -> bool {
         has_letters(self.sql, letters.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Where the events of an announced source file go: on with the last local file, or into a new one.
+//! Decides where the events of an announced source file go: to the last local file, or to a new one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Incoming {
 impl ArchiveWriter {
     /// Finds the place of the first events after an announcement. False if the archive has the event already.
     ///
-    /// After a reconnect the source repeats the head of its file, and sometimes the end of the one before. An event that
-    /// stands in a local file of the same name, at its place, byte for byte, is the same event.
+    /// After a reconnect the source repeats the head of its file, and sometimes the end of the file before. An event is
+    /// known if a local file of the same name has the same bytes at the same offset.
     pub(crate) fn place(&mut self, header: &EventHeader, event: &[u8]) -> Result<bool> {
         let Some(incoming) = self.incoming.take() else { return Ok(true) };
         if self.continues_current(&incoming, header) {
@@ -81,8 +81,8 @@ impl ArchiveWriter {
                 return Ok(true);
             }
         }
-        // A local file that began in the middle of the source's cannot be compared by offset. The head of the source's file
-        // carries no changes.
+        // A local file that began in the middle of the source's file cannot be compared by offset. But the head of the
+        // source's file carries no changes.
         let is_head = matches!(
             header.event_type,
             EventType::GTID_LIST
@@ -97,8 +97,8 @@ impl ArchiveWriter {
         Ok(is_head && is_current && u64::from(header.next_position) <= self.follower.source_position)
     }
 
-    /// A source may leave out what was not asked for. A local file whose offsets are the source's ends before such a gap,
-    /// between two transactions, and another one goes on behind it.
+    /// Ends a local file before a gap between two transactions, and begins another one after it, so that a local file
+    /// keeps the source's offsets. A source may leave out events that were not asked for.
     pub(crate) fn split_at_gap(&mut self, header: &EventHeader) -> Result<()> {
         let Some(current) = &self.current else { return Ok(()) };
         let is_gap = source_begin(header) != self.follower.source_position as u32;
@@ -117,10 +117,10 @@ impl ArchiveWriter {
         self.create_file(&incoming)
     }
 
-    /// Begins a local file. Until this returns without error, nothing has changed for readers.
+    /// Begins a local file. Readers see no change until this has returned without error.
     pub(crate) fn create_file(&mut self, incoming: &Incoming) -> Result<()> {
         self.sync()?;
-        let name = self.free_name(&incoming.source_file)?;
+        let name = self.find_free_name(&incoming.source_file)?;
         let mut follower = self.follower.clone();
         follower.enter_file(&Arc::from(incoming.source_file.as_str()));
         let ordinal = self.archive.files().last().map_or(1, |last| last.ordinal + 1);
@@ -139,8 +139,9 @@ impl ArchiveWriter {
         let created = self.create_listed_file(Arc::clone(&file), incoming);
         let created = self.poison_if_fatal(created);
         if created.is_err() {
-            // The list on disk may name a file that is not there; recovery knows that case, the next store repairs it. What was
-            // created only takes the name that the next attempt wants; if it cannot go, that one finds another.
+            // The list on disk may name a file that is not there: recovery drops it, and the next store replaces the
+            // list. Remove the created file, so that the next attempt can use its name. If the file cannot be removed,
+            // that attempt finds another name.
             self.list.files.pop();
             let path = self.archive.path_of(&file);
             let _ = self.archive.fs().remove(&index_path(&path));
@@ -174,8 +175,8 @@ impl ArchiveWriter {
         Ok(CurrentFile { file, path, handle, index, flushed: 0, is_aligned, has_transactions: false })
     }
 
-    /// The source's name for its file, or that with the number of the part if it is taken.
-    fn free_name(&self, source_file: &str) -> Result<String> {
+    /// Finds a free local name: the source's name for its file, or that name with the number of a part if it is taken.
+    fn find_free_name(&self, source_file: &str) -> Result<String> {
         let dir = self.archive.dir();
         let there = self.archive.fs().list(dir).map_err(Error::io("list", dir))?;
         let is_free = |name: &String| !there.contains(name) && self.list.files.iter().all(|file| file.name != *name);
@@ -192,7 +193,7 @@ impl ArchiveWriter {
     }
 }
 
-/// Where an event begins in its source's file, modulo 2³².
+/// The offset in the source's file at which an event begins, modulo 2³².
 fn source_begin(header: &EventHeader) -> u32 {
     header.next_position.wrapping_sub(header.event_length)
 }

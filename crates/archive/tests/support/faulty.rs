@@ -1,4 +1,4 @@
-//! A file system in memory that knows what a power cut would leave, and that fails on demand.
+//! A file system in memory that fails on demand, and that can show its state after a power cut.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use spate_archive::{FileHandle, FileSystem};
 
-/// What goes wrong.
+/// The kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The machine stops: this operation and all later ones fail.
     Crash,
-    /// The disk has room for that many more bytes, until [`FaultyFileSystem::heal`].
+    /// The disk has room for this many more bytes, until [`FaultyFileSystem::heal`].
     DiskFull(usize),
     /// The next sync fails, once.
     SyncFails,
@@ -61,13 +61,13 @@ impl FaultyFileSystem {
         Arc::new(self.clone())
     }
 
-    /// Lets `fault` happen at the `operation`-th change from now on (0 is the next).
+    /// Makes `fault` happen at the `operation`-th change from now on (0 is the next).
     pub fn fault_in(&self, operation: usize, fault: Fault) {
         let mut state = self.state();
         state.fault_at = Some((state.operations + operation, fault));
     }
 
-    /// The disk has room again.
+    /// Gives the disk room again.
     pub fn heal(&self) {
         let mut state = self.state();
         state.room = None;
@@ -79,8 +79,8 @@ impl FaultyFileSystem {
         self.state().operations
     }
 
-    /// What the machine finds after a power cut: everything synced, and of what was not, per file and for the names, some of
-    /// the changes in order, the last of them torn. `choose(n)` picks a number below `n`.
+    /// The state after a power cut: all synced changes, and, per file and for the names, some of the unsynced changes
+    /// in order, the last of them torn. `choose(n)` picks a number below `n`.
     pub fn after_crash(&self, mut choose: impl FnMut(usize) -> usize) -> FaultyFileSystem {
         let state = self.state();
         let mut after = State::default();
@@ -110,7 +110,7 @@ impl FaultyFileSystem {
         state.names.get(path).map(|&inode| state.inodes[inode].bytes.clone())
     }
 
-    /// Replaces a file's bytes behind the archive's back.
+    /// Replaces a file's bytes without the archive's knowledge.
     pub fn overwrite(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.state();
         state.inodes.push(Inode { synced: bytes.clone(), bytes, unsynced: Vec::new() });
@@ -133,7 +133,7 @@ impl FaultyFileSystem {
         self.0.lock().unwrap()
     }
 
-    /// Counts a change and fails it if its time has come.
+    /// Counts a change, and fails it if it is the chosen one.
     fn change(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         let now = state.operations;

@@ -1,4 +1,4 @@
-//! What the archive's tests share: a builder of binlog files, and a file system that fails on demand.
+//! Support of the archive's tests: a builder of binlog files, and a file system that fails on demand.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod faulty;

@@ -72,7 +72,7 @@ impl Server {
         client
     }
 
-    /// Runs statements; gives back the rows, tab-separated.
+    /// Runs statements; returns the rows, tab-separated.
     pub fn sql(&self, statements: &str) -> String {
         self.try_sql(statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
     }

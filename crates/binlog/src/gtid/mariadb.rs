@@ -52,8 +52,8 @@ pub struct Xid {
 }
 
 impl Xid {
-    /// The XID in the body of a GTID event ([`GtidEvent::PREPARED_XA`], [`GtidEvent::COMPLETED_XA`]); `None` if the group is
-    /// no part of an XA transaction.
+    /// The XID in the body of a GTID event ([`GtidEvent::PREPARED_XA`], [`GtidEvent::COMPLETED_XA`]); `None` if the
+    /// group does not belong to an XA transaction.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -97,7 +97,7 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// As XA statements take it: `X'…',X'…',format`.
+/// The form that XA statements take: `X'…',X'…',format`.
 impl fmt::Display for Xid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut part = |bytes: &[u8]| {
@@ -111,8 +111,8 @@ impl fmt::Display for Xid {
     }
 }
 
-/// The GTID position before a file's first transaction (`GTID_LIST_EVENT`, type 163). A file may hold several GTIDs for a
-/// domain, one per server; the domain's position is the last of them.
+/// The GTID position before a file's first transaction (`GTID_LIST_EVENT`, type 163). A file may hold several GTIDs for
+/// a domain, one per server; the domain's position is the last of them.
 ///
 /// # Errors
 /// [`Error::Truncated`].

@@ -63,10 +63,10 @@ impl FromStr for Gtid {
     }
 }
 
-/// A place in the history of a source: on MariaDB the last GTID of each domain, on MySQL the set of all GTIDs before it.
-/// Written as the servers do, comma-separated.
+/// A place in the history of a source: on MariaDB the last GTID of each domain, on MySQL the set of all GTIDs before
+/// it. Its text form is the servers' own, comma-separated.
 ///
-/// Invariants: at most one GTID per domain, no empty set. The empty position is before everything.
+/// Invariants: at most one GTID per domain, no empty set. The empty position is before all transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GtidPosition {
     domains: BTreeMap<u32, MariaDbGtid>,
@@ -74,7 +74,7 @@ pub struct GtidPosition {
 }
 
 impl GtidPosition {
-    /// Moves the position behind `gtid`.
+    /// Moves the position to just after `gtid`.
     pub fn advance(&mut self, gtid: Gtid) {
         match gtid {
             Gtid::MariaDb(gtid) => drop(self.domains.insert(gtid.domain_id, gtid)),
@@ -82,7 +82,7 @@ impl GtidPosition {
         }
     }
 
-    /// Moves the position behind everything that `other` covers.
+    /// Moves the position to after all transactions that `other` covers.
     pub fn advance_to(&mut self, other: &GtidPosition) {
         for gtid in other.domains.values().map(|&gtid| Gtid::MariaDb(gtid)) {
             if !self.covers(gtid) {
@@ -94,7 +94,8 @@ impl GtidPosition {
         }
     }
 
-    /// True if the transaction lies behind: `gtid`'s domain has reached or passed its sequence, or the set holds it.
+    /// True if the position covers the transaction: `gtid`'s domain has reached or passed its sequence, or the set
+    /// holds it.
     pub fn covers(&self, gtid: Gtid) -> bool {
         match gtid {
             Gtid::MariaDb(gtid) => {
@@ -104,7 +105,7 @@ impl GtidPosition {
         }
     }
 
-    /// True if everything that `other` covers is covered here.
+    /// True if this position covers all transactions that `other` covers.
     pub fn covers_all(&self, other: &GtidPosition) -> bool {
         other.domains.values().all(|&gtid| self.covers(Gtid::MariaDb(gtid)))
             && other
@@ -113,7 +114,7 @@ impl GtidPosition {
                 .all(|(origin, numbers)| self.origins.get(origin).is_some_and(|reached| reached.contains_all(numbers)))
     }
 
-    /// True if `gtid` is the last of its domain, or in the set: the position has just been moved behind it.
+    /// True if `gtid` is the last of its domain, or in the set.
     pub fn ends_with(&self, gtid: Gtid) -> bool {
         match gtid {
             Gtid::MariaDb(last) => self.domains.get(&last.domain_id) == Some(&last),
@@ -121,7 +122,7 @@ impl GtidPosition {
         }
     }
 
-    /// True if nothing of `gtid`'s domain or origin lies behind.
+    /// True if the position covers no transaction of `gtid`'s domain or origin.
     pub fn is_before_all_of(&self, gtid: Gtid) -> bool {
         match gtid {
             Gtid::MariaDb(gtid) => !self.domains.contains_key(&gtid.domain_id),
@@ -148,19 +149,19 @@ impl GtidPosition {
         self.domains.values().copied()
     }
 
-    /// MySQL's origins and what is behind of each.
+    /// MySQL's origins, and the numbers of each that the position covers.
     pub fn origins(&self) -> impl Iterator<Item = (&Origin, &NumberSet)> + '_ {
         self.origins.iter()
     }
 
-    /// Adds transactions of one of MySQL's origins: from the first number up to, and not with, the second.
+    /// Adds transactions of one of MySQL's origins: from the first number up to, but not including, the second.
     pub fn add_numbers(&mut self, origin: Origin, numbers: std::ops::Range<u64>) {
         if !numbers.is_empty() {
             self.origins.entry(origin).or_default().insert_range(numbers);
         }
     }
 
-    /// True if nothing lies behind.
+    /// True if the position covers no transaction.
     pub fn is_empty(&self) -> bool {
         self.domains.is_empty() && self.origins.is_empty()
     }
@@ -218,12 +219,13 @@ pub struct GtidEvent {
     pub commit_id: Option<u64>,
     /// MariaDB: the second byte of flags, `FL_EXTRA_…`.
     pub extra_flags: u8,
-    /// MySQL: when the transaction was committed on the server that sends it, in microseconds since 1970.
+    /// MySQL: the time when the sending server committed the transaction, in microseconds since 1970; `None` on MariaDB
+    /// and older servers.
     pub commit_microseconds: Option<u64>,
 }
 
 impl GtidEvent {
-    /// The event group is one statement (DDL or not transactional): no COMMIT or XID follows.
+    /// The group is one statement (DDL or not transactional): no COMMIT or XID follows.
     pub const STANDALONE: u8 = 0x01;
     /// A commit id is present.
     pub const GROUP_COMMIT_ID: u8 = 0x02;
@@ -240,11 +242,11 @@ impl GtidEvent {
     /// The group completes a prepared XA transaction.
     pub const COMPLETED_XA: u8 = 0x80;
 
-    /// In the extra flags: an ALTER TABLE begins that another group will complete or undo.
+    /// In the extra flags: the START of a two-phase ALTER TABLE, which another group commits or rolls back.
     pub const EXTRA_START_ALTER: u8 = 0x02;
-    /// In the extra flags: an ALTER TABLE begun by an earlier group is completed.
+    /// In the extra flags: the group commits an ALTER TABLE that an earlier group began.
     pub const EXTRA_COMMIT_ALTER: u8 = 0x04;
-    /// In the extra flags: an ALTER TABLE begun by an earlier group is undone.
+    /// In the extra flags: the group rolls back an ALTER TABLE that an earlier group began.
     pub const EXTRA_ROLLBACK_ALTER: u8 = 0x08;
 
     /// Parses the body of MariaDB's event; `server_id` is the one in its header.

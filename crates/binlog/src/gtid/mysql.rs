@@ -1,6 +1,6 @@
 //! MySQL's GTIDs: `uuid:number` or `uuid:tag:number`, and sets of them.
 //!
-//! The events' layouts are those that the MySQL server's source documentation describes ("Gtid_event", "mysql::serialization").
+//! The MySQL server's source documentation describes the events' layouts ("Gtid_event", "mysql::serialization").
 
 use std::fmt;
 use std::ops::Range;
@@ -10,16 +10,16 @@ use super::{Gtid, GtidEvent, GtidPosition};
 use crate::cursor::Cursor;
 use crate::{Error, Result};
 
-/// Longest tag, in characters; the server allows no longer one.
+/// The servers' own limit of a tag, in characters.
 const TAG_LENGTH_MAX: usize = 32;
 
 /// GTID numbers are signed 64-bit numbers, without the largest.
 const NUMBER_END: u64 = i64::MAX as u64;
 
-/// More origins than this no event of ours is believed to hold: each is a server that once was the source.
+/// An event with more origins is taken for damage: each is a server that once was the source, or a tag of one.
 const ORIGINS_MAX: u64 = 1 << 20;
 
-/// Who numbers transactions: a server's UUID, and the tag that the transaction's user gave.
+/// The origin of a transaction's number: a server's UUID, and the tag that the transaction's user gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     uuid: [u8; 16],
@@ -28,15 +28,16 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin with this UUID and tag; the empty tag is no tag.
+    /// The origin with this UUID and tag; an empty tag means none.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the tag is longer than 32 characters, or has others than letters, digits and underscores.
+    /// [`Error::Malformed`] if the tag is longer than 32 characters, or has others than letters, digits and
+    /// underscores.
     pub fn new(uuid: [u8; 16], tag: &[u8]) -> Result<Origin> {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         let is_numeric = tag.first().is_some_and(u8::is_ascii_digit);
         if tag.len() > TAG_LENGTH_MAX || !tag.iter().all(is_word) || is_numeric {
-            let why = format!("'{}' is no tag", String::from_utf8_lossy(tag));
+            let why = format!("'{}' is not a tag", String::from_utf8_lossy(tag));
             return Err(Error::malformed("GTID", why));
         }
         let mut origin = Origin { uuid, tag: [0; TAG_LENGTH_MAX], tag_length: tag.len() as u8 };
@@ -71,7 +72,7 @@ impl fmt::Display for Origin {
 /// One MySQL GTID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MySqlGtid {
-    /// Who numbered it.
+    /// The origin that numbered it.
     pub origin: Origin,
     /// Its number, from 1.
     pub number: u64,
@@ -109,7 +110,7 @@ pub struct NumberSet {
 impl NumberSet {
     /// Adds a number.
     pub fn insert(&mut self, number: u64) {
-        // Nearly always the next one.
+        // Nearly always the next number is added.
         if let Some(last) = self.ranges.last_mut()
             && last.end == number
         {
@@ -175,7 +176,7 @@ impl fmt::Display for NumberSet {
     }
 }
 
-/// Parses what stands between two commas of a set: `uuid:1-5:7:tag:1-3`, a tag being for the numbers after it.
+/// Parses the text between two commas of a set: `uuid:1-5:7:tag:1-3`; a tag applies to the numbers after it.
 pub(super) fn parse_set(text: &str, mut add: impl FnMut(Origin, Range<u64>)) -> Result<()> {
     let wrong = || Error::malformed("GTID", format!("'{text}' is not of the form uuid:numbers or uuid:tag:numbers"));
     let mut parts = text.split(':').map(str::trim);
@@ -218,8 +219,8 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
 }
 
 impl GtidEvent {
-    /// Parses the body of MySQL's `GTID_LOG_EVENT` (33): flags, UUID, number; then, since 8.0, a logical clock for parallel appliers
-    /// and the time of the commit.
+    /// Parses the body of MySQL's `GTID_LOG_EVENT` (33): flags, UUID, number; then, since 8.0, a logical clock for
+    /// parallel appliers and the time of the commit.
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Malformed`].
@@ -230,54 +231,55 @@ impl GtidEvent {
         uuid.copy_from_slice(cursor.take(16)?);
         let number = cursor.u64()?;
         let event = named(Origin::new(uuid, b"")?, number)?;
-        Ok(GtidEvent { commit_microseconds: commit_time(&mut cursor), ..event })
+        Ok(GtidEvent { commit_microseconds: read_commit_time(&mut cursor), ..event })
     }
 
-    /// Parses the body of MySQL's `GTID_TAGGED_LOG_EVENT` (42): numbered fields, of which the first four name the transaction.
+    /// Parses the body of MySQL's `GTID_TAGGED_LOG_EVENT` (42): numbered fields; the first four name the transaction.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Malformed`], or [`Error::Unsupported`] if it has a field before those that is not known.
+    /// [`Error::Truncated`], [`Error::Malformed`], or [`Error::Unsupported`] if an unknown field stands before those.
     pub fn parse_mysql_tagged(body: &[u8]) -> Result<GtidEvent> {
         const WHAT: &str = "tagged GTID event";
         let mut cursor = Cursor::new(body, WHAT);
-        let version = variable_length(&mut cursor)?;
+        let version = read_variable_length(&mut cursor)?;
         if version != 1 {
             return Err(Error::unsupported("encoding of a tagged GTID event", version.to_string()));
         }
-        let _size = variable_length(&mut cursor)?;
-        let _last_needed_field = variable_length(&mut cursor)?;
+        let _size = read_variable_length(&mut cursor)?;
+        let _last_needed_field = read_variable_length(&mut cursor)?;
         let (mut uuid, mut number, mut tag) = ([0; 16], None, None);
         for field in 0..4 {
-            let id = variable_length(&mut cursor)?;
+            let id = read_variable_length(&mut cursor)?;
             if id != field {
                 return Err(Error::malformed(WHAT, format!("field {id} in place of field {field}")));
             }
             match field {
-                0 => drop(variable_length(&mut cursor)?),
+                0 => drop(read_variable_length(&mut cursor)?),
                 1 => {
                     for byte in &mut uuid {
-                        let value = variable_length(&mut cursor)?;
+                        let value = read_variable_length(&mut cursor)?;
                         *byte = u8::try_from(value)
-                            .map_err(|_| Error::malformed(WHAT, format!("{value} in a UUID, which is no byte")))?;
+                            .map_err(|_| Error::malformed(WHAT, format!("{value} in a UUID, which is not a byte")))?;
                     }
                 }
                 // Signed: the lowest bit is the sign.
-                2 => number = Some(variable_length(&mut cursor)? >> 1),
+                2 => number = Some(read_variable_length(&mut cursor)? >> 1),
                 _ => {
-                    let length = variable_length(&mut cursor)?;
+                    let length = read_variable_length(&mut cursor)?;
                     tag = Some(cursor.take(usize::try_from(length).unwrap_or(usize::MAX))?);
                 }
             }
         }
         let event = named(Origin::new(uuid, tag.unwrap_or_default())?, number.unwrap_or_default())?;
-        Ok(GtidEvent { commit_microseconds: tagged_commit_time(&mut cursor), ..event })
+        Ok(GtidEvent { commit_microseconds: read_tagged_commit_time(&mut cursor), ..event })
     }
 }
 
-/// The time of the commit, after a transaction's number; `None` if the event ends before, as those of older servers do.
-fn commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
+/// Reads the time of the commit, after a transaction's number; `None` if the event ends before it, as those of older
+/// servers.
+fn read_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
     const HAS_LOGICAL_CLOCK: u8 = 2;
-    /// Set if another time follows, that of the transaction's first server.
+    /// Set if a second time follows, the commit time on the transaction's first server.
     const MORE_FOLLOWS: u64 = 1 << 55;
     if cursor.u8().ok()? != HAS_LOGICAL_CLOCK {
         return None;
@@ -288,13 +290,13 @@ fn commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
     Some(u64::from_le_bytes(time) & !MORE_FOLLOWS)
 }
 
-/// The same in the numbered fields after those that name a transaction.
-fn tagged_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
+/// Reads the time of the commit from the numbered fields after those that name a transaction.
+fn read_tagged_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
     const LOGICAL_CLOCK: std::ops::RangeInclusive<u64> = 4..=5;
     const COMMIT_TIME: u64 = 6;
     loop {
-        let field = variable_length(cursor).ok()?;
-        let value = variable_length(cursor).ok()?;
+        let field = read_variable_length(cursor).ok()?;
+        let value = read_variable_length(cursor).ok()?;
         match field {
             COMMIT_TIME => return Some(value),
             field if LOGICAL_CLOCK.contains(&field) => {}
@@ -305,7 +307,7 @@ fn tagged_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
 
 fn named(origin: Origin, number: u64) -> Result<GtidEvent> {
     if !(1..NUMBER_END).contains(&number) {
-        return Err(Error::malformed("GTID event", format!("{origin}:{number} is no GTID")));
+        return Err(Error::malformed("GTID event", format!("{origin}:{number} is not a GTID")));
     }
     Ok(GtidEvent {
         gtid: Gtid::MySql(MySqlGtid { origin, number }),
@@ -316,14 +318,14 @@ fn named(origin: Origin, number: u64) -> Result<GtidEvent> {
     })
 }
 
-/// A number of variable length: the trailing ones of its first byte count the bytes that follow.
-fn variable_length(cursor: &mut Cursor<'_>) -> Result<u64> {
+/// Reads a number of variable length: the trailing ones of its first byte count the bytes after it.
+fn read_variable_length(cursor: &mut Cursor<'_>) -> Result<u64> {
     let first = cursor.u8()?;
     let more = first.trailing_ones() as usize;
     let mut bytes = [0; 8];
     bytes[..more].copy_from_slice(cursor.take(more)?);
     let rest = u64::from_le_bytes(bytes);
-    // Seven trailing ones leave no bit of the first byte, eight are a whole number behind it.
+    // Seven trailing ones leave no bit of the first byte; after eight, a whole number follows.
     Ok(match more {
         8 | 7 => rest,
         _ => rest << (7 - more) | u64::from(first >> (more + 1)),
@@ -337,7 +339,7 @@ fn variable_length(cursor: &mut Cursor<'_>) -> Result<u64> {
 pub fn parse_previous_gtids(body: &[u8]) -> Result<GtidPosition> {
     const WHAT: &str = "Previous_gtids event";
     let mut cursor = Cursor::new(body, WHAT);
-    // Since tags, the highest byte says which layout follows; with tags the lowest byte repeats it.
+    // Since servers have tags, the highest byte gives the layout; in the layout with tags, the lowest byte repeats it.
     let head = cursor.u64()?;
     let (has_tags, count) = match head >> 56 {
         0 => (false, head),
@@ -353,7 +355,7 @@ pub fn parse_previous_gtids(body: &[u8]) -> Result<GtidPosition> {
         uuid.copy_from_slice(cursor.take(16)?);
         let tag = match has_tags {
             true => {
-                let length = variable_length(&mut cursor)?;
+                let length = read_variable_length(&mut cursor)?;
                 cursor.take(usize::try_from(length).unwrap_or(usize::MAX))?
             }
             false => b"",
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_read_and_written_as_the_servers_do() {
+    fn gtid_sets_parse_and_display_as_on_servers() {
         let text = format!("{UUID}:1-5:7:9-10,{UUID}:tag:1-3,4e11fa47-71ca-11e1-9e33-c80aa9429562:1");
         assert_eq!(position(&text).to_string(), text);
         assert_eq!(
@@ -444,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_cover_what_they_hold() {
+    fn position_covers_exactly_its_transactions() {
         let place = position(&format!("{UUID}:1-5:8"));
         let gtid = |number: u64| format!("{UUID}:{number}").parse::<Gtid>().unwrap();
         assert!(place.covers(gtid(5)) && !place.covers(gtid(6)) && place.covers(gtid(8)));
@@ -466,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_when_they_were_committed() {
+    fn gtid_events_give_commit_time() {
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
         };
@@ -483,7 +485,7 @@ mod tests {
         let event = GtidEvent::parse_mysql_tagged(&tagged).unwrap();
         assert_eq!(event.gtid.to_string(), "00000000-0000-4000-8000-000000000001:one:1");
         assert_eq!(event.commit_microseconds, Some(1_795_287_371_995_920));
-        // Older servers end before; nothing else is lost with it.
+        // Events of older servers end before the time; only the time is missing.
         for length in 25..plain.len() - 5 {
             assert_eq!(GtidEvent::parse_mysql(&plain[..length]).unwrap().commit_microseconds, None, "{length}");
         }
@@ -491,7 +493,7 @@ mod tests {
 
     #[test]
     fn variable_length_numbers_decode() {
-        let read = |bytes: &[u8]| variable_length(&mut Cursor::new(bytes, "test")).unwrap();
+        let read = |bytes: &[u8]| read_variable_length(&mut Cursor::new(bytes, "test")).unwrap();
         assert_eq!(read(&[0x02]), 1);
         assert_eq!(read(&[0x7c]), 62);
         assert_eq!(read(&[0x45, 0x03]), 0xd1);

@@ -1,8 +1,8 @@
-//! MySQL's changes of JSON documents: what updates hold of a column instead of its new document
-//! (`binlog_row_value_options=PARTIAL_JSON`), and how they are applied to a document's text.
+//! MySQL's changes of JSON documents, which an update can hold instead of a column's new document
+//! (`binlog_row_value_options=PARTIAL_JSON`), and how to apply them to a document's text.
 //!
-//! Format: MySQL internals, the comment of `Json_diff_vector::write_binary`: for each change its operation, its path with the
-//! length before it, and (but for removals) its value in binary with the length before it.
+//! Format: MySQL internals, the comment of `Json_diff_vector::write_binary`: for each change its operation, its path
+//! with the length before it, and (but for removals) its value in binary with the length before it.
 
 pub use super::tree::Leg;
 use super::tree::{self, Key, Node};
@@ -11,33 +11,34 @@ use crate::{Error, Result};
 
 const WHAT: &str = "change of a JSON document";
 
-/// What a change does.
+/// The operation of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// It replaces the value that is there.
+    /// Replaces an existing value.
     Replace,
-    /// It adds a member to an object that has none of that name, or an element to an array, before the one that has its place.
+    /// Adds a member to an object that has none of that name, or an element to an array before the element at that
+    /// place.
     Insert,
-    /// It removes the value that is there.
+    /// Removes an existing value.
     Remove,
 }
 
 /// One change of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff<'a> {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// Where, in MySQL's words: `$.member."other member"[3]`.
+    /// The path of the value, in MySQL's form: `$.member."other member"[3]`.
     pub path: &'a str,
-    /// The path of what it is in: without its last step.
+    /// The path of the object or array that holds the value: without the last step.
     pub parent_path: &'a str,
-    /// The path, taken apart.
+    /// The path, parsed.
     pub legs: Vec<Leg<'a>>,
     /// The new value in binary, as [`super::text`] takes it; empty for removals.
     pub value: &'a [u8],
 }
 
-/// Why changes cannot be applied to a document.
+/// The reason why changes cannot be applied to a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// A change does not decode.
@@ -48,7 +49,7 @@ pub enum ApplyError {
     Misfit(String),
 }
 
-/// The changes of a column in an image, one after the other.
+/// Parses the changes of a column in an image, in order.
 ///
 /// # Errors
 /// [`Error::Truncated`], [`Error::Malformed`]; [`Error::Unsupported`] for an unknown operation.
@@ -64,7 +65,7 @@ pub fn diffs(bytes: &[u8]) -> Result<Vec<Diff<'_>>> {
         };
         let length = cursor.length_encoded_count()?;
         let path = std::str::from_utf8(cursor.take(length)?).map_err(|_| malformed("its path is not UTF-8"))?;
-        let (legs, parent_path) = legs(path)?;
+        let (legs, parent_path) = parse_legs(path)?;
         if legs.is_empty() && operation != Operation::Replace {
             return Err(malformed("it adds or removes the whole document"));
         }
@@ -80,11 +81,11 @@ pub fn diffs(bytes: &[u8]) -> Result<Vec<Diff<'_>>> {
     Ok(diffs)
 }
 
-/// The text of a document after these changes: the text that [`super::text`] gives of what MySQL makes of it, if the document's
-/// own text is from there.
+/// Applies changes to the text of a document. If that text is from [`super::text`], the result is the text that
+/// [`super::text`] would return for MySQL's changed document.
 ///
 /// # Errors
-/// [`ApplyError::Misfit`] if the document is not one that the changes fit, as MySQL's own replication has it.
+/// [`ApplyError::Misfit`] if the changes do not fit the document, by the rules of MySQL's own replication.
 pub fn apply(document: &[u8], diffs: &[Diff<'_>]) -> std::result::Result<Vec<u8>, ApplyError> {
     let no_value = |diff: &&Diff<'_>| diff.operation == Operation::Remove;
     let value = |diff: &Diff<'_>| if no_value(&diff) { Ok(vec![]) } else { Ok(super::text(diff.value)?.text) };
@@ -142,8 +143,8 @@ fn change<'a>(root: &mut Node<'a>, diff: &Diff<'_>, new: Option<Node<'a>>) -> Op
     Some(())
 }
 
-/// Takes a path apart; also returns it without its last step.
-fn legs(path: &str) -> Result<(Vec<Leg<'_>>, &str)> {
+/// Parses a path; also returns it without its last step.
+fn parse_legs(path: &str) -> Result<(Vec<Leg<'_>>, &str)> {
     let unknown = || Error::unsupported(WHAT, format!("the path {path}"));
     let mut rest = path.strip_prefix('$').ok_or_else(unknown)?;
     let mut legs = Vec::new();
@@ -151,8 +152,8 @@ fn legs(path: &str) -> Result<(Vec<Leg<'_>>, &str)> {
     while !rest.is_empty() {
         parent = &path[..path.len() - rest.len()];
         if let Some(member) = rest.strip_prefix(".\"") {
-            let end = closing_quote(member).ok_or_else(unknown)?;
-            // With its quotes it is a JSON string.
+            let end = find_closing_quote(member).ok_or_else(unknown)?;
+            // A quoted member is a JSON string.
             let quoted = &rest[1..end + 3];
             let name = tree::unquoted(quoted.as_bytes()).map_err(|_| unknown())?;
             legs.push(Leg::Member(name));
@@ -165,7 +166,7 @@ fn legs(path: &str) -> Result<(Vec<Leg<'_>>, &str)> {
             legs.push(Leg::Member(name.into()));
             rest = after;
         } else if let Some((place, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            legs.push(element(place).ok_or_else(unknown)?);
+            legs.push(parse_element(place).ok_or_else(unknown)?);
             rest = after;
         } else {
             return Err(unknown());
@@ -174,8 +175,8 @@ fn legs(path: &str) -> Result<(Vec<Leg<'_>>, &str)> {
     Ok((legs, parent))
 }
 
-/// Where the quote stands that is not behind a backslash.
-fn closing_quote(text: &str) -> Option<usize> {
+/// Finds the first quote that no backslash escapes.
+fn find_closing_quote(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {
         let is_it = byte == b'"' && !is_escaped;
@@ -185,7 +186,7 @@ fn closing_quote(text: &str) -> Option<usize> {
 }
 
 /// `3`, `last` or `last-3`.
-fn element(place: &str) -> Option<Leg<'static>> {
+fn parse_element(place: &str) -> Option<Leg<'static>> {
     match place.strip_prefix("last") {
         None => Some(Leg::Element(place.parse().ok()?)),
         Some("") => Some(Leg::Last(0)),
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_member_stands_where_mysql_sorts_it() {
+    fn json_new_member_is_inserted_in_mysqls_order() {
         let document = r#"{"b": 1, "ä": 2, "ccc": 3}"#;
         let changes: [(u8, &str, &[u8]); 4] =
             [(1, "$.a", SEVEN), (1, "$.dddd", SEVEN), (1, "$.zz", SEVEN), (1, r#"$."\n""#, SEVEN)];
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_does_not_fit_is_an_error() {
+    fn json_change_of_unfitting_document_is_an_error() {
         for (document, operation, path) in [
             ("{}", 0, "$.a"),
             ("{}", 2, "$.a"),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_paths_and_operations_are_refused() {
+    fn json_change_with_unknown_path_or_operation_is_refused() {
         for path in ["", "a", "$.", "$.*", "$**.a", "$[*]", "$[1 to 2]", "$.\"a", "$[1"] {
             assert!(diffs(&encoded(&[(0, path, SEVEN)])).is_err(), "{path}");
         }

@@ -1,4 +1,4 @@
-//! A JSON text, taken apart as far as changes of it need: numbers and strings stay the text that they are.
+//! A JSON text, parsed only as far as changes of it need: numbers and strings stay unparsed text.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ pub enum Leg<'a> {
     Member(Cow<'a, str>),
     /// An element of an array, counted from its beginning.
     Element(usize),
-    /// An element of an array, counted from its last.
+    /// An element of an array, counted back from the last one.
     Last(usize),
 }
 
 impl Leg<'_> {
-    /// Which element of an array of so many it is.
+    /// The index of the element in an array of this length; `None` if the array has no such element.
     pub(super) fn place(&self, count: usize) -> Option<usize> {
         match self {
             Leg::Element(place) if *place < count => Some(*place),
@@ -26,7 +26,7 @@ impl Leg<'_> {
         }
     }
 
-    /// Where an element is inserted: beyond either end is at that end.
+    /// The index at which an element is inserted: a place beyond an end means that end.
     pub(super) fn place_to_insert(&self, count: usize) -> usize {
         self.place(count).unwrap_or(if matches!(self, Leg::Last(_)) { 0 } else { count })
     }
@@ -35,20 +35,20 @@ impl Leg<'_> {
 /// A value in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node<'a> {
-    /// A string, number or literal, as it is written.
+    /// A string, number or literal, as written.
     Scalar(&'a [u8]),
-    /// Its elements.
+    /// An array's elements.
     Array(Vec<Node<'a>>),
-    /// Its members.
+    /// An object's members.
     Object(Vec<(Key<'a>, Node<'a>)>),
 }
 
 /// The name of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key<'a> {
-    /// As it is written, with its quotes.
+    /// The name as written, with its quotes.
     text: Cow<'a, [u8]>,
-    /// What that means.
+    /// The name without quotes and escapes.
     pub(super) name: Cow<'a, str>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Writes it as MySQL does.
+    /// Writes the value in MySQL's form.
     pub(super) fn append_to(&self, text: &mut Vec<u8>) {
         match self {
             Node::Scalar(scalar) => text.extend_from_slice(scalar),
@@ -111,18 +111,18 @@ impl Key<'_> {
     }
 }
 
-/// Takes a text apart.
+/// Parses a JSON text.
 ///
 /// # Errors
-/// [`crate::Error::Malformed`] if it is no JSON.
+/// [`crate::Error::Malformed`] if it is not JSON.
 pub(super) fn parse(text: &[u8]) -> Result<Node<'_>> {
     let mut parser = Parser { text, at: 0 };
-    let root = parser.value(0)?;
-    parser.space();
-    if parser.at < text.len() { Err(malformed("its text goes on behind it")) } else { Ok(root) }
+    let root = parser.parse_value(0)?;
+    parser.skip_space();
+    if parser.at < text.len() { Err(malformed("its text continues after it")) } else { Ok(root) }
 }
 
-/// What a string in quotes means.
+/// Removes the quotes and escapes of a string.
 ///
 /// # Errors
 /// As [`parse`].
@@ -146,7 +146,7 @@ pub(super) fn unquoted(quoted: &[u8]) -> Result<Cow<'_, str>> {
             Some('n') => '\n',
             Some('r') => '\r',
             Some('t') => '\t',
-            Some('u') => unicode(&mut characters).ok_or_else(no_string)?,
+            Some('u') => read_unicode(&mut characters).ok_or_else(no_string)?,
             Some(other @ ('"' | '\\' | '/')) => other,
             _ => return Err(no_string()),
         });
@@ -154,19 +154,19 @@ pub(super) fn unquoted(quoted: &[u8]) -> Result<Cow<'_, str>> {
     Ok(name.into())
 }
 
-/// The character behind `\u`: four digits, and four more if those are half of one.
-fn unicode(characters: &mut std::str::Chars<'_>) -> Option<char> {
-    fn unit(characters: &mut std::str::Chars<'_>) -> Option<u32> {
+/// Reads the character after `\u`: four digits, and an escape of four more if the first are half of a surrogate pair.
+fn read_unicode(characters: &mut std::str::Chars<'_>) -> Option<char> {
+    fn read_unit(characters: &mut std::str::Chars<'_>) -> Option<u32> {
         let (digits, rest) = characters.as_str().split_at_checked(4)?;
         *characters = rest.chars();
         u32::from_str_radix(digits, 16).ok()
     }
-    let first = unit(characters)?;
+    let first = read_unit(characters)?;
     if !(0xd800..0xdc00).contains(&first) {
         return char::from_u32(first);
     }
     *characters = characters.as_str().strip_prefix("\\u")?.chars();
-    let second = unit(characters)?;
+    let second = read_unit(characters)?;
     let low = second.checked_sub(0xdc00).filter(|&low| low < 0x400)?;
     char::from_u32(0x10000 + (first - 0xd800) * 0x400 + low)
 }
@@ -177,40 +177,40 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn value(&mut self, depth: usize) -> Result<Node<'a>> {
+    fn parse_value(&mut self, depth: usize) -> Result<Node<'a>> {
         if depth > DEPTH_MAX {
             return Err(malformed("it is nested too deeply"));
         }
-        self.space();
+        self.skip_space();
         match self.peek() {
             Some(b'{') => self
-                .elements(b'}', |parser| {
-                    parser.space();
-                    let text = parser.string()?;
+                .parse_elements(b'}', |parser| {
+                    parser.skip_space();
+                    let text = parser.parse_string()?;
                     let name = unquoted(text)?;
-                    parser.space();
+                    parser.skip_space();
                     parser.take(b':')?;
-                    Ok((Key { text: text.into(), name }, parser.value(depth + 1)?))
+                    Ok((Key { text: text.into(), name }, parser.parse_value(depth + 1)?))
                 })
                 .map(Node::Object),
-            Some(b'[') => self.elements(b']', |parser| parser.value(depth + 1)).map(Node::Array),
-            Some(b'"') => self.string().map(Node::Scalar),
-            _ => self.scalar().map(Node::Scalar),
+            Some(b'[') => self.parse_elements(b']', |parser| parser.parse_value(depth + 1)).map(Node::Array),
+            Some(b'"') => self.parse_string().map(Node::Scalar),
+            _ => self.parse_scalar().map(Node::Scalar),
         }
     }
 
-    /// What stands between brackets, with commas between.
-    fn elements<T>(&mut self, close: u8, mut element: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    /// Parses the items between brackets, separated by commas.
+    fn parse_elements<T>(&mut self, close: u8, mut element: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.at += 1;
         let mut elements = Vec::new();
-        self.space();
+        self.skip_space();
         if self.peek() == Some(close) {
             self.at += 1;
             return Ok(elements);
         }
         loop {
             elements.push(element(self)?);
-            self.space();
+            self.skip_space();
             if self.peek() == Some(close) {
                 self.at += 1;
                 return Ok(elements);
@@ -219,8 +219,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// With its quotes.
-    fn string(&mut self) -> Result<&'a [u8]> {
+    /// Takes a string with its quotes.
+    fn parse_string(&mut self) -> Result<&'a [u8]> {
         let start = self.at;
         self.take(b'"')?;
         loop {
@@ -235,8 +235,8 @@ impl<'a> Parser<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// A number or a literal.
-    fn scalar(&mut self) -> Result<&'a [u8]> {
+    /// Takes a number or a literal.
+    fn parse_scalar(&mut self) -> Result<&'a [u8]> {
         let rest = &self.text[self.at..];
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         let scalar = &rest[..rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len())];
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
         }

@@ -11,7 +11,7 @@ use spate_binlog::{EventType, FormatDescription, GtidEvent, QueryEvent, RowsEven
 
 use crate::events::{Event, Image, Maps, read, rows};
 
-/// The whole file.
+/// Renders the whole file.
 pub(crate) fn dump(file: &[u8]) -> String {
     let mut text = String::new();
     let mut maps = Maps::default();
@@ -187,7 +187,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// On one line, long texts cut.
+/// Renders a text on one line, and truncates a long one.
 fn escaped(bytes: &[u8]) -> String {
     let text = lossy(bytes).replace('\n', "\\n");
     match text.char_indices().nth(500) {

@@ -1,4 +1,4 @@
-//! A whole binlog file as events, and its rows events as rows.
+//! Reads a whole binlog file as events, and its rows events as rows.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Event {
     pub(crate) boundary: Boundary,
 }
 
-/// Reads a file whole: every checksum must match and every transaction must be where the boundaries say.
+/// Reads a whole file: every checksum must match, and every transaction must have its boundaries.
 pub(crate) fn read(file: &[u8]) -> Vec<Event> {
     assert_eq!(file[..4], FILE_MAGIC);
     let mut format: Option<FormatDescription> = None;

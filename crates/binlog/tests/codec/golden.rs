@@ -1,4 +1,4 @@
-//! Files that MariaDB 10.11 wrote must dump as they did when a person read the dump.
+//! The dump of each file that MariaDB 10.11 wrote must equal the dump that a person checked.
 
 use spate_binlog::{EventType, GtidEvent};
 
@@ -30,9 +30,9 @@ fn boundaries_alternate_in_every_fixture() {
     }
 }
 
-/// Fixtures that cease to show what they are there for would pass every other test.
+/// Without this test, a fixture could lose the events that it is meant to show, and all other tests would still pass.
 #[test]
-fn the_fixtures_hold_every_event_that_mariadb_writes() {
+fn fixtures_hold_every_event_that_mariadb_writes() {
     let mut missing = vec![
         EventType::QUERY,
         EventType::ROTATE,

@@ -1,4 +1,4 @@
-//! No bytes make the codec panic, and what it says of them is consistent.
+//! No bytes make the codec panic, and its results for them are consistent.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ fn header(event_type: u8) -> EventHeader {
     EventHeader { timestamp_seconds: 0, event_type, server_id: 1, event_length: 19, next_position: 0, flags: 0 }
 }
 
-/// Bytes of which many are those that lengths and counts break at.
+/// Random bytes, many of them limit values of lengths and counts.
 fn edgy_bytes(length_max: usize) -> impl Strategy<Value = Vec<u8>> {
     let byte =
         prop_oneof![any::<u8>(), prop::sample::select(vec![0u8, 1, 2, 4, 8, 0x7f, 0x80, 250, 251, 252, 253, 254, 255])];
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_can_be_shown(body in table_map_body(), bytes in edgy_bytes(12), is_unsigned in any::<bool>()) {
+    fn any_value_displays_without_panic(body in table_map_body(), bytes in edgy_bytes(12), is_unsigned in any::<bool>()) {
         for column_type in TableMap::parse(&body).unwrap().columns {
             let _ = ShownValue { column_type, bytes: &bytes, is_unsigned }.to_string();
         }
@@ -91,7 +91,7 @@ proptest! {
     fn damaged_event_of_a_fixture_is_an_error_or_parses(scenario in 0..SCENARIOS.len(), index in any::<prop::sample::Index>(),
                                     damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut file = fixture(SCENARIOS[scenario].name);
-        // Near one event, and the whole file behind it.
+        // Damage near one event, and read the whole file from there.
         let events = read(&file);
         let start = events[index.index(events.len())].offset;
         let reach = (file.len() - start).min(200);
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn gtids_and_positions_read_as_written(gtids in prop::collection::vec(any::<(u32, u32, u64)>(), 0..5), text in ".{0,30}") {
+    fn gtids_and_positions_parse_as_displayed(gtids in prop::collection::vec(any::<(u32, u32, u64)>(), 0..5), text in ".{0,30}") {
         let mut position = GtidPosition::default();
         for (domain_id, server_id, sequence) in gtids {
             let gtid = Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence });
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn every_cut_of_every_event_is_survived() {
+fn every_event_truncated_anywhere_never_panics() {
     for scenario in SCENARIOS {
         let mut maps = HashMap::new();
         for event in read(&fixture(scenario.name)) {
@@ -128,7 +128,7 @@ fn every_cut_of_every_event_is_survived() {
 }
 
 #[test]
-fn the_walk_sees_every_event() {
+fn walk_visits_every_event() {
     for scenario in SCENARIOS {
         let file = fixture(scenario.name);
         assert_eq!(walk(&file), read(&file).len(), "{}", scenario.name);

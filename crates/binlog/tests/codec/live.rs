@@ -1,4 +1,4 @@
-//! The scenarios on a real server: what its binlog says, decoded here, must be what its tables hold.
+//! The scenarios on a real server: the rows of its decoded binlog must equal its tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -23,7 +23,7 @@ fn logged_rows_equal_the_tables() {
         let printed = gtids_that_mariadb_binlog_prints(&path);
         let decoded: Vec<String> = gtids(&events).iter().map(ToString::to_string).collect();
         assert_eq!(decoded, printed, "{}", scenario.name);
-        // Statements change rows that no image tells of.
+        // Statements change rows without images in the binlog.
         if !scenario.name.starts_with("statements") {
             assert_tables_equal(&server, scenario.name, &events);
         }
@@ -73,10 +73,10 @@ fn gtids_that_mariadb_binlog_prints(path: &std::path::Path) -> Vec<String> {
     marked.filter_map(|(_, gtid)| gtid.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// How a column is rendered that a partial image of an inserted row left to its default.
+/// The rendering of a column that a partial image of an inserted row left to its default.
 const ABSENT: &str = "absent";
 
-/// Compares each table that the binlog's rows events changed and that still exists with what the server selects.
+/// Compares each table that the binlog's rows events changed and that still exists with the server's rows.
 fn assert_tables_equal(server: &MariaDb, scenario: &str, events: &[Event]) {
     let columns = table_columns(server);
     let keys: BTreeMap<String, Vec<usize>> = columns
@@ -90,7 +90,7 @@ fn assert_tables_equal(server: &MariaDb, scenario: &str, events: &[Event]) {
         let Some(columns) = columns.get(&name).filter(|_| !name.ends_with(".numbers")) else { continue };
         let logged = sorted(table.rows.iter().map(|row| render(&table, columns, row)).collect());
         let mut selected = select(server, &name, &table, columns);
-        // Rows are in the order of their first column, the key, so those of the server stand beside those of the binlog.
+        // Sort rows by their first column, the key, so that the server's rows and the binlog's are in the same order.
         for (logged, selected) in logged.iter().zip(&mut selected) {
             for (selected, _) in selected.iter_mut().zip(logged).filter(|(_, logged)| *logged == ABSENT) {
                 *selected = ABSENT.to_owned();
@@ -151,7 +151,7 @@ fn select(server: &MariaDb, name: &str, table: &MirroredTable, columns: &[Column
     sorted(rows.collect())
 }
 
-/// What to select so that it can be compared with a decoded value.
+/// The expression to select, so that its result can be compared with a decoded value.
 fn expression(name: &str, data_type: &str, column_type: ColumnType) -> String {
     match column_type {
         _ if data_type.starts_with("inet") => format!("HEX(INET6_ATON(CAST(`{name}` AS CHAR)))"),
@@ -166,7 +166,7 @@ fn expression(name: &str, data_type: &str, column_type: ColumnType) -> String {
     }
 }
 
-/// Brings what the server printed to the form in which decoded values are rendered.
+/// Converts a value printed by the server to the rendering of decoded values.
 fn normal(text: &str, data_type: &str, column_type: ColumnType) -> String {
     match column_type {
         _ if text == "NULL" => text.to_owned(),
@@ -226,8 +226,8 @@ fn without_trailing_zeros(hex: String) -> String {
     bytes.to_owned()
 }
 
-/// A `COMPRESSED` column's value: a byte that says how many bytes of plain length follow, then a deflate stream; the byte
-/// zero begins a value that was too short to compress.
+/// A `COMPRESSED` column's value: a byte that says how many bytes of plain length follow, then a deflate stream; the
+/// byte zero begins a value that was too short to compress.
 fn decompressed(bytes: &[u8]) -> Vec<u8> {
     use std::io::Read;
     let Some((&first, rest)) = bytes.split_first() else { return Vec::new() };

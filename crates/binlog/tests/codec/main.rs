@@ -2,7 +2,7 @@
 //!
 //! - `golden`: files that MariaDB 10.11 wrote, kept in `tests/data` with a readable dump of each;
 //! - `oracle`: the same files through another decoder;
-//! - `live`: the same scenarios on a server started for the test, whose tables must equal what its binlog says;
+//! - `live`: the same scenarios on a server started for the test, whose tables must equal the rows of its binlog;
 //! - `replay`: rows events encoded here and executed by a server;
 //! - `hostile`: arbitrary and damaged bytes.
 //!

@@ -22,8 +22,8 @@ impl MariaDb {
     pub(crate) fn start() -> MariaDb {
         let directory = tempfile::Builder::new().prefix("spate-codec").tempdir().unwrap();
         let data = directory.path().join("data");
-        // Servers name temporary tables by process id, so two that share a directory for them, in containers for example,
-        // can take each other's.
+        // Servers name temporary tables by process id, so two that share a directory for them, in containers for
+        // example, can take each other's.
         let install = Command::new("mariadb-install-db")
             .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
             .arg(format!("--datadir={}", data.display()))
@@ -51,7 +51,7 @@ impl MariaDb {
         server
     }
 
-    /// The server's directory, which dies with it.
+    /// The server's directory, which is removed with it.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -68,7 +68,7 @@ impl MariaDb {
         command
     }
 
-    /// Runs statements in one session and returns what they print, or the client's error message.
+    /// Runs statements in one session and returns their output, or the client's error message.
     pub(crate) fn try_run(&self, sql: &str) -> Result<String, String> {
         let mut client = self.client().spawn().expect("the mariadb client is not installed");
         let mut input = client.stdin.take().unwrap();
@@ -106,7 +106,7 @@ impl Drop for MariaDb {
     }
 }
 
-/// Waits for the line of the server's log that says so, and reads on so that the pipe never fills.
+/// Waits for the line of the server's log that says that it is ready. Reads on after it, so that the pipe never fills.
 fn wait_until_ready(log: BufReader<std::process::ChildStderr>) {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -126,13 +126,13 @@ fn wait_until_ready(log: BufReader<std::process::ChildStderr>) {
     }
 }
 
-/// A server started by root refuses to run without being told that it may.
+/// A server started by root refuses to run without this option.
 fn user_option() -> Option<&'static str> {
     let id = Command::new("id").arg("-u").output().expect("id is not installed");
     (id.stdout == b"0\n").then_some("--user=root")
 }
 
-/// Distributions keep the server out of an ordinary user's path.
+/// Distributions install the server outside an ordinary user's path.
 fn server_program() -> PathBuf {
     let sbin = PathBuf::from("/usr/sbin/mariadbd");
     if sbin.exists() { sbin } else { PathBuf::from("mariadbd") }

@@ -1,4 +1,4 @@
-//! What a binlog says of its tables' contents, and where its transactions are.
+//! The contents of tables according to a binlog, and the places of its transactions.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ pub(crate) enum Value {
     Bytes(Vec<u8>),
 }
 
-/// A table as its rows events leave it.
+/// The content of a table after its rows events.
 pub(crate) struct MirroredTable {
     pub(crate) map: TableMap,
     pub(crate) rows: Vec<Vec<Value>>,
 }
 
-/// Applies the rows events of a file, in order, to tables by `database.table`. `keys` gives the key columns of each; tables that are not in it are
-/// keyed by all their columns.
+/// Applies the rows events of a file, in order, to tables by `database.table`. `keys` gives the key columns of each; a
+/// table that is not in it is keyed by all its columns.
 pub(crate) fn mirror(events: &[Event], keys: &BTreeMap<String, Vec<usize>>) -> BTreeMap<String, MirroredTable> {
     let mut tables: BTreeMap<String, MirroredTable> = BTreeMap::new();
     let mut maps = Maps::default();
@@ -92,7 +92,8 @@ pub(crate) fn gtids(events: &[Event]) -> Vec<Gtid> {
     gtid_events.map(|event| GtidEvent::parse_mariadb(event.header.server_id, &event.body).unwrap().gtid).collect()
 }
 
-/// Each transaction has one first and one last event, the first being its GTID; rows and statements are in transactions.
+/// Each transaction has one first and one last event, the first being its GTID; rows and statements are in
+/// transactions.
 pub(crate) fn assert_boundaries(events: &[Event]) {
     let mut is_inside = false;
     for event in events {

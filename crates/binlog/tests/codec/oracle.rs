@@ -1,8 +1,8 @@
-//! The fixtures through mysql_common, which decodes MySQL's part of the format and was written by
-//! others.
+//! Compares the decoded fixtures with mysql_common, an independent decoder of MySQL's part of the format.
 //!
-//! It is not asked where it is known to be wrong or to know nothing: MariaDB's compressed events and columns, negative times,
-//! YEAR 0, and the signs of integers (it does not count YEAR among the columns that have one).
+//! The comparison leaves out the parts that mysql_common does not know or decodes wrongly: MariaDB's compressed events
+//! and columns, negative times, YEAR 0, and the signs of integers (it does not count YEAR among the columns that have
+//! one).
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn rows_equal_those_of_another_decoder() {
             }
         }
     }
-    // An oracle that says nothing is none.
+    // The oracle must have compared something.
     for column_type in
         ["TinyInt", "BigInt", "Decimal", "Float", "Double", "Datetime", "Time", "Timestamp", "Char", "Varchar"]
     {
@@ -56,7 +56,7 @@ fn compare_rows(
     parsed: &RowsEvent<'_>,
     compared: &mut BTreeMap<String, usize>,
 ) {
-    // Negative times, of which `temporals` is full, make it panic.
+    // Negative times make it panic, and `temporals` has many.
     if map.columns.iter().any(is_unknown_to_oracle) || map.table == "temporals" {
         return;
     }

@@ -35,7 +35,7 @@ impl Session {
     }
 }
 
-/// Which columns of a row to replay.
+/// The columns of a row to replay.
 type Project = fn(&TableMap, RowsKind) -> Option<Vec<usize>>;
 
 /// Appends the row's field values of `columns`, under a bitmap of those that are NULL.
@@ -111,7 +111,7 @@ fn reencoded(events: &[Event], project: Project) -> String {
     session.sql
 }
 
-/// A server whose tables are those that `types.sql` made, and what they held.
+/// A server with the empty tables of `types.sql`, and the content that they had.
 struct Types {
     server: MariaDb,
     tables: Vec<String>,
@@ -152,7 +152,7 @@ fn as_logged(_: &TableMap, _: RowsKind) -> Option<Vec<usize>> {
     None
 }
 
-/// The tables of `types.sql` have their first column as primary key, but for two.
+/// All tables of `types.sql` but two have their first column as primary key.
 fn only_the_key(map: &TableMap, _: RowsKind) -> Option<Vec<usize>> {
     match map.table.as_str() {
         "keyless" => None,
@@ -173,8 +173,8 @@ fn logged_events_replay_to_the_same_tables() {
     types.replay_into_empty_tables(&verbatim(&events));
     types.replay_into_empty_tables(&in_one_statement(&events, Layout::MapsFirst));
     types.replay_into_empty_tables(&in_one_statement(&events, Layout::Pairs));
-    // The server opens the tables whose maps stand before the first rows event, and ignores rows of others without a
-    // word until the statement ends. Whoever encodes for replay has to know.
+    // The server opens the tables whose maps stand before the first rows event. It ignores rows of other tables without
+    // an error until the statement ends, so the encoder of a replay must put the maps first.
     types.truncate();
     types.server.run(&in_one_statement(&events, Layout::Mixed));
     let filled = |table: &str| types.server.run(&format!("SELECT COUNT(*) > 0 FROM types.{table}")) == "1\n";
@@ -199,12 +199,12 @@ fn verbatim(events: &[Event]) -> String {
     session.sql
 }
 
-/// How several tables' events stand in one `BINLOG` statement.
+/// The order of several tables' events in one `BINLOG` statement.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// All table maps, then all rows events, the last of which ends the statement.
     MapsFirst,
-    /// A table map and a rows event that ends the statement, again and again.
+    /// Pairs of a table map and a rows event that ends the statement.
     Pairs,
     /// A table map before its first rows event; only the last rows event ends the statement.
     Mixed,
@@ -243,7 +243,7 @@ fn in_one_statement(events: &[Event], layout: Layout) -> String {
     session.sql
 }
 
-/// Encodes changes by hand to tables (id INT, u INT, v VARCHAR(10)), for the finer points of replay.
+/// Encodes changes by hand to tables (id INT, u INT, v VARCHAR(10)), for special cases of replay.
 struct Crafted {
     events: Vec<Event>,
     map: TableMap,
@@ -303,10 +303,10 @@ fn content(server: &MariaDb) -> String {
     server.run("SELECT id, u, v FROM d.t ORDER BY id").replace('\t', " ").replace('\n', ";")
 }
 
-/// A before-image may hold less than the row where the server can find the row by it: by the primary key, or where there is
-/// none by a unique key. Otherwise the server compares whole rows, and a partial image is none that it finds.
+/// A before-image may hold less than the row if the server can find the row by it: by the primary key, or without one
+/// by a unique key. Otherwise the server compares whole rows, and finds none that equals a partial image.
 #[test]
-fn a_key_only_before_image_finds_its_row_by_the_first_unique_key() {
+fn key_only_before_image_finds_row_by_first_unique_key() {
     let server = MariaDb::start();
     for (definition, column, image, updated, deleted) in [
         ("id INT PRIMARY KEY, u INT, v VARCHAR(10)", 0, ID_1, "1 11 z;2 22 b;", "2 22 b;"),
@@ -351,7 +351,7 @@ fn replay_that_does_not_fit_fails() {
     assert_eq!(content(&server), START);
 }
 
-/// What the server does not notice, so that Spate must.
+/// Errors that the server does not report, so that Spate must check for them.
 #[test]
 fn server_replays_encoded_events_without_warnings() {
     let server = MariaDb::start();
@@ -371,14 +371,14 @@ fn server_replays_encoded_events_without_warnings() {
     crafted.replay(&server, &crafted.change(RowsKind::Delete, &[0, 1], &[], wrong_u)).unwrap();
     assert_eq!(content(&server), START);
 
-    // Checksums are counted, not verified.
+    // The server makes room for checksums, but does not verify them.
     let mut session = Session::begin(&crafted.events, ChecksumAlgorithm::Crc32);
     session.binlog(&with_wrong_checksums(&crafted.change(RowsKind::Delete, &[0], &[], ID_1)));
     server.run(&session.sql);
     assert_eq!(content(&server), "2 22 b;");
 }
 
-/// Appends to each event a checksum that is not its own.
+/// Appends a wrong checksum to each event.
 fn with_wrong_checksums(events: &[u8]) -> Vec<u8> {
     let mut output = Vec::new();
     let mut rest = events;

@@ -1,4 +1,4 @@
-//! What the servers of these tests are asked to do: SQL scripts under various settings of the binlog.
+//! The scenarios of these tests: SQL scripts under various settings of the binlog.
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Undoes the settings of every scenario.
+/// Resets the settings of every scenario.
 pub(crate) const DEFAULT_SETTINGS: &str = "SET GLOBAL binlog_row_image = FULL, GLOBAL binlog_row_metadata = NO_LOG, \
     GLOBAL log_bin_compress = OFF, GLOBAL log_bin_compress_min_len = 256, GLOBAL binlog_checksum = CRC32, \
     GLOBAL binlog_commit_wait_count = 0, GLOBAL binlog_commit_wait_usec = 100000";

@@ -1,4 +1,4 @@
-//! Row changes on their way into a segment: folded, put in order, or kept as they came.
+//! Adds row changes to a segment: folded, reordered, or in the source's order.
 
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ impl BatchBuilder {
             return Ok(Answer::Taken);
         }
         if own_schema::is_own(&map.schema) {
-            let why = "to a replica that does not tell upper from lower case, that is Spate's own schema".to_owned();
+            let why =
+                "on a replica that does not distinguish upper and lower case, that is Spate's own schema".to_owned();
             return Err(Error::Refused { what: format!("a change of {}.{}", map.schema, map.table), why });
         }
         let name = TableName { schema: map.schema.clone(), table: map.table.clone() };
@@ -66,7 +67,7 @@ impl BatchBuilder {
         Ok(Answer::Taken)
     }
 
-    /// True if one of the tables that the open statement has opened is applied as if no foreign key acted on its rows.
+    /// True if Spate would apply one of the open statement's tables as if no foreign key acted on its rows.
     pub(super) fn may_hide_actions(&self) -> bool {
         let plans = self.tables.opened.tables().filter_map(|id| self.tables.plans.get(&id)?.as_deref());
         plans.into_iter().any(|plan| !plan.definition.has_engine_actions)
@@ -125,7 +126,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Begins another segment if what the server computes of these rows, it would compute otherwise in the open one's session.
+    /// Begins another segment if the server would compute other values of these rows in the open segment's session.
     fn agree_on_session(&mut self, plan: &TablePlan) {
         let computes =
             plan.definition.depends_on_session || plan.policy == FoldPolicy::Ordered(OrderedReason::OwnColumns);
@@ -138,7 +139,7 @@ impl BatchBuilder {
         self.gathered.segment.session = both.or(Some(own));
     }
 
-    /// The plan to take an event by: if foreign keys act on other rows, it matters whether the source logs what they do.
+    /// The plan for an event: if foreign keys act on other rows, it depends on whether the source logs their changes.
     fn plan_of(&mut self, plan: Arc<TablePlan>, rows: &RowsEvent<'_>) -> Result<Arc<TablePlan>> {
         let logs_cascades = rows.flags & FLAG_CASCADES_LOGGED != 0;
         if !plan.definition.has_engine_actions || plan.takes_cascades == logs_cascades {
@@ -162,7 +163,8 @@ impl BatchBuilder {
         }
     }
 
-    /// Rows of which nothing is partial are like any others; what stands between their images only says that.
+    /// Takes rows without partial values like any others: the bytes between their images only say that nothing is
+    /// partial.
     fn partial_json(&mut self, plan: &Arc<TablePlan>, rows: RowsEvent<'_>, images: &[u8]) -> Result<()> {
         let walk = RowWalk::new(plan, rows.kind, (rows.columns, rows.columns_after), true)?;
         let mut plain = rows;

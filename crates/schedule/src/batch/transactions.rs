@@ -1,4 +1,4 @@
-//! Where transactions begin and end in a batch, and which of them has to be kept apart from others.
+//! The beginnings and ends of transactions in a batch, and the transactions that must be kept apart from others.
 
 use spate_binlog::{EventHeader, EventType, Gtid, GtidEvent, QueryEvent, Xid};
 
@@ -11,8 +11,8 @@ use crate::transaction::{Apart, GtidFlags, OpenTransaction};
 use crate::{Error, Result};
 
 impl BatchBuilder {
-    /// True if the transaction whose events are being taken has to be a batch of its own, and can be separated from those before
-    /// it by [`BatchBuilder::take_earlier`].
+    /// True if the current transaction must be a batch of its own, and can be separated from those before it by
+    /// [`BatchBuilder::take_earlier`].
     pub fn stands_among_others(&self) -> bool {
         let has_irrevocable_rows = self.gathered.batch.has_irrevocable_rows;
         self.transaction.apart.as_ref().is_some_and(|apart| {
@@ -20,24 +20,24 @@ impl BatchBuilder {
         })
     }
 
-    /// True if the transaction whose events are being taken may still turn out to need a batch of its own, so that no part of it
-    /// may be taken together with earlier ones.
+    /// True if the current transaction may still turn out to need a batch of its own, so that no part of it may be
+    /// taken together with earlier ones.
     pub fn may_stand_alone(&self) -> bool {
         self.transaction.apart.is_some() && self.transaction.may_be_undone()
     }
 
-    /// True if the open batch must end before a transaction with this GTID event: what can roll back and what cannot do not
-    /// share a batch, since some engines know no savepoints.
+    /// True if the open batch must end before a transaction with this GTID event: a transaction that can roll back and
+    /// one that cannot do not share a batch, because some engines know no savepoints.
     pub fn ends_before(&self, gtid: Option<&GtidEvent>) -> bool {
         let can_roll_back = gtid.is_none_or(|event| match event.gtid {
             Gtid::MariaDb(_) => event.has(GtidEvent::TRANSACTIONAL),
-            // It does not say.
+            // The event does not say.
             Gtid::MySql(_) => true,
         });
         self.gathered.batch.has_irrevocable_rows && can_roll_back
     }
 
-    /// Ends the batch before the transaction whose events are being taken.
+    /// Ends the batch before the current transaction.
     pub fn take_earlier(&mut self) -> Batch {
         if self.transaction.apart.is_none() {
             return Batch::default();
@@ -70,7 +70,7 @@ impl BatchBuilder {
         earlier
     }
 
-    /// Why the transaction whose events were last taken has to be a batch of its own; `None` if it need not.
+    /// The reason why the current transaction must be a batch of its own; `None` if it need not.
     pub fn alone(&self) -> Option<&Alone> {
         self.transaction.alone.as_ref()
     }
@@ -80,9 +80,10 @@ impl BatchBuilder {
         self.begin_transaction(OpenTransaction::default());
     }
 
-    /// The transaction that was just begun is known to turn out to be this. On MariaDB, one that ends with ROLLBACK is a batch of
-    /// its own, and is rolled back on the replica too, which leaves what cannot be rolled back there either, such as the values that
-    /// it took from sequences. Before one of [`Surprise::Redefined`], the caller has everything applied and forgets all definitions.
+    /// Says which kind the transaction that was just begun turned out to have. On MariaDB, one that ends with ROLLBACK
+    /// is a batch of its own, and is rolled back on the replica too. Effects that cannot be rolled back stay there as
+    /// well, such as the values that it took from sequences. Before one of [`Surprise::Redefined`], the caller has
+    /// everything applied and forgets all definitions.
     pub fn expect(&mut self, surprise: Surprise) {
         if self.transaction.is_mysql || surprise == Surprise::Redefined {
             self.transaction.expected.insert(surprise);
@@ -105,7 +106,7 @@ impl BatchBuilder {
         });
     }
 
-    /// The last event of the transaction was taken.
+    /// Ends the current transaction, whose last event was taken.
     pub fn end_transaction(&mut self) {
         self.transaction.so_far.is_over = true;
     }
@@ -152,7 +153,8 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// The transaction that is underway turns out to change what cannot roll back, which MySQL does not say beforehand.
+    /// Takes note that the current transaction changes tables that cannot roll back, which MySQL does not say
+    /// beforehand.
     pub(super) fn turn_irrevocable(&mut self) -> Result<()> {
         if self.transaction.so_far.has_rows || self.transaction.so_far.has_statements {
             return Err(Error::TurnedOut(Surprise::Undone));
@@ -162,9 +164,10 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Keeps the transaction that is underway apart from others if this statement of it creates a temporary table with another
-    /// `explicit_defaults_for_timestamp` than was said before. (A session cannot change that within a transaction, so it is true of all of
-    /// its statements. MySQL logs it only of statements that make a TIMESTAMP column; its own replicas go on with what was said last.)
+    /// Keeps the current transaction apart from others if this statement of it creates a temporary table with another
+    /// `explicit_defaults_for_timestamp` than the last one. (A session cannot change that within a transaction, so it
+    /// holds for all of its statements. MySQL logs it only for statements that make a TIMESTAMP column; its own
+    /// replicas keep the last value.)
     pub(super) fn stand_with_defaults(&mut self, statement: &Statement) -> Result<()> {
         let told = statement.status.explicit_defaults_for_timestamp.filter(|_| self.transaction.is_mysql);
         let Some(is_explicit) = told.filter(|_| told != self.sessions.defaults) else { return Ok(()) };
@@ -192,8 +195,9 @@ impl BatchBuilder {
         self.transaction.stand_alone(Alone::TimestampDefaults);
     }
 
-    /// On MySQL the event also stands at the end of an XA transaction that was committed without being prepared. Nothing but its end
-    /// tells it from others, and a part of it that was taken is on its way to be prepared.
+    /// Takes an XA PREPARE event. On MySQL it also ends an XA transaction that was committed without being prepared.
+    /// Only its end distinguishes such a transaction from others, and a part that was taken earlier is being prepared
+    /// already.
     pub(super) fn xa_prepare(&mut self, body: &[u8]) -> Result<()> {
         let is_one_phase = self.transaction.is_mysql && body.first() == Some(&1);
         if is_one_phase && self.transaction.alone.take().is_some() && self.transaction.so_far.was_taken {
@@ -223,7 +227,8 @@ impl BatchBuilder {
         }
     }
 
-    /// The source rolled the transaction back, and logged it because something of it could not be undone.
+    /// Takes a transaction that the source rolled back, and logged because some of its effects could not be rolled
+    /// back.
     pub(super) fn undo(&mut self) -> Result<()> {
         if !self.transaction.may_be_undone() {
             return Err(Error::TurnedOut(Surprise::Undone));

@@ -14,7 +14,8 @@ pub enum NetChange<'a> {
     Delete { locator: &'a [u8] },
     /// Set the columns of this shape, in the row with this locator, to this image.
     Update { locator: &'a [u8], image: &'a [u8], shape: ShapeNumber },
-    /// Set all columns of the row with this locator to this image, which has another locator and holds the columns of this shape.
+    /// Set all columns of the row with this locator to this image, which has another locator and holds the columns of
+    /// this shape.
     Move { locator: &'a [u8], image: &'a [u8], shape: ShapeNumber },
     /// Insert this image, which holds the columns of this shape.
     Insert { image: &'a [u8], shape: ShapeNumber },
@@ -58,7 +59,8 @@ impl TableFold {
                 (true, false) => changes.deletes.push(index),
                 (false, true) => changes.inserts.push(index),
                 (true, true) => {
-                    // Phantoms must not meet a row that was away when they were there.
+                    // A phantom must not collide with a row whose unique values were elsewhere while the phantom
+                    // existed.
                     let is_in_the_way = has_phantoms && entry.has_left;
                     if is_in_the_way || self.moves_unique_values(plan, entry, &mut spans, &mut witness)? {
                         changes.deletes.push(index);
@@ -117,12 +119,12 @@ impl<'a> NetChanges<'a> {
         self.deletes.len() + self.updates.len() + self.inserts.len() + phantoms
     }
 
-    /// True if nothing is left to do.
+    /// True if there is no net change.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The changes, in the order in which they are to be applied.
+    /// The changes, in the order of their application.
     pub fn iter(&self) -> impl Iterator<Item = NetChange<'a>> + '_ {
         let fold = self.fold;
         let entry = move |&index: &u32| &fold.entries[index as usize];

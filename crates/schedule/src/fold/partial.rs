@@ -1,4 +1,4 @@
-//! Folding of partial images: a source with `binlog_row_image=MINIMAL` or `NOBLOB` logs of a row only some columns.
+//! Folds partial images: a source with `binlog_row_image=MINIMAL` or `NOBLOB` logs only some columns of a row.
 //!
 //! Partial images are laid over each other column by column: an update's after-image replaces the columns that it has, and the others
 //! stay. The image that is kept of a row holds
@@ -8,10 +8,10 @@
 //!
 //! The *shape* of an image is the set of its columns. A fold keeps few shapes; rows of one shape share an event.
 //!
-//! Of a row that was there, a partial image is not enough to insert it. So an update that changes the row key or moves a unique
-//! value is folded only if the whole row is known, from a full image before it; otherwise it is applied in order
-//! ([`Verdict::Ordered`]). Whether a column of a unique key moves is told by comparing it with the before-image or with what is
-//! kept; what cannot be told is taken for a move.
+//! A partial image is not enough to insert a row that existed before. So an update that changes the row key or moves a
+//! unique value is folded only if the whole row is known, from a full image before it; otherwise it is applied in order
+//! ([`Verdict::Ordered`]). The fold compares a column of a unique key with the before-image or with the kept image to
+//! find a move. If neither holds the column, it assumes a move.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub type ShapeNumber = u8;
 /// The shape of full images.
 pub const FULL: ShapeNumber = 0;
 
-/// Shapes in one fold: each is an event more in every chunk. Applications have few statements for a table, and so few sets of
-/// columns; where they have more, the segment is cut.
+/// The most shapes in one fold: each is an event more in every chunk. Applications have few statements for a table, and
+/// so few sets of columns; with more, the segment is cut.
 const SHAPES_MAX: usize = 64;
 
 /// The shapes that a fold has met. Empty as long as all images are full.
@@ -42,9 +42,9 @@ pub(super) struct Shapes(Vec<Arc<Shape>>);
 #[derive(Debug)]
 struct Shape {
     columns: ColumnBitmap,
-    /// Tracks all columns that are present.
+    /// The plan, which tracks all columns that are present.
     walk: ImagePlan,
-    /// For each column of the table, which of the present ones it is.
+    /// For each column of the table, its index among the present ones; `None` if it is not present.
     position: Vec<Option<u16>>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Image<'a> {
         Some(self.spans[usize::from(place)])
     }
 
-    /// Whether the column is NULL, and its bytes; `None` if the image does not hold it.
+    /// The column's NULL bit and its bytes; `None` if the image does not hold it.
     fn field(&self, column: usize) -> Option<(bool, &[u8])> {
         self.span(column).map(|span| (span.is_null, span.field(self.bytes)))
     }
@@ -137,7 +137,7 @@ pub(crate) fn image_of<'a>(fields: impl ExactSizeIterator<Item = Option<&'a [u8]
     image
 }
 
-/// `over` laid over `base`: an image that holds the columns of both.
+/// Merges `over` into `base`: an image that holds the columns of both, with the values of `over` where it has them.
 fn overlay(count: usize, base: Option<&Image<'_>>, over: &Image<'_>) -> (Vec<u8>, Vec<u8>) {
     let holds = |column| over.shape.has(column) || base.is_some_and(|base| base.shape.has(column));
     let columns: Vec<usize> = (0..count).filter(|&column| holds(column)).collect();
@@ -149,8 +149,8 @@ fn overlay(count: usize, base: Option<&Image<'_>>, over: &Image<'_>) -> (Vec<u8>
 }
 
 impl TableFold {
-    /// Folds the row change at the start of `images`, which hold the columns set in `columns`, and for the after-images of
-    /// updates in `columns_after`.
+    /// Folds the row change at the start of `images`, which hold the columns set in `columns`, and for the after-images
+    /// of updates in `columns_after`.
     ///
     /// # Errors
     /// [`crate::Error::Binlog`] if the images cannot be measured.
@@ -223,7 +223,7 @@ impl TableFold {
         self.replace_image(index, image.bytes, shape);
         let entry = &mut self.entries[index];
         entry.has_left |= was_there;
-        // Columns that the insert does not name get their defaults, not what they were.
+        // Columns that the insert does not name get their defaults, not their earlier values.
         entry.is_replaced |= was_there && shape != FULL;
         Ok(Verdict::Folded(0))
     }
@@ -288,7 +288,7 @@ impl TableFold {
         if moves_key {
             let image = Image::read(&Arc::clone(self.shapes.get(shape)), &image)?;
             let is_new = entry.is_some_and(|entry| !entry.was_there || entry.is_replaced);
-            // What the row was, if an insert can make it.
+            // The row before the update, if an insert can make it.
             let from = match (&kept, entry) {
                 _ if is_whole => Some((before, FULL)),
                 (Some(kept), Some(entry)) if is_new || entry.shape == FULL => Some((kept, entry.shape)),
@@ -311,7 +311,7 @@ impl TableFold {
         Ok(Verdict::Folded(0))
     }
 
-    /// An update that changes the row key: a delete and an insert, both or neither.
+    /// Folds an update that changes the row key: a delete and an insert, both or neither.
     fn move_partial(
         &mut self,
         plan: &FoldPlan,
@@ -342,8 +342,8 @@ impl TableFold {
         self.insert_partial(plan, image, shape, scratch)
     }
 
-    /// Writes the witness of a row that is met for the first time. If the image does not tell it, it is empty, which no witness
-    /// of a full image equals: a full image then becomes a delete and an insert.
+    /// Writes the witness of a row at its first change. If the image lacks columns of it, the witness is empty, which
+    /// differs from that of any full image: a full image then becomes a delete and an insert.
     fn first_witness(&self, plan: &FoldPlan, image: &Image<'_>, slots: &[Span], witness: &mut Vec<u8>) {
         witness.clear();
         if plan.witness_slots.iter().all(|&slot| image.shape.has(plan.tracked[slot])) {
@@ -351,7 +351,7 @@ impl TableFold {
         }
     }
 
-    /// Remembers the row that is kept at `index`, which came and goes, as a phantom.
+    /// Remembers the row that is kept at `index`, which is inserted and deleted again, as a phantom.
     fn remember_kept(&mut self, plan: &FoldPlan, index: usize) -> Result<()> {
         let entry = self.entries[index];
         let bytes = self.image_of(&entry).to_vec();
@@ -360,12 +360,12 @@ impl TableFold {
         Ok(())
     }
 
-    /// An insert that does not say its AUTO_INCREMENT value, which the replica would count on its own.
+    /// True for an insert without an AUTO_INCREMENT value, which the replica would generate by itself.
     fn lacks_auto_increment(&self, plan: &FoldPlan, shape: &Shape) -> bool {
         plan.auto_increment.is_some_and(|(slot, ..)| !shape.has(plan.tracked[slot]))
     }
 
-    /// The AUTO_INCREMENT value in an entry's image, if the image says it.
+    /// The AUTO_INCREMENT value in an entry's image; `None` if the image does not hold it.
     pub(super) fn auto_increment_of(&self, plan: &FoldPlan, entry: &Entry, spans: &mut [Span]) -> Result<Option<u64>> {
         let image = self.image_of(entry);
         if entry.shape == FULL {

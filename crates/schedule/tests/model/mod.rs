@@ -30,11 +30,11 @@ pub enum Change {
 /// A bit for each column.
 pub const ALL: u8 = 0b111;
 
-/// A server that refuses whatever a real one would.
+/// A server that refuses every change that a real one would.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
     pub rows: BTreeMap<i32, Values>,
-    /// The highest key ever written: what AUTO_INCREMENT counts on from.
+    /// The highest key ever written, from which AUTO_INCREMENT continues.
     pub counter: i32,
 }
 
@@ -53,7 +53,7 @@ impl Server {
                 let old = self.delete(id)?;
                 let moved = self.place(new_id, values);
                 match moved {
-                    // InnoDB counts on from the keys of updates too; MariaDB's leaves one out.
+                    // InnoDB also continues from the keys of updates; MariaDB's InnoDB skips one value.
                     Ok(()) => self.counter = self.counter.max(new_id + i32::from(new_id != id)),
                     Err(_) => drop(self.rows.insert(id, old)),
                 }
@@ -146,13 +146,13 @@ pub fn feed(builder: &mut BatchBuilder, change: Change) {
     feed_to(builder, change, &definition());
 }
 
-/// The same, for a table that the replica defines otherwise.
+/// As above, for a table that the replica defines in another way.
 pub fn feed_to(builder: &mut BatchBuilder, change: Change, definition: &TableDefinition) {
     feed_columns(builder, change, definition, ALL, ALL);
 }
 
-/// The same, with an event whose images hold only some columns: besides those in `first` (the only image, or the
-/// before-image) and `second` (the after-image), those that a server would have to log.
+/// As above, with an event whose images hold only some columns: those in `first` (the only image, or the before-image)
+/// and in `second` (the after-image), and those that a server would have to log.
 pub fn feed_partial(builder: &mut BatchBuilder, change: Change, first: u8, second: u8) {
     let (first, second) = match change {
         // Defaults need not be logged.
@@ -172,7 +172,8 @@ fn feed_columns(builder: &mut BatchBuilder, change: Change, definition: &TableDe
     feed_rows(builder, change, TABLE_ID, FLAG_STATEMENT_END, first, second);
 }
 
-/// Gives the builder two rows events of one statement: a change of the table, and one of a table in Spate's own schema, which is left out.
+/// Gives the builder two rows events of one statement: a change of the table, and one of a table in Spate's own schema,
+/// which is left out.
 pub fn feed_before_one_left_out(builder: &mut BatchBuilder, change: Change, definition: &TableDefinition) {
     const OWN_ID: u64 = 8;
     event(builder, EventType::TABLE_MAP, &table_map_body(), definition);
@@ -199,7 +200,7 @@ fn feed_rows(builder: &mut BatchBuilder, change: Change, table_id: u64, flags: u
     encoder.finish(&mut bytes);
     let header = EventHeader::parse(&bytes).unwrap();
     let mut answer = builder.event(&header, &bytes[HEADER_LENGTH..]).unwrap();
-    // Of several tables the foreign keys are asked for once; there are none.
+    // The builder asks once for the foreign keys of several tables; there are none.
     if answer == Answer::NeedsForeignKeys {
         answer = builder.event(&header, &bytes[HEADER_LENGTH..]).unwrap();
     }
@@ -217,7 +218,7 @@ fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8], definit
     }
 }
 
-/// What the batch would have a server do, decoded from the very events that would be replayed.
+/// The changes that a server would execute, decoded from the events that would be replayed.
 pub fn emitted(batch: &Batch, chunk_bytes_max: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut writer =
@@ -273,7 +274,7 @@ fn decode_rows(map: &TableMap, rows: &RowsEvent<'_>, changes: &mut Vec<Change>) 
                 images = rest;
                 match (rows.columns[0] & ALL, columns) {
                     (_, ALL) => Change::Update(before, after),
-                    // Where the whole row is told, the rest of it stays.
+                    // If the images hold the whole row, the other columns stay.
                     (ALL, _) => Change::Update(before, over(before, columns, after)),
                     _ => Change::Set(before.0, columns, after),
                 }
@@ -282,7 +283,7 @@ fn decode_rows(map: &TableMap, rows: &RowsEvent<'_>, changes: &mut Vec<Change>) 
     }
 }
 
-/// The row after an update that tells only these columns of it.
+/// The row after an update whose image holds only these columns.
 fn over(before: (i32, Values), columns: u8, (id, (u, v)): (i32, Values)) -> (i32, Values) {
     let has = |bit: u8| columns & bit != 0;
     let (old_id, (old_u, old_v)) = before;

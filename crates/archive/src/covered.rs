@@ -1,8 +1,9 @@
-//! What of an archive lies behind a GTID position.
+//! The transactions of an archive that a GTID position covers.
 //!
-//! MariaDB's position names the last transaction of each domain. Their sequence numbers mostly rise, but nothing makes them: a source
-//! without `gtid_strict_mode` takes what others, or a session, number. So what lies behind is what stands in the archive up to the named
-//! transaction; by their numbers transactions are told only where that one is not in the archive.
+//! MariaDB's position names the last transaction of each domain. Sequence numbers mostly rise within a domain, but need
+//! not: a source without `gtid_strict_mode` accepts any number from another server or from a session. So a position
+//! covers the transactions that stand in the archive up to the named one. Only if the named one is not in the archive
+//! do the sequence numbers decide.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +13,24 @@ use crate::follower::Follower;
 
 /// The transactions that a position covers.
 #[derive(Debug, Clone)]
-pub(crate) struct Behind {
+pub(crate) struct Covered {
     position: GtidPosition,
-    /// For domains whose last transaction is in the archive, or stands right before it: the ordinal up to which transactions are covered.
+    /// By domain, the seqno up to which transactions are covered. Has only the domains whose last transaction is in the
+    /// archive, or stands right before it.
     ends: BTreeMap<u32, u64>,
 }
 
-impl Behind {
-    pub(crate) fn new(position: GtidPosition) -> Behind {
-        Behind { position, ends: BTreeMap::new() }
+impl Covered {
+    pub(crate) fn new(position: GtidPosition) -> Covered {
+        Covered { position, ends: BTreeMap::new() }
     }
 
-    /// True if it is known of each domain where its last transaction stands.
+    /// True if the place of each domain's last transaction is known.
     pub(crate) fn is_located(&self) -> bool {
         self.position.domains().all(|last| self.ends.contains_key(&last.domain_id))
     }
 
-    /// Takes notice of where a transaction stands.
+    /// Records the place of a transaction.
     pub(crate) fn locate(&mut self, gtid: Gtid, seqno: u64) {
         if let Gtid::MariaDb(gtid) = gtid
             && self.position.domains().any(|last| last == gtid)
@@ -37,7 +39,7 @@ impl Behind {
         }
     }
 
-    /// Takes notice of the domains that a file begins right behind.
+    /// Records the domains whose last transaction stands right before a file.
     pub(crate) fn locate_start(&mut self, start: &Follower) {
         if !start.position_known {
             return;
@@ -49,7 +51,7 @@ impl Behind {
         }
     }
 
-    /// True if the transaction is covered that stands in the archive as number `seqno`.
+    /// True if the position covers the transaction `gtid`, which stands in the archive as number `seqno`.
     pub(crate) fn covers(&self, gtid: Gtid, seqno: u64) -> bool {
         match gtid {
             Gtid::MariaDb(of_domain) => match self.ends.get(&of_domain.domain_id) {
@@ -60,7 +62,8 @@ impl Behind {
         }
     }
 
-    /// The same while reading on: behind the first of its domain that is not covered, none is.
+    /// As [`Covered::covers`], for one transaction after the other: once one of a domain is not covered, no later one
+    /// is.
     pub(crate) fn covers_next(&mut self, gtid: Gtid, seqno: u64) -> bool {
         self.locate(gtid, seqno);
         let covers = self.covers(gtid, seqno);
@@ -89,8 +92,8 @@ impl Behind {
 mod tests {
     use super::*;
 
-    fn behind(position: &str) -> Behind {
-        Behind::new(position.parse().unwrap())
+    fn covered(position: &str) -> Covered {
+        Covered::new(position.parse().unwrap())
     }
 
     fn gtid(text: &str) -> Gtid {
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn later_transaction_of_any_number_is_not_covered() {
-        let mut last = behind("0-9-572");
+        let mut last = covered("0-9-572");
         for (seqno, name) in [(10, "0-1-571"), (11, "0-1-577"), (12, "0-9-572"), (13, "0-1-540")] {
             last.locate(gtid(name), seqno);
         }
@@ -110,10 +113,10 @@ mod tests {
 
     #[test]
     fn numbers_decide_where_the_last_transaction_is_missing() {
-        let mut last = behind("0-1-5,1-1-7");
+        let mut last = covered("0-1-5,1-1-7");
         assert!(last.covers_next(gtid("0-1-4"), 1) && !last.is_located());
         assert!(!last.covers_next(gtid("0-1-6"), 2));
-        // The domain has gone on: an order of numbers is promised no more.
+        // After the first transaction that is not covered, the numbers promise no order.
         assert!(!last.covers_next(gtid("0-2-5"), 3));
         assert!(last.covers_next(gtid("1-1-7"), 4) && !last.covers_next(gtid("1-1-3"), 5));
         assert!(!last.covers_next(gtid("2-1-1"), 6));
@@ -122,7 +125,7 @@ mod tests {
     #[test]
     fn positions_of_mysql_compare_as_sets() {
         const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-        let mut last = behind(&format!("{UUID}:1-5:8"));
+        let mut last = covered(&format!("{UUID}:1-5:8"));
         assert!(last.is_located());
         assert!(last.covers_next(gtid(&format!("{UUID}:8")), 1));
         assert!(!last.covers_next(gtid(&format!("{UUID}:7")), 2));
