@@ -179,8 +179,8 @@ fn find_position_at(connection: &mut Connection, file: &str, position: u64) -> R
     };
     found.ok_or_else(|| {
         let why = format!(
-            "its binlog has no file {file}, or no transaction begins or ends there at offset {position} \
-             (SHOW BINARY LOGS lists its files)"
+            "its binlog has no place {file}:{position}: there is no such file, or no transaction begins or ends there (SHOW BINARY LOGS \
+             lists its files)"
         );
         Error::Unsuitable { peer: connection.peer().to_string(), why }
     })

@@ -128,14 +128,14 @@ pub(crate) fn check_rows(plan: &TablePlan) -> Result<()> {
 /// The reason why rows cannot be written as statements: the server would count each of them.
 pub fn refused_as_statements(table: &TableName) -> Error {
     let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and with --dialect sql each row is one: replay \
-               rows, or leave the table out";
+               rows, or leave its transactions out (--skip)";
     refused(table, why)
 }
 
 /// The reason why a statement cannot be replayed in parts.
 pub(crate) fn refused_split(table: &TableName) -> Error {
     let why = "it has PARTITION BY SYSTEM_TIME LIMIT: a server counts rows once a statement, and this one is too large to be replayed as one: \
-               let the partitions be of an INTERVAL, or leave the table out; a larger max_allowed_packet on the replica may do";
+               let the partitions be of an INTERVAL, or leave its transactions out (--skip); a larger max_allowed_packet on the replica may do";
     refused(table, why)
 }
 
