@@ -64,7 +64,7 @@ fn a_replica_whose_time_stamps_end_in_2038_refuses_versions_that_end_later() {
         CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1); INSERT INTO d.v VALUES (1)",
     );
     let ended = site.run(site.replicate(&["--start", "earliest", "--until", "caught-up"]));
-    ended.assert_failed_saying(&["a change of rows of d.v", "no day after 2038", &site.source.position()]);
+    ended.assert_failed_saying(&["a change of rows of d.v", "time stamps end in 2038", &site.source.position()]);
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM d.v FOR SYSTEM_TIME ALL"), "1\n0");
 }
 
