@@ -54,6 +54,8 @@ pub(super) struct Underway {
     checkpoint: Checkpoint,
     /// When it was committed on the source, in seconds since 1970; MySQL tells parts of a second.
     commit_seconds: f64,
+    /// The server that it comes from.
+    server_id: u32,
     /// Why it is left out. `None`: it is gathered.
     pub(super) excluded: Option<Exclusion>,
 }
@@ -93,7 +95,7 @@ impl Open {
         }
         let mut checkpoint = self.checkpoint.clone();
         checkpoint.pass(event);
-        self.underway = Some(Underway { checkpoint, commit_seconds, excluded });
+        self.underway = Some(Underway { checkpoint, commit_seconds, server_id: event.header.server_id, excluded });
         if self.format.as_ref().is_none_or(|format| !Arc::ptr_eq(format, event.format)) {
             self.format = Some(Arc::clone(event.format));
         }
@@ -116,7 +118,12 @@ impl Open {
     /// Ends the batch before the transaction that is underway, which becomes the first of the next.
     pub(super) fn separate(&mut self) {
         self.batch.began = Some(Instant::now());
-        self.batch.oldest_seconds = self.underway.as_ref().map_or(0.0, |underway| underway.commit_seconds);
+        let Some(underway) = &self.underway else { return };
+        self.batch.oldest_seconds = underway.commit_seconds;
+        // What is left out has no changes.
+        if underway.excluded.is_none() {
+            (self.batch.origin, self.batch.server_id) = (Some(underway.server_id), underway.server_id);
+        }
     }
 
     /// Ends what was gathered. `goes_on`: the batch goes on in the next part. `None`: no transaction was read yet.

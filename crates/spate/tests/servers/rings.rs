@@ -101,3 +101,24 @@ fn ring_of_three_servers_converges() {
         assert!(ended.status.success(), "{}", ended.output);
     }
 }
+
+#[test]
+fn rows_that_cannot_roll_back_keep_their_origin_in_a_ring() {
+    let site = Site::new(&[], &["--log-bin=other", "--binlog-format=ROW"]);
+    let (a, b) = (&site.source, &site.replica);
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.m (v INT) ENGINE=MyISAM");
+    b.sql("SET SESSION sql_log_bin=0; INSERT INTO d.t VALUES (2)");
+    // One batch is divided before the rows of MyISAM. What came from the other server follows them.
+    a.sql(
+        "INSERT INTO d.t VALUES (1); INSERT INTO d.m VALUES (100); SET SESSION server_id=2; INSERT INTO d.t VALUES (2)",
+    );
+    for (from, to, ignored, archive) in [(a, b, "2", "there"), (b, a, "1", "back")] {
+        let way = way(&site, from, to, ignored, archive);
+        wait_until("the way at its end", || has_reached(from, to));
+        let ended = way.running.terminate();
+        assert!(ended.status.success(), "{}", ended.output);
+    }
+    assert_eq!(b.sql("SELECT * FROM d.m"), "100");
+    assert_eq!(a.sql("SELECT * FROM d.m"), "100");
+    assert_eq!(a.checksums(), b.checksums());
+}
