@@ -201,7 +201,7 @@ impl Intent {
     fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
         match self.kind {
             IntentKind::Definition | IntentKind::CreateSelect => match self.objects() {
-                Ok(objects) => fingerprint(connection, &objects),
+                Ok(objects) => fingerprint(connection, &objects, statement::exchanges(self.text())),
                 Err(_) => Ok(String::new()),
             },
             _ => Ok(String::new()),

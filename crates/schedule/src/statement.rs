@@ -258,6 +258,41 @@ pub fn renames_tables(text: SqlText<'_>) -> bool {
     words.accept("RENAME") && (words.accept("TABLE") || words.accept("TABLES"))
 }
 
+/// What a statement may give back and forth so that every definition is in the end what it was. When it is executed
+/// twice, all is as before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchanged {
+    /// Nothing.
+    Nothing,
+    /// Tables, or a table and a partition.
+    Tables,
+    /// Columns of a table.
+    Columns,
+}
+
+/// What a definition may exchange: RENAME TABLE of several tables, EXCHANGE PARTITION, an ALTER TABLE that renames
+/// several columns. In doubt, it may.
+pub fn exchanges(text: SqlText<'_>) -> Exchanged {
+    if renames_tables(text) {
+        let is_one = !text.sql.contains(&b',') && text.doubt().is_none();
+        return if is_one { Exchanged::Nothing } else { Exchanged::Tables };
+    }
+    let mut words = opened(text);
+    if !words.accept("ALTER") {
+        return Exchanged::Nothing;
+    }
+    let (mut renames, mut exchanges) = (0, false);
+    while let Some(word) = words.next() {
+        renames += usize::from(word.is_one_of(&["CHANGE", "RENAME"]));
+        exchanges |= word.is("EXCHANGE");
+    }
+    match () {
+        () if renames > 1 || words.doubt().is_some() => Exchanged::Columns,
+        () if exchanges => Exchanged::Tables,
+        () => Exchanged::Nothing,
+    }
+}
+
 /// True for CREATE OR REPLACE, which has the same result when it is repeated. (A server that crashes during it may
 /// leave neither the old object nor the new one.)
 pub fn replaces(text: SqlText<'_>) -> bool {
@@ -565,6 +600,19 @@ mod tests {
 
     fn classified(sql: &[u8]) -> StatementClass {
         classify(text(sql)).unwrap()
+    }
+
+    #[test]
+    fn definition_that_exchanges_is_told_by_its_words() {
+        let exchanged = |sql: &[u8]| exchanges(text(sql));
+        for sql in [&b"RENAME TABLE a TO b"[..], b"ALTER TABLE t CHANGE a b INT", b"CREATE TABLE t (a INT, b INT)"] {
+            assert_eq!(exchanged(sql), Exchanged::Nothing);
+        }
+        assert_eq!(exchanged(b"RENAME TABLE a TO x, b TO a, x TO b"), Exchanged::Tables);
+        assert_eq!(exchanged(b"ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u"), Exchanged::Tables);
+        assert_eq!(exchanged(b"ALTER TABLE t CHANGE a b INT, change b a INT"), Exchanged::Columns);
+        assert_eq!(exchanged(b"ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a"), Exchanged::Columns);
+        assert_eq!(exchanged(b"ALTER TABLE t COMMENT 'it"), Exchanged::Columns);
     }
 
     #[test]

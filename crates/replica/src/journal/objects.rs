@@ -1,25 +1,31 @@
 //! Fingerprints of the objects that a definition names. They tell whether it took effect.
 
 use spate_schedule::TableName;
-use spate_schedule::statement::Object;
+use spate_schedule::statement::{Exchanged, Object};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::Result;
 use spate_connection::{Connection, Vendor, quote};
 
 /// A digest of objects: their definitions, and for tables the engine's numbers, which change when a table is
-/// rebuilt, emptied, renamed or exchanged.
+/// rebuilt, emptied, renamed or exchanged. Only InnoDB has numbers, and it keeps them when columns change their names. Then
+/// rows tell what definitions do not: if they are the same in all that is exchanged, it does not matter.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Result<String> {
+pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object], exchanged: Exchanged) -> Result<String> {
     let is_mysql = connection.server_version().vendor == Vendor::MySql;
     let mut text = String::new();
     for object in objects {
         match object {
             Object::Table(table) => {
                 text += &shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
-                text += &engine_numbers(connection, table)?;
+                let numbers = engine_numbers(connection, table)?;
+                let has_no_numbers = numbers.is_empty() || numbers.starts_with("error ");
+                text += &numbers;
+                if exchanged == Exchanged::Columns || exchanged == Exchanged::Tables && has_no_numbers {
+                    text += &shown(connection, &format!("CHECKSUM TABLE {}", quoted(table)))?;
+                }
             }
             Object::Trigger(trigger) => {
                 text += &shown(connection, &format!("SHOW CREATE TRIGGER {}", quoted(trigger)))?;
@@ -64,7 +70,7 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object]) -> Re
 /// As there.
 pub(super) fn fingerprint_of_absence(connection: &mut Connection) -> Result<String> {
     let nowhere = TableName { schema: "spate".to_owned(), table: "no such table".to_owned() };
-    fingerprint(connection, &[Object::Table(nowhere)])
+    fingerprint(connection, &[Object::Table(nowhere)], Exchanged::Nothing)
 }
 
 /// The answer to a question as text; a refusal (what was asked for is not there) is an answer too.

@@ -64,6 +64,36 @@ fn note_without_its_archive_is_settled() {
     site.assert_identical();
 }
 
+/// Afterwards every object has the definition that it had before, and executing it again would undo it.
+#[test]
+fn definition_that_exchanges_equal_definitions_is_executed_once() {
+    const EXCHANGES: [&str; 4] = [
+        "RENAME TABLE d.a TO d.x, d.b TO d.a, d.x TO d.b",
+        "RENAME TABLE d.m TO d.x, d.n TO d.m, d.x TO d.n",
+        "ALTER TABLE d.p EXCHANGE PARTITION q WITH TABLE d.s",
+        "ALTER TABLE d.c CHANGE v w INT AFTER id, CHANGE w v INT",
+    ];
+    for (kind, engine) in [(Kind::Mariadb, "Aria"), (Kind::Mysql, "InnoDB")] {
+        let site = Site::of(kind);
+        site.source.sql(&format!(
+            "CREATE DATABASE d; CREATE TABLE d.a (id INT PRIMARY KEY); CREATE TABLE d.b LIKE d.a; \
+             CREATE TABLE d.m (id INT) ENGINE=MyISAM; CREATE TABLE d.n LIKE d.m; CREATE TABLE d.s (id INT) ENGINE={engine}; \
+             CREATE TABLE d.p (id INT) ENGINE={engine} PARTITION BY LIST (id) (PARTITION q VALUES IN (1, 2)); \
+             CREATE TABLE d.c (id INT PRIMARY KEY, v INT, w INT); INSERT INTO d.a VALUES (1); INSERT INTO d.m VALUES (1); \
+             INSERT INTO d.p VALUES (1); INSERT INTO d.s VALUES (2); INSERT INTO d.c VALUES (1, 2, 3)"
+        ));
+        site.catch_up(&OPTIONS);
+        for exchange in EXCHANGES {
+            site.source.sql(exchange);
+            let mut command = site.replicate(&OPTIONS);
+            command.env("SPATE_STOP_AT", "before-fulfilment");
+            site.run(command).assert_says(&["stopped at before-fulfilment"]);
+            site.catch_up(&OPTIONS).assert_says(&["was executed before the interruption"]);
+            site.assert_identical();
+        }
+    }
+}
+
 #[test]
 fn forged_note_drops_no_table() {
     let site = Site::plain();
