@@ -52,9 +52,9 @@ pub(crate) const CREATE_ROWS: &str = "CREATE TABLE IF NOT EXISTS spate.temporary
 fn session_sql(connection: &Connection) -> &'static [u8] {
     match connection.server_version().vendor {
         Vendor::MariaDb => {
-            b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO', check_constraint_checks=0"
+            b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', check_constraint_checks=0"
         }
-        Vendor::MySql => b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO'",
+        Vendor::MySql => b"SET SESSION time_zone='+00:00', sql_mode='NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
     }
 }
 
@@ -76,6 +76,9 @@ pub const ASK_LOST: &str = "SELECT @spate_lost_temporary_tables";
 
 /// Why a table without a definition cannot be made again.
 const NOT_KEPT: &str = "it could not be kept";
+
+/// Why a table is none of the source's. The session takes values that do not fit, with a warning.
+const OTHER_ROWS: &str = "the server makes other rows of its copy";
 
 /// Rows that are read at a time to be inserted again.
 const ROWS_AT_A_TIME: usize = 200;
@@ -150,7 +153,7 @@ pub fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResul
             Err(error) if is_refusal(&error) => error.to_string(),
             made => match made? {
                 Ok(()) => continue,
-                Err(why) if why == NOT_KEPT => why,
+                Err(why) if [NOT_KEPT, OTHER_ROWS].contains(&&*why) => why,
                 Err(why) => format!("{why} (only Spate may write to the schema spate)"),
             },
         };
@@ -389,9 +392,21 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> spate_connection
     if made.as_deref().map(without_counter) != Some(without_counter(&definition)) {
         return Ok(Err("the server makes another table of its definition".to_owned()));
     }
-    let (names, _) = columns_of(connection, table)?;
+    let (names, values) = columns_of(connection, table)?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
-    fill(connection, &condition, &format!("INSERT INTO {name} ({}) VALUES ", names.join(",")), names.len())
+    let insert = format!("INSERT INTO {name} ({}) VALUES ", names.join(","));
+    if let Err(why) = fill(connection, &condition, &insert, names.len())? {
+        return Ok(Err(why));
+    }
+    let made = digest(connection, &format!("CONCAT_WS(',',{})", values.join(",")), &name)?;
+    let kept = digest(connection, "column_values", &format!("spate.temporary_row WHERE {condition}"))?;
+    Ok(if made == kept { Ok(()) } else { Err(OTHER_ROWS.to_owned()) })
+}
+
+/// How many rows there are, and a digest of them in any order.
+fn digest(connection: &mut Connection, row: &str, from: &str) -> spate_connection::Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let number = format!("CAST(CONV(LEFT(SHA2({row},256),15),16,10) AS UNSIGNED)");
+    Ok(connection.query(&format!("SELECT COUNT(*), SUM({number}) FROM {from}"))?.rows)
 }
 
 /// Inserts the kept rows of a table; `insert` is the statement up to its first row.

@@ -65,6 +65,22 @@ fn temporary_tables_of_all_types_outlive_the_program() {
 }
 
 #[test]
+fn temporary_dates_that_do_not_exist_outlive_the_program() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, da DATE, dt DATETIME)");
+        let mut session = session(&site);
+        session.sql("SET SESSION sql_mode='ALLOW_INVALID_DATES'; CREATE TEMPORARY TABLE x LIKE t");
+        session.sql("INSERT INTO x VALUES (1, '2024-02-31', '2023-04-31 10:00:00'), (2, '2024-00-00', '0000-00-00')");
+        site.catch_up(&["--start", "earliest"]);
+        session.sql("INSERT INTO t SELECT * FROM x");
+        site.catch_up(&[]);
+        site.assert_identical();
+        assert_eq!(site.replica.sql("SELECT da FROM d.t WHERE id = 1"), "2024-02-31");
+    }
+}
+
+#[test]
 fn temporary_tables_outlive_the_server_and_a_refused_batch() {
     let mut site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)");
