@@ -282,7 +282,7 @@ pub fn exchanges(text: SqlText<'_>) -> Exchanged {
         return Exchanged::Nothing;
     }
     let (mut renames, mut exchanges) = (0, false);
-    while let Some(word) = words.next() {
+    for word in words.by_ref() {
         renames += usize::from(word.is_one_of(&["CHANGE", "RENAME"]));
         exchanges |= word.is("EXCHANGE");
     }
