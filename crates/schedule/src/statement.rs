@@ -1,7 +1,7 @@
 //! Classifies a statement by its words: if it commits by itself, and the objects that it may change.
 
 use spate_sql::edit::{self, Edit};
-use spate_sql::{Doubt, Lexer, Reading, SqlText};
+use spate_sql::{Doubt, Lexer, Reading, SqlText, Token};
 
 use crate::definition::TableName;
 
@@ -270,8 +270,8 @@ pub enum Exchanged {
     Columns,
 }
 
-/// What a definition may exchange: RENAME TABLE of several tables, EXCHANGE PARTITION, an ALTER TABLE that renames
-/// several columns. In doubt, it may.
+/// What a definition may exchange: RENAME TABLE of several tables, EXCHANGE PARTITION, an ALTER TABLE that gives a column
+/// a name which it mentions elsewhere, so that it may be that of another. In doubt, it may.
 pub fn exchanges(text: SqlText<'_>) -> Exchanged {
     if renames_tables(text) {
         let is_one = !text.sql.contains(&b',') && text.doubt().is_none();
@@ -281,16 +281,34 @@ pub fn exchanges(text: SqlText<'_>) -> Exchanged {
     if !words.accept("ALTER") {
         return Exchanged::Nothing;
     }
-    let (mut renames, mut exchanges) = (0, false);
-    for word in words.by_ref() {
-        renames += usize::from(word.is_one_of(&["CHANGE", "RENAME"]));
-        exchanges |= word.is("EXCHANGE");
-    }
+    let tokens: Vec<_> = words.by_ref().collect();
+    let is_taken_over = |at| match new_name(&tokens[at..]) {
+        Some((old, new)) => {
+            let name = |token: &Token<'_>| token.name().map(|name| name.to_lowercase());
+            let (old, new) = (name(old), name(new));
+            new.is_none() || old != new && tokens.iter().filter(|token| name(token) == new).count() > 1
+        }
+        None => false,
+    };
     match () {
-        () if renames > 1 || words.doubt().is_some() => Exchanged::Columns,
-        () if exchanges => Exchanged::Tables,
+        () if words.doubt().is_some() || (0..tokens.len()).any(is_taken_over) => Exchanged::Columns,
+        () if tokens.iter().any(|token| token.is("EXCHANGE")) => Exchanged::Tables,
         () => Exchanged::Nothing,
     }
+}
+
+/// The old and the new name of a column, if these words of an ALTER TABLE begin with CHANGE or RENAME COLUMN.
+fn new_name<'t, 'a>(words: &'t [Token<'a>]) -> Option<(&'t Token<'a>, &'t Token<'a>)> {
+    let (first, rest) = words.split_first()?;
+    let is_change = first.is("CHANGE");
+    if !is_change && !(first.is("RENAME") && rest.first()?.is("COLUMN")) {
+        return None;
+    }
+    let skip = usize::from(rest.first()?.is("COLUMN"));
+    let rest = &rest[skip..];
+    let skip = if rest.first()?.is("IF") { 2 } else { 0 };
+    let mut names = rest.get(skip..)?.iter().filter(|word| is_change || !word.is("TO"));
+    Some((names.next()?, names.next()?))
 }
 
 /// True for CREATE OR REPLACE, which has the same result when it is repeated. (A server that crashes during it may
@@ -605,9 +623,16 @@ mod tests {
     #[test]
     fn definition_that_exchanges_is_told_by_its_words() {
         let exchanged = |sql: &[u8]| exchanges(text(sql));
-        for sql in [&b"RENAME TABLE a TO b"[..], b"ALTER TABLE t CHANGE a b INT", b"CREATE TABLE t (a INT, b INT)"] {
-            assert_eq!(exchanged(sql), Exchanged::Nothing);
+        for sql in [
+            &b"RENAME TABLE a TO b"[..],
+            b"ALTER TABLE t CHANGE a b INT",
+            b"ALTER TABLE t CHANGE a a BIGINT, CHANGE b `B` INT, ADD c INT AFTER a",
+            b"ALTER TABLE t RENAME TO u, RENAME INDEX i TO j, RENAME KEY j TO i",
+            b"CREATE TABLE t (a INT, b INT)",
+        ] {
+            assert_eq!(exchanged(sql), Exchanged::Nothing, "{}", sql.escape_ascii());
         }
+        assert_eq!(exchanged(b"ALTER TABLE t DROP a, CHANGE COLUMN IF EXISTS b A INT, ADD b INT"), Exchanged::Columns);
         assert_eq!(exchanged(b"RENAME TABLE a TO x, b TO a, x TO b"), Exchanged::Tables);
         assert_eq!(exchanged(b"ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u"), Exchanged::Tables);
         assert_eq!(exchanged(b"ALTER TABLE t CHANGE a b INT, change b a INT"), Exchanged::Columns);

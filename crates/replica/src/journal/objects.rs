@@ -7,9 +7,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::error::Result;
 use spate_connection::{Connection, Vendor, quote};
 
-/// A digest of objects: their definitions, and for tables the engine's numbers, which change when a table is
-/// rebuilt, emptied, renamed or exchanged. Only InnoDB has numbers, and it keeps them when columns change their names. Then
-/// rows tell what definitions do not: if they are the same in all that is exchanged, it does not matter.
+/// A digest of objects: their definitions. Where something may be exchanged that has the same definition, also the numbers by which
+/// InnoDB knows tables. Other engines have none, and columns neither: then rows tell the one from the other, and if they are the same
+/// in all that is exchanged, it does not matter.
 ///
 /// # Errors
 /// Any error of the connection.
@@ -20,10 +20,13 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object], excha
         match object {
             Object::Table(table) => {
                 text += &shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
-                let numbers = engine_numbers(connection, table)?;
-                let has_no_numbers = numbers.is_empty() || numbers.starts_with("error ");
+                let numbers = match exchanged {
+                    Exchanged::Tables => engine_numbers(connection, table)?,
+                    Exchanged::Nothing | Exchanged::Columns => String::new(),
+                };
+                let has_numbers = !numbers.is_empty() && !numbers.starts_with("error ");
                 text += &numbers;
-                if exchanged == Exchanged::Columns || exchanged == Exchanged::Tables && has_no_numbers {
+                if exchanged != Exchanged::Nothing && !has_numbers {
                     text += &shown(connection, &format!("CHECKSUM TABLE {}", quoted(table)))?;
                 }
             }
@@ -100,7 +103,8 @@ pub(crate) fn without_counter(definition: &str) -> String {
     format!("{}{rest}", &definition[..start])
 }
 
-/// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS).
+/// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS). The server looks
+/// through all tables for them.
 fn engine_numbers(connection: &mut Connection, table: &TableName) -> Result<String> {
     let condition = match connection.server_version().vendor {
         Vendor::MariaDb => {
