@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use spate_connection::{Connection, quote};
 
 pub(crate) use objects::without_counter;
-use objects::{fingerprint, fingerprint_of_absence, is_readable, quoted};
+use objects::{fingerprint, fingerprint_of_absence, is_absent, is_readable, quoted};
 
 /// What a person found out about an interrupted statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,6 +241,10 @@ impl Intent {
                 if self.replaces() && self.may_query() {
                     return self.look_at_replaced(connection);
                 }
+                // MySQL refuses to drop several again, of which the first time has left none.
+                if statement::drops_tables(self.text()) && self.is_all_gone(connection)? {
+                    return Ok(Finding::Done);
+                }
                 // It drops the rest, or replaces an object, even if some of its objects are gone.
                 let is_repeatable = statement::drops_tables(self.text()) || self.replaces();
                 if !is_repeatable {
@@ -269,6 +273,18 @@ impl Intent {
                 Ok(if is_all_revocable(connection)? { Finding::NotDone } else { Finding::Unknown })
             }
         }
+    }
+
+    /// True if it names tables or views, and the replica has none of them.
+    fn is_all_gone(&self, connection: &mut Connection) -> Result<bool> {
+        let objects = self.objects().unwrap_or_default();
+        for object in &objects {
+            let Object::Table(table) = object else { return Ok(false) };
+            if !is_absent(connection, table)? {
+                return Ok(false);
+            }
+        }
+        Ok(!objects.is_empty())
     }
 
     /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed while it executes that may come

@@ -23,6 +23,10 @@ const TABLES: [(&str, &str); 11] = [
     ("session_state", told_defaults::CREATE_TABLE),
 ];
 
+/// Asks whether documents can be kept with rows of temporary tables.
+const HAS_DOCUMENTS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS \
+     WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents'";
+
 /// Creates missing tables. Usually none is missing, and one question finds that out.
 ///
 /// # Errors
@@ -30,9 +34,11 @@ const TABLES: [(&str, &str); 11] = [
 pub fn create(connection: &mut Connection) -> Result<()> {
     let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
     let present = connection.query(&format!(
-        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names})"
+        "SELECT COUNT(*), ({HAS_DOCUMENTS}) FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names})"
     ))?;
-    if present.single_text() == Some(TABLES.len().to_string()) {
+    let has_documents = present.text_at(0, 1).as_deref() == Some("1");
+    if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_documents {
         return Ok(());
     }
     let mut create = |sql: &str| {
@@ -44,5 +50,10 @@ pub fn create(connection: &mut Connection) -> Result<()> {
         create(sql)?;
         spate_archive::stopping_point("after-own-table");
     }
-    Ok(())
+    // The table was made just now, or by a version without documents.
+    if connection.query(HAS_DOCUMENTS)?.single_text().as_deref() == Some("1") {
+        return Ok(());
+    }
+    let added = connection.execute(b"ALTER TABLE spate.temporary_row ADD COLUMN documents JSON");
+    added.map(drop).map_err(|error| Error::from(error).with_missing_privilege("alter Spate's own schema", GRANT))
 }

@@ -38,7 +38,8 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.temporar
      PRIMARY KEY (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB \
      COMMENT='temporary tables of the source that exist at the checkpoint'";
 
-/// The table of their rows. Values that are larger together than the server can join are NULL.
+/// The table of their rows. Values that are larger together than the server can join are NULL. A document of MySQL holds dates and other
+/// types that no text tells; all of a row's are in an array.
 pub(crate) const CREATE_ROWS: &str = "CREATE TABLE IF NOT EXISTS spate.temporary_row (\
      id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      applier INT UNSIGNED NOT NULL, \
@@ -46,6 +47,7 @@ pub(crate) const CREATE_ROWS: &str = "CREATE TABLE IF NOT EXISTS spate.temporary
      schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
      column_values LONGBLOB, \
+     documents JSON, \
      KEY of_table (applier, thread_id, schema_name, table_name)) ENGINE=InnoDB COMMENT='their rows'";
 
 /// Under these, values become texts, and texts the same values again.
@@ -273,11 +275,14 @@ fn copy(
         connection.execute(forget_sql(table).as_bytes())?;
         return Ok(Copied::None);
     };
-    let (names, values) = columns_of(connection, table)?;
-    let names = names.join(",");
-    let row = format!("CONCAT_WS(',',{})", values.join(","));
+    let columns = columns_of(connection, table)?;
+    let names = columns.names.join(",");
+    let (row, documents) = (columns.row(), columns.documents());
     let key = key(table);
-    let rows_bytes = connection.query(&format!("SELECT SUM(IFNULL(LENGTH({row}),0) + {}) FROM {name}", key.len()))?;
+    let rows_bytes = connection.query(&format!(
+        "SELECT SUM(IFNULL(LENGTH({row}),0) + IFNULL(LENGTH({documents}),0) + {}) FROM {name}",
+        key.len()
+    ))?;
     let rows_bytes: u64 = rows_bytes.single_text().and_then(|sum| sum.parse().ok()).unwrap_or_default();
     let bytes = rows_bytes.saturating_add((definition.len() + names.len() + key.len()) as u64);
     if !budget.take(table, bytes, Instant::now()) {
@@ -285,8 +290,8 @@ fn copy(
     }
     let sql = format!(
         "{};INSERT INTO spate.temporary_table VALUES ({key},{},{});\
-         INSERT INTO spate.temporary_row (applier,thread_id,schema_name,table_name,column_values) \
-         SELECT {key},{row} FROM {name}",
+         INSERT INTO spate.temporary_row (applier,thread_id,schema_name,table_name,column_values,documents) \
+         SELECT {key},{row},{documents} FROM {name}",
         forget_sql(table),
         quote::text(&definition),
         quote::text(&names),
@@ -308,24 +313,49 @@ fn definition_of(connection: &mut Connection, table: &TemporaryTable) -> spate_c
     Ok(rest.map(|rest| format!("{BEGINNING}{name}{rest}")))
 }
 
-/// The columns that a row is made of, quoted, and for each an expression of its value as a literal.
-fn columns_of(
-    connection: &mut Connection,
-    table: &TemporaryTable,
-) -> spate_connection::Result<(Vec<String>, Vec<String>)> {
+/// The columns that a row is made of.
+#[derive(Default)]
+struct Columns {
+    /// Their names, quoted.
+    names: Vec<String>,
+    /// For each an expression of its value as a literal.
+    values: Vec<String>,
+    /// The names of those that are documents.
+    documents: Vec<String>,
+}
+
+impl Columns {
+    /// An expression of a row's literals.
+    fn row(&self) -> String {
+        format!("CONCAT_WS(',',{})", self.values.join(","))
+    }
+
+    /// An expression of a row's documents; NULL if it can have none.
+    fn documents(&self) -> String {
+        match self.documents.as_slice() {
+            [] => "NULL".to_owned(),
+            names => format!("JSON_ARRAY({})", names.join(",")),
+        }
+    }
+}
+
+fn columns_of(connection: &mut Connection, table: &TemporaryTable) -> spate_connection::Result<Columns> {
     let name = quote::qualified(&table.name.schema, &table.name.table);
     let columns = connection.query(&format!("SHOW FULL COLUMNS FROM {name}"))?;
-    let (mut names, mut values) = (Vec::new(), Vec::new());
+    let mut found = Columns::default();
     for row in 0..columns.rows.len() {
         // Field and Type.
         let (column, kind) = (whole_text(connection, &columns, row, 0)?, whole_text(connection, &columns, row, 1)?);
         if !columns.text(row, "Extra").unwrap_or_default().contains("GENERATED") {
             let column = quote::identifier(&column);
-            values.push(format!("IFNULL({},'NULL')", literal(&kind, &column)));
-            names.push(column);
+            found.values.push(format!("IFNULL({},'NULL')", literal(&kind, &column, found.documents.len())));
+            if kind == JSON {
+                found.documents.push(column.clone());
+            }
+            found.names.push(column);
         }
     }
-    Ok((names, values))
+    Ok(found)
 }
 
 /// A text of an answer, empty for NULL. Bytes that are not UTF-8 are refused: with others in their place, the table would be another.
@@ -347,8 +377,11 @@ fn whole_text(
     })
 }
 
-/// An expression that is an SQL literal of the column's value, or NULL.
-fn literal(column_type: &str, column: &str) -> String {
+/// The type of MySQL's documents; MariaDB's are text.
+const JSON: &str = "json";
+
+/// An expression that is an SQL literal of the column's value, or NULL; of a document, where it is among those of the row.
+fn literal(column_type: &str, column: &str, documents_before: usize) -> String {
     let kind: String = column_type.chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
     match kind.to_ascii_lowercase().as_str() {
         "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
@@ -360,8 +393,7 @@ fn literal(column_type: &str, column: &str) -> String {
         "date" | "time" | "datetime" | "timestamp" | "uuid" | "inet4" | "inet6" => {
             format!("CONCAT('''',{column},'''')")
         }
-        // MySQL makes a document of characters only, not of bytes.
-        "json" => format!("CONCAT('CAST(CONVERT(x''',HEX({column}),''' USING utf8mb4) AS JSON)')"),
+        JSON => format!("IF({column} IS NULL,NULL,'JSON_EXTRACT(documents,''$[{documents_before}]'')')"),
         _ => format!("CONCAT('x''',HEX({column}),'''')"),
     }
 }
@@ -392,31 +424,36 @@ fn make(connection: &mut Connection, table: &TemporaryTable) -> spate_connection
     if made.as_deref().map(without_counter) != Some(without_counter(&definition)) {
         return Ok(Err("the server makes another table of its definition".to_owned()));
     }
-    let (names, values) = columns_of(connection, table)?;
+    let columns = columns_of(connection, table)?;
     let name = quote::qualified(&table.name.schema, &table.name.table);
-    let insert = format!("INSERT INTO {name} ({}) VALUES ", names.join(","));
-    if let Err(why) = fill(connection, &condition, &insert, names.len())? {
+    if let Err(why) = fill(connection, &condition, &name, &columns)? {
         return Ok(Err(why));
     }
-    let made = digest(connection, &format!("CONCAT_WS(',',{})", values.join(",")), &name)?;
-    let kept = digest(connection, "column_values", &format!("spate.temporary_row WHERE {condition}"))?;
+    let made = digest(connection, (&columns.row(), &columns.documents()), &name)?;
+    let kept = digest(connection, ("column_values", "documents"), &format!("spate.temporary_row WHERE {condition}"))?;
     Ok(if made == kept { Ok(()) } else { Err(OTHER_ROWS.to_owned()) })
 }
 
 /// How many rows there are, and a digest of them in any order.
-fn digest(connection: &mut Connection, row: &str, from: &str) -> spate_connection::Result<Vec<Vec<Option<Vec<u8>>>>> {
+fn digest(
+    connection: &mut Connection,
+    (row, documents): (&str, &str),
+    from: &str,
+) -> spate_connection::Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let row = format!("CONCAT({row},IFNULL(CAST({documents} AS CHAR),''))");
     let number = format!("CAST(CONV(LEFT(SHA2({row},256),15),16,10) AS UNSIGNED)");
     Ok(connection.query(&format!("SELECT COUNT(*), SUM({number}) FROM {from}"))?.rows)
 }
 
-/// Inserts the kept rows of a table; `insert` is the statement up to its first row.
+/// Inserts the kept rows of a table: many at once, or those with documents from where these are.
 fn fill(
     connection: &mut Connection,
     condition: &str,
-    insert: &str,
-    columns: usize,
+    name: &str,
+    columns: &Columns,
 ) -> spate_connection::Result<Result<(), String>> {
-    let (mut after, mut sql) = (0, Vec::new());
+    let insert = format!("INSERT INTO {name} ({})", columns.names.join(","));
+    let (mut after, mut sql) = (0_u64, Vec::new());
     loop {
         let rows = connection.query(&format!(
             "SELECT id, column_values FROM spate.temporary_row WHERE {condition} AND id > {after} \
@@ -424,15 +461,23 @@ fn fill(
         ))?;
         for (number, row) in rows.rows.iter().enumerate() {
             let values = row.get(1).and_then(Option::as_deref).unwrap_or_default();
-            if let Err(why) = form::check_row(values, columns) {
+            if let Err(why) = form::check_row(values, columns.names.len()) {
                 return Ok(Err(why));
+            }
+            after = rows.text_at(number, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+            if !columns.documents.is_empty() {
+                let from = format!(" FROM spate.temporary_row WHERE id={after}");
+                connection.execute_single(&[insert.as_bytes(), b" SELECT ", values, from.as_bytes()].concat())?;
+                continue;
             }
             if !sql.is_empty() && sql.len() + values.len() > INSERT_BYTES {
                 connection.execute_single(&std::mem::take(&mut sql))?;
             }
-            sql.extend_from_slice(if sql.is_empty() { insert.as_bytes() } else { b"," });
-            sql.extend_from_slice(&[b"(", values, b")"].concat());
-            after = rows.text_at(number, 0).and_then(|id| id.parse().ok()).unwrap_or(u64::MAX);
+            match sql.is_empty() {
+                true => sql.extend_from_slice(&[insert.as_bytes(), b" VALUES ("].concat()),
+                false => sql.extend_from_slice(b",("),
+            }
+            sql.extend_from_slice(&[values, b")"].concat());
         }
         if rows.rows.len() < ROWS_AT_A_TIME {
             break;

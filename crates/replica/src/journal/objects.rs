@@ -144,6 +144,17 @@ pub(super) fn is_readable(connection: &mut Connection, table: &TableName) -> Res
     Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?.starts_with("error "))
 }
 
+/// True if the replica has no table or view of this name.
+///
+/// # Errors
+/// Any error of the connection.
+pub(super) fn is_absent(connection: &mut Connection, table: &TableName) -> Result<bool> {
+    const NO_SUCH_TABLE: u16 = 1146;
+    const NO_SUCH_SCHEMA: u16 = 1049;
+    let shown = shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
+    Ok([NO_SUCH_TABLE, NO_SUCH_SCHEMA].iter().any(|code| shown == format!("error {code}")))
+}
+
 /// Its name for a statement.
 pub(super) fn quoted(table: &TableName) -> String {
     format!("{}.{}", quote::identifier(&table.schema), quote::identifier(&table.table))

@@ -117,7 +117,7 @@ fn is_any(word: &str, words: &[&str]) -> bool {
 }
 
 /// Checks that a row is a list of so many literals, each in a form that Spate writes: NULL, a number, a date or another plain text,
-/// hexadecimal bytes, a document made of them.
+/// hexadecimal bytes, a document among those of the row.
 pub(super) fn check_row(row: &[u8], columns: usize) -> Checked {
     let mut rest = row;
     for number in 0..columns {
@@ -131,8 +131,8 @@ pub(super) fn check_row(row: &[u8], columns: usize) -> Checked {
 
 const NO_ROW: &str = "a row of it is none that Spate has written";
 
-/// What stands around the hexadecimal digits of a JSON document's text.
-const DOCUMENT: (&[u8], &[u8]) = (b"CAST(CONVERT(x'", b" USING utf8mb4) AS JSON)");
+/// What stands around the number of a document.
+const DOCUMENT: (&[u8], &[u8]) = (b"JSON_EXTRACT(documents,'$[", b"]')");
 
 /// The length of the literal that the text begins with.
 fn literal_length(text: &[u8]) -> Option<usize> {
@@ -145,8 +145,9 @@ fn literal_length(text: &[u8]) -> Option<usize> {
         [b'N', b'U', b'L', b'L', ..] => Some(4),
         [b'x', b'\'', ..] => quoted(2, u8::is_ascii_hexdigit),
         _ if text.starts_with(DOCUMENT.0) => {
-            let length = quoted(DOCUMENT.0.len(), u8::is_ascii_hexdigit)?;
-            text[length..].starts_with(DOCUMENT.1).then_some(length + DOCUMENT.1.len())
+            let digits = count(&text[DOCUMENT.0.len()..], u8::is_ascii_digit);
+            let length = DOCUMENT.0.len() + digits;
+            (digits > 0 && text[length..].starts_with(DOCUMENT.1)).then_some(length + DOCUMENT.1.len())
         }
         [b'\'', ..] => quoted(1, |byte| byte.is_ascii_alphanumeric() || b":.+- ".contains(byte)),
         _ => {
@@ -332,7 +333,7 @@ mod tests {
     fn temporary_form_takes_only_plain_literals() {
         let row = "40,NULL,-12.50,00042,'2026-03-29 02:30:00.5','-838:59:59','1e-38','::1',x'00fF',x'','',18446744073709551615";
         assert_eq!(check_row(row.as_bytes(), 12), Ok(()));
-        assert_eq!(check_row(b"CAST(CONVERT(x'7b7D' USING utf8mb4) AS JSON),1", 2), Ok(()));
+        assert_eq!(check_row(b"JSON_EXTRACT(documents,'$[10]'),1", 2), Ok(()));
         for (row, columns) in [
             (row, 11),
             (row, 13),
@@ -349,9 +350,9 @@ mod tests {
             ("0x41", 1),
             ("--1", 1),
             ("@x", 1),
-            ("CAST(CONVERT(x'7b7d' USING utf8mb4) AS JSON", 1),
-            ("CAST(CONVERT(x'7b7d' USING latin1) AS JSON)", 1),
-            ("CAST(CONVERT(x'7b'||secret.f() USING utf8mb4) AS JSON)", 1),
+            ("JSON_EXTRACT(documents,'$[]')", 1),
+            ("JSON_EXTRACT(documents,'$[0]'", 1),
+            ("JSON_EXTRACT(documents,'$[0]'||secret.f())", 1),
             ("CAST(secret.f() AS JSON)", 1),
             ("NULLIF(1,1)", 1),
             ("1 + 1", 1),

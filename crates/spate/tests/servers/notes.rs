@@ -96,6 +96,26 @@ fn definition_that_exchanges_equal_definitions_is_executed_once() {
 }
 
 #[test]
+fn interrupted_drop_of_several_tables_is_done() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.a (id INT); CREATE TABLE d.b (id INT); \
+             CREATE VIEW d.v AS SELECT 1; CREATE VIEW d.w AS SELECT 2",
+        );
+        site.catch_up(&OPTIONS);
+        for drop in ["DROP TABLE d.a, d.b", "DROP VIEW d.v, d.w"] {
+            site.source.sql(drop);
+            let mut command = site.replicate(&OPTIONS);
+            command.env("SPATE_STOP_AT", "before-fulfilment");
+            site.run(command).assert_says(&["stopped at before-fulfilment"]);
+            site.catch_up(&OPTIONS).assert_says(&["was executed before the interruption"]);
+            site.assert_identical();
+        }
+    }
+}
+
+#[test]
 fn forged_note_drops_no_table() {
     let site = Site::plain();
     site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); CREATE TABLE d.empty (id INT)");

@@ -392,11 +392,21 @@ fn temporary_documents_outlive_the_program_on_mysql() {
     session.sql(
         r#"INSERT INTO x VALUES (1, '{"a": "ä''", "b": [1.5, null, true]}'), (2, NULL), (3, 'null'), (4, '"\\\\"')"#,
     );
+    session.sql(
+        "INSERT INTO x VALUES (5, JSON_OBJECT('dec', CAST(1.50 AS DECIMAL(5,2)), 'da', DATE '2024-01-01', 'bl', CAST('abc' AS BINARY), \
+         'u', CAST(5 AS UNSIGNED), 'ti', TIME '10:11:12.5'))",
+    );
     site.catch_up(&["--start", "earliest"]);
     session.sql("INSERT INTO t SELECT a, j FROM x");
     site.catch_up(&[]);
     site.assert_identical();
-    assert_eq!(site.replica.sql("SELECT COUNT(*), COUNT(j) FROM d.t"), "4\t3");
+    assert_eq!(site.replica.sql("SELECT COUNT(*), COUNT(j) FROM d.t"), "5\t4");
+    // A text does not tell these.
+    let types = ["dec", "da", "bl", "u", "ti"].map(|name| format!("JSON_TYPE(JSON_EXTRACT(j, '$.{name}'))")).join(", ");
+    assert_eq!(
+        site.replica.sql(&format!("SELECT j->>'$.dec', {types} FROM d.t WHERE id = 5")),
+        "1.50\tDECIMAL\tDATE\tBLOB\tUNSIGNED INTEGER\tTIME"
+    );
 }
 
 /// A copy is the whole table, and small statements can have it written again and again.
