@@ -82,6 +82,9 @@ pub struct Part {
 pub struct PartEnd {
     /// Where the replica is after it.
     pub checkpoint: Checkpoint,
+    /// Seqno of the last transaction before it. Between this and the first of the batch there may be some that the replica's position covers
+    /// already: those are not read.
+    pub after_seqno: u64,
     /// How many transactions are in it.
     pub transactions: u64,
     /// Named transactions in it that were left out.
@@ -140,9 +143,8 @@ impl Part {
 }
 
 impl PartEnd {
-    /// The transactions of the batch.
+    /// The transactions that are applied with the batch: its own, and those among them that were applied before.
     pub fn seqnos(&self) -> RangeInclusive<u64> {
-        let last = self.checkpoint.seqno;
-        last.saturating_sub(self.transactions) + 1..=last
+        self.after_seqno + 1..=self.checkpoint.seqno
     }
 }

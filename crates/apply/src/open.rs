@@ -21,6 +21,9 @@ pub(crate) struct Open {
     pub(super) place: TransactionPlace,
     /// The layout of the source's events. `None` before the first transaction.
     format: Option<Arc<FormatDescription>>,
+    /// Seqno of the last transaction before the batch. `None` before the session's first transaction: the checkpoint may have a seqno
+    /// that another archive gave.
+    after_seqno: Option<u64>,
     pub(super) batch: OpenBatch,
     /// The transaction that is being read. `None` between two.
     pub(super) underway: Option<Underway>,
@@ -74,6 +77,7 @@ impl Open {
     }
 
     pub(super) fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, excluded: Option<Exclusion>) {
+        self.after_seqno.get_or_insert(event.seqno.saturating_sub(1));
         self.place.gtid = event.gtid().map(|event| event.gtid.to_string()).unwrap_or_default();
         self.place.position = event.source_end_position;
         if *self.place.file != **event.source_file {
@@ -132,6 +136,7 @@ impl Open {
         let open = &mut self.batch;
         let end = (!goes_on).then(|| PartEnd {
             checkpoint: self.checkpoint.clone(),
+            after_seqno: self.after_seqno.replace(self.checkpoint.seqno).unwrap_or(self.checkpoint.seqno),
             transactions: open.transactions,
             skipped: std::mem::take(&mut open.skipped),
             ignored: std::mem::take(&mut open.ignored),

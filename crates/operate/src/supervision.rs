@@ -218,7 +218,11 @@ impl Supervision {
             Some((_, error)) => Directive::Stop(error),
             None if is_end_applied() => Directive::End { is_reached: true },
             None if repairs || self.narrowing.reached(last_applied) => Directive::Continue(Said::Nothing),
-            None => Directive::End { is_reached: true },
+            // An error that is known is never lost.
+            None => match self.known_error.take() {
+                Some((_, error)) => Directive::Stop(error),
+                None => Directive::End { is_reached: true },
+            },
         }
     }
 

@@ -66,3 +66,40 @@ fn caught_up_waits_for_a_lower_number_at_the_end() {
     site.catch_up(&[]);
     assert_eq!(rows(&site), "1,2,3,4,5,6,7,8,9,10,100");
 }
+
+/// The archive holds transactions that the replica has, among those that it lacks.
+#[test]
+fn transactions_that_the_replica_has_among_others_are_passed_over() {
+    for (kind, start) in [(Kind::Mariadb, "gtid:1-1-1"), (Kind::Mysql, "gtid:00000000-0000-4000-8000-000000000001:2")] {
+        let site = Site::of(kind);
+        site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        site.replica.sql("INSERT INTO d.t VALUES (2)");
+        let is_mariadb = kind == Kind::Mariadb;
+        site.source.sql(if is_mariadb { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" });
+        let other_domain = if is_mariadb { "SET SESSION gtid_domain_id=1;" } else { "" };
+        let first_domain = if is_mariadb { "SET SESSION gtid_domain_id=0;" } else { "" };
+        site.source.sql(&format!(
+            "INSERT INTO d.t VALUES (1); {other_domain} INSERT INTO d.t VALUES (2); {first_domain} INSERT INTO d.t VALUES (3); \
+             CREATE TABLE d.n (id INT PRIMARY KEY); INSERT INTO d.n VALUES (1)"
+        ));
+        site.fetch(&["--start", "earliest"]);
+        site.catch_up(&["--start", start]);
+        site.assert_identical();
+    }
+}
+
+#[test]
+fn error_behind_transactions_that_the_replica_has_is_told() {
+    let site = Site::of(Kind::Mariadb);
+    site.both("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    site.replica.sql("INSERT INTO d.t VALUES (2)");
+    site.source.sql("SET sql_log_bin=0; CREATE DATABASE spate; CREATE TABLE spate.q (id INT); RESET MASTER");
+    site.source.sql(
+        "INSERT INTO d.t VALUES (1); SET SESSION gtid_domain_id=1; INSERT INTO d.t VALUES (2); SET SESSION gtid_domain_id=0; \
+         INSERT INTO d.t VALUES (3); CREATE VIEW d.v AS SELECT * FROM spate.q; INSERT INTO d.t VALUES (4)",
+    );
+    site.fetch(&["--start", "earliest"]);
+    let ended = site.run(site.replicate(&["--start", "gtid:1-1-1"]));
+    ended.assert_failed_saying(&["VIEW `d`.`v`", "it names the schema spate"]);
+    assert_eq!(rows(&site), "1,2,3");
+}
