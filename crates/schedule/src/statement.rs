@@ -301,7 +301,7 @@ pub fn exchanges(text: SqlText<'_>) -> Exchanged {
 fn new_name<'t, 'a>(words: &'t [Token<'a>]) -> Option<(&'t Token<'a>, &'t Token<'a>)> {
     let (first, rest) = words.split_first()?;
     let is_change = first.is("CHANGE");
-    if !is_change && !(first.is("RENAME") && rest.first()?.is("COLUMN")) {
+    if !(is_change || first.is("RENAME") && rest.first()?.is("COLUMN")) {
         return None;
     }
     let skip = usize::from(rest.first()?.is("COLUMN"));
