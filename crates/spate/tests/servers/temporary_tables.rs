@@ -535,3 +535,21 @@ fn temporary_tables_of_two_servers_are_refused() {
     ended.assert_failed_saying(&["of the server 8", "of the server 9"]);
     assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t; SELECT COUNT(*) FROM d.x"), "1\n0");
 }
+
+/// A version of Spate before documents were kept has made the table.
+#[test]
+fn schema_of_an_earlier_version_gets_room_for_documents() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)");
+        site.catch_up(&["--start", "earliest"]);
+        site.replica.sql("ALTER TABLE spate.temporary_row DROP COLUMN documents");
+        let mut session = session(&site);
+        session.sql("CREATE TEMPORARY TABLE x (a INT, j JSON) ENGINE=InnoDB; INSERT INTO x VALUES (1, '{\"a\": 1}')");
+        site.catch_up(&[]);
+        session.sql("INSERT INTO t SELECT a, j FROM x");
+        site.catch_up(&[]);
+        site.assert_identical();
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "1");
+    }
+}
