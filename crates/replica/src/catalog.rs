@@ -385,6 +385,7 @@ impl Catalog {
             row_end,
             has_history_limit: false,
             is_sequence: table_type == "SEQUENCE",
+            is_view: table_type.ends_with("VIEW"),
             engine,
             is_transactional,
             has_engine_actions,

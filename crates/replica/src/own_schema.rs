@@ -23,6 +23,19 @@ const TABLES: [(&str, &str); 11] = [
     ("session_state", told_defaults::CREATE_TABLE),
 ];
 
+/// Fails if somebody has put a view into the schema: to read it may execute functions with the rights of Spate's account.
+fn refuse_views(connection: &mut Connection) -> Result<()> {
+    let views = connection.query(
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_TYPE = 'VIEW'",
+    )?;
+    let Some(view) = views.text_at(0, 0) else { return Ok(()) };
+    let why = format!(
+        "somebody has put the view {view:?} into the schema spate, which is Spate's own: look who may write there, DROP VIEW, and let no \
+         other account have privileges on it"
+    );
+    Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
+}
+
 /// Asks whether documents can be kept with rows of temporary tables.
 const HAS_DOCUMENTS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS \
      WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents'";
@@ -35,12 +48,13 @@ pub fn create(connection: &mut Connection) -> Result<()> {
     let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
     let present = connection.query(&format!(
         "SELECT COUNT(*), ({HAS_DOCUMENTS}) FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names})"
+         WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE'"
     ))?;
     let has_documents = present.text_at(0, 1).as_deref() == Some("1");
     if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_documents {
         return Ok(());
     }
+    refuse_views(connection)?;
     let mut create = |sql: &str| {
         let created = connection.execute(sql.as_bytes());
         created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", GRANT))

@@ -84,6 +84,8 @@ pub struct TableDefinition {
     pub has_history_limit: bool,
     /// True if it is a sequence.
     pub is_sequence: bool,
+    /// True if it is a view. What is changed through one may execute functions of anybody.
+    pub is_view: bool,
     /// True if the engine can roll back.
     pub is_transactional: bool,
     /// True if foreign keys connect the table with one whose CASCADE or SET NULL the engine carries out.

@@ -79,6 +79,11 @@ impl TablePlan {
             let why = format!("the source's rows have {source} columns, the replica's table has {replica}");
             return Err(Error::Definition { table: definition.name.clone(), why });
         }
+        if definition.is_view {
+            let why =
+                "it is a view on the replica, through which no row is changed: drop it there, and make the table again";
+            return Err(Error::Definition { table: definition.name.clone(), why: why.to_owned() });
+        }
         let policy = definition.fold_policy(&map, takes_cascades);
         let (mut images, mut rows) = (None, None);
         match policy {

@@ -117,3 +117,25 @@ fn cascade_without_a_definition_is_noticed() {
     site.assert_identical();
     running.terminate().assert_says(&["foreign keys are others than its definitions said"]);
 }
+
+/// Somebody on the replica has put a view in a table's place. What is written through it executes functions with the writer's rights.
+#[test]
+fn rows_are_not_changed_through_a_view() {
+    for dialect in ["sql", "replay"] {
+        let site = Site::new(&[], &["--log-bin-trust-function-creators=1"]);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        site.catch_up(&["--start", "earliest", "--dialect", dialect]);
+        site.replica.sql(
+            "CREATE TABLE d.called (n INT);\nDELIMITER //\nCREATE FUNCTION d.f() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA \
+             BEGIN INSERT INTO d.called VALUES (1); RETURN 1; END//",
+        );
+        site.replica.sql(
+            "RENAME TABLE d.t TO d.real_t; \
+             CREATE SQL SECURITY INVOKER VIEW d.t AS SELECT id FROM d.real_t WHERE d.f() = 1 WITH CHECK OPTION",
+        );
+        site.source.sql("INSERT INTO d.t VALUES (1)");
+        let ended = site.run(site.replicate(&["--until", "caught-up", "--dialect", dialect]));
+        ended.assert_failed_saying(&["d.t", "it is a view on the replica"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.called"), "0");
+    }
+}

@@ -112,3 +112,25 @@ fn statements_of_the_source_do_not_reach_the_schema() {
         assert_eq!(site.replica.sql("SELECT * FROM d.t"), "1", "{hostile}");
     }
 }
+
+/// Reading it would execute its functions with the rights of Spate's account.
+#[test]
+fn view_in_the_place_of_an_own_table_is_not_read() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::between((kind, &[]), (kind, &["--log-bin-trust-function-creators=1"]));
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        site.catch_up(&["--start", "earliest"]);
+        site.replica.sql(
+            "CREATE DATABASE other; CREATE TABLE other.called (n INT); RENAME TABLE spate.skipped TO spate.real_skipped;\n\
+             DELIMITER //\nCREATE FUNCTION spate.f() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA \
+             BEGIN INSERT INTO other.called VALUES (1); RETURN 1; END//",
+        );
+        site.replica.sql(
+            "CREATE SQL SECURITY INVOKER VIEW spate.skipped AS SELECT * FROM spate.real_skipped WHERE spate.f() = 1 \
+             UNION ALL SELECT 'x', 'x', spate.f(), NULL, NULL",
+        );
+        let ended = site.run(site.replicate(&["--until", "caught-up"]));
+        ended.assert_failed_saying(&["the view \"skipped\"", "DROP VIEW"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM other.called"), "0");
+    }
+}
