@@ -50,7 +50,7 @@ pub enum HoldRequestError {
     #[error("spate.hold has a token that is no number")]
     Token,
     /// It asks for a position that is none.
-    #[error("spate.hold asks for the position '{text}', which cannot be read: {error}")]
+    #[error("spate.hold asks for the position {text:?}, which cannot be read: {error}")]
     Position {
         /// What was found.
         text: String,

@@ -28,8 +28,12 @@ impl FromStr for MariaDbGtid {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<MariaDbGtid> {
-        let wrong =
-            || Error::malformed("GTID", format!("'{text}' is not of the form domain-server-sequence, such as 0-1-42"));
+        let wrong = || {
+            Error::malformed(
+                "GTID",
+                format!("'{}' is not of the form domain-server-sequence, such as 0-1-42", text.escape_debug()),
+            )
+        };
         let mut parts = text.trim().splitn(3, '-');
         let mut part = || parts.next().ok_or_else(wrong);
         Ok(MariaDbGtid {
@@ -134,6 +138,16 @@ pub fn parse_gtid_list(body: &[u8]) -> Result<GtidPosition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It may come from a table that others write, and is shown on a terminal.
+    #[test]
+    fn wrong_gtid_is_shown_without_control_characters() {
+        for text in ["\u{1b}[31mred\nspate: all is well", "1-2"] {
+            let mariadb = text.parse::<MariaDbGtid>().unwrap_err().to_string();
+            let any = text.parse::<crate::GtidPosition>().unwrap_err().to_string();
+            assert!(![mariadb, any].concat().contains(char::is_control), "{text:?}");
+        }
+    }
 
     #[test]
     fn xid_is_read_as_it_is_written() {

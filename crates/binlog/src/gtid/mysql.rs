@@ -178,7 +178,12 @@ impl fmt::Display for NumberSet {
 
 /// Parses the text between two commas of a set: `uuid:1-5:7:tag:1-3`; a tag applies to the numbers after it.
 pub(super) fn parse_set(text: &str, mut add: impl FnMut(Origin, Range<u64>)) -> Result<()> {
-    let wrong = || Error::malformed("GTID", format!("'{text}' is not of the form uuid:numbers or uuid:tag:numbers"));
+    let wrong = || {
+        Error::malformed(
+            "GTID",
+            format!("'{}' is not of the form uuid:numbers or uuid:tag:numbers", text.escape_debug()),
+        )
+    };
     let mut parts = text.split(':').map(str::trim);
     let uuid = parse_uuid(parts.next().unwrap_or_default()).ok_or_else(wrong)?;
     let mut origin = Origin::new(uuid, b"")?;
