@@ -21,6 +21,7 @@ pub mod command;
 pub mod comparison;
 pub mod contender;
 pub mod dataset;
+mod definitions;
 pub mod demo;
 pub mod equal;
 mod error;

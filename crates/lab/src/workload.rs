@@ -1,4 +1,4 @@
-//! The write loads, which sysbench makes: their tables, keys and rate.
+//! The write loads: their tables, keys and rate. Tables come from sysbench, and changes too, but for definitions.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::definitions::DefinitionsRun;
 use crate::process::ProcessIdentity;
 use crate::sandbox::{Sandbox, dying_with_us};
 use crate::{Error, Result};
@@ -20,6 +21,9 @@ pub enum Workload {
     Cached,
     /// Few rows fit: 4 schemas × 2 tables × 1,000,000 rows, 256 MiB of buffer pool, uniform keys, O_DIRECT.
     Io,
+    /// Definitions among small changes, half of the transactions each: 4 schemas × 3 tables × 100 rows, and the tables that come and
+    /// go
+    Definitions,
 }
 
 /// The tables that a load writes to, and the memory that a replica has for them.
@@ -45,14 +49,15 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 impl Shape {
     /// A workload with its default numbers, or with the given ones; `None` is the default.
     pub fn new(workload: Workload, tables: Option<usize>, rows: Option<u64>, buffer_pool_mib: Option<u64>) -> Shape {
-        let (usual_rows, usual_buffer_pool_mib) = match workload {
-            Workload::Cached => (50_000, 2048),
-            Workload::Io => (1_000_000, 256),
+        let (usual_tables, usual_rows, usual_buffer_pool_mib) = match workload {
+            Workload::Cached => (2, 50_000, 2048),
+            Workload::Io => (2, 1_000_000, 256),
+            Workload::Definitions => (3, 100, 256),
         };
         Shape {
             workload,
             schemas: 4,
-            tables: tables.unwrap_or(2),
+            tables: tables.unwrap_or(usual_tables),
             rows: rows.unwrap_or(usual_rows),
             buffer_pool_mib: buffer_pool_mib.unwrap_or(usual_buffer_pool_mib),
         }
@@ -73,7 +78,7 @@ impl Shape {
     /// memory.
     pub fn source_buffer_pool_mib(&self) -> u64 {
         let wanted = match self.workload {
-            Workload::Cached => self.buffer_pool_mib,
+            Workload::Cached | Workload::Definitions => self.buffer_pool_mib,
             Workload::Io => self.buffer_pool_mib.max((self.rows * (self.schemas * self.tables) as u64 * 400) >> 20),
         };
         wanted.min(machine_memory_mib() / 2).max(64)
@@ -104,14 +109,20 @@ impl Shape {
     /// # Errors
     /// [`Error::ProgramNotRun`].
     pub fn start_load(&self, source: &Sandbox, duration: Duration, rate: Option<u64>) -> Result<Load> {
-        let mut load = Load { runs: Vec::new() };
+        let mut load = Load::default();
         for (ordinal, schema) in self.schema_names().iter().enumerate() {
+            // The remainder goes to the first processes.
+            let remains = |rate: u64| u64::from((ordinal as u64) < rate % self.schemas as u64);
+            let rate = rate.map(|rate| (rate / self.schemas as u64 + remains(rate)).max(1));
+            if self.workload == Workload::Definitions {
+                let session = source.connect()?;
+                load.definitions.push(DefinitionsRun::start(session, schema.clone(), self.rows, duration, rate));
+                continue;
+            }
             let mut command = self.sysbench(source, schema);
             command.arg(format!("--time={}", duration.as_secs())).arg("--events=0");
             if let Some(rate) = rate {
-                // The remainder goes to the first processes.
-                let share = rate / self.schemas as u64 + u64::from((ordinal as u64) < rate % self.schemas as u64);
-                command.arg(format!("--rate={}", share.max(1)));
+                command.arg(format!("--rate={rate}"));
             }
             load.runs.push(SysbenchRun::start(command.arg("run"))?);
         }
@@ -122,7 +133,7 @@ impl Shape {
         let mut command = dying_with_us(Path::new("sysbench"));
         let keys = match self.workload {
             Workload::Cached => "special",
-            Workload::Io => "uniform",
+            Workload::Io | Workload::Definitions => "uniform",
         };
         command
             .arg("oltp_write_only")
@@ -138,24 +149,27 @@ impl Shape {
     }
 }
 
-/// A running load; killed when dropped.
-#[derive(Debug)]
+/// A running load; ended when dropped.
+#[derive(Debug, Default)]
 pub struct Load {
     runs: Vec<SysbenchRun>,
+    definitions: Vec<DefinitionsRun>,
 }
 
 impl Load {
     /// True while any of its processes runs.
     pub fn is_running(&self) -> bool {
         self.runs.iter().any(|run| run.process.is_some_and(ProcessIdentity::is_running))
+            || self.definitions.iter().any(DefinitionsRun::is_running)
     }
 
     /// Waits until the load ends by itself.
     ///
     /// # Errors
-    /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end.
+    /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end; [`Error::Sql`].
     pub fn finish(self) -> Result<()> {
-        self.runs.into_iter().try_for_each(SysbenchRun::finish)
+        self.runs.into_iter().try_for_each(SysbenchRun::finish)?;
+        self.definitions.into_iter().try_for_each(DefinitionsRun::finish)
     }
 
     /// Ends the load now, and waits until the source has finished its running statements.
