@@ -175,9 +175,11 @@ fn take(connection: &mut Connection, name: &str, wait_seconds: u32) -> Result<()
     Err(Error::Locked { replica, holder: holder.unwrap_or_else(|| "unknown".to_owned()) })
 }
 
-/// Takes a lock if this session has it no more. Taken twice, it would have to be released twice.
+/// Takes a lock if this session has it no more. Taken twice, it would have to be released twice. (CONNECTION_ID() is what
+/// `pseudo_thread_id` says.)
 fn keep(connection: &mut Connection, name: &str) -> Result<()> {
-    let is_held = connection.query(&format!("SELECT IS_USED_LOCK({name}) = CONNECTION_ID()"))?;
+    let id = connection.connection_id();
+    let is_held = connection.query(&format!("SELECT IS_USED_LOCK({name}) = {id}"))?;
     if is_held.single_text().as_deref() == Some("1") { Ok(()) } else { take(connection, name, 0) }
 }
 
