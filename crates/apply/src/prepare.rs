@@ -99,6 +99,13 @@ struct SessionTemporary {
 }
 
 impl Pending<'_> {
+    /// What was prepared until now commits, or is rolled back.
+    fn end_transaction(&mut self) {
+        if let Some(emitter) = &mut self.emitter {
+            emitter.end_transaction();
+        }
+    }
+
     /// Ends a run of rows: the next statement of the session is none that changes rows.
     fn end_rows(&mut self) -> Result<()> {
         match &mut self.emitter {
@@ -180,7 +187,10 @@ impl<'a> Preparer<'a> {
                 Item::Statement(statement) => self.prepare_statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
                 Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
-                Item::Undo => pending.outlet.plain(b"ROLLBACK")?,
+                Item::Undo => {
+                    pending.end_transaction();
+                    pending.outlet.plain(b"ROLLBACK")?;
+                }
                 Item::SourceRestarted => pending.temporary.unnamed.source_restarted(),
             }
         }
@@ -266,6 +276,7 @@ impl<'a> Preparer<'a> {
             pending.outlet.send(Command::CloseBranch)?;
         }
         keep_temporary(pending)?;
+        pending.end_transaction();
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
         spate_archive::stopping_point("before-checkpoint-update");
         for skipped in &end.skipped {

@@ -238,6 +238,7 @@ impl<'a> Repairer<'a> {
     fn remove_colliding(&mut self, connection: &mut Connection, change: &Change, row: &RowChange) -> Result<String> {
         let table = row.table();
         self.check_triggers(connection, change, table)?;
+        connection.execute(quote::hold_table(&table.schema, &table.table).as_bytes())?;
         let scratch = self.scratch_table(table)?;
         let table_name = scratch.trim_start_matches("spate.").trim_matches('`').to_owned();
         let name = TableName { schema: SCRATCH_SCHEMA.to_owned(), table: table_name };
@@ -380,9 +381,11 @@ fn replay(connection: &mut Connection, events: &[u8]) -> spate_connection::Resul
 }
 
 /// In the SQL dialect, a statement that finds no row says so by its count only.
-fn execute(connection: &mut Connection, statements: &[Vec<u8>; 2], what: &OneRow) -> spate_connection::Result<()> {
-    connection.execute(&statements[0])?;
-    let outcome = connection.execute(&statements[1])?;
+fn execute(connection: &mut Connection, statements: &[Vec<u8>; 3], what: &OneRow) -> spate_connection::Result<()> {
+    let [state, hold, write] = statements;
+    connection.execute(state)?;
+    connection.execute(hold)?;
+    let outcome = connection.execute(write)?;
     let found = match (what, outcome.each.last()) {
         (OneRow::Overwrite, Some(statement)) => statement.matched_rows.unwrap_or(statement.affected_rows),
         (_, Some(statement)) => statement.affected_rows,

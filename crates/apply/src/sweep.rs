@@ -43,6 +43,8 @@ pub(crate) struct Sweeper<'a> {
 pub(crate) struct Sweep {
     table: String,
     quoted_table: String,
+    /// Sees that it is a table.
+    hold_table: String,
     expression: String,
     kind: RowsKind,
     wanted: HashMap<Fingerprint, Wanted>,
@@ -109,6 +111,7 @@ impl<'a> Sweeper<'a> {
             left.extend(execute(Sweep {
                 table: name.to_string(),
                 quoted_table: quote::qualified(&name.schema, &name.table),
+                hold_table: quote::hold_table(&name.schema, &name.table),
                 expression: self.fingerprinter.expression().to_owned(),
                 kind: self.step.kind,
                 wanted,
@@ -130,6 +133,7 @@ impl Sweep {
     /// # Errors
     /// [`Error::RowsMissing`]; any error of the connection.
     pub(crate) fn run(mut self, connection: &mut Connection) -> Result<Left> {
+        connection.execute(self.hold_table.as_bytes())?;
         self.count(connection)?;
         let missing: u64 = self.wanted.values().map(|wanted| wanted.copies.saturating_sub(wanted.found)).sum();
         // One statement of the source may have turned one row into the former value of another.

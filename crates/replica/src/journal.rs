@@ -23,7 +23,8 @@ use spate_sql::{Doubt, Reading, SqlText};
 
 use crate::checkpoint::{APPLIER, COLUMNS, Checkpoint, column_definitions, columns_of};
 use crate::error::{Error, Result};
-use spate_connection::{Connection, quote};
+use spate_connection::Connection;
+use spate_connection::quote::{self, NO_VIEW};
 
 pub(crate) use objects::without_counter;
 use objects::{fingerprint, fingerprint_of_absence, is_absent, is_readable, quoted};
@@ -287,9 +288,11 @@ impl Intent {
         Ok(!objects.is_empty())
     }
 
-    /// False if it was to create or rename a table or sequence that cannot be read. A server that is killed while it executes that may come
+    /// False if it was to create or rename a table or sequence that cannot be read, or a view is in its place. A server that is killed while it executes that may come
     /// back with a part of it: something in the engine and no table, or a sequence that has no row, which goes.
     fn is_usable(&self, connection: &mut Connection) -> Result<bool> {
+        /// What a hint for an index gets of a view.
+        const NO_SUCH_INDEX: u16 = 1176;
         if statement::renames_tables(self.text()) {
             let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().last() else {
                 return Ok(true);
@@ -298,8 +301,12 @@ impl Intent {
         }
         let Some(kind) = statement::creates(self.text()) else { return Ok(true) };
         let Some(Object::Table(table)) = self.objects().unwrap_or_default().into_iter().next() else { return Ok(true) };
-        let rows = match connection.query(&format!("SELECT 1 FROM {} LIMIT 1", quoted(&table))) {
+        let rows = match connection.query(&format!("SELECT 1 FROM {} {NO_VIEW} LIMIT 1", quoted(&table))) {
             Ok(answer) => answer.rows.len(),
+            // The statement has not made it, and will say so when it is executed.
+            Err(error) if error.server_error().is_some_and(|refusal| refusal.code == NO_SUCH_INDEX) => {
+                return Ok(false);
+            }
             Err(error) if error.server_error().is_some() && !error.is_transient() => 0,
             Err(error) => return Err(error.into()),
         };
@@ -317,7 +324,9 @@ impl Intent {
         const NO_SUCH_TABLE_IN_ENGINE: u16 = 1932;
         for object in self.objects().unwrap_or_default() {
             let Object::Table(table) = object else { continue };
-            let Err(error) = connection.query(&format!("SELECT 1 FROM {} LIMIT 0", quoted(&table))) else { continue };
+            let Err(error) = connection.query(&format!("SELECT 1 FROM {} {NO_VIEW} LIMIT 0", quoted(&table))) else {
+                continue;
+            };
             match error.server_error().map(|refusal| refusal.code) {
                 Some(TABLESPACE_MISSING | NO_SUCH_TABLE_IN_ENGINE) => {
                     let (statement, table) = (self.described(), table.to_string());

@@ -18,6 +18,9 @@ pub(crate) trait RowEmitter {
     /// Statements that a session needs before it applies rows.
     fn session_sql(&self, part: &Part) -> Vec<Vec<u8>>;
 
+    /// The transaction ends, and with it what the session holds.
+    fn end_transaction(&mut self) {}
+
     /// Puts the session back into the state in which anything else than rows is executed. After it, or with a new session, what
     /// rows need is set again.
     ///

@@ -1,6 +1,7 @@
 //! A replica that is not what the source once was: the first change that does not fit is named, and nothing of it stays.
 
-use crate::support::Site;
+use crate::support::session::Session;
+use crate::support::{Kind, Site, wait_until};
 
 const TABLES: &str = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); CREATE TABLE d.u (id INT PRIMARY KEY); \
                       INSERT INTO d.t VALUES (1, 1), (2, 2), (3, 3);";
@@ -137,5 +138,39 @@ fn rows_are_not_changed_through_a_view() {
         let ended = site.run(site.replicate(&["--until", "caught-up", "--dialect", dialect]));
         ended.assert_failed_saying(&["d.t", "it is a view on the replica"]);
         assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.called"), "0");
+    }
+}
+
+/// As above, but the view comes between the look at the definitions and the first change of the batch.
+#[test]
+fn view_that_comes_within_a_batch_is_not_written_through() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::between((kind, &[]), (kind, &["--log-bin-trust-function-creators=1"]));
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, n INT)");
+        site.catch_up(&["--start", "earliest", "--dialect", "sql"]);
+        site.replica.sql(
+            "CREATE TABLE d.called (n INT);\nDELIMITER //\nCREATE FUNCTION d.f() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA \
+             BEGIN INSERT INTO d.called VALUES (1); RETURN 1; END//",
+        );
+        site.replica.sql(
+            "CREATE TABLE d.real_t LIKE d.t; CREATE SQL SECURITY INVOKER VIEW d.v AS SELECT id, n FROM d.real_t WHERE d.f() = 1 \
+             WITH CHECK OPTION",
+        );
+        let running = site.spawn(site.replicate(&["--dialect", "sql"]));
+        site.source.sql("INSERT INTO d.t VALUES (1, 1)");
+        wait_until("the first row is there", || site.replica.sql("SELECT COUNT(*) FROM d.t") == "1");
+        let (mut holder, mut renamer) = (Session::open(&site.replica), Session::open(&site.replica));
+        holder.sql("BEGIN; SELECT * FROM d.t");
+        renamer.send("RENAME TABLE d.t TO d.old_t, d.v TO d.t");
+        let waiting = |begin: &str| {
+            let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock'";
+            site.replica.sql(&format!("{waits} AND INFO LIKE '{begin}%'")) == "1"
+        };
+        wait_until("the view is about to come", || waiting("RENAME"));
+        site.source.sql("INSERT INTO d.t VALUES (2, 2)");
+        wait_until("the batch waits for the table", || waiting("DO (") || waiting("INSERT INTO `d`"));
+        holder.sql("COMMIT");
+        running.wait().assert_failed_saying(&["d.t", "it is a view on the replica"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.called"), "0", "{kind:?}");
     }
 }

@@ -307,3 +307,24 @@ fn replacement_with_a_query_is_executed_once() {
     site.catch_up(&OPTIONS);
     assert_eq!(site.replica.sql("SELECT x FROM d.n; SELECT a FROM d.y"), "1\n1");
 }
+
+/// Somebody on the replica puts a view in the place of a table whose creation was noted. Whoever reads it executes its function.
+#[test]
+fn view_in_the_place_of_a_new_table_is_not_read() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        for view in ["VIEW d.x", "ALGORITHM = TEMPTABLE SQL SECURITY INVOKER VIEW d.x"] {
+            let site = Site::between((kind, &[]), (kind, &["--log-bin-trust-function-creators=1"]));
+            site.source.sql("CREATE DATABASE d; CREATE TABLE d.called (n INT)");
+            site.catch_up(&OPTIONS);
+            site.source.sql("CREATE TABLE d.x (a INT)");
+            stop_after_note(&site);
+            site.replica.sql(
+                "DELIMITER //\nCREATE FUNCTION d.f() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA \
+                 BEGIN INSERT INTO d.called VALUES (1); RETURN 1; END//",
+            );
+            site.replica.sql(&format!("CREATE {view} AS SELECT d.f() AS a"));
+            run_to_end(&site).assert_failed_saying(&["CREATE TABLE d.x", "already exists"]);
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.called"), "0", "{kind:?}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ pub(crate) mod one_row;
 mod statement;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use spate_binlog::encode::ColumnBitmap;
 use spate_binlog::rows::FLAG_NO_FOREIGN_KEY_CHECKS;
@@ -32,7 +32,7 @@ use crate::Part;
 use crate::command::{Change, RowCheck};
 use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
-use spate_connection::Vendor;
+use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::dialect::row_session_sql;
 
@@ -51,6 +51,8 @@ pub(crate) struct SqlEmitter<'a> {
     vendor: Vendor,
     /// What `late` has said.
     late_definitions: HashMap<TableName, TableDefinition>,
+    /// Tables that stay what they are until the transaction ends.
+    held: HashSet<TableName>,
 }
 
 /// How a session takes rows. In all of them a value that does not fit is an error, zeros and days that do not exist are values
@@ -113,9 +115,14 @@ impl RowEmitter for SqlEmitter<'_> {
         vec![]
     }
 
+    fn end_transaction(&mut self) {
+        self.held.clear();
+    }
+
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
         // The next statement may create and drop tables.
         self.late_definitions.clear();
+        self.held.clear();
         match self.state.take() {
             Some(_) => outlet.statement(|sql| sql.extend_from_slice(end_sql(self.vendor).as_bytes()), None, None),
             None => Ok(()),
@@ -157,7 +164,8 @@ impl RowEmitter for SqlEmitter<'_> {
 impl<'a> SqlEmitter<'a> {
     /// An emitter for a session that is set as every applier's session.
     pub(crate) fn new(one_by_one: bool, vendor: Vendor, late: LateDefinition<'a>) -> SqlEmitter<'a> {
-        SqlEmitter { one_by_one, late, state: None, row_session: None, vendor, late_definitions: HashMap::new() }
+        let (late_definitions, held) = (HashMap::new(), HashSet::new());
+        SqlEmitter { one_by_one, late, state: None, row_session: None, vendor, late_definitions, held }
     }
 }
 
@@ -402,13 +410,23 @@ impl Writing<'_, '_, '_> {
         Ok(definition)
     }
 
-    fn table<'t>(&self, plan: &'t TablePlan) -> Result<SqlTable<'t>> {
+    fn table<'t>(&mut self, plan: &'t TablePlan) -> Result<SqlTable<'t>> {
         self.table_of(&plan.map, &plan.definition)
     }
 
-    fn table_of<'t>(&self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
+    fn table_of<'t>(&mut self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
+        self.hold(&definition.name)?;
         let table = SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))?;
         Ok(if self.emitter.row_session.is_some() { table.in_any_zone() } else { table })
+    }
+
+    /// Keeps others from putting a view in the table's place from now on, and fails if one is there.
+    fn hold(&mut self, table: &TableName) -> Result<()> {
+        if !self.emitter.held.insert(table.clone()) {
+            return Ok(());
+        }
+        let sql = quote::hold_table(&table.schema, &table.table);
+        self.outlet.statement(|all| all.extend_from_slice(sql.as_bytes()), None, None)
     }
 
     fn close(&mut self, table: &SqlTable<'_>, open: Open) -> Result<()> {

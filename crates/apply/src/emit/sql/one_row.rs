@@ -7,7 +7,7 @@ use spate_schedule::{Result, RowChange, TableDefinition, TableName};
 use super::statement::single;
 use super::table::SqlTable;
 use super::{STRICT, SessionState};
-use spate_connection::Vendor;
+use spate_connection::{Vendor, quote};
 
 /// What is to become of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) const RESTORE: &str =
 ///
 /// # Errors
 /// A row that cannot be written.
-pub(crate) fn one_row(row: &RowChange, what: &OneRow, vendor: Vendor) -> Result<Option<[Vec<u8>; 2]>> {
+pub(crate) fn one_row(row: &RowChange, what: &OneRow, vendor: Vendor) -> Result<Option<[Vec<u8>; 3]>> {
     let plan = row.plan();
     let scratch;
     let definition = match what {
@@ -61,5 +61,6 @@ pub(crate) fn one_row(row: &RowChange, what: &OneRow, vendor: Vendor) -> Result<
     let missing = if kind == RowsKind::Delete { 0 } else { walk.missing_choices(&table, image) };
     let (sql, _) = single(&table, kind, (&mut key, image), (&mut walk, image), missing)?;
     let state = SessionState { is_lenient: missing > 0, ..STRICT };
-    Ok(Some([state.sql(vendor).into_bytes(), sql]))
+    let hold = quote::hold_table(&definition.name.schema, &definition.name.table);
+    Ok(Some([state.sql(vendor).into_bytes(), hold.into_bytes(), sql]))
 }
