@@ -93,6 +93,7 @@ pub(crate) fn watch(
     let mut was_held = false;
     while !stop.load(Ordering::Acquire) {
         let request = HoldRequest::parse(&connection.query(HOLD_QUERY)?)?;
+        progress.replica_answers();
         let is_held = request.limit != HoldLimit::None;
         if is_held != was_held {
             status.applier(if is_held { "waiting: a comparison asked for it" } else { "applying" });

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spate_replica::reached::Reached;
 use spate_schedule::applied::AppliedSet;
@@ -56,6 +56,11 @@ impl<'a> Progress<'a> {
         }
         self.lock().add(end.seqnos());
         self.changed.notify_all();
+    }
+
+    /// The replica has answered in the session that applies, or one as old.
+    pub(crate) fn replica_answers(&self) {
+        self.reached.answer(Instant::now());
     }
 
     /// The last transaction that is applied together with all before it.

@@ -121,6 +121,7 @@ fn run_stages(
     let Surroundings { maker, archive, status, stop, .. } = given;
     let Prepared { mut connection, guard: mut watching, lock, checkpoint, choice, .. } = prepared;
     let from = checkpoint.unwrap_or_default();
+    given.reached.begin_session();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let found = Found::ask(&mut connection)?;
     connection.set_read_timeout(None)?;

@@ -8,15 +8,12 @@ use spate_replica::reached::Reached;
 use spate_replica::status::Status;
 
 /// Time between two checks.
-///
-/// A check removes only transactions that the check before already found applied. A replica may make its commits
-/// durable only once a second; after a crash of its machine it needs the last of them again.
 const CHECK_EVERY: Duration = Duration::from_secs(3);
 
 /// How long transactions are needed.
 #[derive(Debug, Clone, Copy)]
 enum Needed<'a> {
-    /// Until this process has seen them committed on the replica.
+    /// Until this process has seen them committed on the replica, and the replica alive after it could have made them durable.
     UntilApplied(&'a Reached),
     /// Until they are durable in the archive: no replica is known to need them.
     UntilDurable,
@@ -29,20 +26,18 @@ pub struct Purger<'a> {
     needed: Needed<'a>,
     status: &'a Status,
     next_check: Instant,
-    /// Seqno of the last transaction that nobody needed at the last check.
-    unneeded_seqno: u64,
 }
 
 impl<'a> Purger<'a> {
     /// Keeps everything that is not applied to the replica.
     pub fn of_applied(retention: Retention, reached: &'a Reached, status: &'a Status) -> Purger<'a> {
         let needed = Needed::UntilApplied(reached);
-        Purger { retention, needed, status, next_check: Instant::now(), unneeded_seqno: 0 }
+        Purger { retention, needed, status, next_check: Instant::now() }
     }
 
     /// For an archive without a replica: keeps everything that is not durable.
     pub(crate) fn of_received(retention: Retention, status: &'a Status) -> Purger<'a> {
-        Purger { retention, needed: Needed::UntilDurable, status, next_check: Instant::now(), unneeded_seqno: 0 }
+        Purger { retention, needed: Needed::UntilDurable, status, next_check: Instant::now() }
     }
 
     /// Removes files that nobody needs, if the next check is due.
@@ -56,11 +51,10 @@ impl<'a> Purger<'a> {
             return Ok(());
         }
         self.next_check = now + CHECK_EVERY;
-        let unneeded_now = match self.needed {
-            Needed::UntilApplied(reached) => reached.seqno_here().unwrap_or(0),
+        let applied = Applied(match self.needed {
+            Needed::UntilApplied(reached) => reached.lasting_seqno(),
             Needed::UntilDurable => writer.archive().tail().durable().seqno,
-        };
-        let applied = Applied(std::mem::replace(&mut self.unneeded_seqno, unneeded_now));
+        });
         let now_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
         let purged = match writer.purge(&self.retention, applied, now_seconds) {
             // No data is lost, and the next check retries.
