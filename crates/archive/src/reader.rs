@@ -283,6 +283,9 @@ impl ArchiveReader {
             let first = self.archive.tail().lock().files.front().cloned();
             let Some(first) = first else { return Ok(false) };
             self.follower = first.start.clone();
+            if let Shown::NotCovered(covered) = &mut self.shown {
+                covered.locate_start(&first.start);
+            }
             self.file = Some(first);
         }
         let Some(file) = self.file.clone() else { return Ok(false) };

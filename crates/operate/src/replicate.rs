@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use spate_archive::{Retention, SyncPolicy, WriterOptions, stopping_point};
+use spate_archive::{Archive, ReadOptions, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
 use crate::check::{self, CheckOptions, Finding, Level, Place};
@@ -101,6 +101,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let writer = open_archive_with_retry(&options.archive_dir, &writer_options, status, stop)?;
     let archive = writer.archive().clone();
     status.archive(archive.clone());
+    reached.find(&Checkpoint { seqno: seqno_in(&archive, &checkpoint), ..checkpoint.clone() });
     let over = AtomicBool::new(false);
     let interrupt = Interrupt::default();
     let retention = options.retention.map(|retention| Purger::of_applied(retention, &reached, status));
@@ -169,6 +170,17 @@ fn resolve_until(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
         SourcePlace { file: Some((file, position)), .. } => Until::File { file, position },
         SourcePlace { gtid_position, .. } => Until::End(gtid_position),
     })
+}
+
+/// Seqno of the last transaction of this archive before a checkpoint, whose own may be another archive's. An archive that lacks the place
+/// ends the first session, which says so.
+fn seqno_in(archive: &Archive, checkpoint: &Checkpoint) -> u64 {
+    let first_after = || {
+        let mut reader = archive.reader(&checkpoint.seek(), ReadOptions::default())?;
+        let first = reader.next_event()?.map(|event| event.seqno.saturating_sub(1));
+        Ok::<u64, spate_archive::Error>(first.unwrap_or_else(|| reader.seqno()))
+    };
+    first_after().unwrap_or(0)
 }
 
 /// The connection that applies, and where it begins; a replica that is not there is waited for, at the start as later.

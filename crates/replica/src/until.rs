@@ -110,14 +110,15 @@ impl Until {
             Until::Forever | Until::CaughtUp => false,
             Until::Gtid(position) => checkpoint.gtid_position.covers_all(position),
             Until::End(position) => {
-                let stands_before = |gtid| archive.seqno_of(gtid).is_some_and(|seqno| seqno <= checkpoint.seqno);
+                let seqno_of = |gtid| archive.seqno_of(Gtid::MariaDb(gtid));
+                // What the archive has not was applied before the first that it has.
+                let stands_before = |last, now| seqno_of(last).is_some_and(|last| seqno_of(now) >= Some(last));
                 checkpoint.gtid_position.covers_all(position)
                     && position.domains().all(|last| {
                         // Numbers of one server rise; those of others may be anything.
-                        let tells = |now: MariaDbGtid| now == last || now.server_id == last.server_id;
                         let of_domain = |now: &MariaDbGtid| now.domain_id == last.domain_id;
-                        checkpoint.gtid_position.domains().find(of_domain).is_some_and(tells)
-                            || stands_before(Gtid::MariaDb(last))
+                        let now = checkpoint.gtid_position.domains().find(of_domain);
+                        now.is_some_and(|now| now.server_id == last.server_id || stands_before(last, now))
                     })
             }
             Until::File { .. } => self.excludes(&checkpoint.source_file, checkpoint.source_position),

@@ -154,3 +154,19 @@ fn handover_starts_native_replication_on_mysql() {
     };
     hand_over(Kind::Mysql, start, "STOP REPLICA");
 }
+
+/// The checkpoint counts the transactions of an archive that is gone. One that has a lower number, and comes later, is not missed.
+#[test]
+fn new_archive_ends_where_the_source_does() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    for id in 1..10 {
+        site.source.sql(&format!("INSERT INTO d.t VALUES ({id})"));
+    }
+    site.catch_up(&["--start", "earliest"]);
+    std::fs::remove_dir_all(site.archive()).unwrap();
+    site.source.sql("SET server_id = 77, gtid_seq_no = 3; INSERT INTO d.t VALUES (100)");
+    site.catch_up(&[]);
+    assert_eq!(site.checkpoint(), "0-77-3");
+    site.assert_identical();
+}
