@@ -20,6 +20,7 @@ use super::command::{Change, Command, Commit, Execution, Expected, FoundRow, Row
 use super::files::Files;
 use super::repair::Repairer;
 use super::sessions::{Sessions, refusal};
+use crate::prefetch::{ChunkMark, Prefetching};
 use crate::progress::Progress;
 use crate::sweep::{Left, Sweep};
 use spate_connection::{CODE_LOCK_WAIT, Connection};
@@ -68,6 +69,8 @@ pub(crate) struct Applier<'a> {
     batch: OpenBatch,
     /// What copies of temporary tables may write.
     copies: CopyBudget,
+    /// When the latest measured chunk had its answer.
+    answered_at: Option<Instant>,
 }
 
 /// What an applier works with besides its sessions.
@@ -77,6 +80,8 @@ pub(crate) struct ApplierTools<'a> {
     pub(crate) repairer: Option<Repairer<'a>>,
     pub(crate) accounts: AccountGuard<'a>,
     pub(crate) own_definitions: &'a OwnDefinitions,
+    /// Is told how long chunks of rows take. `None`: rows are not prefetched.
+    pub(crate) prefetching: Option<&'a Prefetching<'a>>,
     pub(crate) progress: &'a Progress<'a>,
     pub(crate) status: &'a Status,
 }
@@ -106,6 +111,9 @@ struct Sent {
     expected: Expected,
     checks: Vec<RowCheck>,
     is_careful: bool,
+    mark: Option<ChunkMark>,
+    /// `None` if nobody asks how long it takes.
+    sent_at: Option<Instant>,
 }
 
 impl From<Execution> for Sent {
@@ -116,6 +124,8 @@ impl From<Execution> for Sent {
             expected: execution.expected,
             checks: execution.checks,
             is_careful: execution.is_careful,
+            sent_at: execution.mark.map(|_| Instant::now()),
+            mark: execution.mark,
         }
     }
 }
@@ -136,6 +146,7 @@ impl<'a> Applier<'a> {
             in_flight: VecDeque::new(),
             batch: OpenBatch::default(),
             copies: CopyBudget::new(Instant::now()),
+            answered_at: None,
         }
     }
 
@@ -287,8 +298,10 @@ impl<'a> Applier<'a> {
     }
 
     fn receive(&mut self) -> Result<()> {
-        let Sent { change, expected, checks, is_careful, .. } = self.in_flight.pop_front().unwrap_or_default();
+        let Sent { change, expected, checks, is_careful, mark, sent_at, .. } =
+            self.in_flight.pop_front().unwrap_or_default();
         let answer = self.sessions.current().receive_result();
+        self.measure(mark, sent_at);
         match &answer {
             Ok(_) if is_careful => self.batch.unexecuted = None,
             Err(error) if is_final_refusal(error) => self.forget_refused(is_careful),
@@ -305,6 +318,15 @@ impl<'a> Applier<'a> {
             }
             (_, change) => Err(refused(error, change)),
         }
+    }
+
+    /// Says how long the server took for what was answered now. It began when it was sent, or when what was sent before had its answer.
+    fn measure(&mut self, mark: Option<ChunkMark>, sent_at: Option<Instant>) {
+        let Some(prefetching) = self.tools.prefetching else { return };
+        let (Some(mark), Some(sent_at)) = (mark, sent_at) else { return };
+        let now = Instant::now();
+        let began = self.answered_at.replace(now).map_or(sent_at, |answered_at| answered_at.max(sent_at));
+        prefetching.finish(mark, now - began);
     }
 
     /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: later changes of its objects are not
@@ -373,6 +395,7 @@ impl<'a> Applier<'a> {
     fn report_commit(&mut self, commit: Commit) -> Result<()> {
         let took = self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         let tools = &mut self.tools;
+        tools.progress.measure(commit.row_changes, took);
         tools.progress.commit(&commit.end);
         let batch = commit.status(took.as_secs_f64() * 1e3);
         tools.status.applied(&commit.end.checkpoint, Some(&batch));

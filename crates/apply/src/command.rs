@@ -8,6 +8,7 @@ use spate_schedule::temporary::TemporaryTables;
 use spate_schedule::{RowChange, TableName};
 
 use super::PartEnd;
+use crate::prefetch::ChunkMark;
 use crate::sweep::{Left, Sweep};
 use spate_replica::TransactionPlace;
 use spate_replica::journal::Intent;
@@ -119,6 +120,8 @@ pub(crate) struct Execution {
     pub(crate) is_careful: bool,
     /// It holds text of the source: the server must take it as one statement, whatever it holds.
     pub(crate) is_single: bool,
+    /// The chunk of rows that it is. `None`: it is none that is measured.
+    pub(crate) mark: Option<ChunkMark>,
 }
 
 /// How a statement should end.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use spate_binlog::Gtid;
 
+use crate::Pace;
 use crate::Part;
 use crate::halt::{Halt, Result};
 use crate::hold::HoldState;
@@ -38,6 +39,9 @@ pub trait Dispatch {
     /// # Errors
     /// [`Halt::StageEnded`].
     fn is_hungry_within(&mut self, timeout: Duration) -> Result<bool>;
+
+    /// What a row change costs, by the latest batch.
+    fn pace(&self) -> Pace;
 
     /// Gives the part to a worker, once one has nothing to do.
     ///
@@ -100,6 +104,10 @@ impl Dispatch for Coordinator<'_> {
             };
         }
         Ok(self.is_hungry)
+    }
+
+    fn pace(&self) -> Pace {
+        self.progress.pace()
     }
 
     fn hand_out(&mut self, part: Part) -> Result<()> {

@@ -28,10 +28,6 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 /// With transactions at hand and nobody hungry, new arrivals are looked for this often: they still fit into the batch.
 const ARRIVAL_CHECK: Duration = Duration::from_millis(1);
 
-/// With more to read, a batch is gathered at least for this long although the next stage is hungry: a replica that is behind
-/// gains more from folding than it loses by waiting. At the end of what was received, nothing waits.
-const BEHIND_GATHER_MIN: Duration = Duration::from_millis(300);
-
 /// How long a batch waits for the end of the source's temporary tables. A source's session may keep one for hours, and readers
 /// of the replica cannot wait for that.
 const TEMPORARY_TABLES_WAIT_MAX: Duration = Duration::from_secs(3);
@@ -435,7 +431,10 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let reached = is_last || self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive);
         let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         let alone = self.builder.alone().cloned();
-        let is_worth_it = gathered >= BEHIND_GATHER_MIN && self.dispatch.is_hungry_within(Duration::ZERO)?;
+        // At the end of what was received, nothing waits for this.
+        let gather_min =
+            self.dispatch.pace().gather_min(self.builder.row_changes(), self.given.plan.limits.duration_max);
+        let is_worth_it = gathered >= gather_min && self.dispatch.is_hungry_within(Duration::ZERO)?;
         let is_due = (is_worth_it || self.is_full(gathered)) && !self.must_gather_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;

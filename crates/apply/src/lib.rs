@@ -33,7 +33,9 @@ mod hold;
 pub mod limits;
 mod open;
 mod outlet;
+mod pace;
 pub mod plan;
+mod prefetch;
 mod prepare;
 mod progress;
 pub mod repair;
@@ -43,6 +45,7 @@ pub mod settle;
 mod stage;
 mod sweep;
 mod unnamed;
+mod values;
 mod worker;
 
 use std::ops::RangeInclusive;
@@ -50,6 +53,7 @@ use std::sync::Arc;
 
 pub use coordinator::Dispatch;
 pub use definitions::Definitions;
+pub use pace::Pace;
 use spate_binlog::FormatDescription;
 use spate_schedule::{Alone, Batch, Item, Statement};
 

@@ -6,6 +6,7 @@ use crossbeam_channel::bounded;
 
 use super::command::{Change, Command, Execution, FoundRow, RowCheck};
 use crate::halt::{Halt, Result};
+use crate::prefetch::ChunkMark;
 use spate_replica::Error;
 use spate_replica::status::Status;
 
@@ -30,12 +31,14 @@ pub(crate) struct Outlet<'a> {
     sql: Vec<u8>,
     statements: usize,
     checks: Vec<RowCheck>,
+    /// The chunk of rows that was gathered last. `None`: none, or one that is too small to be measured.
+    mark: Option<ChunkMark>,
 }
 
 impl<'a> Outlet<'a> {
     /// An outlet with nothing in it. `max_allowed_packet` is the replica's, in bytes.
     pub(crate) fn new(output: SyncSender<Command>, status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
-        Outlet { output, status, max_allowed_packet, sql: Vec::new(), statements: 0, checks: Vec::new() }
+        Outlet { output, status, max_allowed_packet, sql: Vec::new(), statements: 0, checks: Vec::new(), mark: None }
     }
 
     /// The replica's limit of a packet, in bytes.
@@ -54,6 +57,11 @@ impl<'a> Outlet<'a> {
     /// [`Halt::StageEnded`].
     pub(crate) fn make_room(&mut self, sql_bytes: usize) -> Result<()> {
         if self.fits(self.sql.len() + sql_bytes) { Ok(()) } else { self.flush(None) }
+    }
+
+    /// What is added next is a chunk of rows that is measured.
+    pub(crate) fn mark(&mut self, mark: Option<ChunkMark>) {
+        self.mark = mark.or(self.mark);
     }
 
     /// Adds a statement, which `write` appends. With a change, which it does, it is sent at once.
@@ -82,6 +90,7 @@ impl<'a> Outlet<'a> {
         if self.sql.len() > JOINED_SQL_BYTES_MAX || !self.checks.is_empty() {
             self.flush(None)?;
         }
+        self.mark = None;
         Ok((std::mem::take(&mut self.sql), std::mem::take(&mut self.statements)))
     }
 
@@ -103,7 +112,8 @@ impl<'a> Outlet<'a> {
         }
         let is_large = sql.len() > LARGE_SQL_BYTES;
         let (statements, checks) = (std::mem::take(&mut self.statements), std::mem::take(&mut self.checks));
-        self.send(Command::Execute(Execution { sql, statements, change, checks, ..Execution::default() }))?;
+        let mark = self.mark.take();
+        self.send(Command::Execute(Execution { sql, statements, change, checks, mark, ..Execution::default() }))?;
         if is_large { self.settle() } else { Ok(()) }
     }
 

@@ -8,6 +8,7 @@ use spate_replica::until::Until;
 use spate_schedule::Surprise;
 
 use crate::limits::BatchLimits;
+pub use crate::prefetch::PrefetchWhen;
 use crate::repair::RepairScope;
 
 /// How one session differs from another.
@@ -31,6 +32,8 @@ pub struct SessionPlan {
     pub transactions_max: Option<u64>,
     /// Transactions that are left out.
     pub exclusions: Exclusions,
+    /// When rows are read by other connections before they are applied.
+    pub prefetch: PrefetchWhen,
 }
 
 impl SessionPlan {
@@ -46,6 +49,7 @@ impl SessionPlan {
             is_one_batch: false,
             transactions_max: None,
             exclusions: Exclusions::default(),
+            prefetch: PrefetchWhen::default(),
         }
     }
 

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use spate_replica::reached::Reached;
 use spate_schedule::applied::AppliedSet;
 
-use crate::PartEnd;
+use crate::{Pace, PartEnd};
 
 /// How far a session has come: which transactions were handed to workers, and which of them are applied.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     /// Seqno of the last transaction that a worker was given; 0 before the first.
     handed_out: AtomicU64,
+    pace: Mutex<Pace>,
     applied: Mutex<AppliedSet>,
     changed: Condvar,
     /// How far this process has come, with all its sessions.
@@ -23,12 +24,18 @@ pub(crate) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Nothing was handed out yet.
     pub(crate) fn new(reached: &'a Reached) -> Progress<'a> {
-        Progress { handed_out: AtomicU64::new(0), applied: Mutex::default(), changed: Condvar::new(), reached }
+        Progress {
+            handed_out: AtomicU64::new(0),
+            pace: Mutex::new(Pace::Unknown),
+            applied: Mutex::default(),
+            changed: Condvar::new(),
+            reached,
+        }
     }
 
     /// The session's first transaction comes after `seqno`.
     pub(crate) fn begin_after(&self, seqno: u64) {
-        self.hand_out(seqno);
+        self.handed_out.store(seqno, Ordering::Release);
         *self.lock() = AppliedSet::up_to(seqno);
         self.changed.notify_all();
     }
@@ -41,6 +48,25 @@ impl<'a> Progress<'a> {
 
     pub(crate) fn hand_out(&self, seqno: u64) {
         self.handed_out.store(seqno, Ordering::Release);
+        let mut pace = self.lock_pace();
+        if *pace == Pace::Unknown {
+            *pace = Pace::Awaited;
+        }
+    }
+
+    /// What a row change costs, by the latest batch that says it.
+    pub(crate) fn pace(&self) -> Pace {
+        *self.lock_pace()
+    }
+
+    /// A batch of so many row changes of the source took so long.
+    pub(crate) fn measure(&self, row_changes: u64, took: Duration) {
+        let mut pace = self.lock_pace();
+        *pace = pace.after(row_changes, took);
+    }
+
+    fn lock_pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last transaction that may have reached the replica.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::bounded;
 use spate_archive::{Archive, ReadOptions};
 
 use super::gather::{GatherEnd, Gatherer, Gathering};
@@ -14,7 +15,8 @@ use crate::files::Files;
 use crate::found::Found;
 use crate::halt::{self, Halt};
 use crate::hold::{self, HoldState};
-use crate::plan::SessionPlan;
+use crate::plan::{PrefetchWhen, SessionPlan};
+use crate::prefetch::{Prefetching, QUERIES_MAX, READERS, Reader};
 use crate::progress::Progress;
 use crate::stage::{join, spawn};
 use crate::worker::{Employment, Worker};
@@ -138,6 +140,9 @@ fn run_stages(
     let replica = ReplicaDefinitions { catalog: Catalog::new(asking), others, choice: choice.clone() };
     let gathering = Gathering { archive, plan, status, stop: &over };
     let gatherer = Gatherer::new(gathering, builder, replica, coordinator, from.clone());
+    let when = if plan.one_by_one { PrefetchWhen::Never } else { plan.prefetch };
+    let prefetching = Prefetching::new(when, status);
+    let (lookups_in, lookups) = bounded(QUERIES_MAX);
     let worker = Worker::new(Employment {
         lane,
         plan,
@@ -148,12 +153,17 @@ fn run_stages(
         sessions: Sessions::new(maker, connection, lock, &ends),
         files: Files::in_directory(archive.dir().to_path_buf()),
         own_definitions: &own_definitions,
+        prefetch: prefetching.as_ref().map(|prefetching| (prefetching, lookups_in)),
         progress,
         status,
     });
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
         let working = worker.start(scope);
+        for prefetching in prefetching.iter().flat_map(|prefetching| std::iter::repeat_n(prefetching, READERS)) {
+            let reader = Reader { maker, ends: &ends, lookups: lookups.clone(), prefetching };
+            spawn(scope, "prefetch", move || reader.run());
+        }
         let holding = spawn(scope, "hold", || {
             let watched = hold::watch(&mut watching, &hold, progress, status, &is_applied);
             if watched.is_err() && !is_applied.load(Ordering::Acquire) {
@@ -172,6 +182,7 @@ fn run_stages(
         let (applied, preparing) = working.apply();
         is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
+        prefetching.iter().for_each(Prefetching::end);
         watching_end.shutdown();
         holding.thread().unpark();
         forwarding.thread().unpark();

@@ -38,7 +38,11 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(ShutdownHandle::shutdown);
     }
 
-    fn add(&self, connection: &Connection) -> Result<()> {
+    /// Will end this one, too.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn add(&self, connection: &Connection) -> Result<()> {
         let handle = connection.shutdown_handle()?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         Ok(())

@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::thread::{Scope, ScopedJoinHandle};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Sender, bounded};
 use spate_connection::Vendor;
 use spate_replica::Result;
 use spate_replica::catalog::Catalog;
@@ -24,6 +24,7 @@ use crate::files::Files;
 use crate::found::Found;
 use crate::halt;
 use crate::plan::SessionPlan;
+use crate::prefetch::{FeederState, Lookup, Prefetching};
 use crate::prepare::{Emitter, Preparer};
 use crate::progress::Progress;
 use crate::repair::Repairer;
@@ -48,6 +49,8 @@ pub(crate) struct Employment<'a> {
     pub(crate) sessions: Sessions<'a>,
     pub(crate) files: Files,
     pub(crate) own_definitions: &'a OwnDefinitions,
+    /// `None`: rows are not prefetched.
+    pub(crate) prefetch: Option<(&'a Prefetching<'a>, Sender<Lookup>)>,
     pub(crate) progress: &'a Progress<'a>,
     pub(crate) status: &'a Status,
 }
@@ -76,6 +79,7 @@ impl<'a> Worker<'a> {
             mut sessions,
             files,
             own_definitions,
+            prefetch,
             progress,
             status,
         } = given;
@@ -91,6 +95,7 @@ impl<'a> Worker<'a> {
             repairer: plan.repairs.map(|scope| Repairer::new(maker, scope, choice.clone())),
             accounts: AccountGuard::new(maker),
             own_definitions,
+            prefetching: prefetch.as_ref().map(|(prefetching, _)| *prefetching),
             progress,
             status,
         };
@@ -99,7 +104,11 @@ impl<'a> Worker<'a> {
             lane,
             tickets: tickets_out,
             output: commands_in,
-            emitters: Box::new(move |dialect| emitter(dialect, vendor, one_by_one, maker)),
+            emitters: Box::new(move |dialect| {
+                let feeder =
+                    prefetch.clone().map(|(prefetching, lookups)| FeederState::new(prefetching, lookups, vendor));
+                emitter(dialect, vendor, one_by_one, maker, feeder)
+            }),
             choice,
             found,
             from,
@@ -138,9 +147,15 @@ impl Preparing<'_> {
     }
 }
 
-fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: SessionMaker<'a>) -> Emitter<'a> {
+fn emitter<'a>(
+    dialect: Dialect,
+    vendor: Vendor,
+    one_by_one: bool,
+    maker: SessionMaker<'a>,
+    feeder: Option<FeederState<'a>>,
+) -> Emitter<'a> {
     match dialect {
-        Dialect::Replay => Box::new(ReplayEmitter { one_by_one, session: None }),
+        Dialect::Replay => Box::new(ReplayEmitter { one_by_one, session: None, feeder }),
         Dialect::Sql => {
             let mut catalog = None;
             let late = move |name: &TableName| {
@@ -152,7 +167,7 @@ fn emitter<'a>(dialect: Dialect, vendor: Vendor, one_by_one: bool, maker: Sessio
                 catalog.forget(&Outdated::All);
                 Ok(catalog.definition(name)?)
             };
-            Box::new(SqlEmitter::new(one_by_one, vendor, Box::new(late)))
+            Box::new(SqlEmitter::new(one_by_one, vendor, Box::new(late), feeder))
         }
     }
 }

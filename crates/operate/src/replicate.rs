@@ -11,7 +11,7 @@ use spate_binlog::GtidPosition;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
-use spate_apply::plan::SessionPlan;
+use spate_apply::plan::{PrefetchWhen, SessionPlan};
 use spate_apply::repair::RepairScope;
 use spate_apply::session::{self, Prepared, SessionReport, Surroundings};
 use spate_apply::sessions::SessionMaker;
@@ -60,6 +60,8 @@ pub struct ReplicateOptions {
     pub exclusions: Exclusions,
     /// How row changes are written.
     pub dialect: WantedDialect,
+    /// When rows are read by other connections before they are applied.
+    pub prefetch: PrefetchWhen,
     /// What to do with a row change that does not fit the replica's rows.
     pub on_conflict: OnConflict,
     /// What to keep of the archive beyond what is not applied yet; `None` keeps all.
@@ -292,6 +294,7 @@ fn supervise(
     let base = SessionPlan {
         repairs: (options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         exclusions: options.exclusions.clone(),
+        prefetch: options.prefetch,
         ..SessionPlan::new(options.limits, until.clone())
     };
     let mut backoff = Backoff::default();

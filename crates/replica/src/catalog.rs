@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition};
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition, SecondaryIndex};
 use spate_schedule::outdated::Outdated;
 use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
@@ -363,6 +363,7 @@ impl Catalog {
             .filter(|index| index.is_row_key())
             .map(|index| index.columns.iter().copied().flatten().collect())
             .collect();
+        let secondary_indexes = secondary_indexes(&indexes, row_key_index);
         let mut unique_columns: Vec<usize> =
             others().flat_map(|index| index.columns.iter().copied().flatten()).collect();
         unique_columns.sort_unstable();
@@ -380,6 +381,7 @@ impl Catalog {
             trigger: None,
             equivalent_keys,
             unique_columns,
+            secondary_indexes,
             has_hidden_unique_key,
             depends_on_session,
             row_end,
@@ -533,6 +535,17 @@ fn unlisted(has_versions: bool, hashes: usize) -> impl Iterator<Item = ColumnDef
 fn row_key_index(indexes: &[Index]) -> Option<usize> {
     let primary = indexes.iter().position(|index| index.name == "PRIMARY");
     primary.or_else(|| indexes.iter().position(Index::is_row_key))
+}
+
+/// The indexes besides the row key's in which a row's entry can be looked up by columns.
+fn secondary_indexes(indexes: &[Index], row_key: Option<usize>) -> Vec<SecondaryIndex> {
+    let others = indexes.iter().enumerate().filter(|&(position, index)| index.is_btree && Some(position) != row_key);
+    others
+        .filter_map(|(_, index)| {
+            let columns = index.columns.iter().copied().collect::<Option<Vec<_>>>()?;
+            Some(SecondaryIndex { name: index.name.clone(), columns })
+        })
+        .collect()
 }
 
 /// True if the rows of a table keep the numbers of the transactions that changed them (MariaDB's system versioning by transactions).

@@ -230,6 +230,11 @@ impl Status {
         }
     }
 
+    /// Counts row changes whose pages were read before they were applied.
+    pub fn prefetched(&self, row_changes: u64) {
+        self.lock().report.counters.prefetched_row_changes += row_changes;
+    }
+
     /// Notes files removed from the archive.
     pub fn purged(&self, files: u64, bytes: u64) {
         let purged = &mut self.lock().report.counters.purged;

@@ -326,6 +326,11 @@ impl BatchBuilder {
         Ok(Answer::Taken)
     }
 
+    /// Row changes of the source that the open batch was given.
+    pub fn row_changes(&self) -> u64 {
+        self.gathered.batch.statistics.row_changes
+    }
+
     /// Bytes of memory that the open batch holds.
     pub fn memory_bytes(&self) -> usize {
         let context: usize = self.context.iter().map(StatementContext::memory_bytes).sum();

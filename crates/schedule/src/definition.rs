@@ -72,6 +72,8 @@ pub struct TableDefinition {
     pub equivalent_keys: Vec<Vec<usize>>,
     /// Columns of every other unique key.
     pub unique_columns: Vec<usize>,
+    /// Every other index whose entries stand in the order of columns, on columns that have names.
+    pub secondary_indexes: Vec<SecondaryIndex>,
     /// True if a unique key is on something that row images may not show, such as an expression: any update may change
     /// it.
     pub has_hidden_unique_key: bool,
@@ -97,6 +99,15 @@ pub struct TableDefinition {
     pub lookup: LookupDefinition,
     /// A trigger that a statement would fire; `None` if there is none, or if it was not asked for.
     pub trigger: Option<String>,
+}
+
+/// An index besides the row key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SecondaryIndex {
+    /// Its name.
+    pub name: String,
+    /// Its columns, or those of which it holds the beginnings, in the index's order.
+    pub columns: Vec<usize>,
 }
 
 /// The facts that decide how to find the rows of a table without a row key.

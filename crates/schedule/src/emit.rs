@@ -1,5 +1,7 @@
 //! Net changes and ordered changes as chunks of events for replay, each chunk small enough for one packet.
 
+use std::marker::PhantomData;
+
 use spate_binlog::encode::{
     ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end, set_timestamp,
 };
@@ -22,10 +24,41 @@ const ROOM_KEPT_MAX: usize = 1 << 20;
 /// The source has checked its rows: they need not, and after folding must not, be checked again.
 const FOLDED_FLAGS: u16 = FLAG_NO_FOREIGN_KEY_CHECKS | FLAG_NO_CHECK_CONSTRAINT_CHECKS | FLAG_COMPLETE_ROWS;
 
+/// Takes finished chunks, and is told of the net changes that they are made of.
+pub trait ChunkSink<'f> {
+    /// What may fail.
+    type Error: From<crate::Error>;
+
+    /// Takes a chunk.
+    ///
+    /// # Errors
+    /// Its own; they end the writing.
+    fn chunk(&mut self, events: &[u8]) -> std::result::Result<(), Self::Error>;
+
+    /// Net changes of another table come.
+    fn begin_table(&mut self) {}
+
+    /// The next chunk will hold this change.
+    fn change(&mut self, _fold: &'f TableFold, _change: &NetChange<'f>) {}
+}
+
+impl<F, E> ChunkSink<'_> for F
+where
+    F: FnMut(&[u8]) -> std::result::Result<(), E>,
+    E: From<crate::Error>,
+{
+    type Error = E;
+
+    fn chunk(&mut self, events: &[u8]) -> std::result::Result<(), E> {
+        self(events)
+    }
+}
+
 /// Gathers table maps and rows events until a chunk is full. A chunk is: all its table maps, then its rows events, the
 /// last marked as the end of the statement.
-pub struct ChunkWriter<S> {
+pub struct ChunkWriter<'f, S> {
     sink: S,
+    segment: PhantomData<&'f Segment>,
     chunk_bytes_max: usize,
     server_id: u32,
     /// The time of the changes that are being written, in seconds since 1970.
@@ -55,16 +88,17 @@ struct OpenEvent {
     encoder: RowsEventEncoder,
 }
 
-impl<S, E> ChunkWriter<S>
+impl<'f, S, E> ChunkWriter<'f, S>
 where
-    S: FnMut(&[u8]) -> std::result::Result<(), E>,
+    S: ChunkSink<'f, Error = E>,
     E: From<crate::Error>,
 {
     /// A writer that gives each full chunk to `sink`. A chunk exceeds `chunk_bytes_max` by table maps and headers,
     /// unless it holds a single row.
-    pub fn new(chunk_bytes_max: usize, server_id: u32, version: RowsVersion, sink: S) -> ChunkWriter<S> {
+    pub fn new(chunk_bytes_max: usize, server_id: u32, version: RowsVersion, sink: S) -> ChunkWriter<'f, S> {
         ChunkWriter {
             sink,
+            segment: PhantomData,
             chunk_bytes_max,
             server_id,
             timestamp_seconds: 0,
@@ -80,7 +114,7 @@ where
 
     /// Sets the time of net changes, in seconds since 1970. The replica dates the rows that it adds by itself with it.
     #[must_use]
-    pub fn at(mut self, timestamp_seconds: u32) -> ChunkWriter<S> {
+    pub fn at(mut self, timestamp_seconds: u32) -> ChunkWriter<'f, S> {
         self.timestamp_seconds = timestamp_seconds;
         self
     }
@@ -89,7 +123,7 @@ where
     ///
     /// # Errors
     /// The errors of `sink`, or a decoding error.
-    pub fn segment(&mut self, segment: &Segment) -> std::result::Result<(), E> {
+    pub fn segment(&mut self, segment: &'f Segment) -> std::result::Result<(), E> {
         self.segment_after(segment, &segment.keyless_steps())
     }
 
@@ -97,7 +131,7 @@ where
     ///
     /// # Errors
     /// As [`ChunkWriter::segment`].
-    pub fn segment_after(&mut self, segment: &Segment, keyless: &[Vec<Step>]) -> std::result::Result<(), E> {
+    pub fn segment_after(&mut self, segment: &'f Segment, keyless: &[Vec<Step>]) -> std::result::Result<(), E> {
         for fold in segment.folds() {
             self.fold(fold)?;
         }
@@ -126,7 +160,8 @@ where
         Ok(self.changes)
     }
 
-    fn fold(&mut self, fold: &TableFold) -> std::result::Result<(), E> {
+    fn fold(&mut self, fold: &'f TableFold) -> std::result::Result<(), E> {
+        self.sink.begin_table();
         let changes = fold.net_changes().map_err(E::from)?;
         let Some(images) = fold.plan.images.as_ref() else { return Ok(()) };
         let mut table_id = None;
@@ -159,6 +194,7 @@ where
             self.rows.extend_from_slice(first);
             self.rows.extend_from_slice(second.unwrap_or_default());
             self.changes += 1;
+            self.sink.change(fold, &change);
         }
         self.close(open);
         Ok(())
@@ -308,7 +344,7 @@ where
             // In place: a single row may be large enough that a copy matters.
             self.rows.reserve_exact(self.maps.len());
             self.rows.splice(..0, self.maps.drain(..));
-            (self.sink)(&self.rows)?;
+            self.sink.chunk(&self.rows)?;
         }
         self.maps.clear();
         self.rows.clear();

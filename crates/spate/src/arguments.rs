@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use spate_apply::limits::{self, BatchLimits};
+use spate_apply::plan::PrefetchWhen;
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::{Gtid, GtidPosition};
 use spate_replica::choice::{Dialect, WantedDialect};
@@ -149,6 +150,10 @@ pub(crate) struct ReplicateArguments {
     /// best of what the replica allows (auto)
     #[arg(long, value_name = "DIALECT", value_enum, default_value = "auto")]
     pub(crate) dialect: DialectArgument,
+    /// When to read rows, over connections of their own, before they are applied: while that makes applying faster, which is tried
+    /// out (auto), always, or never
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub(crate) prefetch: PrefetchArgument,
     /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
     /// replica log what is applied under the id of the server that wrote it
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -165,6 +170,26 @@ pub(crate) enum Conflict {
     Stop,
     /// Overwrite rows that are there, insert rows that are missing, remove rows that have a unique value of another row
     Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PrefetchArgument {
+    /// While it makes applying faster: where rows are read from disk
+    Auto,
+    /// For every large batch
+    Always,
+    /// Never
+    Never,
+}
+
+impl PrefetchArgument {
+    pub(crate) fn when(self) -> PrefetchWhen {
+        match self {
+            PrefetchArgument::Auto => PrefetchWhen::Helpful,
+            PrefetchArgument::Always => PrefetchWhen::Always,
+            PrefetchArgument::Never => PrefetchWhen::Never,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -11,7 +11,7 @@ use spate_apply::gather::{Gatherer, Gathering};
 use spate_apply::halt::{self, Halt};
 use spate_apply::limits::BatchLimits;
 use spate_apply::plan::SessionPlan;
-use spate_apply::{Definitions, Dispatch, Part};
+use spate_apply::{Definitions, Dispatch, Pace, Part};
 use spate_archive::{Archive, DirectoryOptions, ReadOptions, RealFileSystem, Seek};
 use spate_binlog::{FormatDescription, Gtid, RowsVersion, TableMap};
 use spate_replica::TransactionPlace;
@@ -127,6 +127,10 @@ impl Dispatch for Counter<'_> {
     /// Only the number of transactions ends a batch.
     fn is_hungry_within(&mut self, _timeout: Duration) -> halt::Result<bool> {
         Ok(false)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::Unknown
     }
 
     fn hand_out(&mut self, part: Part) -> halt::Result<()> {

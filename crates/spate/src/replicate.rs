@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
         }),
         exclusions: arguments.exclusions(),
         dialect: arguments.dialect.wanted(),
+        prefetch: arguments.prefetch.when(),
         on_conflict: match arguments.on_conflict {
             Conflict::Stop => OnConflict::Stop,
             Conflict::Repair => OnConflict::Repair,

@@ -1,7 +1,8 @@
 //! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
 
 use spate_binlog::{ChecksumAlgorithm, RowsVersion};
-use spate_schedule::emit::ChunkWriter;
+use spate_schedule::emit::{ChunkSink, ChunkWriter};
+use spate_schedule::fold::{NetChange, TableFold};
 use spate_schedule::keyless::{KeylessRows, Step};
 use spate_schedule::row_session::RowSession;
 use spate_schedule::segment::Segment;
@@ -11,6 +12,7 @@ use crate::Part;
 use crate::command::{Change, Command, Execution};
 use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
+use crate::prefetch::{ChunkMark, Feeder, FeederState};
 use spate_connection::ServerVersion;
 use spate_replica::Error;
 use spate_replica::dialect::{
@@ -27,14 +29,16 @@ const PACKET_SHARE: (usize, usize) = (5, 8);
 
 /// Writes rows for replay.
 #[derive(Debug)]
-pub(crate) struct ReplayEmitter {
+pub(crate) struct ReplayEmitter<'a> {
     /// One row a statement, each with a description.
     pub(crate) one_by_one: bool,
     /// What the session is set to; `None`: to what everything else needs.
     pub(crate) session: Option<RowSession>,
+    /// Is told of rows that come. `None`: rows are not prefetched.
+    pub(crate) feeder: Option<FeederState<'a>>,
 }
 
-impl RowEmitter for ReplayEmitter {
+impl RowEmitter for ReplayEmitter<'_> {
     /// Tells a session how the source lays out its events.
     fn session_sql(&self, part: &Part) -> Vec<Vec<u8>> {
         let mut sql = Vec::new();
@@ -78,26 +82,25 @@ impl RowEmitter for ReplayEmitter {
     }
 }
 
-impl ReplayEmitter {
+impl<'a> ReplayEmitter<'a> {
     /// Has events written, and sends them; returns how many rows they change.
-    fn write(
-        &self,
-        mut changes: Option<impl Iterator<Item = Change>>,
+    fn write<'f, 'r, 'o, C: Iterator<Item = Change>>(
+        &'r mut self,
+        changes: Option<C>,
         (part, seconds): (&Part, u32),
-        outlet: &mut Outlet<'_>,
-        write: impl FnOnce(&mut ChunkWriter<Sink<'_>>) -> std::result::Result<(), EmitError>,
-    ) -> Result<u64> {
+        outlet: &'r mut Outlet<'o>,
+        write: impl FnOnce(&mut ChunkWriter<'f, Sink<'r, 'f, 'a, 'o, C>>) -> std::result::Result<(), EmitError>,
+    ) -> Result<u64>
+    where
+        'r: 'f,
+    {
         let chunk_bytes_max = match self.one_by_one {
             true => 1,
             false => CHUNK_EVENT_BYTES.min(outlet.max_allowed_packet() * PACKET_SHARE.0 / PACKET_SHARE.1),
         };
         let version = RowsVersion::of(&part.format);
-        let mut send = |events: &[u8]| -> std::result::Result<(), EmitError> {
-            let change = changes.as_mut().and_then(Iterator::next);
-            chunk(events, change, outlet).map_err(EmitError::Stage)
-        };
-        let mut writer: ChunkWriter<Sink<'_>> =
-            ChunkWriter::new(chunk_bytes_max, part.server_id, version, &mut send as Sink<'_>).at(seconds);
+        let sink = Sink { changes, outlet, feeder: self.feeder.as_mut().map(Feeder::new) };
+        let mut writer = ChunkWriter::new(chunk_bytes_max, part.server_id, version, sink).at(seconds);
         let written = write(&mut writer).and_then(|()| writer.finish());
         written.map_err(|error| match error {
             EmitError::Stage(error) => error,
@@ -111,16 +114,45 @@ fn reached_seconds(part: &Part) -> u32 {
     u32::try_from(part.reached.source_seconds).unwrap_or(u32::MAX)
 }
 
-/// What takes finished chunks.
-type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> std::result::Result<(), EmitError>;
+/// Sends finished chunks.
+struct Sink<'r, 'f, 'a, 'o, C> {
+    /// What each chunk does. `None`: that does not matter.
+    changes: Option<C>,
+    outlet: &'r mut Outlet<'o>,
+    /// `None`: rows are not prefetched.
+    feeder: Option<Feeder<'f, 'a>>,
+}
 
-fn chunk(events: &[u8], change: Option<Change>, outlet: &mut Outlet<'_>) -> Result<()> {
+impl<'f, C: Iterator<Item = Change>> ChunkSink<'f> for Sink<'_, 'f, '_, '_, C> {
+    type Error = EmitError;
+
+    fn chunk(&mut self, events: &[u8]) -> std::result::Result<(), EmitError> {
+        let change = self.changes.as_mut().and_then(Iterator::next);
+        let mark = self.feeder.as_mut().and_then(Feeder::end_chunk);
+        chunk(events, change, mark, self.outlet).map_err(EmitError::Stage)
+    }
+
+    fn begin_table(&mut self) {
+        if let Some(feeder) = &mut self.feeder {
+            feeder.begin_table();
+        }
+    }
+
+    fn change(&mut self, fold: &'f TableFold, change: &NetChange<'f>) {
+        if let Some(feeder) = &mut self.feeder {
+            feeder.change(fold, change);
+        }
+    }
+}
+
+fn chunk(events: &[u8], change: Option<Change>, mark: Option<ChunkMark>, outlet: &mut Outlet<'_>) -> Result<()> {
     let sql_bytes = binlog_sql_bytes(events.len());
     if !outlet.fits(sql_bytes) {
         outlet.flush(None)?;
         return halves(events, change, outlet);
     }
     outlet.make_room(sql_bytes)?;
+    outlet.mark(mark);
     outlet.statement(|sql| append_binlog(sql, events), None, change)
 }
 

@@ -10,7 +10,7 @@ use spate_apply::halt::{Halt, Result as HaltResult};
 use spate_apply::plan::SessionPlan;
 use spate_apply::repair::RepairScope;
 use spate_apply::settle::NotedReplica;
-use spate_apply::{Definitions, Dispatch, Part, PartEnd};
+use spate_apply::{Definitions, Dispatch, Pace, Part, PartEnd};
 use spate_binlog::{
     EventHeader, EventType, FormatDescription, Gtid, ImagePlan, RowsEvent, RowsKind, RowsVersion, TableMap,
 };
@@ -452,6 +452,10 @@ impl Dispatch for FakeDispatch<'_, '_> {
     /// Batches end where the plan says, and where they must.
     fn is_hungry_within(&mut self, _timeout: Duration) -> HaltResult<bool> {
         Ok(false)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::Unknown
     }
 
     fn hand_out(&mut self, part: Part) -> HaltResult<()> {

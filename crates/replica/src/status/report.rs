@@ -143,6 +143,9 @@ pub struct Counters {
     /// Transactions left out because of the server that they come from.
     #[serde(default)]
     pub ignored_transactions: u64,
+    /// Row changes whose pages other connections read before they were applied.
+    #[serde(default)]
+    pub prefetched_row_changes: u64,
     /// Row changes repaired.
     #[serde(default)]
     pub repairs: u64,

@@ -41,6 +41,7 @@ mod networks;
 mod notes;
 mod own_schema;
 mod partial_images;
+mod prefetch;
 mod privileges;
 mod refusals;
 mod retention;

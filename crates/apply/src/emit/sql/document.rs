@@ -15,11 +15,11 @@ use spate_binlog::typed::Value;
 use spate_schedule::segment::WalkedRow;
 use spate_schedule::{Error, Result};
 
-use super::form::Form;
-use super::literal::append_quoted;
 use super::statement::document_query;
-use super::table::{SqlImage, SqlTable};
 use crate::command::FoundRow;
+use crate::values::form::Form;
+use crate::values::literal::append_quoted;
+use crate::values::table::{SqlImage, SqlTable};
 
 /// What stands for a path if a change does not fit: no path at all, so that the server refuses it.
 const MISFIT: &str = "''";

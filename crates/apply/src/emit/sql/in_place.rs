@@ -6,11 +6,11 @@ use spate_binlog::RowsKind;
 use spate_binlog::encode::ColumnBitmap;
 use spate_schedule::keyless::{KeylessRows, Step};
 
-use super::statement::{Role, append};
-use super::table::SqlTable;
 use super::{STRICT, end_sql};
 use crate::command::RowCheck;
 use crate::fingerprint::Fingerprinter;
+use crate::values::table::SqlTable;
+use crate::values::{Role, append};
 use spate_connection::Vendor;
 
 /// What a list of values, and each of its columns, is called. The expression of a fingerprint says the table's columns without the

@@ -3,12 +3,9 @@
 //! The session that executes them takes every value as it is or refuses it: see `SessionState`.
 
 mod document;
-mod form;
 mod in_place;
-mod literal;
 pub(crate) mod one_row;
 mod statement;
-mod table;
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,12 +23,13 @@ pub(crate) use self::in_place::in_place;
 
 use self::document::{DocumentError, Documents};
 use self::statement::{RowsStatement, delete_copies, single};
-use self::table::{SqlImage, SqlTable};
 use super::{RowEmitter, changes_of};
 use crate::Part;
 use crate::command::{Change, RowCheck};
 use crate::halt::{Halt, Result};
 use crate::outlet::Outlet;
+use crate::prefetch::{Feeder, FeederState};
+use crate::values::table::{SqlImage, SqlTable};
 use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::dialect::row_session_sql;
@@ -53,6 +51,8 @@ pub(crate) struct SqlEmitter<'a> {
     late_definitions: HashMap<TableName, TableDefinition>,
     /// Tables that stay what they are until the transaction ends.
     held: HashSet<TableName>,
+    /// Is told of rows that come. `None`: rows are not prefetched.
+    feeder: Option<FeederState<'a>>,
 }
 
 /// How a session takes rows. In all of them a value that does not fit is an error, zeros and days that do not exist are values
@@ -163,9 +163,22 @@ impl RowEmitter for SqlEmitter<'_> {
 
 impl<'a> SqlEmitter<'a> {
     /// An emitter for a session that is set as every applier's session.
-    pub(crate) fn new(one_by_one: bool, vendor: Vendor, late: LateDefinition<'a>) -> SqlEmitter<'a> {
-        let (late_definitions, held) = (HashMap::new(), HashSet::new());
-        SqlEmitter { one_by_one, late, state: None, row_session: None, vendor, late_definitions, held }
+    pub(crate) fn new(
+        one_by_one: bool,
+        vendor: Vendor,
+        late: LateDefinition<'a>,
+        feeder: Option<FeederState<'a>>,
+    ) -> SqlEmitter<'a> {
+        SqlEmitter {
+            one_by_one,
+            late,
+            state: None,
+            row_session: None,
+            vendor,
+            late_definitions: HashMap::new(),
+            held: HashSet::new(),
+            feeder,
+        }
     }
 }
 
@@ -193,6 +206,9 @@ impl Writing<'_, '_, '_> {
         let all = ColumnBitmap::all(count).bits;
         let columns_of = |shape| fold.columns_of(shape).map_or(all.as_slice(), |columns| columns.bits.as_slice());
         let mut open: Open = None;
+        // An error ends the session, and with it the feeder.
+        let mut feeding = self.emitter.feeder.take();
+        let mut feeder = feeding.as_mut().map(Feeder::new);
         for change in changes.iter() {
             let (kind, shape, locator, image) = match change {
                 NetChange::Move { locator, image, shape } => {
@@ -209,7 +225,11 @@ impl Writing<'_, '_, '_> {
             };
             self.changes += 1;
             if open.as_ref().is_some_and(|open| (open.0, open.1) != (kind, shape) || open.2.is_full()) {
+                self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk));
                 self.close(&table, open.take())?;
+            }
+            if let Some(feeder) = &mut feeder {
+                feeder.change(fold, &change);
             }
             if let Some(image) = image
                 && self.careful(&table, kind, (&key, locator), (columns_of(shape), image), &mut open)?
@@ -226,6 +246,8 @@ impl Writing<'_, '_, '_> {
                 added.map_err(|error| self.at(error))?;
             }
         }
+        self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk));
+        self.emitter.feeder = feeding;
         self.close(&table, open)
     }
 

@@ -5,8 +5,8 @@ use spate_binlog::table_map::bit_is_set;
 use spate_schedule::{Result, RowChange, TableDefinition, TableName};
 
 use super::statement::single;
-use super::table::SqlTable;
 use super::{STRICT, SessionState};
+use crate::values::table::SqlTable;
 use spate_connection::{Vendor, quote};
 
 /// What is to become of a row.

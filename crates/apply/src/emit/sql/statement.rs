@@ -12,9 +12,10 @@
 use spate_binlog::RowsKind;
 use spate_schedule::Result;
 
-use super::form::Form;
-use super::table::{SqlImage, SqlTable};
 use crate::command::RowCheck;
+use crate::values::form::Form;
+use crate::values::table::{SqlImage, SqlTable};
+use crate::values::{Role, append};
 use spate_connection::{Vendor, quote};
 
 /// Rows in one statement: more of them gain nothing.
@@ -340,37 +341,6 @@ fn append_condition(sql: &mut Vec<u8>, table: &SqlTable<'_>, image: &mut SqlImag
         let value = image.value(table, place, bytes)?;
         column.form.append_match(sql, &column.name, definition, value.as_ref());
         word = b" AND ";
-    }
-    Ok(())
-}
-
-/// What a value is written for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Role {
-    /// To be assigned to the column.
-    Assigned,
-    /// To be compared with the column, from a list of its own or beside others; with the column's collation if nothing else gives it.
-    Compared { collates: bool },
-    /// To be compared with the column, right beside it.
-    Beside,
-}
-
-/// Appends the value of a column in the image that was read last.
-pub(super) fn append(
-    sql: &mut Vec<u8>,
-    table: &SqlTable<'_>,
-    image: &SqlImage,
-    place: usize,
-    bytes: &[u8],
-    role: Role,
-) -> Result<()> {
-    match (image.value(table, place, bytes)?, table.column(image.columns[place])) {
-        (Some(value), Some((column, definition))) => match role {
-            Role::Assigned => column.form.append_assigned(sql, &value),
-            Role::Compared { collates } => column.form.append_compared(sql, &value, definition, collates),
-            Role::Beside => column.form.append_beside(sql, &value, definition),
-        },
-        _ => sql.extend_from_slice(b"NULL"),
     }
     Ok(())
 }

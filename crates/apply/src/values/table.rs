@@ -13,36 +13,36 @@ use spate_connection::{Vendor, quote};
 
 /// How a table's rows are written.
 #[derive(Debug)]
-pub(super) struct SqlTable<'a> {
-    pub(super) map: &'a TableMap,
-    pub(super) definition: &'a TableDefinition,
+pub(crate) struct SqlTable<'a> {
+    pub(crate) map: &'a TableMap,
+    pub(crate) definition: &'a TableDefinition,
     /// The replica's vendor.
-    pub(super) vendor: Vendor,
+    pub(crate) vendor: Vendor,
     /// Its name with its schema's, quoted.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// For each of the source's columns; `None` for those that the server computes.
     columns: Vec<Option<SqlColumn>>,
 }
 
 #[derive(Debug)]
-pub(super) struct SqlColumn {
+pub(crate) struct SqlColumn {
     /// Quoted.
-    pub(super) name: String,
-    pub(super) form: Form,
+    pub(crate) name: String,
+    pub(crate) form: Form,
     column_type: ColumnType,
     is_unsigned: bool,
 }
 
 /// Which columns the images of some rows hold, and how to walk them.
 #[derive(Debug)]
-pub(super) struct SqlImage {
+pub(crate) struct SqlImage {
     /// `None` if they hold none.
     walk: Option<ImagePlan>,
     /// The columns that are written, in the table's order.
-    pub(super) columns: Vec<usize>,
+    pub(crate) columns: Vec<usize>,
     /// What is assigned in place of what the image holds, for columns of which it holds only what changed: the column's place
     /// in `columns`, and values that are assigned one after the other.
-    pub(super) written: Vec<(usize, Vec<Vec<u8>>)>,
+    pub(crate) written: Vec<(usize, Vec<Vec<u8>>)>,
     spans: Vec<Span>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> SqlTable<'a> {
     ///
     /// # Errors
     /// [`Error::Definition`] if its values would not arrive exactly; [`Error::Refused`] if a trigger would fire.
-    pub(super) fn new(map: &'a TableMap, definition: &'a TableDefinition, vendor: Vendor) -> Result<SqlTable<'a>> {
+    pub(crate) fn new(map: &'a TableMap, definition: &'a TableDefinition, vendor: Vendor) -> Result<SqlTable<'a>> {
         let refuse = |why: String| Err(Error::Definition { table: definition.name.clone(), why });
         if let Some(trigger) = &definition.trigger {
             let what = format!("a change of rows of {}", definition.name);
@@ -97,20 +97,41 @@ impl<'a> SqlTable<'a> {
                     column.name, column.charset
                 ));
             }
-            let is_unsigned =
-                if map.metadata.unsigned.is_empty() { column.is_unsigned } else { map.is_unsigned(index) };
-            columns.push(Some(SqlColumn { name: quote::identifier(&column.name), form, column_type, is_unsigned }));
+            columns.push(Some(SqlColumn::new(map, index, column_type, column, form)));
         }
         let name = quote::qualified(&definition.name.schema, &definition.name.table);
         Ok(SqlTable { map, definition, vendor, name, columns })
+    }
+
+    /// The same for queries that only look for rows: a column whose values cannot be written is left out.
+    pub(crate) fn for_lookups(map: &'a TableMap, definition: &'a TableDefinition, vendor: Vendor) -> SqlTable<'a> {
+        let columns = map.columns.iter().zip(&definition.columns).enumerate();
+        let columns = columns.map(|(index, (&column_type, column))| {
+            let form = Form::of(column_type, column).ok().filter(|_| !column.is_generated)?;
+            let charset = map.collation(index).and_then(charset::of_collation);
+            let is_foreign = charset.is_some_and(|charset| !charset::is_part_of(charset, &column.charset));
+            let form = Some(form).filter(|form| *form != Form::Text || !is_foreign)?;
+            Some(SqlColumn::new(map, index, column_type, column, form))
+        });
+        let columns = columns.collect();
+        let name = quote::qualified(&definition.name.schema, &definition.name.table);
+        SqlTable { map, definition, vendor, name, columns }
     }
 
     /// How images that hold these columns are walked.
     ///
     /// # Errors
     /// [`Error::Binlog`] if they cannot be.
-    pub(super) fn image(&self, bits: &[u8]) -> Result<SqlImage> {
-        let is_written = |&column: &usize| bit_is_set(bits, column) && self.columns[column].is_some();
+    pub(crate) fn image(&self, bits: &[u8]) -> Result<SqlImage> {
+        self.image_of(bits, |_| true)
+    }
+
+    /// The same for values of those columns that are `wanted`.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if they cannot be.
+    pub(crate) fn image_of(&self, bits: &[u8], wanted: impl Fn(usize) -> bool) -> Result<SqlImage> {
+        let is_written = |&column: &usize| bit_is_set(bits, column) && self.columns[column].is_some() && wanted(column);
         let columns: Vec<usize> = (0..self.map.columns.len()).filter(is_written).collect();
         let is_empty = names_no_column(bits, self.map.columns.len());
         let walk = if is_empty { None } else { Some(ImagePlan::new(self.map, bits, &columns)?) };
@@ -118,24 +139,24 @@ impl<'a> SqlTable<'a> {
     }
 
     /// True if it has an ENUM.
-    pub(super) fn has_choices(&self) -> bool {
+    pub(crate) fn has_choices(&self) -> bool {
         self.map.columns.iter().any(|column| matches!(column, ColumnType::Enum { .. }))
     }
 
     /// A column that is written, and how the replica defines it.
-    pub(super) fn column(&self, index: usize) -> Option<(&SqlColumn, &ColumnDefinition)> {
+    pub(crate) fn column(&self, index: usize) -> Option<(&SqlColumn, &ColumnDefinition)> {
         Some((self.columns.get(index)?.as_ref()?, self.definition.columns.get(index)?))
     }
 
     /// The names of these columns, each with something before and behind it.
-    pub(super) fn names(&self, columns: &[usize], join: &str, write: impl Fn(usize, &str) -> String) -> String {
+    pub(crate) fn names(&self, columns: &[usize], join: &str, write: impl Fn(usize, &str) -> String) -> String {
         let names = columns.iter().filter_map(|&index| Some(write(index, &self.columns.get(index)?.as_ref()?.name)));
         names.collect::<Vec<_>>().join(join)
     }
 
     /// The columns that an insert must name beside those that are `written`, since they have no default and the session is
     /// strict: their names and values, each with a comma before it.
-    pub(super) fn implicit_defaults(&self, written: &[usize]) -> (String, String) {
+    pub(crate) fn implicit_defaults(&self, written: &[usize]) -> (String, String) {
         let (mut names, mut values) = (String::new(), String::new());
         for (index, column) in self.definition.columns.iter().enumerate() {
             if !column.lacks_default || column.is_generated || written.contains(&index) {
@@ -152,7 +173,7 @@ impl<'a> SqlTable<'a> {
     }
 
     /// The same table, for a session in any time zone.
-    pub(super) fn in_any_zone(mut self) -> Self {
+    pub(crate) fn in_any_zone(mut self) -> Self {
         for column in self.columns.iter_mut().flatten() {
             if column.form == Form::Plain && matches!(column.column_type, ColumnType::Timestamp { .. }) {
                 column.form = Form::Instant;
@@ -162,7 +183,7 @@ impl<'a> SqlTable<'a> {
     }
 
     /// A document holds what its text does not tell.
-    pub(super) fn other_types(&self, column: &str) -> Error {
+    pub(crate) fn other_types(&self, column: &str) -> Error {
         let why = format!(
             "the column {column} holds a JSON document with decimals, dates, times or bytes of SQL's types, which would become \
              numbers and strings: use --dialect replay"
@@ -171,7 +192,7 @@ impl<'a> SqlTable<'a> {
     }
 
     /// Columns that change by themselves with any other, unless they are assigned: those that are not among `assigned`.
-    pub(super) fn restless(&self, assigned: &[usize]) -> Vec<usize> {
+    pub(crate) fn restless(&self, assigned: &[usize]) -> Vec<usize> {
         let may_move = |column: &ColumnDefinition| {
             column.column_type.starts_with("timestamp") || column.column_type.starts_with("datetime")
         };
@@ -182,19 +203,26 @@ impl<'a> SqlTable<'a> {
     }
 }
 
+impl SqlColumn {
+    fn new(map: &TableMap, index: usize, column_type: ColumnType, column: &ColumnDefinition, form: Form) -> SqlColumn {
+        let is_unsigned = if map.metadata.unsigned.is_empty() { column.is_unsigned } else { map.is_unsigned(index) };
+        SqlColumn { name: quote::identifier(&column.name), form, column_type, is_unsigned }
+    }
+}
+
 impl SqlImage {
     /// Finds the values of the image at the start of `images`; returns its length.
     ///
     /// # Errors
     /// [`Error::Binlog`] if it is cut short.
-    pub(super) fn read(&mut self, images: &[u8]) -> Result<usize> {
+    pub(crate) fn read(&mut self, images: &[u8]) -> Result<usize> {
         self.written.clear();
         let Some(walk) = &self.walk else { return Ok(0) };
         Ok(walk.measure(images, &mut self.spans)?)
     }
 
     /// The bytes of a column in the image that was read last, whatever they are.
-    pub(super) fn bytes<'i>(&self, place: usize, image: &'i [u8]) -> &'i [u8] {
+    pub(crate) fn bytes<'i>(&self, place: usize, image: &'i [u8]) -> &'i [u8] {
         self.spans.get(place).map_or(&[], |span| span.value(image))
     }
 
@@ -202,7 +230,7 @@ impl SqlImage {
     ///
     /// # Errors
     /// [`Error::Binlog`] if it is no value of its type.
-    pub(super) fn value<'i>(&self, table: &SqlTable<'_>, place: usize, image: &'i [u8]) -> Result<Option<Value<'i>>> {
+    pub(crate) fn value<'i>(&self, table: &SqlTable<'_>, place: usize, image: &'i [u8]) -> Result<Option<Value<'i>>> {
         let (Some(span), Some(Some(column))) = (self.spans.get(place), table.columns.get(self.columns[place])) else {
             return Ok(None);
         };
@@ -220,7 +248,7 @@ impl SqlImage {
 
     /// How many ENUM columns of the image that was read last hold no choice at all: the number 0, which a careful session does
     /// not take.
-    pub(super) fn missing_choices(&self, table: &SqlTable<'_>, image: &[u8]) -> u16 {
+    pub(crate) fn missing_choices(&self, table: &SqlTable<'_>, image: &[u8]) -> u16 {
         let is_missing = |(span, &index): (&Span, &usize)| {
             matches!(table.map.columns[index], ColumnType::Enum { .. })
                 && !span.is_null

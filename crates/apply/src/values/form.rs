@@ -8,7 +8,7 @@ use super::literal::{append_hexadecimal, append_instant, append_number, append_q
 
 /// How a column's values are written as SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// Numbers, dates and times, as the servers write them; the number of an ENUM's choice, the bits of a SET.
     Plain,
     /// An instant, written with its distance from UTC: the session may be in any time zone. (MySQL reads this since 8.0.19.)
@@ -58,7 +58,7 @@ enum Family {
 
 impl Form {
     /// How values of the source's type are written into the replica's column; `Err` says which types do not fit.
-    pub(super) fn of(column_type: ColumnType, column: &ColumnDefinition) -> Result<Form, String> {
+    pub(crate) fn of(column_type: ColumnType, column: &ColumnDefinition) -> Result<Form, String> {
         let full = column.column_type.to_ascii_lowercase();
         let Some(target) = Family::of_definition(&full) else {
             return Err(format!("the column {} has the type {full}, which is not known here", column.name));
@@ -83,7 +83,7 @@ impl Form {
     }
 
     /// Appends a value as it is assigned to a column.
-    pub(super) fn append_assigned(&self, sql: &mut Vec<u8>, value: &Value<'_>) {
+    pub(crate) fn append_assigned(&self, sql: &mut Vec<u8>, value: &Value<'_>) {
         match (self, value) {
             (Form::Text | Form::Bytes(0), Value::Bytes(bytes)) => append_binary(sql, bytes, 0),
             (_, Value::Geometry(bytes)) => append_binary(sql, bytes, 0),
@@ -113,7 +113,7 @@ impl Form {
     }
 
     /// The bytes in UTF-8 of the document that a column of text holds.
-    pub(super) fn document_bytes(&self, name: &str) -> String {
+    pub(crate) fn document_bytes(&self, name: &str) -> String {
         match self {
             Form::Document => format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)"),
             _ => format!("CAST({name} AS BINARY)"),
@@ -122,7 +122,7 @@ impl Form {
 
     /// Appends a value as it is compared with a key's column, with the column's collation if `collates`: a literal beside the
     /// column takes it by itself, one in a derived table does not.
-    pub(super) fn append_compared(
+    pub(crate) fn append_compared(
         &self,
         sql: &mut Vec<u8>,
         value: &Value<'_>,
@@ -145,7 +145,7 @@ impl Form {
 
     /// Appends a value beside the key's column that it is compared with. MySQL warns of the name utf8mb3, and warnings are counted: the
     /// same bytes are the same text in utf8mb4, and the server makes the column's character set of it.
-    pub(super) fn append_beside(&self, sql: &mut Vec<u8>, value: &Value<'_>, column: &ColumnDefinition) {
+    pub(crate) fn append_beside(&self, sql: &mut Vec<u8>, value: &Value<'_>, column: &ColumnDefinition) {
         match (self, value) {
             (Form::Text, Value::Bytes(bytes)) if column.charset == "utf8mb3" => {
                 sql.extend_from_slice(b"_utf8mb4");
@@ -156,7 +156,7 @@ impl Form {
     }
 
     /// Appends a condition that holds for exactly this value, down to its bytes; `None` is NULL.
-    pub(super) fn append_match(
+    pub(crate) fn append_match(
         &self,
         sql: &mut Vec<u8>,
         name: &str,
@@ -239,7 +239,7 @@ fn sign_of_zero(value: &Value<'_>) -> Option<bool> {
 /// What a column without a default becomes if an insert leaves it out and the session is not strict: what the vendors' own
 /// replication fills into such columns, as SQL. `source` is the source's column, if it has one. `None` if there is no such value,
 /// or none that a statement can write: the replica then refuses the row.
-pub(super) fn implicit_default(source: Option<ColumnType>, column: &ColumnDefinition) -> Option<&'static str> {
+pub(crate) fn implicit_default(source: Option<ColumnType>, column: &ColumnDefinition) -> Option<&'static str> {
     if column.is_nullable {
         return Some("NULL");
     }

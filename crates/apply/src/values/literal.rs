@@ -5,7 +5,7 @@ use spate_binlog::typed::{Clock, Date, Fraction, Value};
 const SECONDS_PER_DAY: u32 = 86_400;
 
 /// Bytes in single quotes, whatever they are.
-pub(super) fn append_quoted(sql: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn append_quoted(sql: &mut Vec<u8>, bytes: &[u8]) {
     sql.reserve(bytes.len() + 2);
     sql.push(b'\'');
     for (number, piece) in bytes.split(|&byte| byte == b'\'').enumerate() {
@@ -18,7 +18,7 @@ pub(super) fn append_quoted(sql: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Bytes as hexadecimal digits in capital letters.
-pub(super) fn append_hexadecimal(sql: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn append_hexadecimal(sql: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         sql.push(DIGITS[usize::from(byte >> 4)]);
@@ -27,7 +27,7 @@ pub(super) fn append_hexadecimal(sql: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Digits.
-pub(super) fn append_number(sql: &mut Vec<u8>, value: u64) {
+pub(crate) fn append_number(sql: &mut Vec<u8>, value: u64) {
     append_digits(sql, value, 1);
 }
 
@@ -44,7 +44,7 @@ fn append_digits(sql: &mut Vec<u8>, mut value: u64, at_least: usize) {
 }
 
 /// A date, a time, or both, in quotes; nothing for other values.
-pub(super) fn append_temporal(sql: &mut Vec<u8>, value: &Value<'_>) {
+pub(crate) fn append_temporal(sql: &mut Vec<u8>, value: &Value<'_>) {
     sql.push(b'\'');
     match *value {
         Value::Date(date) => append_date(sql, date),
@@ -66,7 +66,7 @@ pub(super) fn append_temporal(sql: &mut Vec<u8>, value: &Value<'_>) {
 }
 
 /// A time stamp in quotes, with its distance from UTC; zeros are the same everywhere.
-pub(super) fn append_instant(sql: &mut Vec<u8>, value: &Value<'_>) {
+pub(crate) fn append_instant(sql: &mut Vec<u8>, value: &Value<'_>) {
     append_temporal(sql, value);
     let is_zero = matches!(value, Value::Timestamp { seconds: 0, fraction } if fraction.value == 0);
     if !is_zero && sql.pop().is_some() {
