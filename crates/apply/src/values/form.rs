@@ -4,7 +4,9 @@ use spate_binlog::column::ColumnType;
 use spate_binlog::typed::Value;
 use spate_schedule::definition::ColumnDefinition;
 
-use super::literal::{append_hexadecimal, append_instant, append_number, append_quoted, append_temporal};
+use super::literal::{
+    append_hexadecimal, append_instant, append_introduced, append_number, append_quoted, append_temporal,
+};
 
 /// How a column's values are written as SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +102,7 @@ impl Form {
             (Form::Json, Value::Bytes(bytes)) => append_quoted(sql, bytes),
             (Form::Document, Value::Bytes(bytes)) => {
                 sql.extend_from_slice(b"_utf8mb4");
-                append_quoted(sql, bytes);
+                append_introduced(sql, bytes);
             }
             (Form::Bits, Value::Unsigned(bits)) if *bits > i64::MAX as u64 => {
                 sql.extend_from_slice(b"CAST(");
@@ -133,7 +135,7 @@ impl Form {
             (Form::Text, Value::Bytes(bytes)) => {
                 sql.push(b'_');
                 sql.extend_from_slice(column.charset.as_bytes());
-                append_quoted(sql, bytes);
+                append_introduced(sql, bytes);
                 if collates {
                     sql.extend_from_slice(b" COLLATE ");
                     sql.extend_from_slice(column.collation.as_bytes());
@@ -149,7 +151,7 @@ impl Form {
         match (self, value) {
             (Form::Text, Value::Bytes(bytes)) if column.charset == "utf8mb3" => {
                 sql.extend_from_slice(b"_utf8mb4");
-                append_quoted(sql, bytes);
+                append_introduced(sql, bytes);
             }
             _ => self.append_compared(sql, value, column, false),
         }
@@ -360,13 +362,12 @@ fn append_plain(sql: &mut Vec<u8>, value: &Value<'_>) {
 /// Bytes that nothing converts, and as many zeros behind them as make so many.
 fn append_binary(sql: &mut Vec<u8>, bytes: &[u8], length: u16) {
     sql.extend_from_slice(b"_binary");
-    append_quoted(sql, bytes);
     let missing = usize::from(length).saturating_sub(bytes.len());
-    if missing > 0 {
-        sql.pop();
-        sql.resize(sql.len() + missing, 0);
-        sql.push(b'\'');
+    if missing == 0 {
+        append_introduced(sql, bytes);
+        return;
     }
+    append_introduced(sql, &[bytes, vec![0; missing].as_slice()].concat());
 }
 
 /// MariaDB keeps the parts of most UUIDs in another order, so that those made one after the other lie together.

@@ -17,6 +17,22 @@ pub(crate) fn append_quoted(sql: &mut Vec<u8>, bytes: &[u8]) {
     sql.push(b'\'');
 }
 
+/// Bytes of a literal above which it is quoted whatever it holds: hexadecimal digits take twice the room in a packet.
+const HEXADECIMAL_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes behind the name of their character set. MySQL's `information_schema.PROCESSLIST` fails while it would have to show a statement
+/// with bytes that its `utf8mb3` does not have: those are written as digits.
+pub(crate) fn append_introduced(sql: &mut Vec<u8>, bytes: &[u8]) {
+    let is_shown = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok() && bytes.iter().all(|&byte| byte < 0xf0);
+    if bytes.len() > HEXADECIMAL_BYTES_MAX || is_shown(bytes) {
+        append_quoted(sql, bytes);
+        return;
+    }
+    sql.extend_from_slice(b" x'");
+    append_hexadecimal(sql, bytes);
+    sql.push(b'\'');
+}
+
 /// Bytes as hexadecimal digits in capital letters.
 pub(crate) fn append_hexadecimal(sql: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
@@ -128,6 +144,19 @@ mod tests {
         let mut sql = Vec::new();
         append_quoted(&mut sql, b"it''s \\ \0 \xff'");
         assert_eq!(sql, b"'it''''s \\ \0 \xff'''");
+    }
+
+    #[test]
+    fn bytes_that_are_no_common_text_are_digits() {
+        let literal = |bytes: &[u8]| {
+            let mut sql = b"_binary".to_vec();
+            append_introduced(&mut sql, bytes);
+            sql
+        };
+        assert_eq!(literal("it's \u{20ac}\0".as_bytes()), "_binary'it''s \u{20ac}\0'".as_bytes());
+        assert_eq!(literal(b"a\xff"), b"_binary x'61FF'");
+        assert_eq!(literal("\u{1f600}".as_bytes()), b"_binary x'F09F9880'");
+        assert_eq!(literal(&[0xff; HEXADECIMAL_BYTES_MAX + 1]).len(), HEXADECIMAL_BYTES_MAX + 1 + "_binary''".len());
     }
 
     #[test]
