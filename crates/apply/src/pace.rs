@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// The first batch of a session is small, since it is also a measurement.
+/// The first batch of a session is small, since it is also a measurement. It is not smaller than a measurement needs.
 const FIRST_GATHER_MIN: Duration = Duration::from_millis(10);
 
 /// With more to read, a batch is gathered at least for this long although the next stage is hungry: a replica that is behind
@@ -52,6 +52,7 @@ impl Pace {
     /// `max` at most.
     pub(crate) fn gather_min(self, row_changes: u64, max: Duration) -> Duration {
         let wanted = match self {
+            Pace::Unknown if row_changes < MEASURED_CHANGES_MIN => BEHIND_GATHER_MIN,
             Pace::Unknown => FIRST_GATHER_MIN,
             // It will be known in a moment, and the worker has something to do until then.
             Pace::Awaited => max,
@@ -102,5 +103,11 @@ mod tests {
     #[test]
     fn first_batch_of_a_session_is_small() {
         assert_eq!(Pace::Unknown.gather_min(u64::MAX, MAX), FIRST_GATHER_MIN);
+    }
+
+    #[test]
+    fn first_batch_of_a_session_is_a_measurement() {
+        assert_eq!(Pace::Unknown.gather_min(MEASURED_CHANGES_MIN - 1, MAX), BEHIND_GATHER_MIN);
+        assert_eq!(Pace::Unknown.gather_min(MEASURED_CHANGES_MIN, MAX), FIRST_GATHER_MIN);
     }
 }

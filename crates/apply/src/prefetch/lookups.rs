@@ -48,8 +48,8 @@ pub(crate) struct LookupQuery<'a> {
 }
 
 impl<'a> LookupQuery<'a> {
-    /// A query without rows. `key_columns` are held by the images that find a row, `columns` by those that it becomes. `None` if the
-    /// key cannot be written.
+    /// A query without rows. `key_columns` are held by the images that find a row, `columns` by those that it becomes. `None` if rows of
+    /// such a table are not looked up.
     ///
     /// # Errors
     /// [`spate_schedule::Error::Binlog`] if images that hold these columns cannot be walked.
@@ -59,6 +59,10 @@ impl<'a> LookupQuery<'a> {
         key_columns: &[u8],
         columns: &[u8],
     ) -> Result<Option<LookupQuery<'a>>> {
+        // On MySQL, what a table computes of its rows may go by the session that has opened it, and others take it as it was opened.
+        if definition.depends_on_session {
+            return Ok(None);
+        }
         let table = SqlTable::for_lookups(map, definition, vendor);
         let row_key = &definition.row_key;
         if row_key.is_empty() || row_key.iter().any(|&column| table.column(column).is_none()) {

@@ -273,7 +273,7 @@ impl Writing<'_, '_, '_> {
         let mut key_walk = table.image(key_columns).map_err(|error| self.at(error))?;
         let written = single(table, kind, (&mut key_walk, key), (&mut walk, image), missing);
         let written = written.map_err(|error| self.at(error))?;
-        self.send(SessionState { is_lenient: true, ..STRICT }, written, None)?;
+        self.send(table, SessionState { is_lenient: true, ..STRICT }, written, None)?;
         Ok(true)
     }
 
@@ -294,7 +294,7 @@ impl Writing<'_, '_, '_> {
                     self.changes += copies;
                     self.close(&table, open.take())?;
                     let written = delete_copies(&table, &mut one, image, copies).map_err(|error| self.at(error))?;
-                    self.send(STRICT, written, None)?;
+                    self.send(&table, STRICT, written, None)?;
                 }
                 KeylessChange::Update { before, after } => {
                     self.changes += 1;
@@ -317,7 +317,7 @@ impl Writing<'_, '_, '_> {
         let missing = after.missing_choices(table, image);
         let written = single(table, RowsKind::Update, before, (after, image), missing);
         let written = written.map_err(|error| self.at(error))?;
-        self.send(SessionState { is_lenient: missing > 0, ..STRICT }, written, None)
+        self.send(table, SessionState { is_lenient: missing > 0, ..STRICT }, written, None)
     }
 
     /// Adds a row to the open statement, which inserts.
@@ -381,7 +381,7 @@ impl Writing<'_, '_, '_> {
             self.documents(&table, row, (&mut before, &mut after), state, change.as_ref())?;
             let written = single(&table, ordered.kind(), (&mut before, key), (&mut after, image), missing);
             let written = written.map_err(|error| self.at(error))?;
-            self.send(state, written, change)?;
+            self.send(&table, state, written, change)?;
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl Writing<'_, '_, '_> {
         let query = documents.query(table, before, row.first).map_err(|error| self.at(error))?;
         let answer = match query {
             Some(sql) => {
-                self.set(state)?;
+                self.begin(table, state)?;
                 self.outlet.ask(sql, change.cloned())?
             }
             None => None,
@@ -432,35 +432,42 @@ impl Writing<'_, '_, '_> {
         Ok(definition)
     }
 
-    fn table<'t>(&mut self, plan: &'t TablePlan) -> Result<SqlTable<'t>> {
+    fn table<'t>(&self, plan: &'t TablePlan) -> Result<SqlTable<'t>> {
         self.table_of(&plan.map, &plan.definition)
     }
 
-    fn table_of<'t>(&mut self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
-        self.hold(&definition.name)?;
+    fn table_of<'t>(&self, map: &'t TableMap, definition: &'t TableDefinition) -> Result<SqlTable<'t>> {
         let table = SqlTable::new(map, definition, self.emitter.vendor).map_err(|error| self.at(error))?;
         Ok(if self.emitter.row_session.is_some() { table.in_any_zone() } else { table })
     }
 
-    /// Keeps others from putting a view in the table's place from now on, and fails if one is there.
-    fn hold(&mut self, table: &TableName) -> Result<()> {
-        if !self.emitter.held.insert(table.clone()) {
+    /// Sets the session to this state. Keeps others from putting a view in the table's place until the transaction ends, and fails if
+    /// one is there: behind the state, since what MySQL computes of a table's rows may go by the session that opens the table.
+    fn begin(&mut self, table: &SqlTable<'_>, state: SessionState) -> Result<()> {
+        self.set(state)?;
+        let name = &table.definition.name;
+        if !self.emitter.held.insert(name.clone()) {
             return Ok(());
         }
-        let sql = quote::hold_table(&table.schema, &table.table);
+        let sql = quote::hold_table(&name.schema, &name.table);
         self.outlet.statement(|all| all.extend_from_slice(sql.as_bytes()), None, None)
     }
 
     fn close(&mut self, table: &SqlTable<'_>, open: Open) -> Result<()> {
         match open {
-            Some((_, _, statement)) if !statement.is_empty() => self.send(STRICT, statement.close(table), None),
+            Some((_, _, statement)) if !statement.is_empty() => self.send(table, STRICT, statement.close(table), None),
             _ => Ok(()),
         }
     }
 
-    fn send(&mut self, state: SessionState, written: (Vec<u8>, RowCheck), change: Option<Change>) -> Result<()> {
-        let (written, check) = written;
-        self.set(state)?;
+    fn send(
+        &mut self,
+        table: &SqlTable<'_>,
+        state: SessionState,
+        (written, check): (Vec<u8>, RowCheck),
+        change: Option<Change>,
+    ) -> Result<()> {
+        self.begin(table, state)?;
         if !self.outlet.fits(written.len()) {
             return Err(self.outlet.too_large(written.len(), change));
         }
