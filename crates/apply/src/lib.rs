@@ -35,7 +35,7 @@ mod open;
 mod outlet;
 mod pace;
 pub mod plan;
-mod prefetch;
+pub mod prefetch;
 mod prepare;
 mod progress;
 pub mod repair;

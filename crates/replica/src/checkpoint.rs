@@ -150,3 +150,12 @@ pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()>
     connection.execute(sql.as_bytes())?;
     Ok(())
 }
+
+/// Removes the checkpoint: somebody else applies from now on.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn forget(connection: &mut Connection) -> Result<()> {
+    connection.execute(format!("DELETE FROM spate.checkpoint WHERE applier = {APPLIER}").as_bytes())?;
+    Ok(())
+}

@@ -6,6 +6,7 @@
 //! - [`own_schema`]: Spate's own tables: [`checkpoint`], [`journal`] (notes before statements that cannot be rolled back), [`records`] (left out or
 //!   repaired), [`temporary`] and [`told_defaults`] (what a new session begins with), [`hold_request`] (a comparison asks to wait);
 //! - [`applier_lock`], [`lock_names`], [`lock_holders`]: the lock of the one applier, and sessions that keep it waiting;
+//! - [`native`]: its own replication;
 //! - [`privileges`], [`creator`]: privileges of accounts;
 //! - [`dialect`], [`choice`], [`translate`]: sessions, statements of the source, and those for servers of another vendor;
 //! - [`reached`]: how far the replica has come, by which Spate decides; [`status`]: what it shows; [`until`], [`exclusions`]: where it begins and ends, and transactions that it leaves out.
@@ -25,6 +26,7 @@ pub mod journal;
 pub mod known_servers;
 pub mod lock_holders;
 pub mod lock_names;
+pub mod native;
 pub mod others;
 pub mod own_schema;
 pub mod privileges;

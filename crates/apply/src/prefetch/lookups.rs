@@ -24,8 +24,8 @@ use crate::values::table::{SqlImage, SqlTable};
 use crate::values::{Role, append};
 use spate_connection::{Vendor, quote};
 
-/// Rows in one query. A query holds the table's definition against ALTER TABLE, so it must be over soon.
-const QUERY_ROWS_MAX: usize = 64;
+/// Rows in one query where rows are read in the order of their pages. A query holds the table's definition against ALTER TABLE, so it must be over soon.
+pub(crate) const QUERY_ROWS_MAX: usize = 64;
 /// Bytes of one query, for rows with long keys.
 const QUERY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an indexed value. Of a longer one an index holds the beginning, and its place is not looked for.
@@ -42,6 +42,7 @@ pub(crate) struct LookupQuery<'a> {
     image: SqlImage,
     sql: Vec<u8>,
     rows: usize,
+    rows_max: usize,
     marks: [&'static str; 3],
     open: String,
     close: String,
@@ -97,12 +98,27 @@ impl<'a> LookupQuery<'a> {
             Vendor::MySql => ("VALUES", ["ROW(", ",ROW(", ",ROW("]),
         };
         let open = format!("SELECT {counted} FROM ({list} ");
-        Ok(Some(LookupQuery { table, key, image, sql: Vec::new(), rows: 0, marks, open, close }))
+        Ok(Some(LookupQuery {
+            table,
+            key,
+            image,
+            sql: Vec::new(),
+            rows: 0,
+            rows_max: QUERY_ROWS_MAX,
+            marks,
+            open,
+            close,
+        }))
+    }
+
+    /// With at most so many rows.
+    pub(crate) fn of_rows(self, rows_max: usize) -> Self {
+        LookupQuery { rows_max, ..self }
     }
 
     /// True if it holds as many rows as it may.
     pub(crate) fn is_full(&self) -> bool {
-        self.rows >= QUERY_ROWS_MAX || self.sql.len() >= QUERY_BYTES_MAX
+        self.rows >= self.rows_max || self.sql.len() >= QUERY_BYTES_MAX
     }
 
     /// The table.

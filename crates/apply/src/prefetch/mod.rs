@@ -5,11 +5,13 @@
 //! early has left the replica's memory before it is needed. What comes too late is dropped. Nothing waits for a reader, and a reader that
 //! fails is only missed.
 //!
-//! Whether rows are prefetched is decided chunk by chunk ([`trial`]).
+//! Whether rows are prefetched is decided chunk by chunk (`trial.rs`).
 
 mod feeder;
+pub mod harmless;
 mod lookups;
 mod reader;
+pub mod rows;
 mod trial;
 
 use std::collections::BTreeSet;

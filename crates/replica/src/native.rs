@@ -1,0 +1,372 @@
+//! The server's own replication: where it is, where its relay logs are, how it is stopped, parked, and begun again.
+//!
+//! A channel is *parked* by a delay of 68 years. It is written where the server keeps the channel's settings, so that the server cannot apply
+//! anything by itself after a restart either, while somebody else applies.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use spate_binlog::{EventHeader, EventType, FILE_MAGIC};
+use spate_connection::{Connection, ResultSet, Vendor, quote};
+
+use crate::{Error, Result};
+
+/// The delay of a parked channel, in seconds: the largest that the servers take.
+const PARKED_SECONDS: u64 = 2_147_483_647;
+
+/// A place in the source's binlog. Files of one source sort by their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the binlog file.
+    pub file: String,
+    /// Offset in it, in bytes.
+    pub position: u64,
+}
+
+impl Place {
+    /// True if everything before `other` is before this.
+    pub fn has_reached(&self, other: &Place) -> bool {
+        let key = |place: &Place| (place.file.len(), place.file.clone(), place.position);
+        key(self) >= key(other)
+    }
+}
+
+/// What the server says of one of its channels.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Channel {
+    /// Its name; empty for the one without a name.
+    pub name: String,
+    /// All before it is executed: where several threads apply, the oldest of their unfinished transactions.
+    pub place: Place,
+    /// The relay log that is being executed.
+    pub relay_log: String,
+    /// True if it applies what it has.
+    pub applies: bool,
+    /// True if it receives from the source.
+    pub receives: bool,
+    /// Why it has stopped applying; empty if nothing is wrong.
+    pub error: String,
+    /// Why it does not receive; empty if nothing is wrong.
+    pub receive_error: String,
+    /// True if it has applied all that it has received, and waits for more.
+    pub has_applied_all: bool,
+    /// How many seconds behind the source it says that it is.
+    pub seconds_behind: Option<u64>,
+    /// How long it waits before it applies, in seconds.
+    pub delay_seconds: u64,
+    /// True if it asks its source for GTIDs, and not for a file and an offset.
+    pub by_gtid: bool,
+    /// The id of its source's server.
+    pub source_server_id: String,
+    /// Settings by which it applies something else than the source has logged, as `name=value`.
+    pub filters: Vec<String>,
+}
+
+impl Channel {
+    /// True if it has been connected to its source since the server began, and knows the source's id.
+    pub fn knows_source(&self) -> bool {
+        !matches!(&*self.source_server_id, "" | "0")
+    }
+
+    /// True if it waits for somebody else who applies.
+    pub fn is_parked(&self) -> bool {
+        self.delay_seconds == PARKED_SECONDS
+    }
+}
+
+/// How the vendor calls what it says.
+struct Names {
+    statement: &'static str,
+    channel: &'static str,
+    file: &'static str,
+    position: &'static str,
+    applies: &'static str,
+    receives: &'static str,
+    behind: &'static str,
+    state: &'static str,
+    source_server_id: &'static str,
+    by_gtid: &'static str,
+}
+
+fn names(connection: &Connection) -> Names {
+    let version = connection.server_version();
+    let old = Names {
+        statement: "SHOW SLAVE STATUS",
+        channel: "Channel_Name",
+        file: "Relay_Master_Log_File",
+        position: "Exec_Master_Log_Pos",
+        applies: "Slave_SQL_Running",
+        receives: "Slave_IO_Running",
+        behind: "Seconds_Behind_Master",
+        state: "Slave_SQL_Running_State",
+        source_server_id: "Master_Server_Id",
+        by_gtid: "Auto_Position",
+    };
+    match version.vendor {
+        Vendor::MariaDb => {
+            Names { statement: "SHOW ALL SLAVES STATUS", channel: "Connection_name", by_gtid: "Using_Gtid", ..old }
+        }
+        Vendor::MySql if version.is_at_least(8, 1) => Names {
+            statement: "SHOW REPLICA STATUS",
+            file: "Relay_Source_Log_File",
+            position: "Exec_Source_Log_Pos",
+            applies: "Replica_SQL_Running",
+            receives: "Replica_IO_Running",
+            behind: "Seconds_Behind_Source",
+            state: "Replica_SQL_Running_State",
+            source_server_id: "Source_Server_Id",
+            ..old
+        },
+        Vendor::MySql => old,
+    }
+}
+
+/// Asks for one channel. `None` takes the only one.
+///
+/// # Errors
+/// [`Error::Unsuitable`] if there is no such channel, or none is named and there are several; any error of the connection.
+pub fn look(connection: &mut Connection, channel: Option<&str>) -> Result<Channel> {
+    let names = names(connection);
+    let answer = connection.query(names.statement)?;
+    let unsuitable =
+        |connection: &Connection, why: String| Error::Unsuitable { peer: connection.peer().to_string(), why };
+    let channels: Vec<String> =
+        (0..answer.rows.len()).map(|row| answer.text(row, names.channel).unwrap_or_default()).collect();
+    let row = match channel {
+        Some(wanted) => channels.iter().position(|name| name == wanted),
+        None if channels.len() > 1 => {
+            let why = format!("it replicates over several channels: name one with --channel ({})", quoted(&channels));
+            return Err(unsuitable(connection, why));
+        }
+        None => (!channels.is_empty()).then_some(0),
+    };
+    let Some(row) = row else {
+        let why = match channel {
+            Some(wanted) => format!("it has no channel '{wanted}'; its channels are: {}", quoted(&channels)),
+            None => "it does not replicate by itself (SHOW REPLICA STATUS is empty)".to_owned(),
+        };
+        return Err(unsuitable(connection, why));
+    };
+    Ok(parse(&answer, row, &names))
+}
+
+fn quoted(channels: &[String]) -> String {
+    channels.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// Columns that are empty where everything is applied as the source has logged it.
+const FILTERS: [&str; 11] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Rewrite_DB",
+    "Replicate_Ignore_Server_Ids",
+    "Replicate_Do_Domain_Ids",
+    "Replicate_Ignore_Domain_Ids",
+    "Network_Namespace",
+];
+
+fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
+    let text = |column: &str| answer.text(row, column).unwrap_or_default();
+    let number = |column: &str| text(column).parse().unwrap_or(0);
+    let filters = FILTERS.iter().map(|&name| (name, text(name))).filter(|(_, value)| !value.is_empty());
+    Channel {
+        name: text(names.channel),
+        place: Place { file: text(names.file), position: number(names.position) },
+        relay_log: text("Relay_Log_File"),
+        applies: text(names.applies) == "Yes",
+        receives: text(names.receives) != "No",
+        error: text("Last_SQL_Error"),
+        receive_error: text("Last_IO_Error"),
+        has_applied_all: text(names.state).contains("has read all relay log"),
+        seconds_behind: answer.text(row, names.behind).and_then(|seconds| seconds.parse().ok()),
+        delay_seconds: number("SQL_Delay"),
+        by_gtid: !matches!(text(names.by_gtid).as_str(), "No" | "0" | ""),
+        source_server_id: text(names.source_server_id),
+        filters: filters.map(|(name, value)| format!("{name}={value}")).collect(),
+    }
+}
+
+/// Part of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// What applies.
+    Appliers,
+    /// What receives.
+    Receiver,
+    /// Both.
+    All,
+}
+
+/// `STOP` or `START` of a channel's threads.
+fn command(vendor: Vendor, verb: &str, name: &str, threads: Threads) -> String {
+    let threads = match threads {
+        Threads::Appliers => " SQL_THREAD",
+        Threads::Receiver => " IO_THREAD",
+        Threads::All => "",
+    };
+    match vendor {
+        Vendor::MariaDb => format!("{verb} SLAVE {}{threads}", quote::text(name)),
+        Vendor::MySql => format!("{verb} REPLICA{threads} FOR CHANNEL {}", quote::text(name)),
+    }
+}
+
+/// What the account needs to steer the server's own replication.
+fn grant(vendor: Vendor) -> &'static str {
+    match vendor {
+        Vendor::MariaDb => "GRANT REPLICATION SLAVE ADMIN ON *.* TO <the user of Spate>",
+        Vendor::MySql => "GRANT REPLICATION_SLAVE_ADMIN ON *.* TO <the user of Spate>",
+    }
+}
+
+fn execute(connection: &mut Connection, sql: &str, what: &'static str) -> Result<()> {
+    let vendor = connection.server_version().vendor;
+    let executed = connection.execute(sql.as_bytes());
+    executed.map_err(|error| Error::from(error).with_missing_privilege(what, grant(vendor)))?;
+    Ok(())
+}
+
+/// Stops threads of a channel, and waits until they have stopped. Several appliers stop at one place.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub fn stop(connection: &mut Connection, name: &str, threads: Threads) -> Result<()> {
+    let sql = command(connection.server_version().vendor, "STOP", name, threads);
+    execute(connection, &sql, "stop its own replication")
+}
+
+/// Stops parked channels that the server has started again with itself: they would receive, and never apply.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub fn stop_parked(connection: &mut Connection) -> Result<()> {
+    let names = names(connection);
+    let answer = connection.query(names.statement)?;
+    for row in 0..answer.rows.len() {
+        let channel = parse(&answer, row, &names);
+        if channel.is_parked() && (channel.applies || channel.receives) {
+            stop(connection, &channel.name, Threads::All)?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts threads of a channel.
+///
+/// # Errors
+/// A missing privilege names the GRANT; what the server refuses.
+pub fn start(connection: &mut Connection, name: &str, threads: Threads) -> Result<()> {
+    let sql = command(connection.server_version().vendor, "START", name, threads);
+    execute(connection, &sql, "start its own replication")
+}
+
+/// Lets MySQL's appliers, after they were killed, execute what the oldest of them had not yet. They stop by themselves then.
+///
+/// # Errors
+/// A missing privilege names the GRANT; what the server refuses.
+pub fn close_gaps(connection: &mut Connection, name: &str) -> Result<()> {
+    let sql = format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_MTS_GAPS FOR CHANNEL {}", quote::text(name));
+    execute(connection, &sql, "start its own replication")
+}
+
+/// Parks a channel that is stopped, or takes it back from there.
+///
+/// # Errors
+/// A missing privilege names the GRANT; what the server refuses.
+pub fn park(connection: &mut Connection, name: &str, is_parked: bool, place: Option<&Place>) -> Result<()> {
+    let seconds = if is_parked { PARKED_SECONDS } else { 0 };
+    let sql = match connection.server_version().vendor {
+        Vendor::MariaDb => {
+            let place = place.map(|Place { file, position }| {
+                format!(", MASTER_LOG_FILE={}, MASTER_LOG_POS={position}", quote::text(file))
+            });
+            format!("CHANGE MASTER {} TO MASTER_DELAY={seconds}{}", quote::text(name), place.unwrap_or_default())
+        }
+        Vendor::MySql => {
+            let place = place.map(|Place { file, position }| {
+                format!(", SOURCE_LOG_FILE={}, SOURCE_LOG_POS={position}", quote::text(file))
+            });
+            format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_DELAY={seconds}{} FOR CHANNEL {}",
+                place.unwrap_or_default(),
+                quote::text(name)
+            )
+        }
+    };
+    execute(connection, &sql, "change its own replication")
+}
+
+/// Where the relay logs are: a directory of this machine, and what their names begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayLogs {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The names without their numbers.
+    pub base_name: String,
+}
+
+/// Finds the relay logs of a channel.
+///
+/// # Errors
+/// [`Error::Unsuitable`] if they are on another machine, or cannot be read.
+pub fn relay_logs(connection: &mut Connection, channel: &Channel) -> Result<RelayLogs> {
+    let answer = connection.query("SELECT @@hostname, @@datadir, COALESCE(@@relay_log_basename, '')")?;
+    let text = |column| answer.text_at(0, column).unwrap_or_default();
+    let (host, data, base) = (text(0), text(1), text(2));
+    let unsuitable = |why: String| Error::Unsuitable { peer: connection.peer().to_string(), why };
+    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if host != here {
+        let why =
+            format!("it runs on '{host}', and this is '{here}': its relay logs are read from disk, so run Spate there");
+        return Err(unsuitable(why));
+    }
+    let directory = match Path::new(&base).parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => Path::new(&data).join(parent),
+        _ => PathBuf::from(&data),
+    };
+    let path = directory.join(&channel.relay_log);
+    let unreadable = match begins_encrypted(&path) {
+        Ok(false) => None,
+        Ok(true) => Some("is encrypted, so that only the server can read it".to_owned()),
+        Err(error) => Some(format!(
+            "cannot be read ({error}): run Spate on the server's machine, as an account that may read its files"
+        )),
+    };
+    if let Some(why) = unreadable {
+        return Err(unsuitable(format!("its relay log {} {why}", path.display())));
+    }
+    let base_name = channel.relay_log.rsplit_once('.').map_or(channel.relay_log.as_str(), |(base, _)| base).to_owned();
+    Ok(RelayLogs { directory, base_name })
+}
+
+/// True if the server has encrypted this file: MySQL all of it, MariaDB what follows its second event, which says so.
+fn begins_encrypted(path: &Path) -> std::io::Result<bool> {
+    /// What MySQL writes in the place of [`FILE_MAGIC`].
+    const ENCRYPTED: [u8; 4] = *b"\xfdbin";
+    /// Bytes that hold the first event and the second one's header.
+    const BEGINNING: u64 = 4 << 10;
+    let mut beginning = Vec::new();
+    std::fs::File::open(path)?.take(BEGINNING).read_to_end(&mut beginning)?;
+    let second = beginning.get(FILE_MAGIC.len()..).and_then(|events| {
+        let first = EventHeader::parse(events).ok()?;
+        EventHeader::parse(events.get(usize::try_from(first.event_length).ok()?..)?).ok()
+    });
+    let is_said = second.is_some_and(|second| second.event_type == EventType::START_ENCRYPTION);
+    Ok(is_said || beginning.starts_with(&ENCRYPTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_compare_by_number_of_the_file() {
+        let place = |file: &str, position| Place { file: file.to_owned(), position };
+        assert!(place("b.1000000", 4).has_reached(&place("b.999999", 500)));
+        assert!(place("b.000002", 4).has_reached(&place("b.000002", 4)));
+        assert!(!place("b.000001", 900).has_reached(&place("b.000002", 4)));
+    }
+}
