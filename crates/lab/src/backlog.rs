@@ -13,6 +13,7 @@ use crate::home::{self, LabHome};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::Screen;
 use crate::server_options::Durability;
+use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
@@ -48,6 +49,8 @@ pub struct BacklogFacts {
 pub struct BacklogPlan {
     /// The tables.
     pub shape: Shape,
+    /// How the source logs changes.
+    pub format: Format,
     /// How long the source writes, in seconds.
     pub seconds: u64,
     /// Transactions per second in all; `None`: as many as possible.
@@ -111,12 +114,15 @@ impl BacklogPlan {
     fn cache_key(&self, binaries: &ServerBinaries) -> String {
         let rate = self.rate.map_or_else(|| "full".to_owned(), |rate| rate.to_string());
         let workload = format!("{:?}", self.shape.workload).to_lowercase();
-        format!("{}-{workload}-{}-{}s-{rate}", binaries.cache_key(), self.shape.cache_key(), self.seconds)
+        let format = if self.format == Format::Row { String::new() } else { format!("-{}", self.format) };
+        format!("{}-{workload}-{}-{}s-{rate}{format}", binaries.cache_key(), self.shape.cache_key(), self.seconds)
     }
 }
 
 fn start_source(binaries: &ServerBinaries, plan: &BacklogPlan, directory: &Path) -> Result<Sandbox> {
-    let options = source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Relaxed);
+    let options = source_options(binaries.vendor(), &plan.shape)
+        .with_durability(Durability::Relaxed)
+        .with("binlog-format", plan.format);
     Sandbox::start(binaries, directory, &options, Lifetime::Ours)
 }
 

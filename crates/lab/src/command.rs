@@ -16,6 +16,7 @@ use crate::sandbox_registry::{self, ServerRecord};
 use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
+use crate::torture::settings::Format;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
 use crate::{Result, demo, results, steady};
@@ -145,6 +146,9 @@ pub struct RaceOptions {
     /// The tables, and the replica's memory for them
     #[arg(long, value_enum, default_value_t = Workload::Cached)]
     workload: Workload,
+    /// How the source logs changes
+    #[arg(long, value_enum, default_value_t = Format::Row)]
+    format: Format,
     /// What the replica may lose when the machine stops
     #[arg(long, value_enum, default_value_t = Durability::Durable)]
     durability: Durability,
@@ -178,6 +182,9 @@ pub struct RaceOptions {
     /// Transactions per second that the source writes; without it, as many as it can
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
+    /// Slow the replica's disk down: each read of a page for which its server waits takes so much longer; needs strace
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    read_latency_microseconds: Option<u64>,
     /// Keep the backlog, and reuse the one that an earlier race with the same load kept
     #[arg(long)]
     reuse_backlog: bool,
@@ -311,11 +318,18 @@ fn how_to_connect(records: &[ServerRecord]) -> String {
 fn race(options: RaceOptions) -> Result<ExitCode> {
     let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, options.buffer_pool_mib);
     let plan = RacePlan {
-        backlog: BacklogPlan { shape, seconds: options.seconds, rate: options.rate, reuse: options.reuse_backlog },
+        backlog: BacklogPlan {
+            shape,
+            format: if options.format == Format::Any { Format::Row } else { options.format },
+            seconds: options.seconds,
+            rate: options.rate,
+            reuse: options.reuse_backlog,
+        },
         place: options.backlog,
         durability: options.durability,
         replica_binlog: options.replica_binlog,
         replica_options: options.replica_options,
+        read_latency: options.read_latency_microseconds.map(Duration::from_micros),
         limit: Duration::from_secs(options.limit_seconds),
     };
     let binaries = ServerBinaries::choose(options.server)?;

@@ -15,6 +15,8 @@ pub enum Contender {
         threads: u32,
         /// The mode of parallel replication; `None`: the server's default.
         mode: Option<NativeMode>,
+        /// Options of a `spate prefetch` that reads ahead of it. `None`: nothing does.
+        prefetch: Option<Vec<String>>,
     },
     /// The `spate` program.
     Spate {
@@ -73,16 +75,16 @@ impl Contender {
     /// # Errors
     /// [`Error::BadArgument`] if the vendor's server does not support it.
     pub fn on(self, vendor: Vendor) -> Result<Contender> {
-        let Contender::Native { threads, mode } = self else { return Ok(self) };
-        let bad =
-            |why: &str| Error::BadArgument { what: "contender here", text: self.to_string(), why: why.to_owned() };
+        let text = self.to_string();
+        let Contender::Native { threads, mode, prefetch } = self else { return Ok(self) };
+        let bad = |why: &str| Error::BadArgument { what: "contender here", text: text.clone(), why: why.to_owned() };
         match (vendor, threads, mode) {
             (Vendor::MySql, 0, _) => Err(bad("MySQL has at least one worker; native:1 is the fewest")),
             (_, _, Some(mode)) if mode.vendor() != vendor => Err(bad(match vendor {
                 Vendor::MariaDb => "MariaDB's modes are optimistic, conservative and aggressive",
                 Vendor::MySql => "MySQL's modes are order and free",
             })),
-            _ => Ok(Contender::Native { threads, mode: Some(mode.unwrap_or(NativeMode::usual(vendor))) }),
+            _ => Ok(Contender::Native { threads, mode: Some(mode.unwrap_or(NativeMode::usual(vendor))), prefetch }),
         }
     }
 }
@@ -109,9 +111,18 @@ impl fmt::Display for NativeMode {
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contender::Native { threads: 0, .. } => f.write_str("native:0"),
-            Contender::Native { threads, mode: None } => write!(f, "native:{threads}"),
-            Contender::Native { threads, mode: Some(mode) } => write!(f, "native:{threads}:{mode}"),
+            Contender::Native { threads, mode, prefetch } => {
+                match mode.filter(|_| *threads > 0) {
+                    None => write!(f, "native:{threads}")?,
+                    Some(mode) => write!(f, "native:{threads}:{mode}")?,
+                }
+                let Some(options) = prefetch else { return Ok(()) };
+                f.write_str("+prefetch")?;
+                for (number, option) in options.iter().enumerate() {
+                    write!(f, "{}{}", if number == 0 { ':' } else { ',' }, option.trim_start_matches("--"))?;
+                }
+                Ok(())
+            }
             Contender::Spate { text: None, .. } => f.write_str("spate"),
             Contender::Spate { text: Some(text), .. } => write!(f, "spate:{text}"),
         }
@@ -135,7 +146,9 @@ impl FromStr for Contender {
                 let arguments = spate_arguments(options).map_err(|why| bad(&why))?;
                 Ok(Contender::Spate { text: Some(options.to_owned()), arguments })
             }
-            _ => Err(bad("contenders are native:THREADS[:MODE] and spate[:option=value,option=value…]")),
+            _ => Err(bad(
+                "contenders are native:THREADS[:MODE][+prefetch[:option=value,option=value…]] and spate[:option=value,option=value…]",
+            )),
         }
     }
 }
@@ -143,6 +156,14 @@ impl FromStr for Contender {
 fn native(text: &str) -> Result<Contender, String> {
     /// MariaDB's own limit of slave_parallel_threads; MySQL's is 1024.
     const THREADS_MAX: u32 = 16_383;
+    let (text, prefetch) = match text.split_once("+prefetch") {
+        Some((text, "")) => (text, Some(vec![])),
+        Some((text, options)) => {
+            let options = options.strip_prefix(':').ok_or("options follow as +prefetch:name=value,name=value")?;
+            (text, Some(spate_arguments(options)?))
+        }
+        None => (text, None),
+    };
     let (threads, mode) = match text.split_once(':') {
         Some((threads, mode)) => (threads, Some(mode)),
         None => (text, None),
@@ -156,7 +177,7 @@ fn native(text: &str) -> Result<Contender, String> {
             "modes are optimistic, conservative and aggressive on MariaDB, order and free on MySQL".to_owned()
         })?),
     };
-    Ok(Contender::Native { threads, mode })
+    Ok(Contender::Native { threads, mode, prefetch })
 }
 
 /// `batch-transactions=1000,semi-sync` becomes `--batch-transactions=1000 --semi-sync`.
@@ -199,6 +220,8 @@ mod tests {
             "native:4:conservative",
             "native:16:aggressive",
             "native:4:free",
+            "native:0+prefetch",
+            "native:16:optimistic+prefetch:always,threads=4",
             "spate",
             "spate:memory=64MiB,semi-sync",
         ] {

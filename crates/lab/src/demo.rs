@@ -14,6 +14,7 @@ use crate::screen::{self, Screen};
 use crate::server_options::Durability;
 use crate::spate_program::SpateProgram;
 use crate::steady;
+use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result};
@@ -58,11 +59,18 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     let (begun, screen, work) = (Instant::now(), Screen::default(), home.work()?);
     let shape = Shape::new(Workload::Cached, None, None, Some(BUFFER_POOL_MIB));
     let plan = RacePlan {
-        backlog: BacklogPlan { shape, seconds: BEHIND_SECONDS, rate: Some(BACKLOG_RATE), reuse: false },
+        backlog: BacklogPlan {
+            shape,
+            format: Format::Row,
+            seconds: BEHIND_SECONDS,
+            rate: Some(BACKLOG_RATE),
+            reuse: false,
+        },
         place: BacklogPlace::Received,
         durability: Durability::Durable,
         replica_binlog: false,
         replica_options: Vec::new(),
+        read_latency: None,
         limit: PATIENCE,
     };
     screen.note(&format!(
@@ -73,7 +81,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     screen.note(
         "Now the replica is back. Both contenders have received the backlog; they apply it with full durability.",
     );
-    let native = Contender::Native { threads: 16, mode: None }.on(binaries.vendor())?;
+    let native = Contender::Native { threads: 16, mode: None, prefetch: None }.on(binaries.vendor())?;
     let spate = Contender::Spate { text: None, arguments: Vec::new() };
     let mut result = race.result();
     let (outcome, replica) = race.run_one(&native, &native.to_string(), &work.path().join("native"))?;

@@ -18,8 +18,8 @@ use crate::{Error, Result};
 
 /// A replication that runs until it is stopped.
 pub enum Follower<'a> {
-    /// The server's own.
-    Native(Box<NativeReplication<'a>>),
+    /// The server's own, and perhaps a program that reads ahead of it.
+    Native(Box<NativeReplication<'a>>, Option<Box<RunningSpate>>),
     /// The `spate` program.
     Spate(Box<RunningSpate>),
 }
@@ -79,12 +79,15 @@ impl<'a> Follower<'a> {
         directory: &Path,
     ) -> Result<Follower<'a>> {
         match contender {
-            Contender::Native { threads, mode } => {
+            Contender::Native { threads, mode, prefetch } => {
                 let appliers = (*threads, mode.unwrap_or(NativeMode::usual(replica.vendor())));
                 let mut native =
                     NativeReplication::prepare(name, appliers, source, password, replica, "", Duration::MAX)?;
                 native.follow()?;
-                Ok(Follower::Native(Box::new(native)))
+                let ahead = prefetch.as_ref().map(|arguments| {
+                    SpateProgram::new(source, password, replica, directory)?.prefetch(arguments).map(Box::new)
+                });
+                Ok(Follower::Native(Box::new(native), ahead.transpose()?))
             }
             Contender::Spate { arguments, .. } => {
                 let program = SpateProgram::new(source, password, replica, directory)?;
@@ -101,7 +104,10 @@ impl<'a> Follower<'a> {
     /// [`Error::ReplicationStopped`], [`Error::ProgramFailed`].
     pub fn check(&mut self) -> Result<()> {
         match self {
-            Follower::Native(native) => native.check_errors(),
+            Follower::Native(native, ahead) => {
+                native.check_errors()?;
+                ahead.as_mut().map_or(Ok(()), |ahead| ahead.check_running())
+            }
             Follower::Spate(spate) => spate.check_running(),
         }
     }
@@ -112,14 +118,17 @@ impl<'a> Follower<'a> {
     /// [`Error::Sql`]; [`Error::ProgramFailed`] if `spate` did not end with success.
     pub fn stop(self) -> Result<Option<SpateUsage>> {
         match self {
-            Follower::Native(mut native) => native.stop().map(|()| None),
+            Follower::Native(mut native, ahead) => {
+                let usage = ahead.map(|ahead| ahead.stop()).transpose()?;
+                native.stop().map(|()| usage)
+            }
             Follower::Spate(spate) => spate.stop().map(Some),
         }
     }
 
     fn cpu_time(&self) -> Option<Duration> {
         match self {
-            Follower::Native(_) => None,
+            Follower::Native(_, ahead) => ahead.as_ref().and_then(|ahead| ahead.process().cpu_time()),
             Follower::Spate(spate) => spate.process().cpu_time(),
         }
     }

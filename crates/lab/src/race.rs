@@ -46,6 +46,8 @@ pub struct RacePlan {
     pub replica_binlog: bool,
     /// Further options of the replica.
     pub replica_options: Vec<ServerOption>,
+    /// Added to each read for which the replica's server waits.
+    pub read_latency: Option<Duration>,
     /// Time limit of a contender.
     pub limit: Duration,
 }
@@ -118,6 +120,7 @@ impl<'a> Race<'a> {
                 BacklogPlace::Source => "source",
             },
             replica_binlog: plan.replica_binlog,
+            read_latency_microseconds: plan.read_latency.map(|latency| latency.as_micros() as u64),
             shape: plan.backlog.shape,
             load_seconds: facts.seconds,
             transactions: facts.count.transactions,
@@ -144,9 +147,10 @@ impl<'a> Race<'a> {
             ..Default::default()
         };
         let caught_up = match contender {
-            Contender::Native { threads, mode } => {
+            Contender::Native { threads, mode, prefetch } => {
                 let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
-                self.run_native(name, (*threads, mode), &replica, &mut result)
+                let prefetch = prefetch.as_ref().map(|arguments| (arguments.as_slice(), directory));
+                self.run_native(name, (*threads, mode), prefetch, &replica, &mut result)
             }
             Contender::Spate { arguments, .. } => self.run_spate(name, arguments, &replica, directory, &mut result),
         };
@@ -170,7 +174,8 @@ impl<'a> Race<'a> {
         let options = replica_options(self.binaries.vendor(), &self.plan.backlog.shape, self.plan.replica_binlog)
             .with_durability(self.plan.durability)
             .with_all(&self.plan.replica_options);
-        let replica = Sandbox::restore(self.binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
+        let binaries = ServerBinaries { read_latency: self.plan.read_latency, ..self.binaries.clone() };
+        let replica = Sandbox::restore(&binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
         become_replica(&replica, &self.backlog.facts.start)?;
         warm(&replica)?;
         Ok(replica)
@@ -180,6 +185,7 @@ impl<'a> Race<'a> {
         &self,
         name: &str,
         appliers: (u32, NativeMode),
+        prefetch: Option<(&[String], &Path)>,
         replica: &Sandbox,
         result: &mut ContenderResult,
     ) -> Result<()> {
@@ -193,8 +199,17 @@ impl<'a> Race<'a> {
         }
         let bar = self.screen.count_bar(name, transactions(&facts.end));
         let clock = ServerClock::start(source, replica);
+        let ahead = prefetch.map(|(arguments, directory)| {
+            SpateProgram::new(source, &facts.password, replica, directory)?.prefetch(arguments)
+        });
+        let ahead = ahead.transpose()?;
         let applied = native.apply(&bar);
         clock.stop(result);
+        if let Some(ahead) = ahead {
+            let usage = ahead.stop()?;
+            result.spate_cpu_seconds = Some(usage.cpu.as_secs_f64());
+            result.spate_peak_rss_bytes = Some(usage.peak_resident_bytes);
+        }
         bar.finish_and_clear();
         result.seconds = Some(applied?.as_secs_f64());
         Ok(())

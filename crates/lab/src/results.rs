@@ -24,6 +24,9 @@ pub struct RaceResult {
     pub backlog: &'static str,
     /// True if the replica logged the changes that it applied.
     pub replica_binlog: bool,
+    /// Added to each read for which the replica's server waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_latency_microseconds: Option<u64>,
     /// The data set.
     pub shape: Shape,
     /// How long the source had written, in seconds.
@@ -186,6 +189,7 @@ mod tests {
             server: "mariadb-10.11".into(),
             backlog: "received",
             replica_binlog: false,
+            read_latency_microseconds: None,
             shape: Shape::new(Workload::Cached, None, None, None),
             load_seconds: 20,
             transactions: 1000,

@@ -4,6 +4,7 @@
 //! kernel gave, and writes only below its directory. A server that belongs to this process ends with it; a detached one
 //! runs until it is stopped through its recorded [`ProcessIdentity`].
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
@@ -331,11 +332,15 @@ fn spawn(
 ) -> Result<Sandbox> {
     let log_path = error_log(directory);
     let log = File::create(&log_path).map_err(Error::file("create", &log_path))?;
-    let mut command = match lifetime {
-        Lifetime::Ours => dying_with_us(&binaries.daemon),
-        Lifetime::Detached => Command::new(&binaries.daemon),
+    let (program, arguments) = match binaries.read_latency {
+        None => (binaries.daemon.as_path(), vec![]),
+        Some(latency) => (Path::new(STRACE), slow_reads(latency, &binaries.daemon)),
     };
-    command.arg("--no-defaults");
+    let mut command = match lifetime {
+        Lifetime::Ours => dying_with_us(program),
+        Lifetime::Detached => Command::new(program),
+    };
+    command.args(arguments).arg("--no-defaults");
     if let Some(base) = &binaries.base_directory {
         command.arg(format!("--basedir={}", base.display()));
     }
@@ -370,6 +375,19 @@ fn spawn(
         child: Some(child),
         lifetime,
     })
+}
+
+/// Delays system calls.
+const STRACE: &str = "/usr/bin/strace";
+
+/// Arguments with which `strace` runs a server whose threads wait so much longer for each page: a disk on which many reads at a time are
+/// as fast as one. The tracer is a process beside the server, which keeps its own id. Reads that no thread waits for (read-ahead) stay as
+/// fast as they are.
+fn slow_reads(latency: Duration, daemon: &Path) -> Vec<OsString> {
+    let delay = format!("inject=pread64:delay_enter={}", latency.as_micros());
+    let fixed = ["-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=pread64", "-e"];
+    let fixed = fixed.into_iter().map(OsString::from);
+    fixed.chain([delay.into(), daemon.into()]).collect()
 }
 
 /// A command whose process the kernel kills when this one ends, however it ends. (`setpriv` becomes the program itself,

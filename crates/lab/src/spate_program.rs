@@ -132,6 +132,16 @@ impl SpateProgram {
         self.run(command, "replicate")
     }
 
+    /// Starts `spate prefetch`, which runs until it is stopped.
+    ///
+    /// # Errors
+    /// [`Error::ProgramNotRun`].
+    pub fn prefetch(&self, arguments: &[String]) -> Result<RunningSpate> {
+        let mut command = self.command(&["prefetch", "--json"]);
+        command.args(["--replica", &self.replica]).args(arguments);
+        self.run(command, "prefetch")
+    }
+
     /// Runs `spate verify`; its own report goes to the log in the directory.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::vendor::Vendor;
 use crate::{Error, Result};
@@ -76,6 +77,8 @@ pub struct ServerBinaries {
     pub installer: PathBuf,
     /// The directory of an unpacked tarball, with its `share`; `None` for servers from packages.
     pub base_directory: Option<PathBuf>,
+    /// Added to each read of a page for which a thread of the server waits; `None`: the machine's own.
+    pub read_latency: Option<Duration>,
 }
 
 impl ServerVersion {
@@ -146,7 +149,7 @@ impl ServerVersion {
             Vendor::MariaDb => find_installer(&daemon)
                 .ok_or_else(|| self.not_installed(format!("no {INSTALLER} belongs to {}", daemon.display())))?,
         };
-        Ok(ServerBinaries { version: self, full_version, daemon, installer, base_directory })
+        Ok(ServerBinaries { version: self, full_version, daemon, installer, base_directory, read_latency: None })
     }
 
     fn not_installed(self, why: String) -> Error {

@@ -15,6 +15,7 @@ use spate_lab::sandbox_registry;
 use spate_lab::screen::Screen;
 use spate_lab::server_options::{Durability, ServerOption, ServerOptions};
 use spate_lab::steady;
+use spate_lab::torture::settings::Format;
 use spate_lab::vendor::Vendor;
 use spate_lab::version::{ServerBinaries, ServerVersion};
 use spate_lab::workload::{Shape, Workload};
@@ -190,6 +191,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
     let work = home.work().unwrap();
     let plan = RacePlan {
         backlog: BacklogPlan {
+            format: Format::Row,
             shape: Shape::new(Workload::Cached, Some(1), Some(500), Some(32)),
             seconds: 2,
             rate: Some(400),
@@ -199,6 +201,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
         durability: Durability::Relaxed,
         replica_binlog: false,
         replica_options: vec![replica_option],
+        read_latency: None,
         limit: Duration::from_secs(120),
     };
     let mut race = Race::prepare(&home, binaries, &plan, work.path(), Screen::default()).unwrap();
