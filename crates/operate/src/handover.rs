@@ -34,14 +34,20 @@ pub struct Handover {
 /// privilege names the GRANT.
 pub fn hand_over(replica: &Endpoint) -> Result<Handover> {
     let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
-    let unsuitable = |why: &str| Error::Unsuitable { peer: format!("replica ({replica})"), why: why.to_owned() };
-    let vendor = connection.server_version().vendor;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
-    let Some(checkpoint) = checkpoint::read(&mut connection)? else {
+    tell(&mut connection)
+}
+
+/// The same, for whoever holds the lock.
+pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
+    let peer = connection.peer().to_string();
+    let unsuitable = |why: &str| Error::Unsuitable { peer: peer.clone(), why: why.to_owned() };
+    let vendor = connection.server_version().vendor;
+    let Some(checkpoint) = checkpoint::read(connection)? else {
         return Err(unsuitable("it has no checkpoint: Spate never applied anything to it"));
     };
-    if journal::read(&mut connection)?.is_some() {
+    if journal::read(connection)?.is_some() {
         let why = "an earlier run was interrupted in the midst of something that cannot be rolled back: let spate replicate finish \
                    it (--until caught-up), then hand over";
         return Err(unsuitable(why));
@@ -49,8 +55,8 @@ pub fn hand_over(replica: &Endpoint) -> Result<Handover> {
     let position = &checkpoint.gtid_position;
     let executed = match vendor {
         _ if position.is_empty() => None,
-        Vendor::MariaDb => tell_mariadb(&mut connection, position)?,
-        Vendor::MySql => tell_mysql(&mut connection, position)?,
+        Vendor::MariaDb => tell_mariadb(connection, position)?,
+        Vendor::MySql => tell_mysql(connection, position)?,
     };
     let place = match vendor {
         Vendor::MariaDb => "MASTER_USE_GTID=slave_pos".to_owned(),

@@ -3,7 +3,8 @@
 //! - [`mod@check`]: a look at both ends before anything runs;
 //! - [`replicate`](mod@replicate): receiving and applying side by side, and what happens after a failure: `supervision`
 //!   decides, `narrowing` finds out which transaction it was;
-//! - [`handover`]: where the server's own replication goes on.
+//! - [`handover`]: where the server's own replication goes on;
+//! - [`takeover`]: from the server's own replication, and back.
 
 pub mod check;
 pub mod handover;
@@ -12,5 +13,6 @@ mod incidents;
 mod narrowing;
 pub mod replicate;
 mod supervision;
+pub mod takeover;
 
 pub use replicate::{Ended, OnConflict, ReplicateOptions, replicate};

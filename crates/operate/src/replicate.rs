@@ -28,6 +28,7 @@ use spate_replica::choice::WantedDialect;
 use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::lock_holders;
+use spate_replica::native;
 use spate_replica::reached::Reached;
 use spate_replica::records;
 use spate_replica::status::Status;
@@ -385,7 +386,10 @@ fn tell_wait(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, sta
 }
 
 fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
-    session::prepare_replica(options.session_maker(), options.exclusions.break_ring())
+    let mut prepared = session::prepare_replica(options.session_maker(), options.exclusions.break_ring())?;
+    // The replica may have been restarted.
+    native::stop_parked(&mut prepared.connection)?;
+    Ok(prepared)
 }
 
 /// Settles the note of a statement that the replica has refused, while the objects that it names are as they were. A person is going to change

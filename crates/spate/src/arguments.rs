@@ -18,8 +18,8 @@ use spate_replica::until::{Start, Until};
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
-    CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDOVER_EXAMPLES, LIST_EXAMPLES, PURGE_EXAMPLES,
-    REPLICATE_EXAMPLES, STATUS_EXAMPLES, VERIFY_EXAMPLES,
+    CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES, LIST_EXAMPLES,
+    PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
 };
 
 /// A parallel replicator for MySQL and MariaDB
@@ -50,6 +50,15 @@ pub(crate) enum Command {
     /// Hand a replica over to its server's own replication, which then goes on where Spate ended
     #[command(after_help = HANDOVER_EXAMPLES)]
     Handover(HandoverArguments),
+    /// Take over from a replica's own replication: stop it, and go on from exactly there
+    #[command(after_help = TAKEOVER_EXAMPLES)]
+    Takeover(Box<TakeoverArguments>),
+    /// Let a replica's own replication go on where Spate has ended
+    #[command(after_help = HANDBACK_EXAMPLES)]
+    Handback(HandbackArguments),
+    /// Read ahead of a server's own replication, so that it finds the pages that it needs in memory
+    #[command(after_help = PREFETCH_EXAMPLES)]
+    Prefetch(PrefetchArguments),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -300,6 +309,58 @@ pub(crate) struct HandoverArguments {
     #[command(flatten)]
     pub(crate) common: CommonArguments,
     /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeoverArguments {
+    /// The replication channel (MariaDB: the connection's name), if there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
+    #[command(flatten)]
+    pub(crate) replicate: ReplicateArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HandbackArguments {
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    /// The replication channel (MariaDB: the connection's name), if there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PrefetchArguments {
+    #[command(flatten)]
+    pub(crate) replica: ReplicaArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    /// The replication channel (MariaDB: the connection's name), if there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
+    /// Connections that read
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: u16,
+    /// Stay at most so many seconds of the source's time ahead of the SQL thread
+    #[arg(long, value_name = "SECONDS", default_value_t = 3)]
+    pub(crate) seconds_prefetch: u64,
+    /// Leave row changes alone that are nearer than so many before the SQL thread
+    #[arg(long, value_name = "EVENTS", default_value_t = 100)]
+    pub(crate) offset_events: u64,
+    /// Look where the SQL thread is this often
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) millis_sleep: u64,
+    /// Read ahead without trying out whether it helps
+    #[arg(long)]
+    pub(crate) always: bool,
+    /// Print the counters as JSON at the end
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -98,7 +98,35 @@ Examples:
   spate archive fold-stats /var/lib/mysql
   spate archive fold-stats /var/lib/spate --batch-transactions 1000 --batch-transactions 100000 --json";
 
+/// Of `spate prefetch`.
+pub(crate) const PREFETCH_EXAMPLES: &str = "\
+Runs on the replica's machine, as an account that may read the server's relay logs, and changes nothing. On the server it needs
+REPLICA MONITOR (MariaDB from 10.5 on) or REPLICATION CLIENT (MySQL), and SELECT on the replicated tables. Stopped or killed, it is only missed.
+
+Examples:
+  spate prefetch --replica spate@localhost
+  spate prefetch --replica spate@/run/mysqld/mysqld.sock --channel sales --threads 16";
+
 /// Of `spate handover`.
+pub(crate) const TAKEOVER_EXAMPLES: &str = "\
+Stops the replica's own replication with all its appliers at one place, keeps it from starting by itself (it is parked by a delay of 68
+years), and replicates from there, as `spate replicate` with the same options does. It can be interrupted anywhere and repeated; `spate replicate`
+goes on, too. Needs REPLICATION SLAVE ADMIN (MySQL: REPLICATION_SLAVE_ADMIN). Filters, delays and broken replication are refused by
+name.
+
+Examples:
+  spate takeover --source repl@db1 --replica spate@db2 --archive /var/lib/spate
+  spate takeover --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up && spate handback --replica spate@db2
+  spate takeover --channel north --source repl@db1 --replica spate@db2 --archive /var/lib/spate";
+
+pub(crate) const HANDBACK_EXAMPLES: &str = "\
+Tells the replica's own replication where Spate has ended (gtid_slave_pos, gtid_purged, or file and offset), starts it, and waits until it
+runs. `spate replicate` must have been stopped. It can be interrupted anywhere and repeated.
+
+Examples:
+  spate handback --replica spate@db2
+  spate handback --channel north --replica spate@db2 --json";
+
 pub(crate) const HANDOVER_EXAMPLES: &str = "\
 Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
 (SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.

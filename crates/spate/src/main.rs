@@ -6,9 +6,11 @@ mod arguments;
 mod check;
 mod connection_arguments;
 mod fold_stats;
+mod handback;
 mod handover;
 mod help_examples;
 mod lab;
+mod prefetch;
 mod progress_line;
 mod replicate;
 mod signals;
@@ -23,6 +25,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use arguments::{ArchiveCommand, Arguments, Command};
+use replicate::Begins;
 
 /// The end of a command that failed.
 type Failure = Box<dyn std::error::Error>;
@@ -34,11 +37,16 @@ fn main() -> ExitCode {
     keep_memory_private();
     let arguments = Arguments::parse();
     let done = match arguments.command {
-        Command::Replicate(options) => replicate::run(&options),
+        Command::Replicate(options) => replicate::run(&options, Begins::AtCheckpoint),
+        Command::Takeover(options) => {
+            replicate::run(&options.replicate, Begins::ByTakeover { channel: options.channel.as_deref() })
+        }
+        Command::Handback(options) => handback::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
+        Command::Prefetch(options) => prefetch::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use spate_archive::{FileSystem, RealFileSystem};
+use spate_operate::takeover;
 use spate_operate::{Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
 use spate_replica::journal::InterruptedStatement;
@@ -14,7 +15,19 @@ use crate::arguments::{Conflict, Outcome, ReplicateArguments};
 use crate::status_socket::StatusSocket;
 use crate::{Failure, print, progress_line, say, signals};
 
-pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
+/// How it begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Begins<'a> {
+    /// At the replica's checkpoint, or where the options say.
+    AtCheckpoint,
+    /// Where the server's own replication is stopped.
+    ByTakeover {
+        /// Which. `None`: the only one.
+        channel: Option<&'a str>,
+    },
+}
+
+pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins<'_>) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
     let options = ReplicateOptions {
         intake: IntakeOptions {
@@ -57,7 +70,11 @@ pub(crate) fn run(arguments: &ReplicateArguments) -> Result<ExitCode, Failure> {
     let done = thread::scope(|scope| {
         let serving = scope.spawn(|| socket.serve(&status, &over));
         let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
-        let done = spate_operate::replicate(&options, &status, &stop);
+        let taken = match begins {
+            Begins::AtCheckpoint => Ok(()),
+            Begins::ByTakeover { channel } => takeover::take_over(&options, channel, &status, &stop),
+        };
+        let done = taken.and_then(|()| spate_operate::replicate(&options, &status, &stop));
         over.store(true, Ordering::Release);
         serving.thread().unpark();
         drawing.thread().unpark();

@@ -71,7 +71,17 @@ impl Site {
 
     /// `spate replicate` from the source to the replica.
     pub fn replicate(&self, options: &[&str]) -> Command {
-        let mut command = self.command("replicate", options);
+        self.applying("replicate", options)
+    }
+
+    /// `spate takeover` from the source to the replica.
+    pub fn takeover(&self, options: &[&str]) -> Command {
+        self.applying("takeover", options)
+    }
+
+    /// A command that applies.
+    fn applying(&self, name: &str, options: &[&str]) -> Command {
+        let mut command = self.command(name, options);
         command.arg("--archive").arg(self.archive());
         // All of the tests, in another dialect.
         if let (Ok(dialect), false) = (std::env::var("SPATE_TEST_DIALECT"), options.contains(&"--dialect")) {

@@ -1,0 +1,307 @@
+//! Taking over from the server's own replication, and handing back to it.
+//!
+//! ```text
+//! native applies ──stop──▶ stopped ──use its relay logs, park──▶ parked ──checkpoint──▶ Spate applies
+//!       ▲                                                          │
+//!       └──────────── begin ◀── unpark ◀── forget checkpoint ◀── tell coordinates
+//! ```
+//! Where a takeover stands is not noted anywhere: it shows on the server. So each can be interrupted anywhere, and repeated. Whoever has
+//! applied more, the server's replication or Spate, is right; if each has something that the other lacks, nothing is done.
+
+mod relay;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use spate_archive::stopping_point;
+use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Connection, Vendor};
+use spate_receive::patience::connect_with_retry;
+use spate_receive::source::{SourcePlace, resolve_start};
+use spate_replica::applier_lock::ApplierLock;
+use spate_replica::checkpoint::{self, Checkpoint};
+use spate_replica::native::{self, Channel, Place, Threads};
+use spate_replica::status::Status;
+use spate_replica::until::Start;
+use spate_replica::{Error, Result, asking, journal, own_schema};
+
+use crate::handover::{self, Handover};
+use crate::replicate::ReplicateOptions;
+
+/// How long the server's own replication may take to show that it runs.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Stops the server's own replication from the source, and begins Spate's checkpoint where it was.
+///
+/// # Errors
+/// [`Error::Unsuitable`] names what Spate would not do as it does, or its error; a missing privilege names the GRANT.
+pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status, stop: &AtomicBool) -> Result<()> {
+    let mut connection = asking::connect(&options.replica, &ConnectOptions::new("replica"))?;
+    let channel = native::look(&mut connection, name)?;
+    check(&connection, &channel)?;
+    own_schema::create(&mut connection)?;
+    let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
+    let mut source = connect_with_retry(&options.intake.source, status, stop)?;
+    check_source(&mut source, &mut connection, &channel, stop)?;
+    native::stop(&mut connection, &channel.name, Threads::Appliers)?;
+    stopping_point("takeover-stopped");
+    // With GTIDs, what the appliers have executed is a set, and may have gaps.
+    if connection.server_version().vendor == Vendor::MySql && !channel.by_gtid && !channel.is_parked() {
+        native::close_gaps(&mut connection, &channel.name)?;
+        await_closed_gaps(&mut connection, &channel, stop)?;
+        native::stop(&mut connection, &channel.name, Threads::Appliers)?;
+    }
+    // What was executed until then counts.
+    let channel = native::look(&mut connection, Some(&channel.name))?;
+    check(&connection, &channel)?;
+    let executed = executed(&mut connection, &mut source, &channel)?;
+    let known = checkpoint::read(&mut connection)?;
+    let begins = match &known {
+        None => true,
+        Some(known) => is_native_ahead(&mut connection, known, &executed)?,
+    };
+    native::stop(&mut connection, &channel.name, Threads::All)?;
+    if begins && !channel.is_parked() {
+        let used = relay::use_received(&mut connection, &channel, &executed, options);
+        status.note(
+            "takeover",
+            &used.unwrap_or_else(|why| format!("its relay logs are not used, and all comes from the source: {why}")),
+        );
+    }
+    stopping_point("takeover-relay-logs");
+    native::park(&mut connection, &channel.name, true, None)?;
+    stopping_point("takeover-parked");
+    if begins {
+        if journal::read(&mut connection)?.is_some() {
+            let why = "an earlier run of Spate was interrupted in the midst of something that cannot be rolled back, and its own \
+                       replication went on meanwhile: see spate.journal there";
+            return Err(unsuitable(&connection, why.to_owned()));
+        }
+        checkpoint::begin(&mut connection, &executed)?;
+    }
+    stopping_point("takeover-checkpoint");
+    let place = if begins { &executed } else { known.as_ref().unwrap_or(&executed) };
+    status.note(
+        "takeover",
+        &format!(
+            "the replica's own replication is stopped and parked; Spate goes on after GTID position '{}' ({}:{})",
+            place.gtid_position, place.source_file, place.source_position
+        ),
+    );
+    Ok(())
+}
+
+fn unsuitable(connection: &Connection, why: String) -> Error {
+    Error::Unsuitable { peer: connection.peer().to_string(), why }
+}
+
+/// Spate applies everything, as soon as it can; and nothing that is broken is taken over.
+fn check(connection: &Connection, channel: &Channel) -> Result<()> {
+    if !channel.error.is_empty() {
+        let why =
+            format!("its own replication has stopped with an error, which must be mended first: {}", channel.error);
+        return Err(unsuitable(connection, why));
+    }
+    if channel.delay_seconds != 0 && !channel.is_parked() {
+        let why = format!(
+            "its own replication waits {} seconds on purpose (MASTER_DELAY, SOURCE_DELAY), and Spate would not: set that to 0 first",
+            channel.delay_seconds
+        );
+        return Err(unsuitable(connection, why));
+    }
+    if !channel.filters.is_empty() {
+        let why = format!(
+            "its own replication leaves out or rewrites some of what the source logs, and Spate applies all: {}",
+            channel.filters.join(", ")
+        );
+        return Err(unsuitable(connection, why));
+    }
+    Ok(())
+}
+
+/// The channel must be the one from this source. A server learns its source's id when it connects to it.
+fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Channel, stop: &AtomicBool) -> Result<()> {
+    let id = source.query("SELECT @@server_id")?.single_text().unwrap_or_default();
+    let known = match channel.knows_source() {
+        true => channel.source_server_id.clone(),
+        // It was compared when it was parked, and its place is not asked for.
+        false if channel.is_parked() => return Ok(()),
+        false => ask_source(replica, channel, stop)?,
+    };
+    if known == id {
+        return Ok(());
+    }
+    let why = format!(
+        "its channel '{}' replicates from the server with id {known}, and --source has the id {id}: name the same source, or another \
+         --channel",
+        channel.name
+    );
+    Err(unsuitable(replica, why))
+}
+
+/// Lets a channel that was not connected since the server began connect to its source. Returns the source's id.
+fn ask_source(connection: &mut Connection, channel: &Channel, stop: &AtomicBool) -> Result<String> {
+    native::start(connection, &channel.name, Threads::Receiver)?;
+    let mut known = String::new();
+    let asked = look_until(connection, channel, stop, |now| {
+        known.clone_from(&now.source_server_id);
+        now.knows_source()
+    });
+    if !channel.receives {
+        native::stop(connection, &channel.name, Threads::Receiver)?;
+    }
+    asked.map(|_| known)
+}
+
+/// Waits until MySQL's appliers have closed their gaps. They look for that when they begin another transaction, so those that have nothing
+/// left to begin do not stop by themselves.
+fn await_closed_gaps(connection: &mut Connection, channel: &Channel, stop: &AtomicBool) -> Result<()> {
+    let closed = look_until(connection, channel, stop, |now| !now.applies || now.has_applied_all)?;
+    check(connection, &closed)
+}
+
+/// Looks at a channel until it is as wanted.
+fn look_until(
+    connection: &mut Connection,
+    channel: &Channel,
+    stop: &AtomicBool,
+    mut is_wanted: impl FnMut(&Channel) -> bool,
+) -> Result<Channel> {
+    let begun = Instant::now();
+    loop {
+        let now = native::look(connection, Some(&channel.name))?;
+        if is_wanted(&now) {
+            return Ok(now);
+        }
+        let errors = [&*now.error, &*now.receive_error].into_iter().find(|error| !error.is_empty());
+        let why = match errors {
+            Some(error) => error.to_owned(),
+            None if stop.load(Ordering::Acquire) => "stopped meanwhile".to_owned(),
+            None if begun.elapsed() > BEGIN_PATIENCE => format!("nothing came of it within {BEGIN_PATIENCE:?}"),
+            None => {
+                thread::sleep(LOOK_EVERY);
+                continue;
+            }
+        };
+        return Err(unsuitable(connection, format!("its own replication was started, and did not go on: {why}")));
+    }
+}
+
+/// Where the server's own replication stands.
+fn executed(connection: &mut Connection, source: &mut Connection, channel: &Channel) -> Result<Checkpoint> {
+    let Place { file, position } = channel.place.clone();
+    let start = match (channel.by_gtid, connection.server_version().vendor) {
+        (false, _) => Start::File { file, position },
+        (true, vendor) => {
+            let variable = if vendor == Vendor::MariaDb { "gtid_slave_pos" } else { "gtid_executed" };
+            let text = connection.query(&format!("SELECT @@global.{variable}"))?.single_text().unwrap_or_default();
+            Start::Gtid(text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?)
+        }
+    };
+    let place = match start {
+        Start::Gtid(gtid_position) => SourcePlace { gtid_position, file: None },
+        start => resolve_start(source, &start)?,
+    };
+    let (source_file, source_position) = place.file.unwrap_or_default();
+    Ok(Checkpoint { gtid_position: place.gtid_position, source_file, source_position, ..Checkpoint::default() })
+}
+
+/// True if the server's own replication is further than Spate was.
+fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, executed: &Checkpoint) -> Result<bool> {
+    let (has_more, lacks) = match (known.place_without_gtid(), executed.place_without_gtid()) {
+        (Some(known), Some(executed)) => {
+            let place = |(file, position): (String, u64)| Place { file, position };
+            let (known, executed) = (place(known), place(executed));
+            (!known.has_reached(&executed), !executed.has_reached(&known))
+        }
+        (None, None) if connection.server_version().vendor == Vendor::MySql => {
+            // What Spate applied is logged as the replica's own.
+            let own = connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default();
+            let mut missing = |of: &Checkpoint, from: &Checkpoint| -> Result<bool> {
+                let (of, from) = (&of.gtid_position, &from.gtid_position);
+                let answer = connection.query(&format!("SELECT GTID_SUBTRACT('{of}', '{from}')"))?;
+                let rest = answer.single_text().unwrap_or_default().replace(['\n', ' '], "");
+                Ok(rest.split(',').any(|part| !part.is_empty() && part.contains('-') && !part.starts_with(&own)))
+            };
+            (missing(executed, known)?, missing(known, executed)?)
+        }
+        (None, None) => {
+            let (known, executed) = (&known.gtid_position, &executed.gtid_position);
+            let mut has_more = executed.domains().map(spate_binlog::Gtid::MariaDb);
+            let mut lacks = known.domains().map(spate_binlog::Gtid::MariaDb);
+            (has_more.any(|gtid| !known.covers(gtid)), lacks.any(|gtid| !executed.covers(gtid)))
+        }
+        _ => (true, true),
+    };
+    if has_more && lacks {
+        let why = format!(
+            "Spate's checkpoint there ('{}', {}:{}) and its own replication ('{}', {}:{}) have each what the other lacks: make the \
+             replica anew, or remove the wrong one",
+            known.gtid_position,
+            known.source_file,
+            known.source_position,
+            executed.gtid_position,
+            executed.source_file,
+            executed.source_position
+        );
+        return Err(unsuitable(connection, why));
+    }
+    Ok(has_more)
+}
+
+/// What was handed back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Handback {
+    /// The channel.
+    pub channel: String,
+    /// Where Spate had ended; `None` if an earlier handback was interrupted after it had told the server.
+    pub handover: Option<Handover>,
+    /// How long the server's own replication took to begin, in seconds.
+    pub began_after_seconds: f64,
+}
+
+/// Lets the server's own replication go on where Spate has ended. Nobody may be applying meanwhile.
+///
+/// # Errors
+/// [`Error::Locked`] while a Spate applies; [`Error::Unsuitable`] if it runs already, or does not begin; a missing privilege names the
+/// GRANT.
+pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
+    let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
+    let channel = native::look(&mut connection, name)?;
+    if channel.applies && !channel.is_parked() {
+        return Err(unsuitable(&connection, "its own replication runs already".to_owned()));
+    }
+    own_schema::create(&mut connection)?;
+    let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
+    native::stop(&mut connection, &channel.name, Threads::All)?;
+    let known = checkpoint::read(&mut connection)?;
+    let handover = match &known {
+        Some(_) => Some(handover::tell(&mut connection)?),
+        None if channel.is_parked() => None,
+        None => {
+            let why = "it has no checkpoint, and its own replication is not parked: there is nothing to hand back";
+            return Err(unsuitable(&connection, why.to_owned()));
+        }
+    };
+    stopping_point("handback-told");
+    if let Some(known) = known.as_ref().filter(|_| !channel.by_gtid) {
+        let place = Place { file: known.source_file.clone(), position: known.source_position };
+        native::park(&mut connection, &channel.name, true, Some(&place))?;
+        stopping_point("handback-placed");
+    }
+    // From here on, what the server says is right.
+    checkpoint::forget(&mut connection)?;
+    stopping_point("handback-forgotten");
+    native::park(&mut connection, &channel.name, false, None)?;
+    stopping_point("handback-unparked");
+    let begun = Instant::now();
+    native::start(&mut connection, &channel.name, Threads::All)?;
+    look_until(&mut connection, &channel, &AtomicBool::new(false), |now| {
+        now.applies && now.receives && now.seconds_behind.is_some() && now.error.is_empty()
+    })?;
+    Ok(Handback { channel: channel.name, handover, began_after_seconds: begun.elapsed().as_secs_f64() })
+}

@@ -1,0 +1,232 @@
+//! `spate takeover` and `spate handback`: from the server's own replication, and back.
+
+use spate_lab::vendor::Vendor;
+
+use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::{Ended, Kind, Site, wait_until};
+
+/// How the server's own replication finds its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Gtid,
+    File,
+}
+
+/// A replica that replicates by itself.
+fn replicating(kind: Kind, by: By, channel: &str, more: &str) -> Site {
+    let site = Site::between((kind, &[]), (kind, &[]));
+    let port = site.source.port;
+    site.replica.sql(&match (kind.vendor(), by) {
+        (Vendor::MariaDb, by) => {
+            let how = if by == By::Gtid { "slave_pos" } else { "no" };
+            format!(
+                "CHANGE MASTER '{channel}' TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
+                 MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID={how} {more}; START SLAVE '{channel}'"
+            )
+        }
+        (Vendor::MySql, by) => {
+            let how = if by == By::Gtid { 1 } else { 0 };
+            format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
+                 SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION={how} {more} \
+                 FOR CHANNEL '{channel}'; START REPLICA FOR CHANNEL '{channel}'"
+            )
+        }
+    });
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, k INT); INSERT INTO d.t (k) VALUES (1),(2)");
+    wait_rows(&site, "2");
+    site
+}
+
+fn wait_rows(site: &Site, count: &str) {
+    wait_until("the rows are there", || {
+        site.replica.try_sql("SELECT COUNT(*) FROM d.t").is_ok_and(|found| found == count)
+    });
+}
+
+fn take_over(site: &Site, options: &[&str]) -> Ended {
+    site.run(site.takeover(&[&["--until", "caught-up"], options].concat()))
+}
+
+fn hand_back(site: &Site, options: &[&str]) -> Ended {
+    let mut command = site.replica_command("handback");
+    command.args(options);
+    site.run(command)
+}
+
+fn succeeds(ended: &Ended) {
+    assert!(ended.status.success(), "{}", ended.output);
+}
+
+/// There and back again, three times; each writes what the other has to know of.
+fn there_and_back(kind: Kind, by: By, channel: &str) {
+    let site = replicating(kind, by, channel, "");
+    let options: &[&str] = if channel.is_empty() { &[] } else { &["--channel", channel] };
+    let mut rows = 2;
+    for _ in 0..3 {
+        site.source.sql("INSERT INTO d.t (k) SELECT k + 1 FROM d.t LIMIT 1; UPDATE d.t SET k = k * 2 + 1");
+        succeeds(&take_over(&site, options));
+        rows += 1;
+        wait_rows(&site, &rows.to_string());
+        site.assert_identical();
+        site.source
+            .sql("UPDATE d.t SET k = k + 5; DELETE FROM d.t WHERE id = 1; INSERT INTO d.t (id, k) VALUES (1, 7)");
+        // Again: it goes on, and parks nothing twice.
+        succeeds(&take_over(&site, options));
+        site.assert_identical();
+        succeeds(&hand_back(&site, options));
+        site.source.sql("INSERT INTO d.t (k) VALUES (9); UPDATE d.t SET k = k + 1");
+        rows += 1;
+        wait_rows(&site, &rows.to_string());
+    }
+    succeeds(&take_over(&site, options));
+    site.assert_identical();
+}
+
+#[test]
+fn there_and_back_on_mariadb() {
+    there_and_back(Kind::Mariadb, By::Gtid, "");
+}
+
+#[test]
+fn there_and_back_on_mariadb_by_file() {
+    there_and_back(Kind::Mariadb, By::File, "");
+}
+
+#[test]
+fn there_and_back_on_mysql() {
+    there_and_back(Kind::Mysql, By::Gtid, "");
+}
+
+#[test]
+fn there_and_back_over_a_named_channel() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        there_and_back(kind, By::Gtid, "north");
+    }
+}
+
+/// What has been received is used, so that the source need not have it any more.
+#[test]
+fn relay_logs_are_used() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = replicating(kind, By::Gtid, "", "");
+        site.replica.sql(if kind.vendor() == Vendor::MariaDb {
+            "STOP SLAVE SQL_THREAD"
+        } else {
+            "STOP REPLICA SQL_THREAD"
+        });
+        for _ in 0..3 {
+            site.source.sql("INSERT INTO d.t (k) VALUES (3),(4); UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS");
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let last =
+            site.source.sql("SHOW BINARY LOGS").lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
+        site.source.sql(&format!("PURGE BINARY LOGS TO '{last}'"));
+        let ended = take_over(&site, &[]);
+        succeeds(&ended);
+        ended.assert_says(&["used the relay logs"]);
+        wait_rows(&site, "8");
+        site.assert_identical();
+    }
+}
+
+/// A parked server that starts again applies nothing by itself.
+#[test]
+fn parked_replication_does_not_go_on_after_a_restart() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let mut site = replicating(kind, By::Gtid, "", "");
+        succeeds(&take_over(&site, &[]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+        site.replica.kill();
+        site.replica.begin();
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
+        succeeds(&take_over(&site, &[]));
+        succeeds(&hand_back(&site, &[]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (4)");
+        wait_rows(&site, "4");
+    }
+}
+
+#[test]
+fn what_native_replication_would_leave_out_is_refused() {
+    for (kind, more, why) in [
+        (Kind::Mariadb, ", MASTER_DELAY=1", "waits 1 seconds"),
+        (Kind::Mysql, ", SOURCE_DELAY=1", "waits 1 seconds"),
+        (Kind::Mariadb, ", IGNORE_DOMAIN_IDS=(7)", "Replicate_Ignore_Domain_Ids"),
+        (Kind::Mysql, "", "Replicate_Ignore_DB"),
+    ] {
+        let site = replicating(kind, By::Gtid, "", more);
+        if more.is_empty() {
+            site.replica.sql(
+                "STOP REPLICA SQL_THREAD; CHANGE REPLICATION FILTER REPLICATE_IGNORE_DB=(x); START REPLICA SQL_THREAD",
+            );
+        }
+        take_over(&site, &[]).assert_failed_saying(&[why]);
+        // It goes on as before.
+        site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+        wait_rows(&site, "3");
+    }
+}
+
+#[test]
+fn broken_replication_is_not_taken_over() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = replicating(kind, By::Gtid, "", "");
+        site.replica.sql("SET sql_log_bin=0; CREATE USER u@localhost");
+        site.source.sql("CREATE USER u@localhost");
+        let (status, error) = match kind.vendor() {
+            Vendor::MariaDb => ("SHOW SLAVE STATUS", "Operation CREATE USER failed"),
+            Vendor::MySql => ("SHOW REPLICA STATUS", "Worker 1 failed executing transaction"),
+        };
+        wait_until("the applier has failed", || site.replica.sql(status).contains(error));
+        take_over(&site, &[]).assert_failed_saying(&["stopped with an error", error]);
+    }
+}
+
+#[test]
+fn nothing_is_taken_over_or_handed_back_where_nothing_is() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        take_over(&site, &[]).assert_failed_saying(&["does not replicate by itself"]);
+        hand_back(&site, &[]).assert_failed_saying(&["does not replicate by itself"]);
+        let site = replicating(kind, By::Gtid, "", "");
+        hand_back(&site, &[]).assert_failed_saying(&["runs already"]);
+    }
+}
+
+/// Whoever interrupts it, and wherever: it can be repeated, and everything is there once.
+#[test]
+fn killed_at_each_point_it_can_be_repeated() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = replicating(kind, By::Gtid, "", "");
+        let mut rows = 2;
+        for points in [
+            &["takeover-stopped", "takeover-parked", "takeover-checkpoint"][..],
+            &["handback-told", "handback-forgotten", "handback-unparked"],
+        ] {
+            for point in points {
+                site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+                rows += 1;
+                if point.starts_with("takeover") {
+                    let mut command = site.takeover(&["--until", "caught-up"]);
+                    command.env("SPATE_STOP_AT", point);
+                    assert!(!site.run(command).status.success(), "{point}");
+                }
+                succeeds(&take_over(&site, &[]));
+                wait_rows(&site, &rows.to_string());
+                site.assert_identical();
+                if point.starts_with("handback") {
+                    let mut command = site.replica_command("handback");
+                    command.env("SPATE_STOP_AT", point);
+                    assert!(!site.run(command).status.success(), "{point}");
+                    site.source.sql("UPDATE d.t SET k = k + 1");
+                    // Whichever comes next.
+                    succeeds(&take_over(&site, &[]));
+                    site.assert_identical();
+                }
+                succeeds(&hand_back(&site, &[]));
+            }
+        }
+    }
+}
