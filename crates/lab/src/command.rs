@@ -161,6 +161,9 @@ pub struct RaceOptions {
     /// Write the result to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page for people to this file, with the falling lag of each contender; a browser follows it while the race runs
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Where the backlog is when the clock starts
     #[arg(long, value_enum, default_value_t = BacklogPlace::Received)]
     backlog: BacklogPlace,
@@ -171,7 +174,7 @@ pub struct RaceOptions {
     #[arg(long = "replica-option", value_name = "NAME=VALUE")]
     replica_options: Vec<ServerOption>,
     /// Tables in each of the 4 schemas, instead of the workload's number
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=5_000))]
     tables: Option<u16>,
     /// Rows in each table, instead of the workload's number
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -331,6 +334,7 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
         replica_options: options.replica_options,
         read_latency: options.read_latency_microseconds.map(Duration::from_micros),
         limit: Duration::from_secs(options.limit_seconds),
+        report: options.report,
     };
     let binaries = ServerBinaries::choose(options.server)?;
     let home = LabHome::open()?;

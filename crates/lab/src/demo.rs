@@ -72,6 +72,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
         replica_options: Vec::new(),
         read_latency: None,
         limit: PATIENCE,
+        report: None,
     };
     screen.note(&format!(
         "A source and a replica, {} {}. The replica is away while sysbench writes to the source for {BEHIND_SECONDS} s.",
@@ -84,11 +85,11 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     let native = Contender::Native { threads: 16, mode: None, prefetch: None }.on(binaries.vendor())?;
     let spate = Contender::Spate { text: None, arguments: Vec::new() };
     let mut result = race.result();
-    let (outcome, replica) = race.run_one(&native, &native.to_string(), &work.path().join("native"))?;
+    let (outcome, replica) = race.run_one(&native, &native.to_string(), &work.path().join("native"), &result)?;
     drop(replica);
     result.contenders.push(outcome);
     let directory = work.path().join("spate");
-    let (outcome, replica) = race.run_one(&spate, "spate", &directory)?;
+    let (outcome, replica) = race.run_one(&spate, "spate", &directory, &result)?;
     let failure = outcome.error.clone();
     result.contenders.push(outcome);
     result.rank();

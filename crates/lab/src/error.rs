@@ -16,6 +16,9 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// A report could not be drawn.
+    #[error("could not draw the report: {0}")]
+    Report(String),
     /// No server version has this name.
     #[error("unknown server version '{name}'; known are: {known}")]
     UnknownServerVersion {

@@ -5,7 +5,7 @@
 //! has the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its
 //! archive. Afterwards every table must equal the source's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backlog::{Backlog, BacklogPlan};
@@ -13,8 +13,10 @@ use crate::comparison::{checksums, different_tables};
 use crate::contender::{Contender, NativeMode, distinct_names};
 use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
 use crate::home::LabHome;
+use crate::lag_samples::{Applier, LiveReport, Sampler};
 use crate::native::NativeReplication;
 use crate::position::transactions;
+use crate::report;
 use crate::results::{ContenderResult, RaceResult};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
@@ -50,6 +52,8 @@ pub struct RacePlan {
     pub read_latency: Option<Duration>,
     /// Time limit of a contender.
     pub limit: Duration,
+    /// Where to write a page for people, while it runs and after. `None`: nowhere.
+    pub report: Option<PathBuf>,
 }
 
 /// A race with its backlog.
@@ -98,13 +102,16 @@ impl<'a> Race<'a> {
         let contenders: Vec<Contender> =
             contenders.iter().map(|contender| contender.clone().on(self.binaries.vendor())).collect::<Result<_>>()?;
         for (contender, name) in contenders.iter().zip(distinct_names(&contenders)) {
-            let (outcome, replica) = self.run_one(contender, &name, &directory.join("replica"))?;
+            let (outcome, replica) = self.run_one(contender, &name, &directory.join("replica"), &result)?;
             drop(replica);
             let replica = directory.join("replica");
             std::fs::remove_dir_all(&replica).map_err(Error::file("remove", &replica))?;
             result.contenders.push(outcome);
+            result.rank();
         }
-        result.rank();
+        if let Some(path) = &self.plan.report {
+            report::write(&result, path)?;
+        }
         Ok(result)
     }
 
@@ -133,11 +140,17 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Lets one contender run on a fresh replica in `directory`, which is still running afterwards.
+    /// Lets one contender run on a fresh replica in `directory`, which is still running afterwards. `before`: what has run already.
     ///
     /// # Errors
     /// Those of running servers. The contender's own failure is part of the result.
-    pub fn run_one(&self, contender: &Contender, name: &str, directory: &Path) -> Result<(ContenderResult, Sandbox)> {
+    pub fn run_one(
+        &self,
+        contender: &Contender,
+        name: &str,
+        directory: &Path,
+        before: &RaceResult,
+    ) -> Result<(ContenderResult, Sandbox)> {
         let step = self.screen.spinner(&format!("{name}: a fresh replica"));
         let replica = self.fresh_replica(directory)?;
         step.finish_and_clear();
@@ -146,6 +159,9 @@ impl<'a> Race<'a> {
             native: matches!(contender, Contender::Native { .. }),
             ..Default::default()
         };
+        let live = self.plan.report.as_ref().map(|path| LiveReport { path: path.clone(), result: before.clone() });
+        let applier = if result.native { Applier::Native } else { Applier::Spate };
+        let sampler = Sampler::start(&replica, applier, name, live)?;
         let caught_up = match contender {
             Contender::Native { threads, mode, prefetch } => {
                 let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
@@ -154,6 +170,7 @@ impl<'a> Race<'a> {
             }
             Contender::Spate { arguments, .. } => self.run_spate(name, arguments, &replica, directory, &mut result),
         };
+        result.seconds_behind = sampler.stop();
         match caught_up {
             Ok(()) => self.compare(&replica, &mut result)?,
             Err(error) => {

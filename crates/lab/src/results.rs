@@ -6,6 +6,7 @@ use std::path::Path;
 use comfy_table::Table;
 use serde::Serialize;
 
+use crate::lag_samples::LagSample;
 use crate::screen::{megabytes, table, thousands};
 use crate::server_options::Durability;
 use crate::workload::Shape;
@@ -72,6 +73,8 @@ pub struct ContenderResult {
     pub spate_cpu_seconds: Option<f64>,
     /// Peak of the resident memory of `spate`; `None` for native contenders.
     pub spate_peak_rss_bytes: Option<u64>,
+    /// How far behind it was while it caught up.
+    pub seconds_behind: Vec<LagSample>,
 }
 
 impl RaceResult {

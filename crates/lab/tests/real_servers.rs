@@ -203,6 +203,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
         replica_options: vec![replica_option],
         read_latency: None,
         limit: Duration::from_secs(120),
+        report: None,
     };
     let mut race = Race::prepare(&home, binaries, &plan, work.path(), Screen::default()).unwrap();
     let contenders: Vec<Contender> = contenders.map(|text| text.parse().unwrap()).into();

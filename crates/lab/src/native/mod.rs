@@ -84,6 +84,13 @@ pub(crate) fn state(vendor: Vendor, session: &mut Session) -> Result<NativeState
     Ok(NativeState { position, error, stands_still: false })
 }
 
+/// How many seconds behind its source the replica says that it is; `None` while it does not say.
+pub(crate) fn seconds_behind(vendor: Vendor, session: &mut Session) -> Result<Option<u64>> {
+    let row: Option<Row> = session.first_row(dialect(vendor).status())?;
+    let text = |column: &str| row.as_ref()?.get_opt::<Option<u64>, _>(column)?.ok()?;
+    Ok(text("Seconds_Behind_Master").or_else(|| text("Seconds_Behind_Source")))
+}
+
 /// A replica that is set up to follow a source by itself.
 pub struct NativeReplication<'a> {
     name: &'a str,
