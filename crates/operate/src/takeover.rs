@@ -9,13 +9,14 @@
 //! applied more, the server's replication or Spate, is right; if each has something that the other lacks, nothing is done.
 
 mod relay;
+mod turns;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use spate_archive::stopping_point;
+use spate_archive::{set_aside, stopping_point};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor};
 use spate_receive::patience::connect_with_retry;
@@ -26,6 +27,8 @@ use spate_replica::native::{self, Channel, Place, Threads};
 use spate_replica::status::Status;
 use spate_replica::until::Start;
 use spate_replica::{Error, Result, asking, journal, own_schema};
+
+pub use turns::{Turns, take_turns};
 
 use crate::handover::{self, Handover};
 use crate::replicate::ReplicateOptions;
@@ -65,6 +68,9 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
         Some(known) => is_native_ahead(&mut connection, known, &executed)?,
     };
     native::stop(&mut connection, &channel.name, Threads::All)?;
+    if begins {
+        begin_archive_anew(&mut connection, options, &executed, status)?;
+    }
     if begins && !channel.is_parked() {
         let used = relay::use_received(&mut connection, &channel, &executed, options);
         status.note(
@@ -73,7 +79,7 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
         );
     }
     stopping_point("takeover-relay-logs");
-    native::park(&mut connection, &channel.name, true, None)?;
+    native::park(&mut connection, &channel.name, None)?;
     stopping_point("takeover-parked");
     if begins {
         if journal::read(&mut connection)?.is_some() {
@@ -92,6 +98,35 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
             place.gtid_position, place.source_file, place.source_position
         ),
     );
+    Ok(())
+}
+
+/// Sets the archive aside if it ends before the place where Spate begins: what is between them is applied, and the source may not have it any
+/// more.
+fn begin_archive_anew(
+    connection: &mut Connection,
+    options: &ReplicateOptions,
+    executed: &Checkpoint,
+    status: &Status,
+) -> Result<()> {
+    let Some(end) = relay::archive_end(options)? else { return Ok(()) };
+    let is_behind = match (end.place_without_gtid(), executed.place_without_gtid()) {
+        (Some(_), None) => true,
+        _ => is_native_ahead(connection, &end, executed).unwrap_or(true),
+    };
+    if !is_behind {
+        return Ok(());
+    }
+    let aside = set_aside(&options.archive_dir)?;
+    stopping_point("takeover-archive-set-aside");
+    if let (Some(aside), Some(_)) = (&aside, options.retention) {
+        // What is applied is not to be kept without a bound, and all of it is.
+        std::fs::remove_dir_all(aside)
+            .map_err(|source| Error::Io { action: format!("remove {}", aside.display()), source })?;
+    } else if let Some(aside) = aside {
+        let message = format!("the archive ends before the takeover's place, and is now {}", aside.display());
+        status.note("takeover", &message);
+    }
     Ok(())
 }
 
@@ -193,21 +228,18 @@ fn look_until(
 
 /// Where the server's own replication stands.
 fn executed(connection: &mut Connection, source: &mut Connection, channel: &Channel) -> Result<Checkpoint> {
-    let Place { file, position } = channel.place.clone();
-    let start = match (channel.by_gtid, connection.server_version().vendor) {
-        (false, _) => Start::File { file, position },
-        (true, vendor) => {
-            let variable = if vendor == Vendor::MariaDb { "gtid_slave_pos" } else { "gtid_executed" };
-            let text = connection.query(&format!("SELECT @@global.{variable}"))?.single_text().unwrap_or_default();
-            Start::Gtid(text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?)
-        }
-    };
-    let place = match start {
-        Start::Gtid(gtid_position) => SourcePlace { gtid_position, file: None },
-        start => resolve_start(source, &start)?,
-    };
-    let (source_file, source_position) = place.file.unwrap_or_default();
-    Ok(Checkpoint { gtid_position: place.gtid_position, source_file, source_position, ..Checkpoint::default() })
+    let (vendor, place) = (connection.server_version().vendor, channel.place.clone());
+    if channel.by_gtid {
+        let variable = if vendor == Vendor::MariaDb { "gtid_slave_pos" } else { "gtid_executed" };
+        let text = connection.query(&format!("SELECT @@global.{variable}"))?.single_text().unwrap_or_default();
+        let gtid_position = text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?;
+        return Ok(Checkpoint { gtid_position, ..Checkpoint::default() });
+    }
+    let start = Start::File { file: place.file.clone(), position: place.position };
+    let SourcePlace { gtid_position, .. } = resolve_start(source, &start)?;
+    // The place is kept beside the GTIDs: by it, the server's own replication goes on.
+    let (source_file, source_position) = (place.file, place.position);
+    Ok(Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() })
 }
 
 /// True if the server's own replication is further than Spate was.
@@ -279,27 +311,25 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     native::stop(&mut connection, &channel.name, Threads::All)?;
     let known = checkpoint::read(&mut connection)?;
-    let handover = match &known {
-        Some(_) => Some(handover::tell(&mut connection)?),
-        None if channel.is_parked() => None,
-        None => {
-            let why = "it has no checkpoint, and its own replication is not parked: there is nothing to hand back";
-            return Err(unsuitable(&connection, why.to_owned()));
-        }
-    };
+    // Without a checkpoint, an earlier handback was interrupted after it had told the server.
+    let handover = known.as_ref().map(|_| handover::tell(&mut connection)).transpose()?;
     stopping_point("handback-told");
     if let Some(known) = known.as_ref().filter(|_| !channel.by_gtid) {
+        if known.source_file.is_empty() {
+            let why = "it replicates by file and offset, and Spate's checkpoint has none: name its place by CHANGE MASTER or CHANGE \
+                       REPLICATION SOURCE, after spate handover";
+            return Err(unsuitable(&connection, why.to_owned()));
+        }
         let place = Place { file: known.source_file.clone(), position: known.source_position };
-        native::park(&mut connection, &channel.name, true, Some(&place))?;
+        native::park(&mut connection, &channel.name, Some(&place))?;
         stopping_point("handback-placed");
     }
     // From here on, what the server says is right.
     checkpoint::forget(&mut connection)?;
     stopping_point("handback-forgotten");
-    native::park(&mut connection, &channel.name, false, None)?;
-    stopping_point("handback-unparked");
     let begun = Instant::now();
-    native::start(&mut connection, &channel.name, Threads::All)?;
+    native::unpark(&mut connection, &channel.name)?;
+    stopping_point("handback-unparked");
     look_until(&mut connection, &channel, &AtomicBool::new(false), |now| {
         now.applies && now.receives && now.seconds_behind.is_some() && now.error.is_empty()
     })?;

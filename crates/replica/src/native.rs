@@ -12,7 +12,7 @@ use spate_connection::{Connection, ResultSet, Vendor, quote};
 use crate::{Error, Result};
 
 /// The delay of a parked channel, in seconds: the largest that the servers take.
-const PARKED_SECONDS: u64 = 2_147_483_647;
+pub const PARKED_SECONDS: u64 = 2_147_483_647;
 
 /// A place in the source's binlog. Files of one source sort by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -238,13 +238,18 @@ pub fn stop(connection: &mut Connection, name: &str, threads: Threads) -> Result
     execute(connection, &sql, "stop its own replication")
 }
 
-/// Stops parked channels that the server has started again with itself: they would receive, and never apply.
+/// Stops parked channels that the server has started again with itself: they would receive, and never apply. An account that may not see
+/// channels leaves them: they cost disk, and change nothing.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
 pub fn stop_parked(connection: &mut Connection) -> Result<()> {
+    const ACCESS_DENIED: u16 = 1227;
     let names = names(connection);
-    let answer = connection.query(names.statement)?;
+    let answer = match connection.query(names.statement) {
+        Err(error) if error.code() == Some(ACCESS_DENIED) => return Ok(()),
+        answer => answer?,
+    };
     for row in 0..answer.rows.len() {
         let channel = parse(&answer, row, &names);
         if channel.is_parked() && (channel.applies || channel.receives) {
@@ -272,31 +277,42 @@ pub fn close_gaps(connection: &mut Connection, name: &str) -> Result<()> {
     execute(connection, &sql, "start its own replication")
 }
 
-/// Parks a channel that is stopped, or takes it back from there.
+/// Parks a channel that is stopped, `place` is where it is to go on; `None`: where it is.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; what the server refuses.
-pub fn park(connection: &mut Connection, name: &str, is_parked: bool, place: Option<&Place>) -> Result<()> {
-    let seconds = if is_parked { PARKED_SECONDS } else { 0 };
-    let sql = match connection.server_version().vendor {
+pub fn park(connection: &mut Connection, name: &str, place: Option<&Place>) -> Result<()> {
+    let sql = delay_sql(connection.server_version().vendor, name, PARKED_SECONDS, place);
+    execute(connection, &sql, "change its own replication")
+}
+
+/// Takes a parked channel back, and starts it: with one packet, so that nobody can be interrupted in between.
+///
+/// # Errors
+/// A missing privilege names the GRANT; what the server refuses.
+pub fn unpark(connection: &mut Connection, name: &str) -> Result<()> {
+    let vendor = connection.server_version().vendor;
+    let change = delay_sql(vendor, name, 0, None);
+    let start = command(vendor, "START", name, Threads::All);
+    execute(connection, &format!("{change};{start}"), "start its own replication")
+}
+
+fn delay_sql(vendor: Vendor, name: &str, seconds: u64, place: Option<&Place>) -> String {
+    let name = quote::text(name);
+    let place = |file: &str, position: &str| {
+        let place = place.map(|place| format!(", {file}={}, {position}={}", quote::text(&place.file), place.position));
+        place.unwrap_or_default()
+    };
+    match vendor {
         Vendor::MariaDb => {
-            let place = place.map(|Place { file, position }| {
-                format!(", MASTER_LOG_FILE={}, MASTER_LOG_POS={position}", quote::text(file))
-            });
-            format!("CHANGE MASTER {} TO MASTER_DELAY={seconds}{}", quote::text(name), place.unwrap_or_default())
+            let place = place("MASTER_LOG_FILE", "MASTER_LOG_POS");
+            format!("CHANGE MASTER {name} TO MASTER_DELAY={seconds}{place}")
         }
         Vendor::MySql => {
-            let place = place.map(|Place { file, position }| {
-                format!(", SOURCE_LOG_FILE={}, SOURCE_LOG_POS={position}", quote::text(file))
-            });
-            format!(
-                "CHANGE REPLICATION SOURCE TO SOURCE_DELAY={seconds}{} FOR CHANNEL {}",
-                place.unwrap_or_default(),
-                quote::text(name)
-            )
+            let place = place("SOURCE_LOG_FILE", "SOURCE_LOG_POS");
+            format!("CHANGE REPLICATION SOURCE TO SOURCE_DELAY={seconds}{place} FOR CHANNEL {name}")
         }
-    };
-    execute(connection, &sql, "change its own replication")
+    }
 }
 
 /// Where the relay logs are: a directory of this machine, and what their names begin with.

@@ -167,6 +167,15 @@ pub(crate) struct ReplicateArguments {
     /// replica log what is applied under the id of the server that wrote it
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     ignore_server_ids: Vec<u32>,
+    /// Let the replica's own replication apply, and take over from it when it is this much behind, by its own account
+    #[arg(long, value_name = "DURATION", value_parser = parse_age, conflicts_with_all = ["until", "start"])]
+    pub(crate) takeover_when_behind: Option<Duration>,
+    /// Hand back to the replica's own replication when Spate has caught up, until it is behind again
+    #[arg(long, requires = "takeover_when_behind")]
+    pub(crate) handback_when_caught_up: bool,
+    /// The replication channel (MariaDB: the connection's name) that is taken over, if there are several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
 }
 
 /// The transactions that one --skip names.
@@ -315,9 +324,6 @@ pub(crate) struct HandoverArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverArguments {
-    /// The replication channel (MariaDB: the connection's name), if there are several
-    #[arg(long, value_name = "NAME")]
-    pub(crate) channel: Option<String>,
     #[command(flatten)]
     pub(crate) replicate: ReplicateArguments,
 }

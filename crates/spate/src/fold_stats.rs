@@ -159,7 +159,7 @@ impl Dispatch for Counter<'_> {
         Ok(())
     }
 
-    fn wait_applied(&mut self, _seqno: u64) -> halt::Result<()> {
+    fn wait_in_effect(&mut self, _seqno: u64) -> halt::Result<()> {
         Ok(())
     }
 }

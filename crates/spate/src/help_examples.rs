@@ -14,6 +14,9 @@ Examples:
   # Catch up and end
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
 
+  # Only while the replica's own replication is more than a minute behind
+  spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --takeover-when-behind 60s --handback-when-caught-up
+
   # Everything but one transaction
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --skip gtid:0-1-4711
 
@@ -107,7 +110,7 @@ Examples:
   spate prefetch --replica spate@localhost
   spate prefetch --replica spate@/run/mysqld/mysqld.sock --channel sales --threads 16";
 
-/// Of `spate handover`.
+/// Of `spate takeover`.
 pub(crate) const TAKEOVER_EXAMPLES: &str = "\
 Stops the replica's own replication with all its appliers at one place, keeps it from starting by itself (it is parked by a delay of 68
 years), and replicates from there, as `spate replicate` with the same options does. It can be interrupted anywhere and repeated; `spate replicate`
@@ -119,6 +122,7 @@ Examples:
   spate takeover --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up && spate handback --replica spate@db2
   spate takeover --channel north --source repl@db1 --replica spate@db2 --archive /var/lib/spate";
 
+/// Of `spate handback`.
 pub(crate) const HANDBACK_EXAMPLES: &str = "\
 Tells the replica's own replication where Spate has ended (gtid_slave_pos, gtid_purged, or file and offset), starts it, and waits until it
 runs. `spate replicate` must have been stopped. It can be interrupted anywhere and repeated.
@@ -127,6 +131,7 @@ Examples:
   spate handback --replica spate@db2
   spate handback --channel north --replica spate@db2 --json";
 
+/// Of `spate handover`.
 pub(crate) const HANDOVER_EXAMPLES: &str = "\
 Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (REPLICATION SLAVE ADMIN), gtid_purged on MySQL
 (SYSTEM_VARIABLES_ADMIN). `spate replicate` must have been stopped. Prints the statement that starts native replication.

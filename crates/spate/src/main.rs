@@ -38,9 +38,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Replicate(options) => replicate::run(&options, Begins::AtCheckpoint),
-        Command::Takeover(options) => {
-            replicate::run(&options.replicate, Begins::ByTakeover { channel: options.channel.as_deref() })
-        }
+        Command::Takeover(options) => replicate::run(&options.replicate, Begins::ByTakeover),
         Command::Handback(options) => handback::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Status(options) => status::run(&options),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use spate_archive::{FileSystem, RealFileSystem};
-use spate_operate::takeover;
+use spate_operate::takeover::{self, Turns};
 use spate_operate::{Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
 use spate_replica::journal::InterruptedStatement;
@@ -17,17 +17,14 @@ use crate::{Failure, print, progress_line, say, signals};
 
 /// How it begins.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Begins<'a> {
+pub(crate) enum Begins {
     /// At the replica's checkpoint, or where the options say.
     AtCheckpoint,
     /// Where the server's own replication is stopped.
-    ByTakeover {
-        /// Which. `None`: the only one.
-        channel: Option<&'a str>,
-    },
+    ByTakeover,
 }
 
-pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins<'_>) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
     let options = ReplicateOptions {
         intake: IntakeOptions {
@@ -70,11 +67,16 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins<'_>) -> Result<
     let done = thread::scope(|scope| {
         let serving = scope.spawn(|| socket.serve(&status, &over));
         let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
-        let taken = match begins {
-            Begins::AtCheckpoint => Ok(()),
-            Begins::ByTakeover { channel } => takeover::take_over(&options, channel, &status, &stop),
+        let channel = arguments.channel.as_deref();
+        let done = match (arguments.takeover_when_behind, begins) {
+            (Some(takeover_behind), _) => {
+                let turns = Turns { channel, takeover_behind, hands_back: arguments.handback_when_caught_up };
+                takeover::take_turns(&options, turns, &status, &stop)
+            }
+            (None, Begins::ByTakeover) => takeover::take_over(&options, channel, &status, &stop)
+                .and_then(|()| spate_operate::replicate(&options, &status, &stop)),
+            (None, Begins::AtCheckpoint) => spate_operate::replicate(&options, &status, &stop),
         };
-        let done = taken.and_then(|()| spate_operate::replicate(&options, &status, &stop));
         over.store(true, Ordering::Release);
         serving.thread().unpark();
         drawing.thread().unpark();

@@ -10,10 +10,27 @@ use spate_archive::{
 use spate_binlog::header::FLAG_RELAY_LOG;
 use spate_binlog::{Boundary, EventType};
 use spate_connection::Connection;
+use spate_replica::Result;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::native::{self, Channel, Place};
 
 use crate::replicate::ReplicateOptions;
+
+/// Where the archive ends, if it has transactions.
+///
+/// # Errors
+/// Those of opening an archive.
+pub(super) fn archive_end(options: &ReplicateOptions) -> Result<Option<Checkpoint>> {
+    let writer = ArchiveWriter::open(Arc::new(RealFileSystem), &options.archive_dir, WriterOptions::default())?;
+    let end = writer.end();
+    let checkpoint = Checkpoint {
+        gtid_position: (*end.gtid_position).clone(),
+        source_file: end.source_file.to_string(),
+        source_position: end.source_position,
+        ..Checkpoint::default()
+    };
+    Ok((!end.file.is_empty()).then_some(checkpoint))
+}
 
 /// Copies what the relay logs of a stopped channel hold behind the place that it has executed. Says what it did.
 ///
@@ -24,7 +41,7 @@ pub(super) fn use_received(
     channel: &Channel,
     executed: &Checkpoint,
     options: &ReplicateOptions,
-) -> Result<String, String> {
+) -> std::result::Result<String, String> {
     let logs = native::relay_logs(connection, channel).map_err(|error| error.to_string())?;
     let writer = WriterOptions {
         sync: options.sync,

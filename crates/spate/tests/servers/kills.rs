@@ -4,14 +4,13 @@
 //! How many kills: `SPATE_TEST_KILLS`, which `./x kills` sets; few without it.
 
 use std::fmt;
-use std::io::Write;
 use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
-use crate::support::{Kind, Random, Server, Site};
+use crate::support::{Kind, Random, Site};
 
 const KILLS_DEFAULT: u64 = 20;
 
@@ -215,7 +214,7 @@ impl Scene {
         if self.random.below(3) == 0 {
             self.ledger.define(&self.site.source);
         }
-        begin_script(&self.site.source, &[self.ledger.script(), self.ledger.script()].concat())
+        self.site.source.begin_script(&[self.ledger.script(), self.ledger.script()].concat())
     }
 
     /// Random, and not a wait for a condition: the moment is the test.
@@ -233,11 +232,4 @@ impl Scene {
         assert_same(&self.site);
         self.count.comparisons += 1;
     }
-}
-
-fn begin_script(server: &Server, sql: &str) -> Child {
-    let mut client = server.client().spawn().unwrap();
-    // A client whose server is gone reads no further.
-    let _not_all_read = client.stdin.take().unwrap().write_all(sql.as_bytes());
-    client
 }

@@ -1,9 +1,13 @@
 //! `spate takeover` and `spate handback`: from the server's own replication, and back.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use spate_lab::vendor::Vendor;
 
+use crate::support::ledger::{Ledger, assert_same};
 use crate::support::server::{ACCOUNT, PASSWORD};
-use crate::support::{Ended, Kind, Site, wait_until};
+use crate::support::{Ended, Kind, Random, Site, wait_until};
 
 /// How the server's own replication finds its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +18,9 @@ enum By {
 
 /// A replica that replicates by itself.
 fn replicating(kind: Kind, by: By, channel: &str, more: &str) -> Site {
-    let site = Site::between((kind, &[]), (kind, &[]));
+    // A server that is started again goes on, as users' servers do.
+    let goes_on = if kind.vendor() == Vendor::MariaDb { "--skip-slave-start=0" } else { "--skip-replica-start=0" };
+    let site = Site::between((kind, &[]), (kind, &[goes_on, "--relay-log-recovery=1"]));
     let port = site.source.port;
     site.replica.sql(&match (kind.vendor(), by) {
         (Vendor::MariaDb, by) => {
@@ -99,6 +105,26 @@ fn there_and_back_on_mysql() {
 }
 
 #[test]
+fn there_and_back_on_mysql_by_file() {
+    there_and_back(Kind::Mysql, By::File, "");
+}
+
+/// What Spate has not gone beyond, the server's own replication does not apply again.
+#[test]
+fn handback_right_after_the_takeover_repeats_nothing() {
+    for (kind, by) in
+        [(Kind::Mariadb, By::Gtid), (Kind::Mariadb, By::File), (Kind::Mysql, By::Gtid), (Kind::Mysql, By::File)]
+    {
+        let site = replicating(kind, by, "", "");
+        succeeds(&take_over(&site, &[]));
+        succeeds(&hand_back(&site, &[]));
+        site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+        wait_rows(&site, "3");
+        site.assert_identical();
+    }
+}
+
+#[test]
 fn there_and_back_over_a_named_channel() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         there_and_back(kind, By::Gtid, "north");
@@ -118,7 +144,7 @@ fn relay_logs_are_used() {
         for _ in 0..3 {
             site.source.sql("INSERT INTO d.t (k) VALUES (3),(4); UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS");
         }
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        sleep(Duration::from_secs(2));
         let last =
             site.source.sql("SHOW BINARY LOGS").lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
         site.source.sql(&format!("PURGE BINARY LOGS TO '{last}'"));
@@ -139,7 +165,7 @@ fn parked_replication_does_not_go_on_after_a_restart() {
         site.source.sql("INSERT INTO d.t (k) VALUES (3)");
         site.replica.kill();
         site.replica.begin();
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        sleep(Duration::from_secs(3));
         assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
         succeeds(&take_over(&site, &[]));
         succeeds(&hand_back(&site, &[]));
@@ -195,38 +221,159 @@ fn nothing_is_taken_over_or_handed_back_where_nothing_is() {
     }
 }
 
-/// Whoever interrupts it, and wherever: it can be repeated, and everything is there once.
+/// Wherever it is interrupted: it can be repeated, and everything is there once.
+#[cfg(feature = "failpoints")]
 #[test]
 fn killed_at_each_point_it_can_be_repeated() {
+    for (kind, by) in [(Kind::Mariadb, By::Gtid), (Kind::Mysql, By::Gtid), (Kind::Mariadb, By::File)] {
+        let site = replicating(kind, by, "", "");
+        let mut rows = 2;
+        // The archive is set aside from the second time on: the server's own replication was ahead of it.
+        succeeds(&take_over(&site, &[]));
+        succeeds(&hand_back(&site, &[]));
+        for point in [
+            "takeover-stopped",
+            "before-setting-aside",
+            "after-setting-aside",
+            "takeover-archive-set-aside",
+            "takeover-relay-logs",
+            "takeover-parked",
+            "takeover-checkpoint",
+        ] {
+            site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+            rows += 1;
+            wait_rows(&site, &rows.to_string());
+            stops_at(&site, site.takeover(&["--until", "caught-up"]), point);
+            succeeds(&take_over(&site, &[]));
+            site.assert_identical();
+            succeeds(&hand_back(&site, &[]));
+        }
+        let points = ["handback-told", "handback-placed", "handback-forgotten", "handback-unparked"];
+        for point in points.into_iter().filter(|&point| by == By::File || point != "handback-placed") {
+            succeeds(&take_over(&site, &[]));
+            stops_at(&site, site.replica_command("handback"), point);
+            site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+            rows += 1;
+            // Whichever comes next.
+            succeeds(&take_over(&site, &[]));
+            site.assert_identical();
+            succeeds(&hand_back(&site, &[]));
+            succeeds(&take_over(&site, &[]));
+            stops_at(&site, site.replica_command("handback"), point);
+            let ended = hand_back(&site, &[]);
+            assert!(ended.status.success() || ended.output.contains("runs already"), "{point}: {}", ended.output);
+            site.source.sql("INSERT INTO d.t (k) VALUES (6)");
+            rows += 1;
+            wait_rows(&site, &rows.to_string());
+        }
+    }
+}
+
+#[cfg(feature = "failpoints")]
+fn stops_at(site: &Site, mut command: std::process::Command, point: &str) {
+    command.env("SPATE_STOP_AT", point);
+    let ended = site.run(command);
+    ended.assert_says(&[&format!("stopped at {point}")]);
+}
+
+/// There and back again ten times, under a load, while the program and the replica's server are killed at random moments.
+fn there_and_back_under_kills(kind: Kind) {
+    let mut site = replicating(kind, By::Gtid, "", "");
+    let mut ledger = Ledger::begin(&site.source, 11);
+    let mut random = Random::new(20_261_124);
+    let moment = |random: &mut Random, milliseconds: u64| sleep(Duration::from_millis(random.below(milliseconds)));
+    let mut kills = 0;
+    for turn in 0..10 {
+        let mut work = site.source.begin_script(&[ledger.script(), ledger.script(), ledger.script()].concat());
+        moment(&mut random, 200);
+        if turn % 3 == 0 {
+            site.replica.kill();
+            site.replica.begin();
+            kills += 1;
+        }
+        for _ in 0..random.below(3) {
+            let running = site.spawn(site.takeover(&[]));
+            moment(&mut random, 600);
+            if random.below(2) == 0 {
+                site.replica.kill();
+                site.replica.begin();
+                kills += 1;
+            }
+            kills += u64::from(running.kill());
+        }
+        work.wait().unwrap();
+        if turn % 2 == 0 {
+            ledger.define(&site.source);
+        }
+        succeeds(&take_over(&site, &[]));
+        assert_same(&site);
+        let mut work = site.source.begin_script(&ledger.script());
+        let running = site.spawn(site.replica_command("handback"));
+        moment(&mut random, 150);
+        if turn % 4 == 1 {
+            site.replica.kill();
+            site.replica.begin();
+            kills += 1;
+        }
+        kills += u64::from(running.kill());
+        wait_until("the replica's own replication runs", || {
+            let ended = hand_back(&site, &[]);
+            ended.status.success() || ended.output.contains("runs already")
+        });
+        work.wait().unwrap();
+        wait_until("the replica has all", || site.source.checksums() == site.replica.checksums());
+    }
+    assert!(kills >= 10, "{kills}");
+}
+
+#[test]
+fn there_and_back_under_kills_loses_nothing() {
+    there_and_back_under_kills(Kind::Mariadb);
+}
+
+#[test]
+fn there_and_back_under_kills_loses_nothing_on_mysql() {
+    there_and_back_under_kills(Kind::Mysql);
+}
+
+/// The server's own replication applies until it is behind, then Spate until it has caught up.
+#[test]
+fn turns_are_taken_by_lag() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = replicating(kind, By::Gtid, "", "");
-        let mut rows = 2;
-        for points in [
-            &["takeover-stopped", "takeover-parked", "takeover-checkpoint"][..],
-            &["handback-told", "handback-forgotten", "handback-unparked"],
-        ] {
-            for point in points {
-                site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
-                rows += 1;
-                if point.starts_with("takeover") {
-                    let mut command = site.takeover(&["--until", "caught-up"]);
-                    command.env("SPATE_STOP_AT", point);
-                    assert!(!site.run(command).status.success(), "{point}");
-                }
-                succeeds(&take_over(&site, &[]));
-                wait_rows(&site, &rows.to_string());
-                site.assert_identical();
-                if point.starts_with("handback") {
-                    let mut command = site.replica_command("handback");
-                    command.env("SPATE_STOP_AT", point);
-                    assert!(!site.run(command).status.success(), "{point}");
-                    site.source.sql("UPDATE d.t SET k = k + 1");
-                    // Whichever comes next.
-                    succeeds(&take_over(&site, &[]));
-                    site.assert_identical();
-                }
-                succeeds(&hand_back(&site, &[]));
-            }
+        let options = ["--takeover-when-behind", "2s", "--handback-when-caught-up"];
+        let running = site.spawn(site.replicate(&options));
+        site.wait_for_status("the server's turn", |status| {
+            status["applier"].as_str().is_some_and(|applier| applier.contains("own replication applies"))
+        });
+        // Twice, so that the archive of the first time is behind in the second.
+        for turn in 1..=2 {
+            let mut locking = site.replica.begin_script("LOCK TABLES d.t READ; SELECT SLEEP(5)");
+            sleep(Duration::from_millis(300));
+            site.source.sql("INSERT INTO d.t (k) VALUES (5)");
+            wait_until("a takeover", || running.said().matches("Spate takes over").count() == turn);
+            locking.wait().unwrap();
+            wait_until("a handback", || running.said().matches("goes on, and runs").count() == turn);
+            site.source.sql("UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS; INSERT INTO d.t (k) VALUES (6)");
+            wait_rows(&site, &(2 + 2 * turn).to_string());
+            let files = site.source.sql("SHOW BINARY LOGS");
+            let last = files.lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
+            wait_until("the replica has all", || site.source.checksums() == site.replica.checksums());
+            site.source.sql(&format!("PURGE BINARY LOGS TO '{last}'"));
         }
+        running.terminate().assert_says(&["is now"]);
+        // Killed in Spate's turn, it goes on with that.
+        #[cfg(feature = "failpoints")]
+        {
+            let mut locking = site.replica.begin_script("LOCK TABLES d.t READ; SELECT SLEEP(5)");
+            sleep(Duration::from_millis(300));
+            site.source.sql("INSERT INTO d.t (k) VALUES (7)");
+            stops_at(&site, site.replicate(&options), "turns-caught-up");
+            locking.wait().unwrap();
+            let running = site.spawn(site.replicate(&options));
+            wait_until("a handback", || running.said().contains("goes on, and runs"));
+            running.terminate();
+        }
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.checkpoint"), "0");
     }
 }

@@ -47,7 +47,6 @@ impl Ledger {
     }
 
     /// The same, as statements that the caller is to send.
-    #[cfg(feature = "failpoints")]
     pub fn script(&mut self) -> String {
         self.round() + ";"
     }

@@ -139,6 +139,14 @@ impl Server {
         }
     }
 
+    /// Begins to execute statements, and does not wait for their end. They may fail.
+    pub fn begin_script(&self, sql: &str) -> Child {
+        let mut client = self.client().spawn().unwrap();
+        // A client whose server is gone reads no further.
+        let _not_all_read = client.stdin.take().unwrap().write_all(sql.as_bytes());
+        client
+    }
+
     /// Ends every connection that reads the binlog.
     pub fn kill_connections_of_replicas(&self) {
         let ids = self.sql("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'");
