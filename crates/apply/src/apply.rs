@@ -16,7 +16,7 @@ use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
 use super::account_guard::AccountGuard;
-use super::command::{Change, Command, Commit, Execution, Expected, FoundRow, RowCheck};
+use super::command::{Change, Command, Commit, Definition, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
 use super::repair::Repairer;
 use super::sessions::{Sessions, refusal};
@@ -39,6 +39,13 @@ const IN_FLIGHT_MAX: usize = 3;
 /// The same for packets of a statement of the source and of what sets the session up for it: each is small, and a statement
 /// takes about four of them.
 const SINGLES_IN_FLIGHT_MAX: usize = 16;
+
+/// So long a commit goes without a look at its answer, if what follows at once does not come.
+const COMMIT_AFTER: Duration = Duration::from_millis(1);
+
+/// After so long without work, the definitions that the session has executed are counted. In a stream of definitions, that would cost a
+/// third of each.
+const COUNT_AFTER: Duration = Duration::from_millis(20);
 
 /// What counts as small, in bytes.
 const SMALL_SQL_BYTES: usize = 16 << 10;
@@ -64,6 +71,8 @@ pub(crate) struct Applier<'a> {
     /// Lets the preparing stage begin one more batch.
     tickets: Sender<()>,
     tools: ApplierTools<'a>,
+    /// The commit that has no answer yet, before all that is in flight. `None`: all have their answers.
+    committing: Option<Committing>,
     /// What was sent and not answered, oldest first.
     in_flight: VecDeque<Sent>,
     batch: OpenBatch,
@@ -84,6 +93,15 @@ pub(crate) struct ApplierTools<'a> {
     pub(crate) prefetching: Option<&'a Prefetching<'a>>,
     pub(crate) progress: &'a Progress<'a>,
     pub(crate) status: &'a Status,
+}
+
+/// A commit that was sent.
+struct Committing {
+    commit: Commit,
+    /// The note that it makes.
+    note: Option<Box<Intent>>,
+    /// It removes the note of what it commits.
+    fulfils: bool,
 }
 
 /// The batch that is being executed.
@@ -143,6 +161,7 @@ impl<'a> Applier<'a> {
             input,
             tickets,
             tools,
+            committing: None,
             in_flight: VecDeque::new(),
             batch: OpenBatch::default(),
             copies: CopyBudget::new(Instant::now()),
@@ -160,10 +179,14 @@ impl<'a> Applier<'a> {
             self.batch.began.get_or_insert_with(Instant::now);
             self.run_command(command)?;
         }
-        Ok(())
+        self.end_commit()
     }
 
     fn run_command(&mut self, command: Command) -> Result<()> {
+        // What executes in another session may begin before a commit has its answer.
+        if !matches!(command, Command::Define(_)) {
+            self.end_commit()?;
+        }
         if command.needs_answers() {
             self.receive_all()?;
         }
@@ -180,6 +203,7 @@ impl<'a> Applier<'a> {
             // The preparing stage may be gone already; this session then ends without a commit.
             Command::Settle(answer) => drop(answer.send(())),
             Command::ExecuteApart(execution) => self.execute_apart(execution)?,
+            Command::Define(definition) => self.define(&definition)?,
             Command::OpenBranch(statements) => self.sessions.open_branch(&statements)?,
             Command::MarkBranch(xid) => self.sessions.mark_branch(&xid)?,
             Command::CloseBranch => self.sessions.close_branch()?,
@@ -203,11 +227,46 @@ impl<'a> Applier<'a> {
     fn note_intention(&mut self, intent: Box<Intent>) -> Result<()> {
         stopping_point("before-intent");
         intent.note(self.sessions.journal()?)?;
+        self.begin_noted(intent);
+        Ok(())
+    }
+
+    /// What comes next is noted, and the note is durable.
+    fn begin_noted(&mut self, intent: Box<Intent>) {
         self.batch.has_intent = true;
         let is_definition = matches!(intent.kind, IntentKind::Definition | IntentKind::CreateSelect);
-        self.batch.unexecuted = is_definition.then_some(intent);
         self.batch.has_definition |= is_definition;
+        if is_definition {
+            self.tools.own_definitions.begin();
+        }
+        self.batch.unexecuted = is_definition.then_some(intent);
         stopping_point("after-intent");
+    }
+
+    /// Executes a definition in the session for definitions, which is set up while the commit before has no answer.
+    fn define(&mut self, definition: &Definition) -> Result<()> {
+        let definer = self.sessions.definer()?;
+        for sql in &definition.before {
+            definer.send_single(sql)?;
+        }
+        // What comes before is committed then, and the note durable.
+        self.receive_all()?;
+        self.tools.own_definitions.begin();
+        self.batch.has_definition = true;
+        let definer = self.sessions.definer()?;
+        let refused = |error| refused(error, definition.change.clone());
+        for _ in &definition.before {
+            definer.receive_result().map_err(refused)?;
+        }
+        let answer = definer.execute_single(&definition.sql).map(drop);
+        match &answer {
+            Ok(()) => self.batch.unexecuted = None,
+            Err(error) if is_final_refusal(error) => self.forget_refused(true),
+            Err(_) => {}
+        }
+        compare_with_expected(self.sessions.definer()?, answer, definition.expected).map_err(refused)?;
+        stopping_point("after-definition");
+        self.tools.progress.execute(definition.seqno);
         Ok(())
     }
 
@@ -220,14 +279,27 @@ impl<'a> Applier<'a> {
         answered(connection, answer.map(drop), execution.into())
     }
 
-    fn end_batch(&mut self, commit: Commit) -> Result<()> {
+    /// Sends a commit. Its answer is waited for, unless a definition follows at once.
+    fn end_batch(&mut self, mut commit: Commit) -> Result<()> {
         self.tools.status.applying(commit.oldest_seconds);
-        let mut committed = self.commit(&commit.sql, commit.statements);
-        if committed.is_ok() && std::mem::take(&mut self.batch.has_definition) {
-            self.tools.own_definitions.count(self.sessions.main())?;
-        }
+        let note = commit.note.take();
+        self.receive_all()?;
+        self.sessions.count_definitions_if_wanted(self.tools.own_definitions)?;
+        let fulfils = self.send_commit(&commit, note.as_deref())?;
+        let is_followed = note.is_some();
+        self.committing = Some(Committing { commit, note, fulfils });
+        if is_followed { Ok(()) } else { self.end_commit() }
+    }
+
+    /// Waits for the answer of a commit that was sent.
+    fn end_commit(&mut self) -> Result<()> {
+        let Some(Committing { commit, note, fulfils }) = self.committing.take() else { return Ok(()) };
+        let mut committed = self.receive_commit(fulfils);
         if committed.is_ok() {
             committed = self.report_commit(commit);
+        }
+        if let (Ok(()), Some(intent)) = (&committed, note) {
+            self.begin_noted(intent);
         }
         match self.batch.watched.take() {
             Some(change) => self.tools.accounts.look(change, committed),
@@ -238,9 +310,20 @@ impl<'a> Applier<'a> {
     /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
     fn next_command(&mut self) -> Result<Option<Command>> {
         loop {
-            match self.input.recv_timeout(PING_EVERY) {
+            let is_counted = self.tools.own_definitions.is_counted();
+            let patience = match () {
+                () if self.committing.is_some() => COMMIT_AFTER,
+                () if is_counted => PING_EVERY,
+                () => COUNT_AFTER,
+            };
+            match self.input.recv_timeout(patience) {
                 Ok(command) => return Ok(Some(command)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if self.committing.is_some() => self.end_commit()?,
+                Err(RecvTimeoutError::Timeout) if !is_counted => {
+                    self.receive_all()?;
+                    self.sessions.count_definitions(self.tools.own_definitions)?;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.receive_all()?;
                     self.sessions.main().execute(b"DO 0")?;
@@ -258,7 +341,7 @@ impl<'a> Applier<'a> {
         while self.in_flight.len() > in_flight_max || self.unread_statements() > UNREAD_STATEMENTS_MAX {
             self.receive()?;
         }
-        self.batch.has_foreign_sql |= execution.is_single;
+        self.batch.has_foreign_sql |= execution.is_single && !execution.keeps_lock;
         let connection = self.sessions.current();
         match execution.is_single {
             true => connection.send_single(&execution.sql)?,
@@ -291,6 +374,7 @@ impl<'a> Applier<'a> {
     }
 
     fn receive_all(&mut self) -> Result<()> {
+        self.end_commit()?;
         while !self.in_flight.is_empty() {
             self.receive()?;
         }
@@ -364,8 +448,18 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn commit(&mut self, sql: &[u8], statements: usize) -> Result<()> {
-        self.receive_all()?;
+    /// Executes what is left of the batch, notes what comes next, and commits.
+    /// True if it removes the note of what it commits.
+    fn send_commit(&mut self, commit: &Commit, note: Option<&Intent>) -> Result<bool> {
+        let (mut sql, mut statements) = (commit.sql.clone(), commit.statements);
+        if let Some(intent) = note {
+            stopping_point("before-intent");
+            sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
+            sql.push(b';');
+            statements += 1;
+        }
+        sql.extend_from_slice(b"COMMIT");
+        sql.extend_from_slice(&commit.after);
         if std::mem::take(&mut self.batch.has_foreign_sql) {
             self.sessions.keep_lock()?;
         }
@@ -375,8 +469,12 @@ impl<'a> Applier<'a> {
         } else {
             stopping_point("before-commit");
         }
-        self.sessions.main().send_statements(sql, statements)?;
+        self.sessions.main().send_statements(&sql, statements)?;
         stopping_point("after-commit-sent");
+        Ok(fulfils)
+    }
+
+    fn receive_commit(&mut self, fulfils: bool) -> Result<()> {
         let answer = self.sessions.main().receive_result();
         match answer {
             Err(error) if error.code() == Some(CODE_MOVED) => {
@@ -395,7 +493,10 @@ impl<'a> Applier<'a> {
     fn report_commit(&mut self, commit: Commit) -> Result<()> {
         let took = self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed());
         let tools = &mut self.tools;
-        tools.progress.measure(commit.row_changes, took);
+        // A definition before them is no part of what rows cost.
+        if !std::mem::take(&mut self.batch.has_definition) {
+            tools.progress.measure(commit.row_changes, took);
+        }
         tools.progress.commit(&commit.end);
         let batch = commit.status(took.as_secs_f64() * 1e3);
         tools.status.applied(&commit.end.checkpoint, Some(&batch));

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Settle(Sender<()>),
     /// Execute this outside of the open transaction.
     ExecuteApart(Execution),
+    /// Execute a definition that was noted, in the session for definitions.
+    Define(Definition),
     /// Execute the next commands in a session of its own, which begins with these statements.
     OpenBranch(Vec<Vec<u8>>),
     /// See to it that the XA transaction of that session has a change.
@@ -58,6 +60,7 @@ impl Command {
             Command::Execute(_)
             | Command::LoadBlock(_)
             | Command::Intend(_)
+            | Command::Define(_)
             | Command::WatchAccount(_)
             | Command::Commit(_) => false,
             Command::Load(..)
@@ -75,12 +78,31 @@ impl Command {
     }
 }
 
+/// A definition for the session that executes nothing else.
+#[derive(Debug)]
+pub(crate) struct Definition {
+    /// Of the transaction that it is.
+    pub(crate) seqno: u64,
+    /// What brings the session into the state of the source's.
+    pub(crate) before: Vec<Vec<u8>>,
+    /// The source's statement.
+    pub(crate) sql: Vec<u8>,
+    /// How it should end.
+    pub(crate) expected: Expected,
+    /// What it does; only while a failed batch is being taken apart.
+    pub(crate) change: Option<Change>,
+}
+
 /// The end of a batch.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    /// What is left to execute, up to COMMIT.
+    /// What is left to execute before COMMIT, each with a semicolon behind it.
     pub(crate) sql: Vec<u8>,
-    /// How many statements `sql` holds.
+    /// The note of the definition that comes next, to be committed with it. `None`: nothing is noted.
+    pub(crate) note: Option<Box<Intent>>,
+    /// What is to be executed behind COMMIT, each with a semicolon before it.
+    pub(crate) after: Vec<u8>,
+    /// How many statements all that is, with COMMIT and without the note.
     pub(crate) statements: usize,
     pub(crate) end: PartEnd,
     /// Commit time of the batch's first transaction on the source, in seconds since 1970.
@@ -120,6 +142,8 @@ pub(crate) struct Execution {
     pub(crate) is_careful: bool,
     /// It holds text of the source: the server must take it as one statement, whatever it holds.
     pub(crate) is_single: bool,
+    /// It is certain that it does not release the session's lock.
+    pub(crate) keeps_lock: bool,
     /// The chunk of rows that it is. `None`: it is none that is measured.
     pub(crate) mark: Option<ChunkMark>,
 }

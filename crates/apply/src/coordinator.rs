@@ -49,11 +49,11 @@ pub trait Dispatch {
     /// [`Halt::StageEnded`], also if somebody asks the session to stop meanwhile.
     fn hand_out(&mut self, part: Part) -> Result<()>;
 
-    /// Waits until this transaction and all before it are applied.
+    /// Waits until this transaction and all before it are applied, or this one is a definition and in effect.
     ///
     /// # Errors
     /// [`Halt::StageEnded`] if somebody asks the session to stop first.
-    fn wait_applied(&mut self, seqno: u64) -> Result<()>;
+    fn wait_in_effect(&mut self, seqno: u64) -> Result<()>;
 }
 
 /// Hands parts out.
@@ -122,8 +122,8 @@ impl Dispatch for Coordinator<'_> {
         self.parts.send(part).map_err(|_| Halt::StageEnded)
     }
 
-    fn wait_applied(&mut self, seqno: u64) -> Result<()> {
-        while !self.progress.wait_applied(seqno, STOP_CHECK) {
+    fn wait_in_effect(&mut self, seqno: u64) -> Result<()> {
+        while !self.progress.wait_in_effect(seqno, STOP_CHECK) {
             if self.stop.load(Ordering::Acquire) {
                 return Err(Halt::StageEnded);
             }

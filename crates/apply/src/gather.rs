@@ -13,6 +13,7 @@ use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 use spate_sql::Servers;
 
 use super::open::Open;
+use crate::Part;
 use crate::coordinator::Dispatch;
 use crate::definitions::Definitions;
 use crate::halt::{Halt, Result};
@@ -214,7 +215,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     /// Ends the batch before the transaction that is underway.
     fn separate(&mut self) -> Result<()> {
         let earlier = self.builder.take_earlier();
-        self.hand_over_batch(earlier, false)?;
+        self.hand_over_batch(earlier, false, true)?;
         self.open.separate();
         Ok(())
     }
@@ -380,7 +381,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     /// before it, and is not forgotten, the DDL does not change.)
     fn wait_for_definitions(&mut self) -> Result<()> {
         if let Some(seqno) = self.stale_until {
-            self.dispatch.wait_applied(seqno)?;
+            self.dispatch.wait_in_effect(seqno)?;
             self.stale_until = None;
         }
         Ok(())
@@ -483,11 +484,12 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
     fn hand_over(&mut self, goes_on: bool) -> Result<()> {
         let batch = self.builder.take();
-        self.hand_over_batch(batch, goes_on)
+        self.hand_over_batch(batch, goes_on, false)
     }
 
-    fn hand_over_batch(&mut self, batch: Batch, goes_on: bool) -> Result<()> {
+    fn hand_over_batch(&mut self, batch: Batch, goes_on: bool, is_followed: bool) -> Result<()> {
         let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
+        let part = Part { is_followed, ..part };
         // Underway and not ended, a transaction's first half is handed out.
         let is_whole = part.end.is_some() || self.open.underway.is_none();
         self.handed = is_whole.then(|| self.open.clone());

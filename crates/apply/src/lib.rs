@@ -79,6 +79,8 @@ pub struct Part {
     pub reached: Checkpoint,
     /// How the batch ends. `None`: it goes on in the next part.
     pub end: Option<PartEnd>,
+    /// Another batch, which is a transaction alone, has been read and follows at once.
+    pub is_followed: bool,
 }
 
 /// How a batch ends.
@@ -101,6 +103,8 @@ impl Part {
     /// What must be noted before anything of it is executed, since it cannot be rolled back. `None`: nothing.
     pub fn intent_kind(&self) -> Option<IntentKind> {
         match &self.batch.alone {
+            // Nobody has to know whether it took effect: it is executed again.
+            Some(Alone::Definition) if self.is_repeatable() => None,
             Some(Alone::Definition) => Some(IntentKind::Definition),
             Some(Alone::CreateSelect) => Some(IntentKind::CreateSelect),
             Some(Alone::XaPrepare(_)) => Some(IntentKind::XaPrepare),
@@ -117,6 +121,14 @@ impl Part {
                 Some(if is_unclear { IntentKind::Irrevocable } else { IntentKind::IrrevocableRows })
             }
         }
+    }
+
+    /// True for a definition that has no other effect when it is executed again.
+    fn is_repeatable(&self) -> bool {
+        let is_so = |statement: &Statement| {
+            statement.error_code == 0 && spate_schedule::statement::is_repeatable(statement.text())
+        };
+        self.statement().is_some_and(is_so)
     }
 
     /// The intention to apply it.
@@ -147,6 +159,14 @@ impl Part {
 }
 
 impl PartEnd {
+    /// Takes in the batch before, which is committed together with this one.
+    pub(crate) fn join(&mut self, before: PartEnd) {
+        self.after_seqno = before.after_seqno;
+        self.transactions += before.transactions;
+        self.ignored += before.ignored;
+        self.skipped.splice(0..0, before.skipped);
+    }
+
     /// The transactions that are applied with the batch: its own, and those among them that were applied before.
     pub fn seqnos(&self) -> RangeInclusive<u64> {
         self.after_seqno + 1..=self.checkpoint.seqno

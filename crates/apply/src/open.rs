@@ -152,6 +152,15 @@ impl Open {
             open.began = None;
         }
         let (server_id, oldest_seconds) = (open.server_id, open.oldest_seconds);
-        Some(Part { batch, format, server_id, oldest_seconds, place: self.place.clone(), reached, end })
+        Some(Part {
+            batch,
+            format,
+            server_id,
+            oldest_seconds,
+            place: self.place.clone(),
+            reached,
+            end,
+            is_followed: false,
+        })
     }
 }

@@ -5,13 +5,15 @@ mod statements;
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded};
-use spate_binlog::RowsKind;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use spate_binlog::{RowsKind, Xid};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::keyless::{KeylessRows, Step};
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
+use spate_schedule::statement::may_concern_accounts;
 use spate_schedule::temporary::{TemporaryTable, TemporaryTables};
 use spate_schedule::{Alone, Item, TablePlan};
 
@@ -30,11 +32,16 @@ use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{self, Dialect, DialectChoice};
-use spate_replica::journal::{self, IntentKind};
+use spate_replica::journal::{self, Intent, IntentKind};
 use spate_replica::records;
+use spate_replica::statement_state::DefinerState;
 use spate_replica::status::Status;
 use spate_replica::temporary;
 use spate_replica::told_defaults;
+
+/// How long a batch that could be committed together with the next one waits for it. Nothing is locked meanwhile but what the batch has
+/// changed, and a caught-up replica is late by as much.
+const NEXT_PART_WAIT: Duration = Duration::from_millis(5);
 
 /// Writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
@@ -69,9 +76,21 @@ struct Pending<'a> {
     origin: Option<u32>,
     /// What was said last of `explicit_defaults_for_timestamp`, to the session and for the next.
     told_defaults: Option<bool>,
+    /// Of the session for definitions.
+    definer: DefinerState,
     databases: DefaultDatabases,
     temporary: SessionTemporary,
     batch: OpenBatch,
+    /// The end of the open batch, whose commit waits for what comes next. `None`: it has not ended.
+    ending: Option<Ending>,
+}
+
+/// The end of a batch that is prepared, and not committed.
+struct Ending {
+    end: PartEnd,
+    oldest_seconds: f64,
+    /// It is a definition, which is executed already: rows that follow can be committed with it.
+    may_be_joined: bool,
 }
 
 /// What has been prepared of the open batch.
@@ -85,6 +104,10 @@ struct OpenBatch {
     intent: Option<IntentKind>,
     /// Something of the batch changes the replica's data.
     has_changes: bool,
+    /// It is a definition, which another session executes: rows that follow can be committed with it.
+    is_defined_apart: bool,
+    /// A definition before the batch's rows, which is committed with them. `None`: there is none.
+    joined: Option<(PartEnd, f64)>,
 }
 
 /// Temporary tables of the source in the applier's session.
@@ -98,7 +121,21 @@ struct SessionTemporary {
     unnamed: UnnamedTables,
 }
 
+impl SessionTemporary {
+    /// True if no session of the source has any that is known.
+    fn are_none(&self) -> bool {
+        let are_named = self.tables.open.is_empty() && !self.has_copies && self.lost.is_empty();
+        are_named && self.unnamed.are_none()
+    }
+}
+
 impl Pending<'_> {
+    /// True if this part holds nothing but changes that can be rolled back, and the session is as they need it.
+    fn may_join(&self, part: &Part) -> bool {
+        let is_told = part.batch.explicit_defaults.is_none() || part.batch.explicit_defaults == self.told_defaults;
+        part.batch.alone.is_none() && part.intent_kind().is_none() && is_told
+    }
+
     /// What was prepared until now commits, or is rolled back.
     fn end_transaction(&mut self) {
         if let Some(emitter) = &mut self.emitter {
@@ -137,22 +174,16 @@ impl<'a> Preparer<'a> {
             from: self.from.clone(),
             origin: None,
             told_defaults: self.found.told_defaults,
+            definer: DefinerState::default(),
             databases: DefaultDatabases::default(),
             temporary: SessionTemporary {
                 has_copies: !self.found.temporary_tables.is_empty(),
                 ..SessionTemporary::default()
             },
             batch: OpenBatch::default(),
+            ending: None,
         };
-        loop {
-            // A ticket is worth a batch; a batch in several parts needs only one.
-            if !pending.batch.is_open && self.tickets.recv().is_err() {
-                return Err(Halt::StageEnded);
-            }
-            if self.lane.hunger.send(()).is_err() {
-                return Ok(());
-            }
-            let Ok(part) = self.lane.parts.recv() else { return Ok(()) };
+        while let Some(part) = self.next_part(&mut pending)? {
             let is_sure = self.one_by_one || part.batch.alone.is_some();
             self.prepare_part(part, &mut pending).map_err(|error| match error {
                 // A part's place is that of its last transaction.
@@ -160,6 +191,43 @@ impl<'a> Preparer<'a> {
                 other => other,
             })?;
         }
+        Ok(())
+    }
+
+    /// Waits for the next part; `None` if there will be none. A batch whose commit waits for it is committed, or joined with it.
+    fn next_part(&self, pending: &mut Pending<'a>) -> Result<Option<Part>> {
+        if pending.ending.is_none() && !pending.batch.is_open {
+            self.wait_ticket()?;
+        }
+        if self.lane.hunger.send(()).is_err() {
+            self.end_batch(None, pending)?;
+            return Ok(None);
+        }
+        if pending.ending.is_none() {
+            return Ok(self.lane.parts.recv().ok());
+        }
+        let part = match self.lane.parts.recv_timeout(NEXT_PART_WAIT) {
+            Ok(part) => part,
+            Err(RecvTimeoutError::Disconnected) => return self.end_batch(None, pending).map(|()| None),
+            Err(RecvTimeoutError::Timeout) => {
+                self.end_batch(None, pending)?;
+                self.wait_ticket()?;
+                return Ok(self.lane.parts.recv().ok());
+            }
+        };
+        if pending.ending.as_ref().is_some_and(|ending| ending.may_be_joined && pending.may_join(&part)) {
+            let ending = pending.ending.take();
+            pending.batch.joined = ending.map(|ending| (ending.end, ending.oldest_seconds));
+        } else {
+            self.end_batch(Some(&part), pending)?;
+            self.wait_ticket()?;
+        }
+        Ok(Some(part))
+    }
+
+    /// A ticket is worth a batch; a batch in several parts needs only one.
+    fn wait_ticket(&self) -> Result<()> {
+        self.tickets.recv().map_err(|_| Halt::StageEnded)
     }
 
     fn prepare_part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
@@ -194,10 +262,15 @@ impl<'a> Preparer<'a> {
                 Item::SourceRestarted => pending.temporary.unnamed.source_restarted(),
             }
         }
-        match part.end {
-            Some(end) => self.end_batch(part.batch.alone.as_ref(), end, part.oldest_seconds, pending),
-            None => Ok(()),
+        let Some(end) = part.end.clone() else { return Ok(()) };
+        if let Some(Alone::XaPrepare(xid)) = &part.batch.alone {
+            end_branch(xid, pending)?;
         }
+        let may_be_joined = std::mem::take(&mut pending.batch.is_defined_apart)
+            && part.statement().is_some_and(|statement| !may_concern_accounts(statement.text()));
+        let waits = (may_be_joined || part.is_followed && part.batch.alone.is_none()) && !self.one_by_one;
+        pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined });
+        if waits && !self.is_in_ring { Ok(()) } else { self.end_batch(None, pending) }
     }
 
     /// With the first part it is known how rows are written, and the session is told so.
@@ -228,7 +301,8 @@ impl<'a> Preparer<'a> {
     /// Has a note made of the batch's intention, if it cannot be rolled back.
     fn note_intention(&self, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         let Some(kind) = part.intent_kind() else { return Ok(()) };
-        // Rows that cannot be rolled back may come in several parts; the note must cover all of them.
+        // Rows that cannot be rolled back may come in several parts; the note must cover all of them. Others may be noted already, by the
+        // commit before.
         if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
@@ -259,21 +333,12 @@ impl<'a> Preparer<'a> {
         }
     }
 
-    fn end_batch(
-        &self,
-        alone: Option<&Alone>,
-        end: PartEnd,
-        oldest_seconds: f64,
-        pending: &mut Pending<'a>,
-    ) -> Result<()> {
-        if let Some(Alone::XaPrepare(xid)) = alone {
-            // In the branch's own session, which ends with it.
-            pending.end_rows()?;
-            pending.outlet.flush(None)?;
-            pending.outlet.send(Command::MarkBranch(xid.clone()))?;
-            pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
-            pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
-            pending.outlet.send(Command::CloseBranch)?;
+    /// Has the batch committed whose commit has waited. `next`: what comes next; if that needs a note, the commit makes it.
+    fn end_batch(&self, next: Option<&Part>, pending: &mut Pending<'a>) -> Result<()> {
+        let Some(Ending { mut end, mut oldest_seconds, .. }) = pending.ending.take() else { return Ok(()) };
+        if let Some((before, seconds)) = pending.batch.joined.take() {
+            end.join(before);
+            oldest_seconds = seconds;
         }
         keep_temporary(pending)?;
         pending.end_transaction();
@@ -290,28 +355,41 @@ impl<'a> Preparer<'a> {
             sql.push(b';');
             pending.from.clone_from(&end.checkpoint);
         }
-        if pending.batch.intent.take().is_some() {
+        let note = next.and_then(|next| self.note_with_commit(next));
+        // A note replaces the one before.
+        if pending.batch.intent.take().is_some() && note.is_none() {
             statements += 1;
             sql.extend_from_slice(journal::forget_sql().as_bytes());
             sql.push(b';');
         }
-        statements += 1;
-        sql.extend_from_slice(b"COMMIT");
+        pending.batch.intent = note.as_ref().map(|intent| intent.kind);
+        let mut after = Vec::new();
         // A checkpoint alone would go round the ring for ever.
         if !std::mem::take(&mut pending.batch.has_changes) && self.is_in_ring {
             statements += 2;
-            sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice(), b";SET SESSION sql_log_bin=1"].concat();
+            sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice()].concat();
+            after = b";SET SESSION sql_log_bin=1".to_vec();
         }
         let row_changes = std::mem::take(&mut pending.batch.row_changes);
         let net_row_changes = std::mem::take(&mut pending.batch.net_row_changes);
         pending.outlet.send(Command::Commit(Commit {
             sql,
-            statements,
+            note,
+            after,
+            statements: statements + 1,
             end,
             oldest_seconds,
             row_changes,
             net_row_changes,
         }))
+    }
+
+    /// The note of what comes next, if it can be made in the transaction before. (What the note says of rows must be read behind them.)
+    fn note_with_commit(&self, next: &Part) -> Option<Box<Intent>> {
+        let kind = next.intent_kind()?;
+        let intent = next.intent(kind);
+        let is_of_definitions = matches!(kind, IntentKind::Definition | IntentKind::CreateSelect);
+        (is_of_definitions && intent.is_of_definitions_only()).then(|| Box::new(intent))
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.
@@ -419,6 +497,16 @@ fn keep_temporary(pending: &mut Pending<'_>) -> Result<()> {
     pending.outlet.flush(None)?;
     pending.temporary.has_copies = !open.is_empty();
     pending.outlet.send(Command::KeepTemporary(TemporaryTables { open, used_by, ..TemporaryTables::default() }))
+}
+
+/// Ends an XA transaction in the session of its own, which ends with it.
+fn end_branch(xid: &Xid, pending: &mut Pending<'_>) -> Result<()> {
+    pending.end_rows()?;
+    pending.outlet.flush(None)?;
+    pending.outlet.send(Command::MarkBranch(xid.clone()))?;
+    pending.outlet.plain(format!("XA END {xid}").as_bytes())?;
+    pending.outlet.plain(format!("XA PREPARE {xid}").as_bytes())?;
+    pending.outlet.send(Command::CloseBranch)
 }
 
 /// Tells a session where the changes come from that it will log.

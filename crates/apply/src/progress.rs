@@ -14,6 +14,8 @@ use crate::{Pace, PartEnd};
 pub(crate) struct Progress<'a> {
     /// Seqno of the last transaction that a worker was given; 0 before the first.
     handed_out: AtomicU64,
+    /// Seqno of the last definition that is in effect: it may be committed with what comes after it.
+    executed: AtomicU64,
     pace: Mutex<Pace>,
     applied: Mutex<AppliedSet>,
     changed: Condvar,
@@ -26,6 +28,7 @@ impl<'a> Progress<'a> {
     pub(crate) fn new(reached: &'a Reached) -> Progress<'a> {
         Progress {
             handed_out: AtomicU64::new(0),
+            executed: AtomicU64::new(0),
             pace: Mutex::new(Pace::Unknown),
             applied: Mutex::default(),
             changed: Condvar::new(),
@@ -94,10 +97,19 @@ impl<'a> Progress<'a> {
         self.lock().low()
     }
 
-    /// Waits until `seqno` and all before it are applied; false if the time is over first.
-    pub(crate) fn wait_applied(&self, seqno: u64, timeout: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), timeout, |applied| applied.low() < seqno);
-        waited.unwrap_or_else(PoisonError::into_inner).0.low() >= seqno
+    /// A definition, which is this transaction, is in effect; all before it are applied.
+    pub(crate) fn execute(&self, seqno: u64) {
+        // With the lock, so that nobody is about to wait for it.
+        let _applied = self.lock();
+        self.executed.store(seqno, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits until `seqno` and all before it are in effect; false if the time is over first.
+    pub(crate) fn wait_in_effect(&self, seqno: u64, timeout: Duration) -> bool {
+        let is_awaited = |applied: &mut AppliedSet| applied.low().max(self.executed.load(Ordering::Acquire)) < seqno;
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, is_awaited);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn lock(&self) -> MutexGuard<'_, AppliedSet> {

@@ -130,7 +130,7 @@ fn run_stages(
     let reader = archive.reader(&from.seek(), ReadOptions::default())?;
     let mut asking = maker.connect()?;
     let own_definitions = OwnDefinitions::default();
-    own_definitions.count(&mut connection)?;
+    own_definitions.count([&mut connection])?;
     let others = Others::begin(&mut asking, &own_definitions)?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;

@@ -13,6 +13,7 @@ use spate_replica::asking;
 use spate_replica::choice::WantedDialect;
 use spate_replica::dialect::session_settings;
 use spate_replica::journal;
+use spate_replica::others::OwnDefinitions;
 use spate_replica::{Error, Result};
 
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
@@ -167,13 +168,15 @@ pub(crate) struct Sessions<'a> {
     lock: ApplierLock,
     /// Opened when it is first needed.
     journal: Option<Connection>,
+    /// Executes definitions, in the state of the source's sessions, and nothing else. Opened when it is first needed.
+    definer: Option<Connection>,
     branch: Option<Connection>,
 }
 
 impl<'a> Sessions<'a> {
     /// Sessions beside `main`, which holds the lock.
     pub(crate) fn new(maker: SessionMaker<'a>, main: Connection, lock: ApplierLock, ends: &'a Ends) -> Sessions<'a> {
-        Sessions { ends, maker, main, lock, journal: None, branch: None }
+        Sessions { ends, maker, main, lock, journal: None, definer: None, branch: None }
     }
 
     fn open(&self) -> Result<Connection> {
@@ -214,6 +217,43 @@ impl<'a> Sessions<'a> {
             }
         };
         Ok(self.journal.insert(journal))
+    }
+
+    /// The session for definitions.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn definer(&mut self) -> Result<&mut Connection> {
+        let definer = match self.definer.take() {
+            Some(definer) => definer,
+            None => {
+                let mut definer = self.open()?;
+                let lock = self.lock.clone();
+                lock.begin(Role::Definer, &mut definer, self.journal()?)?;
+                definer
+            }
+        };
+        Ok(self.definer.insert(definer))
+    }
+
+    /// Counts the definitions that the sessions have executed.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn count_definitions(&mut self, own: &OwnDefinitions) -> Result<()> {
+        Ok(own.count(std::iter::once(&mut self.main).chain(&mut self.definer))?)
+    }
+
+    /// The same, and others', if a look at them is due. Nothing may be in flight.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn count_definitions_if_wanted(&mut self, own: &OwnDefinitions) -> Result<()> {
+        if own.take_wanted() {
+            self.count_definitions(own)?;
+            own.count_others(&mut self.main)?;
+        }
+        Ok(())
     }
 
     /// Goes on in a session of its own, which begins with these statements.

@@ -34,6 +34,11 @@ impl UnnamedTables {
         lost.retain(|table| !table.is_unnamed());
     }
 
+    /// True if no session of the source has any.
+    pub(super) fn are_none(&self) -> bool {
+        self.present.is_empty() && self.lost.is_empty() && self.left_over.is_empty()
+    }
+
     /// What is kept of them.
     pub(super) fn kept(&self) -> impl Iterator<Item = TemporaryTable> {
         self.present.union(&self.lost).copied().map(TemporaryTable::unnamed_of)

@@ -174,7 +174,7 @@ impl Dispatch for Ahead<'_> {
         Ok(())
     }
 
-    fn wait_applied(&mut self, seqno: u64) -> halt::Result<()> {
+    fn wait_in_effect(&mut self, seqno: u64) -> halt::Result<()> {
         if self.pursuit.wait_passed(seqno) { Ok(()) } else { Err(Halt::StageEnded) }
     }
 }

@@ -54,6 +54,8 @@ pub enum Role {
     Main,
     /// For notes, and for statements that end an XA transaction.
     Journal,
+    /// Executes definitions.
+    Definer,
     /// Inside an XA transaction.
     Branch,
 }
@@ -74,7 +76,7 @@ impl ApplierLock {
         }
         take(guard, &applier, WAIT_SECONDS)?;
         await_known_sessions(guard)?;
-        for role in [Role::Main, Role::Journal, Role::Branch] {
+        for role in [Role::Main, Role::Journal, Role::Definer, Role::Branch] {
             lock.end_left(role, guard)?;
         }
         take(guard, &own, WAIT_SECONDS)?;
@@ -128,6 +130,7 @@ impl ApplierLock {
         match role {
             Role::Main => self.names.main(),
             Role::Journal => self.names.journal(),
+            Role::Definer => self.names.definer(),
             Role::Branch => self.names.branch(),
         }
     }
@@ -138,6 +141,7 @@ impl Role {
         match self {
             Role::Main => "main",
             Role::Journal => "journal",
+            Role::Definer => "definer",
             Role::Branch => "branch",
         }
     }
@@ -147,7 +151,8 @@ impl Role {
 /// that half of it stays. (The server gives the same ids after a restart: only this user's sessions count.)
 fn await_known_sessions(guard: &mut Connection) -> Result<()> {
     const LEFT: &str = "SELECT ID, COMMAND FROM information_schema.PROCESSLIST \
-         WHERE ID IN (SELECT connection_id FROM spate.session) AND USER = SUBSTRING_INDEX(USER(), '@', 1)";
+         WHERE ID IN (SELECT connection_id FROM spate.session) AND USER = SUBSTRING_INDEX(USER(), '@', 1) \
+         AND ID <> CONNECTION_ID()";
     let deadline = Instant::now() + END_TIME_MAX;
     loop {
         let left = guard.query(LEFT)?;

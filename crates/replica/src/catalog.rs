@@ -8,6 +8,7 @@ use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
+use crate::known_texts::{self, KnownTexts};
 use crate::others::{Noticed, Others};
 use spate_connection::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
 
@@ -47,6 +48,7 @@ pub struct Catalog {
     /// up when it is needed.
     ahead: HashMap<TableName, TableDefinition>,
     schemas: HashMap<String, SchemaPages>,
+    texts: KnownTexts,
 }
 
 /// The tables of a schema that are still to be read.
@@ -102,6 +104,7 @@ impl Catalog {
             with_triggers: false,
             ahead: HashMap::new(),
             schemas: HashMap::new(),
+            texts: KnownTexts::default(),
         }
     }
 
@@ -179,17 +182,48 @@ impl Catalog {
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
         let page = self.page(name)?;
-        let mut definitions = self.read(&name.schema, &page)?;
-        if page.len() > 1 && !definitions.contains_key(&name.table) {
-            definitions.extend(self.read(&name.schema, std::slice::from_ref(&name.table))?);
-        }
-        let Some(mut definition) = definitions.remove(&name.table) else { return Ok(None) };
-        let others = definitions.into_values().filter(|definition| !definition.row_key.is_empty());
-        self.ahead.extend(others.map(|definition| (definition.name.clone(), definition)));
+        let read = match page.len() {
+            1 => self.read_one(name)?,
+            _ => self.read_page(name, &page)?,
+        };
+        let Some(mut definition) = read else { return Ok(None) };
         if definition.row_key.is_empty() {
             definition.lookup = self.lookup(name)?;
         }
         Ok(Some(definition))
+    }
+
+    /// Reads a table together with others, which are kept for when they are asked for.
+    fn read_page(&mut self, name: &TableName, page: &[String]) -> Result<Option<TableDefinition>> {
+        let mut definitions = self.read(&name.schema, page)?;
+        if !definitions.contains_key(&name.table) {
+            definitions.extend(self.read(&name.schema, std::slice::from_ref(&name.table))?);
+        }
+        let definition = definitions.remove(&name.table);
+        let others = definitions.into_values().filter(|definition| !definition.row_key.is_empty());
+        self.ahead.extend(others.map(|definition| (definition.name.clone(), definition)));
+        Ok(definition)
+    }
+
+    /// Reads a table, unless one of the same text was read before.
+    fn read_one(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
+        let text = known_texts::ask(&mut self.connection, name)?;
+        let known = text.as_ref().and_then(|text| self.texts.definition(text, name));
+        if let Some(mut definition) = known {
+            definition.has_engine_actions = self.foreign_keys()?.has_actions(name);
+            let (schema, table) = (quote::text(&name.schema), quote::text(&name.table));
+            let place = format!("EVENT_OBJECT_SCHEMA = {schema} AND EVENT_OBJECT_TABLE = {table}");
+            definition.trigger = self.triggers(&place)?.remove(&name.table);
+            return Ok(Some(definition));
+        }
+        let definition = self.read(&name.schema, std::slice::from_ref(&name.table))?.remove(&name.table);
+        // Somebody may have changed it in between.
+        if let (Some(definition), Some(text)) = (&definition, text)
+            && known_texts::ask(&mut self.connection, name)?.as_ref() == Some(&text)
+        {
+            self.texts.insert(text, definition);
+        }
+        Ok(definition)
     }
 
     /// The tables to read with `name`, itself among them.

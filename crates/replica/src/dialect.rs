@@ -11,9 +11,9 @@ use spate_schedule::statement::StatementClass;
 use spate_sql::edit::{self, Edit, Refusal};
 use spate_sql::{Token, TokenKind};
 
-use crate::applier_lock::IDLE_SECONDS_MAX;
 use crate::asking::own_sql;
 use crate::error::Result;
+use crate::statement_state::StatementState;
 use spate_connection::{Connection, ServerVersion, Vendor, quote};
 
 /// Settings of every applier session: those that replay needs, and no more.
@@ -34,9 +34,6 @@ const SESSION_MARIADB: &str =
 /// The same on MySQL. What it makes of tables without a primary key by itself would not be what the source has.
 const SESSION_MYSQL: &str = ", sql_require_primary_key=0";
 
-/// How long the session inside an XA transaction may be silent.
-const IDLE_SECONDS_BESIDE: u64 = 28800;
-
 /// The same, for what sessions can set since MySQL 8.0.30.
 const SESSION_MYSQL_8_0_30: &str = ", sql_generate_invisible_primary_key=0";
 
@@ -44,7 +41,7 @@ const SESSION_MYSQL_8_0_30: &str = ", sql_generate_invisible_primary_key=0";
 const SESSION_MYSQL_8_4: &str = ", restrict_fk_on_non_standard_key=0";
 
 /// The same, for what sessions can set since MySQL 9.7.
-const SESSION_MYSQL_9_7: &str = ", enable_cascade_triggers=0";
+pub(crate) const SESSION_MYSQL_9_7: &str = ", enable_cascade_triggers=0";
 
 /// The statements that make a session of the replica one of the applier's.
 pub fn session_settings(version: &ServerVersion) -> String {
@@ -92,46 +89,6 @@ pub fn row_session_sql(session: &RowSession) -> String {
 
 /// Undoes [`row_session_sql`].
 pub const AFTER_ROW_SESSION: &str = "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT";
-
-/// Undoes the settings of a statement on MySQL, before rows are replayed again.
-///
-/// No session of the source has the id 0: else Spate's own SQL would meet the temporary tables of the session that came last.
-const AFTER_STATEMENT_MYSQL: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
-    auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, sql_auto_is_null=0, \
-    lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
-    collation_server=DEFAULT, collation_database=DEFAULT, default_collation_for_utf8mb4=DEFAULT";
-
-/// The same for what matters to definitions only, and cannot be set within a transaction.
-const AFTER_DEFINITION_MYSQL: &str = ", sql_require_primary_key=0, default_table_encryption=DEFAULT";
-
-/// Undoes the settings of a statement, before rows are replayed again.
-const AFTER_STATEMENT: &str = "SET SESSION pseudo_thread_id=0, timestamp=DEFAULT, sql_mode='', foreign_key_checks=1, unique_checks=1, \
-    check_constraint_checks=1, auto_increment_increment=DEFAULT, auto_increment_offset=DEFAULT, time_zone=DEFAULT, \
-    sql_auto_is_null=0, sql_if_exists=0, lc_time_names=DEFAULT, character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, \
-    collation_server=DEFAULT, collation_database=DEFAULT";
-
-/// The same, for what sessions can set since MariaDB 10.11.
-const AFTER_STATEMENT_10_11: &str = ", explicit_defaults_for_timestamp=DEFAULT, system_versioning_insert_history=0";
-
-/// The same, for what sessions can set since MariaDB 11.2.
-const AFTER_STATEMENT_11_2: &str = ", character_set_collations=DEFAULT";
-
-/// REPEATABLE-READ by its number: a session whose connection is in UTF-16 or UTF-32 may take names in quotes for something else.
-const REPEATABLE_READ: u8 = 2;
-
-/// The number of `en_US`, in which names of days and months are where a source does not say.
-const LC_TIME_NAMES_EN_US: u16 = 0;
-
-/// Bits of the status variable `flags2`, as the servers number them.
-mod flags2 {
-    pub(super) const AUTO_IS_NULL: u32 = 1 << 14;
-    pub(super) const NO_CHECK_CONSTRAINT_CHECKS: u32 = 1 << 15;
-    pub(super) const EXPLICIT_DEFAULTS_FOR_TIMESTAMP: u32 = 1 << 24;
-    pub(super) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
-    pub(super) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
-    pub(super) const IF_EXISTS: u32 = 1 << 28;
-    pub(super) const INSERT_HISTORY: u32 = 1 << 30;
-}
 
 /// Appends `BINLOG '…'` with these events.
 pub fn append_binlog(sql: &mut Vec<u8>, events: &[u8]) {
@@ -210,23 +167,28 @@ impl Collations {
         Ok(Collations { names, version: Some(connection.server_version().clone()) })
     }
 
+    /// The replica's version; `None` in tests.
+    pub(crate) fn version(&self) -> Option<&ServerVersion> {
+        self.version.as_ref()
+    }
+
     /// True if the replica is of MySQL.
     pub fn is_mysql(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MySql)
     }
 
     /// Sessions can choose whether rows that foreign keys change or delete meet triggers.
-    fn has_cascade_triggers(&self) -> bool {
+    pub(crate) fn has_cascade_triggers(&self) -> bool {
         self.is_mysql() && self.version.as_ref().is_some_and(|version| version.is_at_least(9, 7))
     }
 
     /// Sessions can choose the default collation of each character set.
-    fn has_collations_of_charsets(&self) -> bool {
+    pub(crate) fn has_collations_of_charsets(&self) -> bool {
         self.version.as_ref().is_some_and(|version| version.vendor == Vendor::MariaDb && version.is_at_least(11, 2))
     }
 
     /// What `character_set_collations` is set to, from pairs of ids of two bytes: any collation of the character set, and its default.
-    fn of_charsets(&self, pairs: &[u8]) -> String {
+    pub(crate) fn of_charsets(&self, pairs: &[u8]) -> String {
         let id = |bytes: &[u8]| u32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
         let pair = |pair: &[u8]| {
             let collation = id(&pair[2..]);
@@ -237,7 +199,7 @@ impl Collations {
     }
 
     /// The character set of a collation, as SET takes it.
-    fn charset(&self, collation: u32) -> String {
+    pub(crate) fn charset(&self, collation: u32) -> String {
         self.names.get(&collation).map_or_else(|| collation.to_string(), |(charset, _)| charset.clone())
     }
 }
@@ -277,60 +239,26 @@ pub fn statement_sql(
     for context in &statement.context {
         before.extend(context_sql(context, collations, &connection)?);
     }
-    // A definition commits by itself. Without autocommit, MariaDB would wait for locks of its own in some (EXCHANGE PARTITION).
     let commits = statement.class == StatementClass::Definition;
-    if commits {
-        before.push(b"SET SESSION autocommit=1".to_vec());
-    }
-    // Last, because they change how the server reads the statements after them.
-    before.push(status_sql(statement, collations).into_bytes());
-    let mut after = match &collations.version {
-        _ if collations.is_mysql() && statement.class == StatementClass::Definition => {
-            format!("{AFTER_STATEMENT_MYSQL}{AFTER_DEFINITION_MYSQL}")
-        }
-        _ if collations.is_mysql() => AFTER_STATEMENT_MYSQL.to_owned(),
-        Some(version) if version.is_at_least(11, 2) => {
-            format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}{AFTER_STATEMENT_11_2}")
-        }
-        Some(version) if version.is_at_least(10, 11) => format!("{AFTER_STATEMENT}{AFTER_STATEMENT_10_11}"),
-        _ => AFTER_STATEMENT.to_owned(),
-    };
-    if collations.has_cascade_triggers() {
-        after.push_str(SESSION_MYSQL_9_7);
-    }
-    after.push_str(&own_settings(collations, executing));
-    if commits {
-        after.push_str(", autocommit=0");
-    }
-    let sql = match commits && collations.is_mysql() && ends_with_semicolon(statement) {
+    let StatementState { before: state, after } = StatementState::of(statement, collations, executing);
+    // Last, because it changes how the server reads the statements after it.
+    before.push(state.into_bytes());
+    let sql = if commits { definition_sql(statement, collations) } else { statement.sql.clone() };
+    Ok(StatementSql { before, sql, after: after.into_bytes() })
+}
+
+/// The text of a definition, as a client is to send it.
+pub fn definition_sql(statement: &Statement, collations: &Collations) -> Vec<u8> {
+    match collations.is_mysql() && ends_with_semicolon(statement) {
         true => [&statement.sql, &b" /**/"[..]].concat(),
         false => statement.sql.clone(),
-    };
-    Ok(StatementSql { before, sql, after: after.into_bytes() })
+    }
 }
 
 /// True if the last token is a semicolon. MySQL takes it away from what a client sends, but not from what a replica executes, and it is a
 /// part of a program's body.
 fn ends_with_semicolon(statement: &Statement) -> bool {
     statement.sql.ends_with(b";") && statement.text().tokens().last().is_some_and(|last| last.is_mark(b';'))
-}
-
-/// The settings with which Spate's own SQL is executed, each after a comma.
-fn own_settings(collations: &Collations, executing: Executing) -> String {
-    let idle_seconds = match executing {
-        Executing::Main => IDLE_SECONDS_MAX,
-        Executing::Branch => IDLE_SECONDS_BESIDE,
-    };
-    let (vendor, transactions) = match &collations.version {
-        _ if collations.is_mysql() => (Vendor::MySql, "transaction"),
-        Some(version) if version.is_at_least(11, 1) => (Vendor::MariaDb, "transaction"),
-        _ => (Vendor::MariaDb, "tx"),
-    };
-    format!(
-        "{}, wait_timeout={idle_seconds}, {transactions}_isolation={REPEATABLE_READ}, \
-         {transactions}_read_only=0",
-        own_sql(vendor)
-    )
 }
 
 /// The statement of a LOAD DATA, with the file that it names replaced by one that this session sends.
@@ -451,76 +379,6 @@ fn user_value_sql(value: &OwnedUserValue, collations: &Collations) -> std::resul
             None => return Err(format!("has the collation {collation}, which the replica does not know")),
         },
     })
-}
-
-fn status_sql(statement: &Statement, collations: &Collations) -> String {
-    let Statement { status, timestamp_seconds, thread_id, .. } = statement;
-    let mut settings = vec![match status.microseconds {
-        Some(microseconds) => format!("timestamp={timestamp_seconds}.{microseconds:06}"),
-        None => format!("timestamp={timestamp_seconds}"),
-    }];
-    // Temporary tables of the source's sessions are told apart by it.
-    settings.push(format!("pseudo_thread_id={thread_id}"));
-    if let Some(flags) = status.flags2 {
-        let is_set = |bit| u8::from(flags & bit != 0);
-        settings.push(format!("foreign_key_checks={}", 1 - is_set(flags2::NO_FOREIGN_KEY_CHECKS)));
-        settings.push(format!("unique_checks={}", 1 - is_set(flags2::RELAXED_UNIQUE_CHECKS)));
-        settings.push(format!("sql_auto_is_null={}", is_set(flags2::AUTO_IS_NULL)));
-        if !collations.is_mysql() {
-            let explicit = is_set(flags2::EXPLICIT_DEFAULTS_FOR_TIMESTAMP);
-            settings.push(format!("check_constraint_checks={}", 1 - is_set(flags2::NO_CHECK_CONSTRAINT_CHECKS)));
-            settings.push(format!("sql_if_exists={}", is_set(flags2::IF_EXISTS)));
-            settings.push(format!("explicit_defaults_for_timestamp={explicit}"));
-            settings.push(format!("system_versioning_insert_history={}", is_set(flags2::INSERT_HISTORY)));
-        }
-    }
-    if collations.is_mysql() && statement.class == StatementClass::Definition {
-        let switches = [
-            // It stays for what comes after: see `told_defaults.rs`.
-            ("explicit_defaults_for_timestamp", status.explicit_defaults_for_timestamp),
-            ("sql_require_primary_key", status.sql_require_primary_key),
-            ("default_table_encryption", status.default_table_encryption),
-        ];
-        let told = |(name, value): (&str, Option<bool>)| Some(format!("{name}={}", u8::from(value?)));
-        settings.extend(switches.into_iter().filter_map(told));
-    }
-    if collations.is_mysql()
-        && let Some(collation) = status.default_collation_for_utf8mb4
-    {
-        settings.push(format!("default_collation_for_utf8mb4={collation}"));
-    }
-    if collations.has_cascade_triggers() {
-        settings.push(format!("enable_cascade_triggers={}", u8::from(status.enable_cascade_triggers == Some(true))));
-    }
-    if let Some(mode) = status.sql_mode {
-        settings.push(format!("sql_mode={mode}"));
-    }
-    // A setting that a source leaves out is not the replica's own, but the one that the servers' appliers assume.
-    let (increment, offset) = status.auto_increment.unwrap_or((1, 1));
-    settings.push(format!("auto_increment_increment={increment}, auto_increment_offset={offset}"));
-    if let Some(zone) = &status.time_zone {
-        settings.push(format!("time_zone={}", quote::text(&String::from_utf8_lossy(zone))));
-    }
-    settings.push(format!("lc_time_names={}", status.lc_time_names.unwrap_or(LC_TIME_NAMES_EN_US)));
-    settings.push(match status.charset_database {
-        Some(collation) => format!("collation_database={collation}"),
-        // The session may have another schema than the source's, which had none.
-        None if statement.database.is_empty() => "collation_database=@@global.collation_server".to_owned(),
-        // That of the default database.
-        None => "collation_database=DEFAULT".to_owned(),
-    });
-    if collations.has_collations_of_charsets() {
-        let pairs = status.charset_collations.as_deref().unwrap_or_default();
-        settings.push(format!("character_set_collations={}", quote::text(&collations.of_charsets(pairs))));
-    }
-    if let Some((client, connection, server)) = status.charset {
-        // The server takes the number of a collation, but for a character set only that of its default collation.
-        let client = collations.charset(u32::from(client));
-        settings.push(format!(
-            "character_set_client={client}, collation_connection={connection}, collation_server={server}"
-        ));
-    }
-    format!("SET SESSION {}", settings.join(", "))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod objects;
 
 use spate_binlog::Xid;
 use spate_schedule::needs::CreatedRoutine;
-use spate_schedule::statement::{self, Created, Object};
+use spate_schedule::statement::{self, Created, Exchanged, Object};
 use spate_sql::{Doubt, Reading, SqlText};
 
 use crate::checkpoint::{APPLIER, COLUMNS, Checkpoint, column_definitions, columns_of};
@@ -173,13 +173,26 @@ impl Intent {
                 replica: connection.peer().to_string(),
             });
         }
-        let fingerprint = self.fingerprint_now(connection)?;
-        connection.execute(self.note_sql(&fingerprint).as_bytes())?;
+        let sql = self.note_sql(connection)?;
+        connection.execute(sql.as_bytes())?;
         Ok(())
     }
 
-    fn note_sql(&self, fingerprint: &str) -> String {
-        format!(
+    /// True if what the note says of the objects that the statement names are their definitions, and nothing of rows: so no change of rows
+    /// before it, committed or not, makes a difference.
+    pub fn is_of_definitions_only(&self) -> bool {
+        let is_shown = |object: &Object| matches!(object, Object::Table(_) | Object::Trigger(_) | Object::Schema(_));
+        let are_shown = self.objects().is_ok_and(|objects| objects.iter().all(is_shown));
+        are_shown && statement::exchanges(self.text()) == Exchanged::Nothing
+    }
+
+    /// The statement that makes the note, with the fingerprint that the objects have now.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn note_sql(&self, connection: &mut Connection) -> Result<String> {
+        let fingerprint = self.fingerprint_now(connection)?;
+        Ok(format!(
             "REPLACE INTO spate.intent (applier,kind,{COLUMNS},gtid,default_schema,statement,fingerprint) \
              VALUES ({APPLIER},'{}',{},{},{},{},'{}')",
             self.kind.name(),
@@ -188,7 +201,7 @@ impl Intent {
             quote::bytes(self.database.as_bytes()),
             quote::bytes(&self.excerpt()),
             fingerprint,
-        )
+        ))
     }
 
     /// The part of it that a person may see. An XID is no secret: every account may ask for those that are prepared.

@@ -72,6 +72,11 @@ impl LockNames {
         self.quoted("journal")
     }
 
+    /// Of the session for definitions.
+    pub fn definer(&self) -> String {
+        self.quoted("definer")
+    }
+
     /// Of the session inside an XA transaction.
     pub fn branch(&self) -> String {
         self.quoted("branch")

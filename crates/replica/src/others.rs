@@ -10,7 +10,8 @@
 //! A change of which the server hears no statement (a file that is exchanged below it) is not noticed, nor is one that is made while a batch
 //! is on its way.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use spate_archive::is_blind_to;
@@ -39,21 +40,61 @@ const COUNTERS: [&str; 14] = [
     "Com_truncate",
 ];
 
-/// How many of them Spate's applying session has executed.
+/// How many of them Spate's applying sessions have executed.
 #[derive(Debug, Default)]
 pub struct OwnDefinitions {
     executed: AtomicU64,
+    /// More were begun than are counted.
+    is_behind: AtomicBool,
+    /// A look is due, and cannot tell what is Spate's own.
+    is_wanted: AtomicBool,
+    /// What was counted of others for it.
+    others: Mutex<Option<u64>>,
 }
 
 impl OwnDefinitions {
-    /// Counts the session's own until now. (Statements of sessions beside it look like others': a few definitions are read once more than
-    /// needed.)
+    /// A session is about to execute another.
+    pub fn begin(&self) {
+        self.is_behind.store(true, Ordering::Release);
+    }
+
+    /// True if all are counted that the sessions have executed.
+    pub fn is_counted(&self) -> bool {
+        !self.is_behind.load(Ordering::Acquire)
+    }
+
+    /// Counts those of Spate's sessions until now. (Statements of others beside them look like others': a few definitions are read once more
+    /// than needed.)
     ///
     /// # Errors
     /// Any error of the connection.
-    pub fn count(&self, session: &mut Connection) -> Result<()> {
-        self.executed.store(count(session, "SESSION")?, Ordering::Release);
+    pub fn count<'c>(&self, sessions: impl IntoIterator<Item = &'c mut Connection>) -> Result<()> {
+        let mut executed = 0_u64;
+        for session in sessions {
+            executed = executed.wrapping_add(count(session, "SESSION")?);
+        }
+        self.executed.store(executed, Ordering::Release);
+        self.is_behind.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// True if a look is due that needs a count of others'. It is asked once.
+    pub fn take_wanted(&self) -> bool {
+        self.is_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Counts others' for a look that is due, right after Spate's own were counted, by a session in which none came in between.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn count_others(&self, session: &mut Connection) -> Result<()> {
+        let others = count(session, "GLOBAL")?.wrapping_sub(self.executed.load(Ordering::Acquire));
+        *self.lock_others() = Some(others);
+        Ok(())
+    }
+
+    fn lock_others(&self) -> MutexGuard<'_, Option<u64>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,7 +166,14 @@ impl<'a> Others<'a> {
         if self.last.at.elapsed() < LOOK_EVERY || is_blind_to("others") {
             return Ok(Noticed::default());
         }
-        let now = look(asking, self.own)?;
+        let now = match self.own.lock_others().take() {
+            Some(others) => Look { others, ways: ways(asking)?, at: Instant::now() },
+            None if self.own.is_counted() => look(asking, self.own)?,
+            None => {
+                self.own.is_wanted.store(true, Ordering::Release);
+                return Ok(Noticed::default());
+            }
+        };
         let last = std::mem::replace(&mut self.last, now);
         Ok(Noticed { definitions: now.others != last.others, ways: now.ways })
     }

@@ -16,7 +16,12 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session_
 
 /// Sets up a session of MySQL. Not within a transaction, where the server refuses it.
 pub fn set_sql(is_explicit: bool) -> Vec<u8> {
-    format!("SET SESSION explicit_defaults_for_timestamp={}", u8::from(is_explicit)).into_bytes()
+    format!("SET SESSION {}", assignment(is_explicit)).into_bytes()
+}
+
+/// The same, as an assignment of a SET.
+pub fn assignment(is_explicit: bool) -> String {
+    format!("explicit_defaults_for_timestamp={}", u8::from(is_explicit))
 }
 
 /// Keeps it. Whether the statement that says it was executed does not matter: the next session executes it first of all, and it says the

@@ -318,6 +318,31 @@ pub fn replaces(text: SqlText<'_>) -> bool {
     words.accept_all(&["CREATE", "OR", "REPLACE"]) && words.doubt().is_none()
 }
 
+/// True if it is certain that a statement, executed twice, has the effect of the first time and no other: TRUNCATE or DROP of one table.
+pub fn is_repeatable(text: SqlText<'_>) -> bool {
+    let mut words = text.tokens();
+    let verb = words.next();
+    let empties = verb.is_some_and(|verb| verb.is_one_of(&["TRUNCATE", "DROP"])) && words.accept("TABLE");
+    empties && !text.sql.contains(&b',') && words.all(|word| !word.is("TEMPORARY")) && words.doubt().is_none()
+}
+
+/// True if it is certain that a statement leaves its session as it is: it reads no rows by a query, and so executes no function that could
+/// release a lock or set a variable. Of definitions of tables and indexes that is certain where none of the words is there that begin a query.
+pub fn leaves_session_alone(text: SqlText<'_>) -> bool {
+    const QUERIES: [&str; 3] = ["SELECT", "VALUES", "STATEMENT"];
+    if QUERIES.iter().any(|letters| text.has_letters(letters)) {
+        return false;
+    }
+    let mut words = text.tokens();
+    let is_definition = match words.next() {
+        Some(verb) if verb.is_one_of(&["TRUNCATE", "RENAME"]) => words.accept("TABLE"),
+        Some(verb) if verb.is_one_of(&["CREATE", "ALTER", "DROP"]) => words.accept("TABLE") || words.accept("INDEX"),
+        _ => false,
+    };
+    // MySQL creates a table of `TABLE t`, which may be a view.
+    is_definition && words.all(|word| !word.is("TABLE")) && words.doubt().is_none()
+}
+
 /// True for a statement that leaves no effect when a server refuses it, or only effects that do no harm when it is
 /// executed again. The text after the words that decide this may be a doubt.
 ///

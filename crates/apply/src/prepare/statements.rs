@@ -3,7 +3,8 @@
 use spate_binlog::Xid;
 use spate_schedule::item::LoadFile;
 use spate_schedule::statement::{
-    Object, StatementClass, drops_schema_or_trigger, may_concern_accounts, replaces, temporary_tables,
+    Object, StatementClass, drops_schema_or_trigger, leaves_session_alone, may_concern_accounts, replaces,
+    temporary_tables,
 };
 use spate_schedule::temporary::TemporaryTable;
 use spate_schedule::{Alone, Item, Statement};
@@ -11,7 +12,7 @@ use spate_sql::edit::Refusal;
 
 use super::{Pending, Preparer, origin_sql};
 use crate::Part;
-use crate::command::{Change, Command, Execution, Expected};
+use crate::command::{Change, Command, Definition, Execution, Expected};
 use crate::default_databases::NO_DATABASE;
 use crate::half_load::HalfLoad;
 use crate::halt::{Halt, Result};
@@ -20,8 +21,10 @@ use crate::unnamed::UnnamedTables;
 use spate_replica::Error;
 use spate_replica::choice::{self, Dialect};
 use spate_replica::creator;
-use spate_replica::dialect::{Executing, StatementSql, load_sql, source_version_sql, statement_sql};
+use spate_replica::dialect::{Executing, StatementSql, definition_sql, load_sql, source_version_sql, statement_sql};
 use spate_replica::journal;
+use spate_replica::statement_state::DefinerState;
+use spate_replica::told_defaults;
 use spate_replica::translate;
 
 /// Lock wait timeout, deadlock, and a deadlock in an XA transaction.
@@ -121,8 +124,54 @@ impl<'a> Preparer<'a> {
         let translated = self.translate(statement, part)?;
         let statement = translated.as_ref().unwrap_or(statement);
         let without_database = self.leave_database(statement, part, change.as_ref(), pending)?;
+        if without_database.is_none() && self.may_define_apart(statement, part, pending) {
+            return self.define(statement, part, change, pending);
+        }
         let statement = without_database.as_ref().unwrap_or(statement);
         self.execute(statement, part, change.as_ref(), pending)
+    }
+
+    /// True if this is a definition that needs nothing of the session that applies, which then need not be brought into the state of the source's.
+    fn may_define_apart(&self, statement: &Statement, part: &Part, pending: &Pending<'a>) -> bool {
+        // What a source of MySQL says of this stays for what comes after, and is said to the session that applies.
+        let explicit = statement.status.explicit_defaults_for_timestamp;
+        let is_told = !self.found.collations.is_mysql() || explicit.is_none() || explicit == pending.told_defaults;
+        is_told
+            && part.batch.alone == Some(Alone::Definition)
+            && statement.error_code == 0
+            && !self.is_in_ring
+            && pending.temporary.are_none()
+            && DefinerState::suits(statement)
+    }
+
+    /// Has a definition executed in the session for definitions.
+    fn define(
+        &self,
+        statement: &Statement,
+        part: &Part,
+        change: Option<Change>,
+        pending: &mut Pending<'a>,
+    ) -> Result<()> {
+        let sql = definition_sql(statement, &self.found.collations);
+        if !pending.outlet.fits(sql.len()) {
+            return Err(pending.outlet.too_large(sql.len(), change));
+        }
+        let told = pending.told_defaults.map(told_defaults::assignment).filter(|_| self.found.collations.is_mysql());
+        let more = [self.source_version(part)?, told];
+        let before = pending.definer.bring(statement, &self.found.collations, more.into_iter().flatten());
+        let expected = expected(statement, self.found.collations.is_mysql());
+        pending.batch.is_defined_apart = true;
+        let seqno = part.reached.seqno;
+        pending.outlet.send(Command::Define(Definition { seqno, before, sql, expected, change }))
+    }
+
+    /// What tells a session of MySQL which server the statement is of.
+    fn source_version(&self, part: &Part) -> Result<Option<String>> {
+        let source = spate_connection::ServerVersion::parse(&part.format.server_version);
+        // An account that may not replay may not say this either.
+        let is_told = self.choice.replica == spate_connection::Vendor::MySql
+            && matches!(self.choice.choose(source.vendor)?, Dialect::Replay);
+        Ok(is_told.then(|| source_version_sql(&source)))
     }
 
     /// The statement that ends an XA transaction: in a session whose changes are durable at once.
@@ -155,7 +204,7 @@ impl<'a> Preparer<'a> {
         if pending.databases.has(statement, &mut pending.outlet)? {
             return Ok(None);
         }
-        pending.outlet.send(Command::Execute(execution(NO_DATABASE.to_vec(), change)))?;
+        pending.outlet.send(Command::Execute(setting(NO_DATABASE.to_vec(), change)))?;
         let changed = statement.without_database();
         Ok(Some(changed.map_err(|error| Error::Transaction { place: part.place.clone(), error })?))
     }
@@ -188,11 +237,12 @@ impl<'a> Preparer<'a> {
         }
         let outlet = &mut pending.outlet;
         for sql in before {
-            outlet.send(Command::Execute(execution(sql, change)))?;
+            outlet.send(Command::Execute(setting(sql, change)))?;
         }
         // A session that is inside an XA transaction or a plain one cannot do more than roll back; a definition can.
         let is_careful = part.batch.alone.is_some();
-        let ending = |sql| Execution { expected, is_careful, ..execution(sql, change) };
+        let keeps_lock = leaves_session_alone(statement.text());
+        let ending = |sql| Execution { expected, is_careful, keeps_lock, ..execution(sql, change) };
         match &statement.load {
             None => outlet.send(Command::Execute(ending(sql)))?,
             Some(load) => {
@@ -207,7 +257,7 @@ impl<'a> Preparer<'a> {
                 }
             }
         }
-        outlet.send(Command::Execute(execution(after, change)))?;
+        outlet.send(Command::Execute(setting(after, change)))?;
         self.give_to_creator(statement, part, outlet)?;
         if let Some(before) = created
             && pending.temporary.unnamed.note(statement, before, self.choice.replica, outlet)?
@@ -227,12 +277,8 @@ impl<'a> Preparer<'a> {
         };
         let sql = statement_sql(statement, &self.found.collations, executing);
         let mut sql = sql.map_err(|why| refused(statement, part, why))?;
-        if self.choice.replica == spate_connection::Vendor::MySql {
-            let source = spate_connection::ServerVersion::parse(&part.format.server_version);
-            // An account that may not replay may not say this either.
-            if let (Some(state), Dialect::Replay) = (sql.before.last_mut(), self.choice.choose(source.vendor)?) {
-                state.extend_from_slice(format!(", {}", source_version_sql(&source)).as_bytes());
-            }
+        if let (Some(state), Some(version)) = (sql.before.last_mut(), self.source_version(part)?) {
+            state.extend_from_slice(format!(", {version}").as_bytes());
         }
         Ok(sql)
     }
@@ -254,6 +300,11 @@ impl<'a> Preparer<'a> {
 /// One statement that holds text of the source.
 fn execution(sql: Vec<u8>, change: Option<&Change>) -> Execution {
     Execution { sql, statements: 1, change: change.cloned(), is_single: true, ..Execution::default() }
+}
+
+/// A statement that sets the session up: its values are literals.
+fn setting(sql: Vec<u8>, change: Option<&Change>) -> Execution {
+    Execution { keeps_lock: true, ..execution(sql, change) }
 }
 
 /// Sends half a LOAD DATA, by way of a scratch table. `ending`: the statement that is to end as the source's has ended.

@@ -465,7 +465,7 @@ impl Dispatch for FakeDispatch<'_, '_> {
         worker.part(&part).map_err(|Interrupted| Halt::StageEnded)
     }
 
-    fn wait_applied(&mut self, seqno: u64) -> HaltResult<()> {
+    fn wait_in_effect(&mut self, seqno: u64) -> HaltResult<()> {
         assert!(self.0.borrow().last_applied >= seqno, "what is not applied is not asked for");
         Ok(())
     }

@@ -149,3 +149,20 @@ fn definition_that_releases_locks_keeps_others_out() {
     assert!(running.terminate().status.success());
     site.assert_identical();
 }
+
+/// After a restart a server gives ids again that it gave before: also to the session that looks for earlier ones.
+#[test]
+fn guard_does_not_wait_for_itself() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+        site.catch_up(&["--start", "earliest"]);
+        site.replica.sql(
+            "INSERT INTO spate.session WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900) \
+             SELECT CONCAT('earlier ', i), i FROM n",
+        );
+        site.source.sql("INSERT INTO d.t VALUES (1)");
+        site.catch_up(&[]);
+        site.assert_identical();
+    }
+}
