@@ -45,6 +45,7 @@ fn torture_of(
         keep: None,
         spate: Some(spate()),
         spate_arguments: vec![],
+        prefetches_natively: false,
     };
     let torture = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap();
     // A seed is void if the server's own replication cannot replicate its statements: try another.
@@ -131,6 +132,7 @@ fn assert_idle_spate_is_different(source: &ServerBinaries, replica: &ServerBinar
         // This program ends at once, with success.
         spate: Some(PathBuf::from("/bin/true")),
         spate_arguments: vec![],
+        prefetches_natively: false,
     };
     let result = Torture::prepare(&home, source, replica, plan, Screen::default()).unwrap().seed(1);
     assert_eq!(result.verdict, Verdict::Different, "{result:?}");

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::servers::Ground;
 use super::settings::Settings;
-use crate::home::create_private_directory;
 use crate::sandbox::Sandbox;
 use crate::spate_program::{RunningSpate, SpateProgram};
 use crate::{Error, Result};
@@ -37,11 +36,7 @@ impl Link {
         password: &str,
         directory: &Path,
     ) -> Result<Link> {
-        create_private_directory(directory)?;
-        let mut program = SpateProgram::new(from, password, to, directory)?;
-        if let Some(path) = &ground.spate {
-            program = program.with_path(path.clone());
-        }
+        let program = ground.program(from, to, password, directory)?;
         // `--start` matters only until there is a checkpoint.
         let mut arguments = settings.spate_arguments.clone();
         arguments.extend(["--start".to_owned(), "earliest".to_owned()]);

@@ -71,6 +71,8 @@ pub struct TorturePlan {
     pub spate: Option<PathBuf>,
     /// Arguments of `spate replicate` beside those that a seed draws.
     pub spate_arguments: Vec<String>,
+    /// `spate prefetch` runs beside the native replica.
+    pub prefetches_natively: bool,
 }
 
 /// A laboratory for tortures.
@@ -99,7 +101,14 @@ pub(crate) struct Comparison {
 impl<'a> Comparisons<'a> {
     /// Prepares the servers' data directories, which are made once.
     pub(crate) fn prepare(home: &'a LabHome, binaries: &ServerBinaries) -> Result<Comparisons<'a>> {
-        Ok(Comparisons { home, ground: Ground { parties: Parties::open(home, binaries, binaries)?, spate: None } })
+        Ok(Comparisons {
+            home,
+            ground: Ground {
+                parties: Parties::open(home, binaries, binaries)?,
+                spate: None,
+                prefetches_natively: false,
+            },
+        })
     }
 
     pub(crate) fn pair(&self) -> pair::Pair {
@@ -128,7 +137,11 @@ impl<'a> Torture<'a> {
         plan: TorturePlan,
         screen: Screen,
     ) -> Result<Torture<'a>> {
-        let ground = Ground { parties: Parties::open(home, source, replica)?, spate: plan.spate.clone() };
+        let ground = Ground {
+            parties: Parties::open(home, source, replica)?,
+            spate: plan.spate.clone(),
+            prefetches_natively: plan.prefetches_natively,
+        };
         if let Some(keep) = &plan.keep {
             home::create_private_directory(keep)?;
         }

@@ -96,6 +96,9 @@ pub struct TortureOptions {
     /// Options of `spate replicate` beside those that a seed draws, such as dialect=sql
     #[arg(long, value_name = "OPTION=VALUE,…")]
     spate: Option<SpateOptions>,
+    /// Let `spate prefetch` read ahead of the native replica
+    #[arg(long)]
+    prefetch_native: bool,
     /// Write the result to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -120,6 +123,7 @@ impl TortureOptions {
             keep: self.keep.clone(),
             spate: None,
             spate_arguments: self.spate.clone().map(|options| options.0).unwrap_or_default(),
+            prefetches_natively: self.prefetch_native,
         };
         let torture = Torture::prepare(&home, &source, &replica, plan, Screen::default())?;
         let mut result = TortureResult { seeds: vec![] };
@@ -160,6 +164,9 @@ impl TortureOptions {
         if let Some(SpateOptions(arguments)) = &self.spate {
             let options: Vec<&str> = arguments.iter().map(|argument| argument.trim_start_matches('-')).collect();
             command += &format!(" --spate {}", options.join(","));
+        }
+        if self.prefetch_native {
+            command += " --prefetch-native";
         }
         if self.failures != Failures::None {
             command += &format!(" --failures {}", format!("{:?}", self.failures).to_lowercase());

@@ -10,6 +10,7 @@ use super::settings::Settings;
 use crate::home::{self, LabHome, create_private_directory};
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::ServerOptions;
+use crate::spate_program::{RunningSpate, SpateProgram};
 use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
@@ -58,6 +59,34 @@ pub(super) struct Ground {
     pub(super) parties: Parties,
     /// The `spate` program; `None` is the one beside the laboratory.
     pub(super) spate: Option<PathBuf>,
+    /// `spate prefetch` runs beside the native replica.
+    pub(super) prefetches_natively: bool,
+}
+
+impl Ground {
+    /// The program between two servers, with its files in `directory`, which is created.
+    pub(super) fn program(
+        &self,
+        from: &Sandbox,
+        to: &Sandbox,
+        password: &str,
+        directory: &Path,
+    ) -> Result<SpateProgram> {
+        create_private_directory(directory)?;
+        let program = SpateProgram::new(from, password, to, directory)?;
+        Ok(match &self.spate {
+            Some(path) => program.with_path(path.clone()),
+            None => program,
+        })
+    }
+
+    /// Reads ahead of the native replica as eagerly as it goes, if that is wanted. Ended when dropped.
+    pub(super) fn prefetch_natively(&self, servers: &Servers, directory: &Path) -> Result<Option<RunningSpate>> {
+        let Some(native) = servers.native.as_ref().filter(|_| self.prefetches_natively) else { return Ok(None) };
+        let program = self.program(&servers.source, native, &servers.password, &directory.join("prefetch"))?;
+        let eagerly = ["--always", "--offset-events", "0", "--seconds-prefetch", "1000"].map(str::to_owned);
+        program.prefetch(&eagerly).map(Some)
+    }
 }
 
 /// The templates of the source and of the replicas.

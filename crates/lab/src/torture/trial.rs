@@ -101,6 +101,7 @@ pub(super) fn run(
 ) -> Result<TrialResult> {
     create_private_directory(directory)?;
     let servers = Servers::start(&ground.parties, settings, directory)?;
+    let ahead = ground.prefetch_natively(&servers, directory)?;
     let link = |from, to, name| Link::new(ground, settings, (from, to), &servers.password, &directory.join(name));
     let mut links = vec![link(&servers.source, &servers.replica, SPATE_DIRECTORIES[0])?];
     if let Some(downstream) = &servers.downstream {
@@ -128,6 +129,10 @@ pub(super) fn run(
     }
     tell("catching up");
     trial.finish()?;
+    // It may end with the native replica's error, and in no other way.
+    if let Some(output) = ahead.map(|ahead| ahead.output()).filter(|output| output.contains("panicked")) {
+        return Err(Error::ProgramFailed { program: "spate prefetch".into(), status: "a panic".into(), output });
+    }
     Ok(trial.result)
 }
 
