@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use spate_archive::stopping_point;
-use spate_binlog::RowsKind;
 use spate_binlog::load::LoadDuplicates;
 use spate_schedule::item::LoadFile;
 
 use super::account_guard::AccountGuard;
+use super::answers::{
+    CODE_DUPLICATE_KEY, answered, checked, compare_with_expected, is_final_refusal, refused, skipped_rows,
+};
 use super::command::{Change, Command, Commit, Definition, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
 use super::repair::Repairer;
@@ -23,7 +25,6 @@ use super::sessions::{Sessions, refusal};
 use crate::prefetch::{ChunkMark, Prefetching};
 use crate::progress::Progress;
 use crate::sweep::{Left, Sweep};
-use spate_connection::{CODE_LOCK_WAIT, Connection};
 use spate_replica::applier_lock::PING_EVERY;
 use spate_replica::checkpoint::CODE_MOVED;
 use spate_replica::creator;
@@ -53,16 +54,6 @@ const SMALL_SQL_BYTES: usize = 16 << 10;
 /// Statements whose answers nobody has read when something more is sent. The server reads no further while it cannot write an
 /// answer, and with a full socket nobody could send either: a Unix socket takes some 280 answers.
 const UNREAD_STATEMENTS_MAX: usize = 256;
-
-/// "Unknown table", "Unknown SEQUENCE", "Unknown VIEW", "database doesn't exist", "Trigger does not exist", of a DROP.
-const CODES_UNKNOWN: [u16; 5] = [1051, 4091, 4092, 1008, 1360];
-
-const CODE_ROW_NOT_FOUND: u16 = 1032;
-const CODE_DUPLICATE_KEY: u16 = 1062;
-
-/// A duplicate, of a key that is not named, of one that is, and with its name.
-const CODES_DUPLICATE: [u16; 3] = [1022, CODE_DUPLICATE_KEY, 1586];
-const CODE_DATA_TRUNCATED: u16 = 1265;
 
 /// Executes what was prepared.
 pub(crate) struct Applier<'a> {
@@ -276,7 +267,7 @@ impl<'a> Applier<'a> {
             true => connection.execute_single(&execution.sql),
             false => connection.execute(&execution.sql),
         };
-        answered(connection, answer.map(drop), execution.into())
+        answered(connection, answer.map(drop), execution)
     }
 
     /// Sends a commit. Its answer is waited for, unless a definition follows at once.
@@ -365,7 +356,7 @@ impl<'a> Applier<'a> {
             answer = Err(refusal(connection, CODE_DUPLICATE_KEY, message));
         }
         self.tools.files.remove(load.file_id);
-        answered(self.sessions.current(), answer.map(drop), execution.into())
+        answered(self.sessions.current(), answer.map(drop), execution)
     }
 
     /// Statements whose answers were not read yet.
@@ -507,121 +498,5 @@ impl<'a> Applier<'a> {
             tools.status.repaired(repairer.committed()?);
         }
         Ok(())
-    }
-}
-
-/// True if a server has said that it did not execute a statement, and nobody has interrupted it.
-fn is_final_refusal(error: &spate_connection::Error) -> bool {
-    /// Other sessions held a lock.
-    const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, 1213];
-    error
-        .code()
-        .is_some_and(|code| !spate_connection::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
-}
-
-/// Holds an answer against what was expected.
-fn answered(connection: &Connection, answer: spate_connection::Result<()>, sent: Sent) -> Result<()> {
-    compare_with_expected(connection, answer, sent.expected).map_err(|error| refused(error, sent.change))
-}
-
-fn compare_with_expected(
-    connection: &Connection,
-    answer: spate_connection::Result<()>,
-    expected: Expected,
-) -> spate_connection::Result<()> {
-    match (answer, expected) {
-        (Ok(()), Expected::Failure(code)) => Err(refusal(
-            connection,
-            code,
-            "the statement ended with this error on the source, and succeeds here".into(),
-        )),
-        (Err(error), Expected::Failure(code)) if error.code().is_some_and(|actual| is_same_refusal(actual, code)) => {
-            Ok(())
-        }
-        (Err(error), Expected::Gone) if error.code().is_some_and(|code| CODES_UNKNOWN.contains(&code)) => Ok(()),
-        (answer, _) => answer,
-    }
-}
-
-/// Looks whether statements found the rows that they were to change, and wrote values as they are.
-fn checked(
-    connection: &Connection,
-    outcome: &spate_connection::Outcome,
-    checks: &[RowCheck],
-) -> spate_connection::Result<()> {
-    for check in checks {
-        let Some(statement) = outcome.each.get(check.statement) else {
-            return Err(refusal(connection, CODE_ROW_NOT_FOUND, "an answer is missing".to_owned()));
-        };
-        let (verb, found) = match check.kind {
-            RowsKind::Insert => ("insert into", statement.affected_rows),
-            RowsKind::Update => ("update in", statement.matched_rows.unwrap_or(statement.affected_rows)),
-            RowsKind::Delete => ("delete from", statement.affected_rows),
-        };
-        if found != check.rows {
-            let message = format!("of {} rows to {verb} {}, {found} were found", check.rows, check.table);
-            return Err(refusal(connection, CODE_ROW_NOT_FOUND, message));
-        }
-        if check.warnings.is_some_and(|warnings| warnings != statement.warnings) {
-            let message = format!("a value for {} would not be stored as it is", check.table);
-            return Err(refusal(connection, CODE_DATA_TRUNCATED, message));
-        }
-    }
-    Ok(())
-}
-
-/// True if a server may say the one where another says the other: which of several it finds first is up to it.
-fn is_same_refusal(actual: u16, expected: u16) -> bool {
-    actual == expected || CODES_DUPLICATE.contains(&actual) && CODES_DUPLICATE.contains(&expected)
-}
-
-/// From `Records: 3  Deleted: 0  Skipped: 1  Warnings: 1`.
-fn skipped_rows(info: &str) -> u64 {
-    let skipped = info.split_once("Skipped: ").map(|(_, rest)| rest.split(' ').next().unwrap_or_default());
-    skipped.and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
-/// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
-fn refused(source: spate_connection::Error, change: Option<Change>) -> Error {
-    let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
-    if source.server_error().is_none() || source.is_transient() && !is_named {
-        return source.into();
-    }
-    match change {
-        Some(Change { place, what, .. }) => {
-            let advice = advice(source.code());
-            Error::Change { place, change: what, source, advice }
-        }
-        None => Error::Batch { source },
-    }
-}
-
-/// Advice about a refused change, by the server's error number.
-fn advice(code: Option<u16>) -> &'static str {
-    match code {
-        Some(1032) => {
-            "The row is missing on the replica: somebody deleted it there, or the replica began at a wrong position. \
-             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
-        }
-        Some(1062) => {
-            "The row is on the replica already: somebody wrote there, or the replica began at a wrong position. \
-             --on-conflict repair makes rows what the source says; --skip leaves this transaction out"
-        }
-        // The server does not say more when a replayed row does not fit.
-        Some(1105 | 1677) => {
-            "The replica's table may have columns of other types, to which the source's values cannot be converted: compare SHOW \
-             CREATE TABLE on both. (slave_type_conversions=ALL_NON_LOSSY on the replica allows wider types.)"
-        }
-        Some(1146) => "The table is missing on the replica",
-        Some(1153) => "Raise max_allowed_packet on the replica",
-        // A path that is none: see how changes of documents are written.
-        Some(3143) => {
-            "The JSON document on the replica is not the one that the source changed: compare the replica with the source (spate \
-             verify)"
-        }
-        Some(CODE_LOCK_WAIT | 1213) => "Other sessions write to the replica",
-        Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
-        Some(1044 | 1142 | 1143 | 1227 | 1370 | 1698) => "The user of Spate lacks a privilege on the replica",
-        _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",
     }
 }

@@ -17,6 +17,7 @@
 //! as after a crash.
 
 mod account_guard;
+mod answers;
 mod apply;
 mod command;
 mod coordinator;

@@ -106,6 +106,8 @@ struct OpenBatch {
     has_changes: bool,
     /// It is a definition, which another session executes: rows that follow can be committed with it.
     is_defined_apart: bool,
+    /// Statements or sequences of it are executed and not committed: what they lock, another session could not look at.
+    holds_locks: bool,
     /// A definition before the batch's rows, which is committed with them. `None`: there is none.
     joined: Option<(PartEnd, f64)>,
 }
@@ -249,6 +251,8 @@ impl<'a> Preparer<'a> {
         pending.batch.has_changes |= !part.batch.items.is_empty() || part.batch.alone.is_some();
         pending.temporary.tables.open.clone_from(&part.batch.temporary.open);
         pending.temporary.tables.used_by.extend(&part.batch.temporary.used_by);
+        let locks_more = |item: &Item| !matches!(item, Item::Rows(_));
+        pending.batch.holds_locks |= part.batch.alone.is_none() && part.batch.items.iter().any(locks_more);
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.prepare_segment(segment, &part, pending)?,
@@ -355,7 +359,8 @@ impl<'a> Preparer<'a> {
             sql.push(b';');
             pending.from.clone_from(&end.checkpoint);
         }
-        let note = next.and_then(|next| self.note_with_commit(next));
+        let holds_locks = std::mem::take(&mut pending.batch.holds_locks);
+        let note = next.filter(|_| !holds_locks).and_then(|next| self.note_with_commit(next));
         // A note replaces the one before.
         if pending.batch.intent.take().is_some() && note.is_none() {
             statements += 1;

@@ -79,13 +79,23 @@ impl StatementState {
 pub struct DefinerState {
     /// Values by the names of variables. Empty: the session is new.
     values: HashMap<String, String>,
+    /// Another session may have changed the default database since it was used.
+    is_database_old: bool,
 }
 
 impl DefinerState {
+    /// Another session executes a definition, perhaps of a database. MariaDB remembers the settings of the one that a session uses, also when it is
+    /// told to use it again.
+    pub fn define_elsewhere(&mut self) {
+        self.is_database_old = true;
+    }
+
     /// True if the session can be brought into a state from which this statement has the effect that it has on a native replica, and is in a
     /// known state after it. There must be no temporary tables, which another session has.
     pub fn suits(statement: &Statement) -> bool {
+        // Without a default database, it would have the last one, whose settings a server may remember.
         statement.class == StatementClass::Definition
+            && !statement.database.is_empty()
             && statement.context.is_empty()
             && leaves_session_alone(statement.text())
     }
@@ -107,10 +117,18 @@ impl DefinerState {
                 None => wanted.push((name, value)),
             }
         }
-        wanted.retain(|(name, value)| self.values.get(name) != Some(value));
         let mut statements = Vec::new();
-        // Also if it is the last one: it may have been made anew since.
+        let is_plain = is_plain(&statement.database) && wanted.iter().all(|(_, value)| is_plain(value));
+        if !is_plain && !self.values.is_empty() {
+            statements.push(READS_OUR_TEXT.as_bytes().to_vec());
+            let read = READS_OUR_TEXT.trim_start_matches("SET SESSION ").split(", ");
+            self.values.extend(read.filter_map(parted));
+        }
+        wanted.retain(|(name, value)| self.values.get(name) != Some(value));
         if !statement.database.is_empty() {
+            if std::mem::take(&mut self.is_database_old) {
+                statements.push(b"USE information_schema".to_vec());
+            }
             statements.push(format!("USE {}", quote::identifier(&statement.database)).into_bytes());
         }
         if !wanted.is_empty() {
@@ -122,6 +140,18 @@ impl DefinerState {
         self.values.retain(|name, value| !(name.starts_with("collation_") && value == "DEFAULT"));
         statements
     }
+}
+
+/// Lets a session read what Spate writes. It is itself read alike by sessions of every character set and mode.
+const READS_OUR_TEXT: &str =
+    "SET SESSION sql_mode='', character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci";
+
+/// True if sessions of every character set and mode read this alike. (Some character sets have other letters in the place of brackets.)
+fn is_plain(text: &str) -> bool {
+    const MARKS: &[u8] = b"_.@:+-/, ";
+    // What is quoted is empty, or plain itself.
+    let inner = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(text);
+    inner.bytes().all(|byte| byte.is_ascii_alphanumeric() || MARKS.contains(&byte))
 }
 
 /// Name and value of an assignment.
@@ -284,6 +314,19 @@ mod tests {
         assert!(third[1].contains("sql_mode=4"), "{third:?}");
         let fourth = sql(&definer.bring(&next, &collations, None));
         assert!(fourth[1].contains("sql_mode=''"), "{fourth:?}");
+    }
+
+    #[test]
+    fn definer_reads_our_text_before_names_that_are_not_plain() {
+        let (collations, mut definer) = (Collations::default(), DefinerState::default());
+        let latin1 = StatusVariables { sql_mode: Some(4), ..StatusVariables::default() };
+        definer.bring(&Statement { status: latin1, ..statement() }, &collations, None);
+        let next = Statement { database: "d\u{e9}".to_owned(), ..statement() };
+        let second = sql(&definer.bring(&next, &collations, None));
+        assert_eq!(second[0], READS_OUR_TEXT);
+        assert_eq!(second[1], "USE `d\u{e9}`");
+        assert!(!second[2].contains("sql_mode"), "{second:?}");
+        assert!(is_plain("'Europe/Berlin'") && is_plain("''") && !is_plain("'a\\'") && !is_plain("a[b]"));
     }
 
     #[test]

@@ -127,6 +127,9 @@ impl<'a> Preparer<'a> {
         if without_database.is_none() && self.may_define_apart(statement, part, pending) {
             return self.define(statement, part, change, pending);
         }
+        if statement.class == StatementClass::Definition {
+            pending.definer.define_elsewhere();
+        }
         let statement = without_database.as_ref().unwrap_or(statement);
         self.execute(statement, part, change.as_ref(), pending)
     }

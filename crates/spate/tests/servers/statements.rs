@@ -282,3 +282,49 @@ fn values_keep_their_types_on_mariadb() {
 fn values_keep_their_types_on_mysql() {
     values_keep_their_types(Kind::Mysql);
 }
+
+/// The session for definitions stays in the state of the last one: what Spate writes itself is read otherwise there.
+#[test]
+fn databases_with_odd_names_are_used_whatever_came_before() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "SET NAMES utf8mb4; CREATE DATABASE `d\u{e9}` DEFAULT CHARACTER SET latin1; \
+             CREATE DATABASE `d\u{c3}\u{a9}` DEFAULT CHARACTER SET utf8mb4; CREATE DATABASE `a'b\\c`; CREATE DATABASE d2; \
+             USE d2; CREATE TABLE first (a INT PRIMARY KEY); SET character_set_client=latin1; \
+             CREATE TABLE second (a INT PRIMARY KEY); SET NAMES utf8mb4; USE `d\u{e9}`; \
+             CREATE TABLE third (a INT PRIMARY KEY, b VARCHAR(10)); INSERT INTO third VALUES (1, 'x'); \
+             SET sql_mode='NO_BACKSLASH_ESCAPES,ANSI_QUOTES'; CREATE TABLE fourth (a INT PRIMARY KEY); USE `a'b\\c`; \
+             CREATE TABLE fifth (a INT PRIMARY KEY, b VARCHAR(10)); ALTER TABLE fifth ADD COLUMN c INT; DROP TABLE fifth",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        let places = "SELECT HEX(table_schema), table_name, table_collation FROM information_schema.tables \
+                      WHERE table_schema LIKE 'd%' OR table_schema LIKE 'a%' ORDER BY 1, 2";
+        assert_eq!(site.source.sql(places), site.replica.sql(places));
+    }
+}
+
+/// A server remembers the settings of the database that a session uses.
+#[test]
+fn databases_that_change_are_used_as_they_are() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin; USE d; \
+             CREATE TABLE one (x INT PRIMARY KEY, y VARCHAR(10)); ALTER DATABASE d DEFAULT CHARACTER SET latin2; \
+             CREATE TABLE two (x INT PRIMARY KEY, y VARCHAR(10)); INSERT INTO two VALUES (1, 'z'); DROP DATABASE d; \
+             CREATE DATABASE d DEFAULT CHARACTER SET latin1; USE d; CREATE TABLE three (x INT PRIMARY KEY, y VARCHAR(10)); \
+             CREATE DATABASE other",
+        );
+        // Without a default database of its own.
+        let mut session = Session::open(&site.source);
+        session.sql("USE other; CREATE TABLE four (x INT PRIMARY KEY)");
+        site.source.sql("ALTER DATABASE other DEFAULT CHARACTER SET cp1251; CREATE TABLE other.five (x INT PRIMARY KEY, y VARCHAR(10))");
+        site.source.sql("INSERT INTO other.five VALUES (1, 'y'); INSERT INTO d.three VALUES (1, 'y')");
+        site.catch_up(&["--start", "earliest"]);
+        let collations = "SELECT table_schema, table_name, table_collation FROM information_schema.tables \
+                          WHERE table_schema IN ('d', 'other') ORDER BY 1, 2";
+        assert_eq!(site.source.sql(collations), site.replica.sql(collations));
+        site.assert_identical();
+    }
+}
