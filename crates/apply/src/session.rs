@@ -127,6 +127,7 @@ fn run_stages(
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let found = Found::ask(&mut connection)?;
     connection.set_read_timeout(None)?;
+    wait_for_place(archive, &from, stop);
     let reader = archive.reader(&from.seek(), ReadOptions::default())?;
     let mut asking = maker.connect()?;
     let own_definitions = OwnDefinitions::default();
@@ -192,6 +193,22 @@ fn run_stages(
         join(forwarding);
         outcome(applied, held, prepared, gathered, stop)
     })
+}
+
+/// Waits for a moment until the archive reaches the checkpoint's place, where a source without GTIDs is followed: the intake may be about to fetch
+/// what an earlier run had applied and not kept. If it does not come, the reader says so.
+fn wait_for_place(archive: &Archive, from: &Checkpoint, stop: &AtomicBool) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    let Some((file, position)) = from.place_without_gtid() else { return };
+    let begun = Instant::now();
+    let is_short = || {
+        let end = archive.tail().received();
+        *end.source_file == *file && end.source_position < position
+    };
+    while is_short() && begun.elapsed() < PATIENCE && !stop.load(Ordering::Acquire) {
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// How the session went, as its stages tell it.

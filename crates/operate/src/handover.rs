@@ -94,6 +94,16 @@ fn tell_mariadb(connection: &mut Connection, position: &GtidPosition) -> Result<
         peer: connection.peer().to_string(),
         why: format!("its gtid_slave_pos cannot be read: {error}"),
     })?;
+    if let Some(gtid) = known.domains().find(|&gtid| {
+        let is_shared = position.domains().any(|other| other.domain_id == gtid.domain_id);
+        is_shared && !position.covers(spate_binlog::Gtid::MariaDb(gtid))
+    }) {
+        let why = format!(
+            "its gtid_slave_pos has {gtid}, which Spate's checkpoint ('{position}') has not: its own replication has applied more, and would \
+             apply it again"
+        );
+        return Err(Error::Unsuitable { peer: connection.peer().to_string(), why });
+    }
     let mut merged = known.clone();
     for gtid in position.domains() {
         merged.advance(spate_binlog::Gtid::MariaDb(gtid));
@@ -116,7 +126,13 @@ fn tell_mysql(connection: &mut Connection, position: &GtidPosition) -> Result<Op
 }
 
 fn execute(connection: &mut Connection, sql: String, grant: &str) -> Result<String> {
+    /// What MariaDB says while another channel replicates.
+    const RUNNING: u16 = 1198;
     let executed = connection.execute(sql.as_bytes());
+    if executed.as_ref().is_err_and(|error| error.code() == Some(RUNNING)) {
+        let why = "it takes a position only while none of its channels replicates: STOP ALL SLAVES, and START ALL SLAVES afterwards";
+        return Err(Error::Unsuitable { peer: connection.peer().to_string(), why: why.to_owned() });
+    }
     executed.map_err(|error| Error::from(error).with_missing_privilege("take over the position", grant))?;
     Ok(sql)
 }

@@ -6,6 +6,7 @@
 //! - [`handover`]: where the server's own replication goes on;
 //! - [`takeover`]: from the server's own replication, and back.
 
+mod ahead;
 pub mod check;
 pub mod handover;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Instant;
 use spate_archive::{Archive, ReadOptions, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
+use crate::ahead::check_not_overtaken;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
@@ -221,7 +222,10 @@ fn begin(
     }
     status.skipped_before(records::latest_skips(connection)?);
     let checkpoint = match prepared.checkpoint.take() {
-        Some(checkpoint) => begin_again(checkpoint, options, status),
+        Some(checkpoint) => {
+            check_not_overtaken(connection, &checkpoint)?;
+            begin_again(checkpoint, options, status)
+        }
         None => begin_first(connection, options, status, stop)?,
     };
     prepared.checkpoint = Some(checkpoint.clone());

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use spate_archive::{set_aside, stopping_point};
+use spate_binlog::{Gtid, GtidPosition};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor};
 use spate_receive::patience::connect_with_retry;
@@ -30,6 +31,7 @@ use spate_replica::{Error, Result, asking, journal, own_schema};
 
 pub use turns::{Turns, take_turns};
 
+use crate::ahead::{has_gone_beyond, is_native_ahead, unsuitable};
 use crate::handover::{self, Handover};
 use crate::replicate::ReplicateOptions;
 
@@ -46,48 +48,70 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
     let mut connection = asking::connect(&options.replica, &ConnectOptions::new("replica"))?;
     let channel = native::look(&mut connection, name)?;
     check(&connection, &channel)?;
+    check_own_gtids(&mut connection, options)?;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     let mut source = connect_with_retry(&options.intake.source, status, stop)?;
     check_source(&mut source, &mut connection, &channel, stop)?;
     native::stop(&mut connection, &channel.name, Threads::Appliers)?;
     stopping_point("takeover-stopped");
+    let taken = take_over_stopped(&mut connection, &mut source, options, &channel, (status, stop));
+    if let (Err(Error::Unsuitable { .. }), true) = (&taken, channel.applies && !channel.is_parked()) {
+        // What is refused goes on as before. Why it is refused matters more than an error of this.
+        let threads = if channel.receives { Threads::All } else { Threads::Appliers };
+        let _started = native::start(&mut connection, &channel.name, threads);
+    }
+    taken
+}
+
+/// The same, once the channel's appliers are stopped.
+fn take_over_stopped(
+    connection: &mut Connection,
+    source: &mut Connection,
+    options: &ReplicateOptions,
+    channel: &Channel,
+    (status, stop): (&Status, &AtomicBool),
+) -> Result<()> {
     // With GTIDs, what the appliers have executed is a set, and may have gaps.
     if connection.server_version().vendor == Vendor::MySql && !channel.by_gtid && !channel.is_parked() {
-        native::close_gaps(&mut connection, &channel.name)?;
-        await_closed_gaps(&mut connection, &channel, stop)?;
-        native::stop(&mut connection, &channel.name, Threads::Appliers)?;
+        native::close_gaps(connection, &channel.name)?;
+        await_closed_gaps(connection, channel, stop)?;
+        native::stop(connection, &channel.name, Threads::Appliers)?;
     }
     // What was executed until then counts.
-    let channel = native::look(&mut connection, Some(&channel.name))?;
-    check(&connection, &channel)?;
-    let executed = executed(&mut connection, &mut source, &channel)?;
-    let known = checkpoint::read(&mut connection)?;
+    let channel = native::look(connection, Some(&channel.name))?;
+    check(connection, &channel)?;
+    let executed = executed(connection, source, &channel)?;
+    let known = checkpoint::read(connection)?;
     let begins = match &known {
         None => true,
-        Some(known) => is_native_ahead(&mut connection, known, &executed)?,
+        Some(known) => is_native_ahead(connection, known, &executed)?,
     };
-    native::stop(&mut connection, &channel.name, Threads::All)?;
+    native::stop(connection, &channel.name, Threads::All)?;
     if begins {
-        begin_archive_anew(&mut connection, options, &executed, status)?;
+        begin_archive_anew(connection, options, &executed, status)?;
     }
     if begins && !channel.is_parked() {
-        let used = relay::use_received(&mut connection, &channel, &executed, options);
+        let mut confirms = |place: &Place| {
+            let start = Start::File { file: place.file.clone(), position: place.position };
+            resolve_start(source, &start).is_ok_and(|found| found.gtid_position == executed.gtid_position)
+        };
+        let used = relay::use_received(connection, &channel, &executed, options, &mut confirms);
         status.note(
             "takeover",
             &used.unwrap_or_else(|why| format!("its relay logs are not used, and all comes from the source: {why}")),
         );
     }
     stopping_point("takeover-relay-logs");
-    native::park(&mut connection, &channel.name, None)?;
+    native::park(connection, &channel.name, None)?;
     stopping_point("takeover-parked");
     if begins {
-        if journal::read(&mut connection)?.is_some() {
+        if journal::read(connection)?.is_some() {
             let why = "an earlier run of Spate was interrupted in the midst of something that cannot be rolled back, and its own \
-                       replication went on meanwhile: see spate.journal there";
-            return Err(unsuitable(&connection, why.to_owned()));
+                       replication went on meanwhile: see spate.intent there";
+            return Err(unsuitable(connection, why.to_owned()));
         }
-        checkpoint::begin(&mut connection, &executed)?;
+        checkpoint::begin(connection, &executed)?;
     }
     stopping_point("takeover-checkpoint");
     let place = if begins { &executed } else { known.as_ref().unwrap_or(&executed) };
@@ -130,10 +154,6 @@ fn begin_archive_anew(
     Ok(())
 }
 
-fn unsuitable(connection: &Connection, why: String) -> Error {
-    Error::Unsuitable { peer: connection.peer().to_string(), why }
-}
-
 /// Spate applies everything, as soon as it can; and nothing that is broken is taken over.
 fn check(connection: &Connection, channel: &Channel) -> Result<()> {
     if !channel.error.is_empty() {
@@ -156,6 +176,28 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
         return Err(unsuitable(connection, why));
     }
     Ok(())
+}
+
+/// What Spate applies has GTIDs of the replica's own in its binlog. With MariaDB's gtid_strict_mode, they must not be in a domain of the source's:
+/// the server's own replication could not go on behind them.
+fn check_own_gtids(connection: &mut Connection, options: &ReplicateOptions) -> Result<()> {
+    if connection.server_version().vendor != Vendor::MariaDb || options.without_replica_binlog {
+        return Ok(());
+    }
+    let answer = connection.query(
+        "SELECT @@global.gtid_domain_id, @@global.gtid_slave_pos, @@global.log_bin AND @@global.gtid_strict_mode",
+    )?;
+    let text = |column| answer.text_at(0, column).unwrap_or_default();
+    let (domain, position, is_strict) = (text(0), text(1), text(2) == "1");
+    let is_shared = position.split(',').any(|gtid| gtid.split('-').next() == Some(&*domain));
+    if !is_strict || !is_shared {
+        return Ok(());
+    }
+    let why = format!(
+        "it logs what Spate applies under GTIDs of its own in the domain {domain}, which is one of the source's, and with gtid_strict_mode its \
+         own replication could not go on after that: take over with --no-replica-binlog, or give the replica a gtid_domain_id of its own"
+    );
+    Err(unsuitable(connection, why))
 }
 
 /// The channel must be the one from this source. A server learns its source's id when it connects to it.
@@ -232,7 +274,11 @@ fn executed(connection: &mut Connection, source: &mut Connection, channel: &Chan
     if channel.by_gtid {
         let variable = if vendor == Vendor::MariaDb { "gtid_slave_pos" } else { "gtid_executed" };
         let text = connection.query(&format!("SELECT @@global.{variable}"))?.single_text().unwrap_or_default();
-        let gtid_position = text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?;
+        let mut gtid_position: GtidPosition =
+            text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?;
+        if vendor == Vendor::MariaDb {
+            gtid_position = of_source(source, &gtid_position)?;
+        }
         return Ok(Checkpoint { gtid_position, ..Checkpoint::default() });
     }
     let start = Start::File { file: place.file.clone(), position: place.position };
@@ -242,47 +288,18 @@ fn executed(connection: &mut Connection, source: &mut Connection, channel: &Chan
     Ok(Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() })
 }
 
-/// True if the server's own replication is further than Spate was.
-fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, executed: &Checkpoint) -> Result<bool> {
-    let (has_more, lacks) = match (known.place_without_gtid(), executed.place_without_gtid()) {
-        (Some(known), Some(executed)) => {
-            let place = |(file, position): (String, u64)| Place { file, position };
-            let (known, executed) = (place(known), place(executed));
-            (!known.has_reached(&executed), !executed.has_reached(&known))
-        }
-        (None, None) if connection.server_version().vendor == Vendor::MySql => {
-            // What Spate applied is logged as the replica's own.
-            let own = connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default();
-            let mut missing = |of: &Checkpoint, from: &Checkpoint| -> Result<bool> {
-                let (of, from) = (&of.gtid_position, &from.gtid_position);
-                let answer = connection.query(&format!("SELECT GTID_SUBTRACT('{of}', '{from}')"))?;
-                let rest = answer.single_text().unwrap_or_default().replace(['\n', ' '], "");
-                Ok(rest.split(',').any(|part| !part.is_empty() && part.contains('-') && !part.starts_with(&own)))
-            };
-            (missing(executed, known)?, missing(known, executed)?)
-        }
-        (None, None) => {
-            let (known, executed) = (&known.gtid_position, &executed.gtid_position);
-            let mut has_more = executed.domains().map(spate_binlog::Gtid::MariaDb);
-            let mut lacks = known.domains().map(spate_binlog::Gtid::MariaDb);
-            (has_more.any(|gtid| !known.covers(gtid)), lacks.any(|gtid| !executed.covers(gtid)))
-        }
-        _ => (true, true),
+/// The part of a MariaDB replica's position that is this source's: other channels have domains of their own.
+fn of_source(source: &mut Connection, position: &GtidPosition) -> Result<GtidPosition> {
+    let text = source.query("SELECT @@global.gtid_binlog_state")?.single_text().unwrap_or_default();
+    let has_domain = |domain_id: u32| {
+        let domains = text.split(',').filter_map(|gtid| gtid.trim().split('-').next()?.parse::<u32>().ok());
+        domains.into_iter().any(|domain| domain == domain_id)
     };
-    if has_more && lacks {
-        let why = format!(
-            "Spate's checkpoint there ('{}', {}:{}) and its own replication ('{}', {}:{}) have each what the other lacks: make the \
-             replica anew, or remove the wrong one",
-            known.gtid_position,
-            known.source_file,
-            known.source_position,
-            executed.gtid_position,
-            executed.source_file,
-            executed.source_position
-        );
-        return Err(unsuitable(connection, why));
+    let mut part = GtidPosition::default();
+    for gtid in position.domains().filter(|gtid| has_domain(gtid.domain_id)) {
+        part.advance(Gtid::MariaDb(gtid));
     }
-    Ok(has_more)
+    Ok(part)
 }
 
 /// What was handed back.
@@ -311,6 +328,20 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     native::stop(&mut connection, &channel.name, Threads::All)?;
     let known = checkpoint::read(&mut connection)?;
+    if known.is_some() && !channel.is_parked() && native::look_at_all(&mut connection)?.len() > 1 {
+        let why = format!(
+            "its channel '{}' is not parked: another one was taken over, and is to be handed back (--channel)",
+            channel.name
+        );
+        return Err(unsuitable(&connection, why));
+    }
+    if let Some(known) = &known
+        && has_gone_beyond(&mut connection, &channel, known)?
+    {
+        let why = "its own replication has applied more than Spate since the takeover: there is nothing to hand back. START it, or take \
+                   over again";
+        return Err(unsuitable(&connection, why.to_owned()));
+    }
     // Without a checkpoint, an earlier handback was interrupted after it had told the server.
     let handover = known.as_ref().map(|_| handover::tell(&mut connection)).transpose()?;
     stopping_point("handback-told");

@@ -238,20 +238,27 @@ pub fn stop(connection: &mut Connection, name: &str, threads: Threads) -> Result
     execute(connection, &sql, "stop its own replication")
 }
 
+/// Asks for all channels. An account that may not see them is shown none.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn look_at_all(connection: &mut Connection) -> Result<Vec<Channel>> {
+    const ACCESS_DENIED: u16 = 1227;
+    let names = names(connection);
+    let answer = match connection.query(names.statement) {
+        Err(error) if error.code() == Some(ACCESS_DENIED) => return Ok(vec![]),
+        answer => answer?,
+    };
+    Ok((0..answer.rows.len()).map(|row| parse(&answer, row, &names)).collect())
+}
+
 /// Stops parked channels that the server has started again with itself: they would receive, and never apply. An account that may not see
 /// channels leaves them: they cost disk, and change nothing.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; any error of the connection.
 pub fn stop_parked(connection: &mut Connection) -> Result<()> {
-    const ACCESS_DENIED: u16 = 1227;
-    let names = names(connection);
-    let answer = match connection.query(names.statement) {
-        Err(error) if error.code() == Some(ACCESS_DENIED) => return Ok(()),
-        answer => answer?,
-    };
-    for row in 0..answer.rows.len() {
-        let channel = parse(&answer, row, &names);
+    for channel in look_at_all(connection)? {
         if channel.is_parked() && (channel.applies || channel.receives) {
             stop(connection, &channel.name, Threads::All)?;
         }

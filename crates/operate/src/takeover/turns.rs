@@ -13,7 +13,8 @@ use spate_replica::status::Status;
 use spate_replica::until::Until;
 use spate_replica::{Error, Result, asking};
 
-use super::{Handback, hand_back, take_over, unsuitable};
+use super::{Handback, hand_back, take_over};
+use crate::ahead::unsuitable;
 use crate::replicate::{Ended, ReplicateOptions, replicate};
 
 /// How often the server's own replication is looked at.

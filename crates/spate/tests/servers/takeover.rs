@@ -7,7 +7,7 @@ use spate_lab::vendor::Vendor;
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::server::{ACCOUNT, PASSWORD};
-use crate::support::{Ended, Kind, Random, Site, wait_until};
+use crate::support::{Ended, Kind, Random, Server, Site, wait_until};
 
 /// How the server's own replication finds its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +18,14 @@ enum By {
 
 /// A replica that replicates by itself.
 fn replicating(kind: Kind, by: By, channel: &str, more: &str) -> Site {
+    replicating_with(kind, by, channel, more, &[])
+}
+
+/// The same, with options of the replica's server.
+fn replicating_with(kind: Kind, by: By, channel: &str, more: &str, options: &[&str]) -> Site {
     // A server that is started again goes on, as users' servers do.
     let goes_on = if kind.vendor() == Vendor::MariaDb { "--skip-slave-start=0" } else { "--skip-replica-start=0" };
-    let site = Site::between((kind, &[]), (kind, &[goes_on, "--relay-log-recovery=1"]));
+    let site = Site::between((kind, &[]), (kind, &[&[goes_on, "--relay-log-recovery=1"], options].concat()));
     let port = site.source.port;
     site.replica.sql(&match (kind.vendor(), by) {
         (Vendor::MariaDb, by) => {
@@ -193,6 +198,108 @@ fn what_native_replication_would_leave_out_is_refused() {
         site.source.sql("INSERT INTO d.t (k) VALUES (3)");
         wait_rows(&site, "3");
     }
+}
+
+/// Its own replication could not go on behind GTIDs of the replica's own.
+#[test]
+fn strict_replica_with_a_binlog_is_taken_over_without_it() {
+    let strict = ["--log-bin", "--gtid-strict-mode=1"];
+    let site = replicating_with(Kind::Mariadb, By::Gtid, "", "", &strict);
+    take_over(&site, &[]).assert_failed_saying(&["gtid_strict_mode", "--no-replica-binlog"]);
+    site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+    wait_rows(&site, "3");
+    succeeds(&take_over(&site, &["--no-replica-binlog"]));
+    site.source.sql("UPDATE d.t SET k = k + 1; INSERT INTO d.t (k) VALUES (5)");
+    succeeds(&take_over(&site, &["--no-replica-binlog"]));
+    succeeds(&hand_back(&site, &[]));
+    site.source.sql("INSERT INTO d.t (k) VALUES (6)");
+    wait_rows(&site, "5");
+    site.assert_identical();
+}
+
+/// Somebody lets the server's own replication go on by hand: nothing of it is applied again.
+#[test]
+fn replication_that_went_on_by_hand_is_not_sent_back() {
+    for (kind, by) in
+        [(Kind::Mariadb, By::Gtid), (Kind::Mariadb, By::File), (Kind::Mysql, By::Gtid), (Kind::Mysql, By::File)]
+    {
+        let site = replicating(kind, by, "", "");
+        site.source.sql("CREATE TABLE d.keyless (i INT)");
+        succeeds(&take_over(&site, &[]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (5); INSERT INTO d.keyless VALUES (1)");
+        succeeds(&take_over(&site, &[]));
+        let mut handover = site.replica_command("handover");
+        handover.arg("--json");
+        succeeds(&site.run(handover));
+        let place = site.replica.sql("SELECT CONCAT(source_file, ' ', source_position) FROM spate.checkpoint");
+        let (file, position) = place.split_once(' ').unwrap();
+        let by_file = |names: [&str; 2]| match by {
+            By::File => format!(", {}='{file}', {}={position}", names[0], names[1]),
+            By::Gtid => String::new(),
+        };
+        let (go_on, stop) = match kind.vendor() {
+            Vendor::MariaDb => {
+                let place = by_file(["MASTER_LOG_FILE", "MASTER_LOG_POS"]);
+                (format!("CHANGE MASTER TO MASTER_DELAY=0{place}; START SLAVE"), "STOP SLAVE")
+            }
+            Vendor::MySql => {
+                let place = by_file(["SOURCE_LOG_FILE", "SOURCE_LOG_POS"]);
+                (format!("CHANGE REPLICATION SOURCE TO SOURCE_DELAY=0{place}; START REPLICA"), "STOP REPLICA")
+            }
+        };
+        site.replica.sql(&go_on);
+        site.source.sql("INSERT INTO d.t (k) VALUES (6); INSERT INTO d.keyless VALUES (2)");
+        wait_until("native replication has all", || site.source.checksums() == site.replica.checksums());
+        site.replica.sql(stop);
+        hand_back(&site, &[]).assert_failed_saying(&["has applied more than Spate"]);
+        site.run(site.replicate(&["--until", "caught-up"])).assert_failed_saying(&["has applied more than Spate"]);
+        site.assert_identical();
+        site.source.sql("INSERT INTO d.keyless VALUES (3)");
+        succeeds(&take_over(&site, &[]));
+        succeeds(&hand_back(&site, &[]));
+        site.source.sql("INSERT INTO d.keyless VALUES (4)");
+        wait_until("native replication has all", || site.source.checksums() == site.replica.checksums());
+    }
+}
+
+/// What another channel applies is neither Spate's nor sent back.
+#[test]
+fn other_channels_stay_where_they_are() {
+    let site = replicating(Kind::Mariadb, By::Gtid, "north", "");
+    let south = Server::source(Kind::Mariadb, &["--gtid-domain-id=2", "--server-id=11"]);
+    let port = south.port;
+    site.replica.sql(&format!(
+        "CHANGE MASTER 'south' TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
+         MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE 'south'"
+    ));
+    south.sql("CREATE DATABASE s; CREATE TABLE s.k (i INT); INSERT INTO s.k VALUES (1)");
+    let wait_south = |count: &str| {
+        wait_until("the south's rows", || {
+            site.replica.try_sql("SELECT COUNT(*) FROM s.k").is_ok_and(|found| found == count)
+        });
+    };
+    wait_south("1");
+    let north: &[&str] = &["--channel", "north"];
+    succeeds(&take_over(&site, north));
+    site.source.sql("INSERT INTO d.t (k) VALUES (5)");
+    south.sql("INSERT INTO s.k VALUES (2)");
+    wait_south("2");
+    succeeds(&take_over(&site, north));
+    // With a source that is not its own, a channel goes on as it was.
+    take_over(&site, &["--channel", "south"]).assert_failed_saying(&["server with id 11"]);
+    hand_back(&site, &["--channel", "south"]).assert_failed_saying(&["runs already"]);
+    south.sql("INSERT INTO s.k VALUES (3)");
+    wait_south("3");
+    hand_back(&site, north).assert_failed_saying(&["STOP ALL SLAVES"]);
+    site.replica.sql("STOP SLAVE 'south'");
+    hand_back(&site, &["--channel", "south"]).assert_failed_saying(&["is not parked"]);
+    succeeds(&hand_back(&site, north));
+    site.replica.sql("START SLAVE 'south'");
+    site.source.sql("INSERT INTO d.t (k) VALUES (6)");
+    south.sql("INSERT INTO s.k VALUES (4)");
+    wait_rows(&site, "4");
+    wait_south("4");
+    assert_eq!(south.sql("SELECT i FROM s.k ORDER BY 1"), site.replica.sql("SELECT i FROM s.k ORDER BY 1"));
 }
 
 #[test]
