@@ -49,6 +49,7 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
     let channel = native::look(&mut connection, name)?;
     check(&connection, &channel)?;
     check_own_gtids(&mut connection, options)?;
+    silence(&mut connection)?;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     let mut source = connect_with_retry(&options.intake.source, status, stop)?;
@@ -174,6 +175,18 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
             channel.filters.join(", ")
         );
         return Err(unsuitable(connection, why));
+    }
+    Ok(())
+}
+
+/// Keeps Spate's own tables out of MariaDB's binlog, whose GTIDs could be in the way of the server's own replication. An account that may not is
+/// only missed where gtid_strict_mode is on.
+fn silence(connection: &mut Connection) -> Result<()> {
+    if connection.server_version().vendor == Vendor::MariaDb {
+        match connection.execute(b"SET SESSION sql_log_bin=0") {
+            Err(error) if error.server_error().is_none() || error.is_transient() => return Err(error.into()),
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -324,6 +337,7 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     if channel.applies && !channel.is_parked() {
         return Err(unsuitable(&connection, "its own replication runs already".to_owned()));
     }
+    silence(&mut connection)?;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
     native::stop(&mut connection, &channel.name, Threads::All)?;
