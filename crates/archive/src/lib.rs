@@ -79,7 +79,7 @@ pub use position::{Applied, Durable, LogEnd, Received};
 pub use purge::{Purged, Retention};
 pub use reader::{ArchiveReader, ArchivedEvent};
 pub use seek::Seek;
-pub use set_aside::set_aside;
+pub use set_aside::{purge_asides, set_aside};
 pub use stopping::{is_blind_to, stopping_point};
 pub use tail::{ArchiveFile, Tail, Waited};
 pub use walked::DirectoryOptions;

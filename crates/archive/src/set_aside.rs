@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::fs::{FileSystem, RealFileSystem};
 use crate::list::FileList;
 use crate::names::LOCK_NAME;
+use crate::purge::Retention;
 use crate::recovery::finish_purges;
 use crate::{Error, Result, stopping_point};
 
@@ -29,7 +30,7 @@ pub fn set_aside(dir: &Path) -> Result<Option<PathBuf>> {
     if list.files.is_empty() {
         return Ok(None);
     }
-    let aside = free_name(dir);
+    let aside = free_name(dir)?;
     let partial = aside.with_extension("partial");
     if partial.exists() {
         // An earlier attempt has crashed: its names are further names of files that are here.
@@ -56,8 +57,82 @@ pub fn set_aside(dir: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(aside))
 }
 
-/// The first name that no directory has.
-fn free_name(dir: &Path) -> PathBuf {
-    let names = (1_u64..).map(|number| dir.join(format!("earlier-{number}")));
-    names.into_iter().find(|name| !name.exists()).unwrap_or_else(|| dir.join("earlier"))
+/// Removes the oldest archives that were set aside in `dir`, while all together, or the oldest alone, exceed a bound of `retention`.
+///
+/// # Errors
+/// [`Error::Io`]: the next purge removes what is left over.
+pub fn purge_asides(dir: &Path, retention: &Retention) -> Result<()> {
+    let numbers = asides(dir)?;
+    let mut asides: Vec<(PathBuf, u64, u64)> = Vec::new();
+    for number in numbers.into_iter().rev() {
+        let aside = dir.join(format!("earlier-{number}"));
+        let (bytes, age_seconds) = size_and_age(&aside)?;
+        asides.push((aside, bytes, age_seconds));
+    }
+    let mut bytes_left: u64 = asides.iter().map(|(_, bytes, _)| bytes).sum();
+    while let Some((aside, bytes, age_seconds)) = asides.pop() {
+        let is_too_much = retention.bytes_max.is_some_and(|maximum| bytes_left > maximum);
+        let is_too_old = retention.age_seconds_max.is_some_and(|maximum| age_seconds > maximum);
+        if !is_too_much && !is_too_old {
+            break;
+        }
+        std::fs::remove_dir_all(&aside).map_err(Error::io("remove", &aside))?;
+        bytes_left -= bytes;
+    }
+    Ok(())
+}
+
+/// Bytes of a directory's files, and seconds since the last of them was written.
+fn size_and_age(dir: &Path) -> Result<(u64, u64)> {
+    let (mut bytes, mut age) = (0, u64::MAX);
+    for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let metadata = entry.and_then(|entry| entry.metadata()).map_err(Error::io("read", dir))?;
+        bytes += metadata.len();
+        let written = metadata.modified().map_err(Error::io("read", dir))?;
+        age = age.min(written.elapsed().map_or(0, |elapsed| elapsed.as_secs()));
+    }
+    Ok((bytes, age))
+}
+
+/// The name behind the last one.
+fn free_name(dir: &Path) -> Result<PathBuf> {
+    let numbers = asides(dir)?;
+    Ok(dir.join(format!("earlier-{}", numbers.last().map_or(1, |last| last + 1))))
+}
+
+/// The numbers of the archives that were set aside, oldest first.
+fn asides(dir: &Path) -> Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let name = entry.map_err(Error::io("list", dir))?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("earlier-")?.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The archives that are left, each of ten bytes, after the oldest were purged.
+    fn left(retention: &Retention) -> Vec<u64> {
+        let dir = tempfile::tempdir().unwrap();
+        for number in [2, 3, 10] {
+            let aside = dir.path().join(format!("earlier-{number}"));
+            std::fs::create_dir(&aside).unwrap();
+            std::fs::write(aside.join("b.000001"), [0; 10]).unwrap();
+        }
+        purge_asides(dir.path(), retention).unwrap();
+        asides(dir.path()).unwrap()
+    }
+
+    #[test]
+    fn oldest_archives_go_first_and_no_more_than_needed() {
+        let of_bytes = |maximum| Retention { bytes_max: Some(maximum), age_seconds_max: None };
+        assert_eq!(left(&of_bytes(30)), [2, 3, 10]);
+        assert_eq!(left(&of_bytes(29)), [3, 10]);
+        assert_eq!(left(&of_bytes(10)), [10]);
+        assert_eq!(left(&Retention { bytes_max: None, age_seconds_max: Some(3600) }), [2, 3, 10]);
+    }
 }

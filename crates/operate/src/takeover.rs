@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use spate_archive::{set_aside, stopping_point};
+use spate_archive::{purge_asides, set_aside, stopping_point};
 use spate_binlog::{Gtid, GtidPosition};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor};
@@ -27,7 +27,7 @@ use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::native::{self, Channel, Place, Threads};
 use spate_replica::status::Status;
 use spate_replica::until::Start;
-use spate_replica::{Error, Result, asking, journal, own_schema};
+use spate_replica::{Result, asking, journal, own_schema};
 
 pub use turns::{Turns, take_turns};
 
@@ -43,11 +43,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Stops the server's own replication from the source, and begins Spate's checkpoint where it was.
 ///
 /// # Errors
-/// [`Error::Unsuitable`] names what Spate would not do as it does, or its error; a missing privilege names the GRANT.
+/// [`spate_replica::Error::Unsuitable`] names what Spate would not do as it does, or its error; a missing privilege names the GRANT.
 pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status, stop: &AtomicBool) -> Result<()> {
     let mut connection = asking::connect(&options.replica, &ConnectOptions::new("replica"))?;
     let channel = native::look(&mut connection, name)?;
     check(&connection, &channel)?;
+    check_other_channels(&mut connection, &channel)?;
     check_own_gtids(&mut connection, options)?;
     silence(&mut connection)?;
     own_schema::create(&mut connection)?;
@@ -57,7 +58,9 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
     native::stop(&mut connection, &channel.name, Threads::Appliers)?;
     stopping_point("takeover-stopped");
     let taken = take_over_stopped(&mut connection, &mut source, options, &channel, (status, stop));
-    if let (Err(Error::Unsuitable { .. }), true) = (&taken, channel.applies && !channel.is_parked()) {
+    let mut is_let_go =
+        || native::look(&mut connection, Some(&channel.name)).is_ok_and(|now| !now.is_parked() && !now.applies);
+    if taken.is_err() && channel.applies && is_let_go() {
         // What is refused goes on as before. Why it is refused matters more than an error of this.
         let threads = if channel.receives { Threads::All } else { Threads::Appliers };
         let _started = native::start(&mut connection, &channel.name, threads);
@@ -144,13 +147,12 @@ fn begin_archive_anew(
     }
     let aside = set_aside(&options.archive_dir)?;
     stopping_point("takeover-archive-set-aside");
-    if let (Some(aside), Some(_)) = (&aside, options.retention) {
-        // What is applied is not to be kept without a bound, and all of it is.
-        std::fs::remove_dir_all(aside)
-            .map_err(|source| Error::Io { action: format!("remove {}", aside.display()), source })?;
-    } else if let Some(aside) = aside {
+    if let Some(aside) = aside {
         let message = format!("the archive ends before the takeover's place, and is now {}", aside.display());
         status.note("takeover", &message);
+    }
+    if let Some(retention) = &options.retention {
+        purge_asides(&options.archive_dir, retention)?;
     }
     Ok(())
 }
@@ -169,6 +171,11 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
         );
         return Err(unsuitable(connection, why));
     }
+    if channel.uses_current_position {
+        let why = "it asks its source for what follows all in its own binlog (MASTER_USE_GTID=current_pos), where Spate's changes have GTIDs \
+                   that the source does not know: set MASTER_USE_GTID=slave_pos first";
+        return Err(unsuitable(connection, why.to_owned()));
+    }
     if !channel.filters.is_empty() {
         let why = format!(
             "its own replication leaves out or rewrites some of what the source logs, and Spate applies all: {}",
@@ -177,6 +184,21 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
         return Err(unsuitable(connection, why));
     }
     Ok(())
+}
+
+/// One channel at a time is Spate's.
+fn check_other_channels(connection: &mut Connection, channel: &Channel) -> Result<()> {
+    let others = native::look_at_all(connection)?;
+    match others.iter().find(|other| other.name != channel.name && other.is_parked()) {
+        Some(other) => {
+            let name = &other.name;
+            let why = format!(
+                "Spate has taken over its channel '{name}': hand that back first (spate handback --channel '{name}')"
+            );
+            Err(unsuitable(connection, why))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Keeps Spate's own tables out of MariaDB's binlog, whose GTIDs could be in the way of the server's own replication. An account that may not is
@@ -329,7 +351,7 @@ pub struct Handback {
 /// Lets the server's own replication go on where Spate has ended. Nobody may be applying meanwhile.
 ///
 /// # Errors
-/// [`Error::Locked`] while a Spate applies; [`Error::Unsuitable`] if it runs already, or does not begin; a missing privilege names the
+/// [`spate_replica::Error::Locked`] while a Spate applies; [`spate_replica::Error::Unsuitable`] if it runs already, or does not begin; a missing privilege names the
 /// GRANT.
 pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
@@ -375,8 +397,12 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     let begun = Instant::now();
     native::unpark(&mut connection, &channel.name)?;
     stopping_point("handback-unparked");
+    // A source that refuses says so only after the connection: twice, to be sure.
+    let mut times = 0;
     look_until(&mut connection, &channel, &AtomicBool::new(false), |now| {
-        now.applies && now.receives && now.seconds_behind.is_some() && now.error.is_empty()
+        let is_well = now.applies && now.is_connected && now.seconds_behind.is_some() && now.error.is_empty();
+        times = if is_well { times + 1 } else { 0 };
+        times > 2
     })?;
     Ok(Handback { channel: channel.name, handover, began_after_seconds: begun.elapsed().as_secs_f64() })
 }

@@ -44,6 +44,10 @@ pub struct Channel {
     pub applies: bool,
     /// True if it receives from the source.
     pub receives: bool,
+    /// True if it is connected to its source.
+    pub is_connected: bool,
+    /// True if it asks for what follows all that is in the replica's own binlog (MariaDB's current_pos).
+    pub uses_current_position: bool,
     /// Why it has stopped applying; empty if nothing is wrong.
     pub error: String,
     /// Why it does not receive; empty if nothing is wrong.
@@ -179,6 +183,8 @@ fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
         relay_log: text("Relay_Log_File"),
         applies: text(names.applies) == "Yes",
         receives: text(names.receives) != "No",
+        is_connected: text(names.receives) == "Yes",
+        uses_current_position: text(names.by_gtid) == "Current_Pos",
         error: text("Last_SQL_Error"),
         receive_error: text("Last_IO_Error"),
         has_applied_all: text(names.state).contains("has read all relay log"),

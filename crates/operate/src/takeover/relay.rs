@@ -103,13 +103,16 @@ fn copy(logs: &native::RelayLogs, mut writer: ArchiveWriter, mut begin: Begin<'_
     let (mut format, mut is_begun, mut ends_file, mut copied) = (Vec::new(), false, false, 0);
     let mut next = Place::default();
     while let Some(event) = reader.next_event()? {
-        // MySQL's receiver writes rotate events of its own, without a position.
-        let is_in_no_file = event.header.is_artificial() || event.header.next_position == 0;
-        if event.header.flags & FLAG_RELAY_LOG != 0 || is_in_no_file {
+        if event.header.flags & FLAG_RELAY_LOG != 0 {
             continue;
         }
+        // A source that is asked for the midst of a file sends this without a position.
         if event.header.event_type == EventType::FORMAT_DESCRIPTION {
             format = event.bytes.to_vec();
+            continue;
+        }
+        // MySQL's receiver writes rotate events of its own, without a position.
+        if event.header.is_artificial() || event.header.next_position == 0 {
             continue;
         }
         let position = event.source_end_position.saturating_sub(u64::from(event.header.event_length));

@@ -318,7 +318,9 @@ fn stop_amid_definitions(kind: Kind, accounts: &str) {
             let is_of_tables = ["TABLE ", "INDEX "].iter().any(|kind| sql[..sql.len().min(16)].contains(kind));
             let is_passed = if point == AFTER_DEFINITION { is_of_tables } else { !is_repeatable };
             ledger.work(&site.source);
-            site.source.sql(sql);
+            // Without a default database, the session that applies executes it.
+            let database = if point == AFTER_DEFINITION { "USE defined; " } else { "" };
+            site.source.sql(&format!("{database}{sql}"));
             if sql.starts_with("CREATE TABLE") || sql.starts_with("ALTER TABLE") {
                 site.source.sql("INSERT INTO defined.t (v) VALUES (5), (6)");
             }
