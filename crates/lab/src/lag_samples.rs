@@ -62,7 +62,7 @@ impl Sampler {
     /// Begins to sample this replica.
     ///
     /// # Errors
-    /// [`Error::Sql`] if it cannot be connected to.
+    /// [`crate::Error::Sql`] if it cannot be connected to.
     pub fn start(replica: &Sandbox, applier: Applier, name: &str, live: Option<LiveReport>) -> Result<Sampler> {
         let session = replica.connect()?;
         let (over, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
