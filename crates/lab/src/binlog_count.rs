@@ -23,6 +23,9 @@ pub struct BinlogCount {
     pub row_changes: u64,
     /// Size of the files.
     pub bytes: u64,
+    /// When the last transaction was committed, in seconds since 1970; 0 if it is not known.
+    #[serde(default)]
+    pub last_seconds: u64,
 }
 
 /// The plans to walk an event's images, by table id and the columns in them.
@@ -76,6 +79,7 @@ impl<'a> FileCounter<'a> {
             event.resize(HEADER_LENGTH, 0);
             self.reader.read_exact(&mut event).map_err(Error::file("read", self.path))?;
             let header = EventHeader::parse(&event).map_err(|error| self.damaged(error))?;
+            count.last_seconds = count.last_seconds.max(u64::from(header.timestamp_seconds));
             event.resize(header.event_length as usize, 0);
             self.reader.read_exact(&mut event[HEADER_LENGTH..]).map_err(Error::file("read", self.path))?;
             self.event(&header, &event, count).map_err(|error| self.damaged(error))?;

@@ -28,7 +28,7 @@ const SAMPLES_MAX: usize = 2_000;
 pub struct LagSample {
     /// Seconds since the contender began.
     pub seconds: f64,
-    /// How many seconds the replica is behind: of native replication by its own account, of Spate by its checkpoint.
+    /// How many seconds the replica is behind the backlog's end: of native replication by its own account, of Spate by its checkpoint.
     pub behind_seconds: u64,
 }
 
@@ -59,14 +59,20 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Begins to sample this replica.
+    /// Begins to sample this replica. `end_seconds`: when the backlog ended, since 1970; 0 if it is not known.
     ///
     /// # Errors
     /// [`crate::Error::Sql`] if it cannot be connected to.
-    pub fn start(replica: &Sandbox, applier: Applier, name: &str, live: Option<LiveReport>) -> Result<Sampler> {
+    pub fn start(
+        replica: &Sandbox,
+        applier: Applier,
+        name: &str,
+        end_seconds: u64,
+        live: Option<LiveReport>,
+    ) -> Result<Sampler> {
         let session = replica.connect()?;
         let (over, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let asking = Asking { vendor: replica.vendor(), session, applier, name: name.to_owned(), live };
+        let asking = Asking { vendor: replica.vendor(), session, applier, name: name.to_owned(), end_seconds, live };
         let (ending, taken) = (Arc::clone(&over), Arc::clone(&samples));
         let thread = thread::spawn(move || asking.run(&ending, &taken));
         Ok(Sampler { thread: Some(thread), over, samples })
@@ -98,6 +104,7 @@ struct Asking {
     session: Session,
     applier: Applier,
     name: String,
+    end_seconds: u64,
     live: Option<LiveReport>,
 }
 
@@ -128,15 +135,18 @@ impl Asking {
         }
     }
 
+    /// A source that has been idle since the backlog's end would make every replica look as late as that is ago.
     fn behind_seconds(&mut self) -> Result<Option<u64>> {
-        match self.applier {
-            Applier::Native => native::seconds_behind(self.vendor, &mut self.session),
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let behind = match self.applier {
+            Applier::Native => native::seconds_behind(self.vendor, &mut self.session)?,
             Applier::Spate => {
                 let row = self.session.first_row("SELECT MAX(source_seconds) FROM spate.checkpoint")?;
                 let applied: Option<u64> = row.and_then(|row| row.get_opt(0)).and_then(std::result::Result::ok);
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-                Ok(applied.filter(|&applied| applied > 0).map(|applied| now.saturating_sub(applied)))
+                applied.filter(|&applied| applied > 0).map(|applied| now.saturating_sub(applied))
             }
-        }
+        };
+        let idle = if self.end_seconds == 0 { 0 } else { now.saturating_sub(self.end_seconds) };
+        Ok(behind.map(|behind| behind.saturating_sub(idle)))
     }
 }

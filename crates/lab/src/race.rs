@@ -161,7 +161,7 @@ impl<'a> Race<'a> {
         };
         let live = self.plan.report.as_ref().map(|path| LiveReport { path: path.clone(), result: before.clone() });
         let applier = if result.native { Applier::Native } else { Applier::Spate };
-        let sampler = Sampler::start(&replica, applier, name, live)?;
+        let sampler = Sampler::start(&replica, applier, name, self.backlog.facts.count.last_seconds, live)?;
         let caught_up = match contender {
             Contender::Native { threads, mode, prefetch } => {
                 let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));

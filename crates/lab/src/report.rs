@@ -68,7 +68,7 @@ fn page(result: &RaceResult, running: Option<(&str, &[LagSample])>) -> Result<St
     html += &table(result);
     html += "<h2>Seconds behind the source</h2>\
              <p>Of native replication as the server says it (Seconds_Behind_Source), of Spate the age of the last transaction that its \
-             checkpoint holds; asked four times a second.</p>";
+             checkpoint holds; both less the time for which the source has been idle since the backlog's end. Asked four times a second.</p>";
     html += &graph(&lines)?;
     let json = serde_json::to_string_pretty(result).map_err(|error| Error::Report(error.to_string()))?;
     let json = escaped(&json);
