@@ -276,7 +276,7 @@ impl<'a> Applier<'a> {
         let note = commit.note.take();
         self.receive_all()?;
         self.sessions.count_definitions_if_wanted(self.tools.own_definitions)?;
-        let fulfils = self.send_commit(&commit, note.as_deref())?;
+        let fulfils = self.send_commit(&mut commit, note.as_deref())?;
         let is_followed = note.is_some();
         self.committing = Some(Committing { commit, note, fulfils });
         if is_followed { Ok(()) } else { self.end_commit() }
@@ -441,8 +441,8 @@ impl<'a> Applier<'a> {
 
     /// Executes what is left of the batch, notes what comes next, and commits.
     /// True if it removes the note of what it commits.
-    fn send_commit(&mut self, commit: &Commit, note: Option<&Intent>) -> Result<bool> {
-        let (mut sql, mut statements) = (commit.sql.clone(), commit.statements);
+    fn send_commit(&mut self, commit: &mut Commit, note: Option<&Intent>) -> Result<bool> {
+        let (mut sql, mut statements) = (std::mem::take(&mut commit.sql), commit.statements);
         if let Some(intent) = note {
             stopping_point("before-intent");
             sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());

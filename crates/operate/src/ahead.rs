@@ -1,5 +1,6 @@
 //! Who has applied more, Spate or the server's own replication.
 
+use spate_binlog::{Gtid, GtidPosition, MariaDbGtid};
 use spate_connection::{Connection, Vendor};
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::native::{self, Channel, Place};
@@ -26,8 +27,8 @@ pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, e
         }
         (None, None) => {
             let (known, executed) = (&known.gtid_position, &executed.gtid_position);
-            let mut has_more = executed.domains().map(spate_binlog::Gtid::MariaDb);
-            let mut lacks = known.domains().map(spate_binlog::Gtid::MariaDb);
+            let mut has_more = executed.domains().map(Gtid::MariaDb);
+            let mut lacks = known.domains().map(Gtid::MariaDb);
             (has_more.any(|gtid| !known.covers(gtid)), lacks.any(|gtid| !executed.covers(gtid)))
         }
         _ => (true, true),
@@ -91,13 +92,17 @@ pub(crate) fn has_gone_beyond(connection: &mut Connection, channel: &Channel, kn
             .any(|server| !server.is_empty() && server.contains('-') && server != own && position.contains(&server)));
     }
     let text = connection.query("SELECT @@global.gtid_slave_pos")?.single_text().unwrap_or_default();
-    let told: spate_binlog::GtidPosition =
+    let told: GtidPosition =
         text.parse().map_err(|error| unsuitable(connection, format!("its gtid_slave_pos: {error}")))?;
-    let is_beyond = |gtid: spate_binlog::MariaDbGtid| {
-        let is_shared = known.gtid_position.domains().any(|other| other.domain_id == gtid.domain_id);
-        is_shared && !known.gtid_position.covers(spate_binlog::Gtid::MariaDb(gtid))
-    };
-    Ok(told.domains().any(is_beyond))
+    Ok(first_beyond(&told, &known.gtid_position).is_some())
+}
+
+/// A GTID of `told`, a position of MariaDB, that `known` has the domain of and does not cover.
+pub(crate) fn first_beyond(told: &GtidPosition, known: &GtidPosition) -> Option<MariaDbGtid> {
+    told.domains().find(|&gtid| {
+        let is_shared = known.domains().any(|other| other.domain_id == gtid.domain_id);
+        is_shared && !known.covers(Gtid::MariaDb(gtid))
+    })
 }
 
 /// The name of a binlog file without its number.

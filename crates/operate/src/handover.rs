@@ -12,6 +12,8 @@ use spate_replica::checkpoint;
 use spate_replica::{Error, Result};
 use spate_replica::{journal, own_schema};
 
+use crate::ahead::first_beyond;
+
 /// What was handed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Handover {
@@ -94,10 +96,7 @@ fn tell_mariadb(connection: &mut Connection, position: &GtidPosition) -> Result<
         peer: connection.peer().to_string(),
         why: format!("its gtid_slave_pos cannot be read: {error}"),
     })?;
-    if let Some(gtid) = known.domains().find(|&gtid| {
-        let is_shared = position.domains().any(|other| other.domain_id == gtid.domain_id);
-        is_shared && !position.covers(spate_binlog::Gtid::MariaDb(gtid))
-    }) {
+    if let Some(gtid) = first_beyond(&known, position) {
         let why = format!(
             "its gtid_slave_pos has {gtid}, which Spate's checkpoint ('{position}') has not: its own replication has applied more, and would \
              apply it again"
