@@ -95,6 +95,15 @@ struct Committing {
     fulfils: bool,
 }
 
+/// A commit that has its answer, and is not reported.
+struct Committed {
+    commit: Commit,
+    /// How long its batch has taken.
+    took: Duration,
+    /// Its batch had a definition.
+    had_definition: bool,
+}
+
 /// The batch that is being executed.
 #[derive(Default)]
 struct OpenBatch {
@@ -241,6 +250,7 @@ impl<'a> Applier<'a> {
             definer.send_single(sql)?;
         }
         // What comes before is committed then, and the note durable.
+        let committed = self.receive_committing()?;
         self.receive_all()?;
         self.tools.own_definitions.begin();
         self.batch.has_definition = true;
@@ -249,7 +259,11 @@ impl<'a> Applier<'a> {
         for _ in &definition.before {
             definer.receive_result().map_err(refused)?;
         }
-        let answer = definer.execute_single(&definition.sql).map(drop);
+        let sent = definer.send_single(&definition.sql);
+        // The server is busy now, so there is time for this.
+        committed.map_or(Ok(()), |committed| self.report_commit(committed))?;
+        sent.map_err(refused)?;
+        let answer = self.sessions.definer()?.receive_result().map(drop);
         match &answer {
             Ok(()) => self.batch.unexecuted = None,
             Err(error) if is_final_refusal(error) => self.forget_refused(true),
@@ -277,24 +291,36 @@ impl<'a> Applier<'a> {
         self.receive_all()?;
         self.sessions.count_definitions_if_wanted(self.tools.own_definitions)?;
         let fulfils = self.send_commit(&mut commit, note.as_deref())?;
-        let is_followed = note.is_some();
+        let is_followed = commit.is_before_definition;
         self.committing = Some(Committing { commit, note, fulfils });
         if is_followed { Ok(()) } else { self.end_commit() }
     }
 
     /// Waits for the answer of a commit that was sent.
     fn end_commit(&mut self) -> Result<()> {
-        let Some(Committing { commit, note, fulfils }) = self.committing.take() else { return Ok(()) };
-        let mut committed = self.receive_commit(fulfils);
-        if committed.is_ok() {
-            committed = self.report_commit(commit);
+        match self.receive_committing()? {
+            Some(committed) => self.report_commit(committed),
+            None => Ok(()),
         }
-        if let (Ok(()), Some(intent)) = (&committed, note) {
+    }
+
+    /// The same, and leaves it to the caller to report it. `None`: none was sent, or it is reported.
+    fn receive_committing(&mut self) -> Result<Option<Committed>> {
+        let Some(Committing { commit, note, fulfils }) = self.committing.take() else { return Ok(None) };
+        let committed = self.receive_commit(fulfils).map(|()| Committed {
+            commit,
+            took: self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed()),
+            had_definition: std::mem::take(&mut self.batch.has_definition),
+        });
+        if let (Ok(_), Some(intent)) = (&committed, note) {
             self.begin_noted(intent);
         }
         match self.batch.watched.take() {
-            Some(change) => self.tools.accounts.look(change, committed),
-            None => committed,
+            Some(change) => {
+                let reported = committed.and_then(|committed| self.report_commit(committed));
+                self.tools.accounts.look(change, reported).map(|()| None)
+            }
+            None => committed.map(Some),
         }
     }
 
@@ -481,11 +507,11 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    fn report_commit(&mut self, commit: Commit) -> Result<()> {
-        let took = self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed());
+    fn report_commit(&mut self, committed: Committed) -> Result<()> {
+        let Committed { commit, took, had_definition } = committed;
         let tools = &mut self.tools;
         // A definition before them is no part of what rows cost.
-        if !std::mem::take(&mut self.batch.has_definition) {
+        if !had_definition {
             tools.progress.measure(commit.row_changes, took);
         }
         tools.progress.commit(&commit.end);

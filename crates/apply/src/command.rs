@@ -100,6 +100,8 @@ pub(crate) struct Commit {
     pub(crate) sql: Vec<u8>,
     /// The note of the definition that comes next, to be committed with it. `None`: nothing is noted.
     pub(crate) note: Option<Box<Intent>>,
+    /// A definition follows at once, for which another session can be set up while this has no answer.
+    pub(crate) is_before_definition: bool,
     /// What is to be executed behind COMMIT, each with a semicolon before it.
     pub(crate) after: Vec<u8>,
     /// How many statements all that is, with COMMIT and without the note.

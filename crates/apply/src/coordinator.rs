@@ -49,6 +49,9 @@ pub trait Dispatch {
     /// [`Halt::StageEnded`], also if somebody asks the session to stop meanwhile.
     fn hand_out(&mut self, part: Part) -> Result<()>;
 
+    /// True if this transaction and all before it are applied, or this one is a definition and in effect.
+    fn is_in_effect(&mut self, seqno: u64) -> bool;
+
     /// Waits until this transaction and all before it are applied, or this one is a definition and in effect.
     ///
     /// # Errors
@@ -120,6 +123,10 @@ impl Dispatch for Coordinator<'_> {
         self.progress.hand_out(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
         self.parts.send(part).map_err(|_| Halt::StageEnded)
+    }
+
+    fn is_in_effect(&mut self, seqno: u64) -> bool {
+        self.progress.wait_in_effect(seqno, Duration::ZERO)
     }
 
     fn wait_in_effect(&mut self, seqno: u64) -> Result<()> {

@@ -3,12 +3,22 @@
 use spate_binlog::FormatDescription;
 use spate_replica::catalog::Catalog;
 use spate_replica::choice::{self, Dialect, DialectChoice};
+use spate_replica::journal::Intent;
 use spate_replica::others::{Noticed, Others};
 use spate_replica::{Error, Result};
 use spate_schedule::outdated::Outdated;
 use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 use spate_sql::Server;
+
+/// Which tables are asked for together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Only the one that is needed.
+    Alone,
+    /// Others along with it, which may be needed next.
+    WithOthers,
+}
 
 /// Definitions of tables, and what else gathering goes by.
 pub trait Definitions {
@@ -50,7 +60,20 @@ pub trait Definitions {
     ///
     /// # Errors
     /// Any error of the connection; [`Error::Transaction`] without a place, if the map cannot be read.
-    fn definition(&mut self, name: &TableName, map: &[u8]) -> Result<Option<TableDefinition>>;
+    fn definition(&mut self, name: &TableName, map: &[u8], reading: Reading) -> Result<Option<TableDefinition>>;
+
+    /// True if definitions are noted before they are executed, with what their objects are then.
+    fn are_noted(&self) -> bool {
+        false
+    }
+
+    /// What the objects are that this definition is about to change. Asked for only if definitions are noted.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    fn fingerprint(&mut self, intent: &Intent) -> Result<String> {
+        Ok(intent.fingerprint.clone())
+    }
 }
 
 /// Asks a running replica.
@@ -94,7 +117,19 @@ impl Definitions for ReplicaDefinitions<'_> {
         self.catalog.at_hand(name)
     }
 
-    fn definition(&mut self, name: &TableName, _map: &[u8]) -> Result<Option<TableDefinition>> {
-        self.catalog.definition(name).map_err(Error::from)
+    fn definition(&mut self, name: &TableName, _map: &[u8], reading: Reading) -> Result<Option<TableDefinition>> {
+        let definition = match reading {
+            Reading::Alone => self.catalog.definition_alone(name),
+            Reading::WithOthers => self.catalog.definition(name),
+        };
+        definition.map_err(Error::from)
+    }
+
+    fn are_noted(&self) -> bool {
+        true
+    }
+
+    fn fingerprint(&mut self, intent: &Intent) -> Result<String> {
+        self.catalog.fingerprint(intent)
     }
 }

@@ -15,11 +15,13 @@ use spate_sql::Servers;
 use super::open::Open;
 use crate::Part;
 use crate::coordinator::Dispatch;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Reading};
 use crate::halt::{Halt, Result};
 use crate::plan::SessionPlan;
+use crate::unfinished::{DefinitionChange, UnfinishedDefinitions};
 use spate_connection::ServerVersion;
 use spate_replica::checkpoint::Checkpoint;
+use spate_replica::journal::IntentKind;
 use spate_replica::status::Status;
 use spate_replica::{Error, TransactionPlace};
 
@@ -69,8 +71,8 @@ pub struct Gatherer<'a, R, D> {
     open: Open,
     /// What was open when the last part was handed out. `None`: that part ended within a transaction.
     handed: Option<Open>,
-    /// Definitions are out of date until the transaction with this seqno is applied. `None`: they are not.
-    stale_until: Option<u64>,
+    /// Definitions that were handed out: what they define is out of date until they are in effect.
+    unfinished: UnfinishedDefinitions,
     /// A transaction of this session was read.
     has_begun: bool,
 }
@@ -93,7 +95,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             transactions_left: given.plan.transactions_max,
             handed: Some(Open::after(checkpoint.clone())),
             open: Open::after(checkpoint),
-            stale_until: None,
+            unfinished: UnfinishedDefinitions::default(),
             has_begun: false,
         }
     }
@@ -248,8 +250,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             self.dispatch.begin_after(event.seqno.saturating_sub(1));
         }
         if needs_fresh {
-            self.stale_until = Some(event.seqno.saturating_sub(1));
             self.forget(&Outdated::All);
+            self.expect_definition(event.seqno.saturating_sub(1), Outdated::All, &DefinitionChange::ANY)?;
         }
         self.open.begin_transaction(event, excluded);
         if gtid.is_none() && excluded.is_none() {
@@ -277,10 +279,29 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         Ok(())
     }
 
-    /// Forgets outdated definitions, in the builder and in the catalog.
-    fn forget(&mut self, outdated: &Outdated) {
+    /// Forgets outdated definitions, in the builder and in the catalog; returns which these were.
+    fn forget(&mut self, outdated: &Outdated) -> Outdated {
         let outdated = self.replica.forget(outdated);
         self.builder.forget(&outdated);
+        outdated
+    }
+
+    /// True if a definition that was handed out may not be in effect.
+    fn has_unfinished(&mut self) -> bool {
+        let Some(latest) = self.unfinished.latest() else { return false };
+        let is_in_effect = self.dispatch.is_in_effect(latest);
+        if is_in_effect {
+            self.unfinished.finish(latest);
+        }
+        !is_in_effect
+    }
+
+    /// A definition was handed out: what it puts out of date is read only once it is in effect.
+    fn expect_definition(&mut self, seqno: u64, outdated: Outdated, change: &DefinitionChange) -> Result<()> {
+        match self.unfinished.hand_out(seqno, outdated, change) {
+            Some(oldest) => self.wait_in_effect(oldest),
+            None => Ok(()),
+        }
     }
 
     fn note_contradiction(&self, surprise: Surprise) {
@@ -355,7 +376,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
                     return Ok(());
                 }
                 Answer::NeedsForeignKeys => {
-                    self.wait_for_definitions()?;
+                    self.unfinished.latest().map_or(Ok(()), |latest| self.wait_in_effect(latest))?;
                     if self.replica.foreign_keys_have_changed()? {
                         return Err(Halt::ForeignKeysChanged);
                     }
@@ -365,8 +386,10 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
                         self.builder.learn_ahead(definition);
                         continue;
                     }
-                    self.wait_for_definitions()?;
-                    let Some(definition) = self.replica.definition(&name, body)? else {
+                    self.unfinished.before_reading(&name).map_or(Ok(()), |seqno| self.wait_in_effect(seqno))?;
+                    // Others may be of tables whose definitions are on their way.
+                    let reading = if self.has_unfinished() { Reading::Alone } else { Reading::WithOthers };
+                    let Some(definition) = self.replica.definition(&name, body, reading)? else {
                         let at = || TransactionPlace { position: event.source_end_position, ..self.open.place.clone() };
                         let taken = self.builder.absent(name, body);
                         return taken.map_err(|error| Error::Transaction { place: at(), error }.into());
@@ -377,13 +400,11 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
     }
 
-    /// After DDL, the replica's definitions are those that the next events need only once the DDL is applied. (What was read
-    /// before it, and is not forgotten, the DDL does not change.)
-    fn wait_for_definitions(&mut self) -> Result<()> {
-        if let Some(seqno) = self.stale_until {
-            self.dispatch.wait_in_effect(seqno)?;
-            self.stale_until = None;
-        }
+    /// After a definition, those of the tables that it concerns are what the next events need only once it is in effect. (What was
+    /// read before it, and is not forgotten, it does not change.)
+    fn wait_in_effect(&mut self, seqno: u64) -> Result<()> {
+        self.dispatch.wait_in_effect(seqno)?;
+        self.unfinished.finish(seqno);
         Ok(())
     }
 
@@ -432,6 +453,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let reached = is_last || self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive);
         let gathered = self.open.batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         let alone = self.builder.alone().cloned();
+        let change = alone.as_ref().map(|_| DefinitionChange::of(self.builder.open_statement()));
         // At the end of what was received, nothing waits for this.
         let gather_min =
             self.dispatch.pace().gather_min(self.builder.row_changes(), self.given.plan.limits.duration_max);
@@ -442,10 +464,10 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         } else if self.builder.memory_bytes() >= self.given.plan.limits.memory_bytes_max {
             self.hand_over(true)?;
         }
-        if matches!(alone, Some(Alone::Definition | Alone::CreateSelect)) {
-            self.stale_until = Some(self.open.checkpoint.seqno);
+        if let (Some(Alone::Definition | Alone::CreateSelect), Some(change)) = (alone, change) {
             let outdated = self.builder.outdated().clone();
-            self.forget(&outdated);
+            let outdated = self.forget(&outdated);
+            self.expect_definition(self.open.checkpoint.seqno, outdated, &change)?;
         }
         Ok(reached.then_some(GatherEnd::Reached))
     }
@@ -487,9 +509,23 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         self.hand_over_batch(batch, goes_on, false)
     }
 
+    /// What tells later whether the part's definition has taken effect, if it is a definition of tables. It is asked for here, while those before it
+    /// are executed.
+    fn fingerprint(&mut self, part: &Part) -> Result<Option<String>> {
+        let kind = part.intent_kind().filter(|_| self.replica.are_noted());
+        let Some(kind @ (IntentKind::Definition | IntentKind::CreateSelect)) = kind else { return Ok(None) };
+        let (intent, statement) = (part.intent(kind), part.statement());
+        let Some(statement) = statement.filter(|_| intent.is_of_definitions_only()) else { return Ok(None) };
+        if let Some(seqno) = self.unfinished.before_changing(&Outdated::changed_by(statement)) {
+            self.wait_in_effect(seqno)?;
+        }
+        Ok(Some(self.replica.fingerprint(&intent)?))
+    }
+
     fn hand_over_batch(&mut self, batch: Batch, goes_on: bool, is_followed: bool) -> Result<()> {
         let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
-        let part = Part { is_followed, ..part };
+        let fingerprint = self.fingerprint(&part)?;
+        let part = Part { is_followed, fingerprint, ..part };
         // Underway and not ended, a transaction's first half is handed out.
         let is_whole = part.end.is_some() || self.open.underway.is_none();
         self.handed = is_whole.then(|| self.open.clone());

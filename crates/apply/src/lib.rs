@@ -45,6 +45,7 @@ pub mod sessions;
 pub mod settle;
 mod stage;
 mod sweep;
+mod unfinished;
 mod unnamed;
 mod values;
 mod worker;
@@ -53,7 +54,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub use coordinator::Dispatch;
-pub use definitions::Definitions;
+pub use definitions::{Definitions, Reading};
 pub use pace::Pace;
 use spate_binlog::FormatDescription;
 use spate_schedule::{Alone, Batch, Item, Statement};
@@ -82,6 +83,8 @@ pub struct Part {
     pub end: Option<PartEnd>,
     /// Another batch, which is a transaction alone, has been read and follows at once.
     pub is_followed: bool,
+    /// What tells later whether its definition has taken effect. `None`: it has none, or the applier asks for it.
+    pub fingerprint: Option<String>,
 }
 
 /// How a batch ends.
@@ -145,17 +148,14 @@ impl Part {
                 Some(Alone::XaPrepare(xid) | Alone::XaEnd(xid)) => xid.to_string().into_bytes(),
                 _ => statement.map(|statement| statement.sql.clone()).unwrap_or_default(),
             },
-            fingerprint: String::new(),
+            fingerprint: self.fingerprint.clone().unwrap_or_default(),
             routine: None,
         }
     }
 
     /// Its first statement of the source. `None`: it has only rows.
     pub(crate) fn statement(&self) -> Option<&Statement> {
-        self.batch.items.iter().find_map(|item| match item {
-            Item::Statement(statement) => Some(statement),
-            _ => None,
-        })
+        self.batch.statement()
     }
 }
 

@@ -161,6 +161,7 @@ impl Open {
             reached,
             end,
             is_followed: false,
+            fingerprint: None,
         })
     }
 }

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use spate_binlog::{RowsKind, Xid};
 use spate_schedule::definition::{FoldPolicy, OrderedReason};
 use spate_schedule::keyless::{KeylessRows, Step};
+use spate_schedule::outdated::Outdated;
 use spate_schedule::segment::{OrderedRows, Segment};
 use spate_schedule::sequence::SequenceSetting;
 use spate_schedule::statement::may_concern_accounts;
@@ -42,6 +43,9 @@ use spate_replica::told_defaults;
 /// How long a batch that could be committed together with the next one waits for it. Nothing is locked meanwhile but what the batch has
 /// changed, and a caught-up replica is late by as much.
 const NEXT_PART_WAIT: Duration = Duration::from_millis(5);
+
+/// Definitions that are committed together, of those that a restart may execute again.
+const JOINED_DEFINITIONS_MAX: usize = 16;
 
 /// Writes rows.
 pub(crate) type Emitter<'a> = Box<dyn RowEmitter + Send + 'a>;
@@ -91,6 +95,8 @@ struct Ending {
     oldest_seconds: f64,
     /// It is a definition, which is executed already: rows that follow can be committed with it.
     may_be_joined: bool,
+    /// It is a definition and nothing else: readers see all of it before it is committed.
+    is_definition: bool,
 }
 
 /// What has been prepared of the open batch.
@@ -108,8 +114,10 @@ struct OpenBatch {
     is_defined_apart: bool,
     /// Statements or sequences of it are executed and not committed: what they lock, another session could not look at.
     holds_locks: bool,
-    /// A definition before the batch's rows, which is committed with them. `None`: there is none.
+    /// Definitions before the batch's rows, which are committed with them. `None`: there are none.
     joined: Option<(PartEnd, f64)>,
+    /// What these definitions change, and the one that was prepared last, if there is no other in the batch.
+    defined: Vec<Outdated>,
 }
 
 /// Temporary tables of the source in the applier's session.
@@ -136,6 +144,17 @@ impl Pending<'_> {
     fn may_join(&self, part: &Part) -> bool {
         let is_told = part.batch.explicit_defaults.is_none() || part.batch.explicit_defaults == self.told_defaults;
         part.batch.alone.is_none() && part.intent_kind().is_none() && is_told
+    }
+
+    /// True if this part is a definition that can be executed before those before it are committed: it has the same effect when a restart executes
+    /// it again, and so have they, since they are of other tables, or have a note.
+    fn may_be_defined_with(&self, part: &Part) -> bool {
+        let is_repeatable = part.batch.alone == Some(Alone::Definition) && part.intent_kind().is_none();
+        let Some(statement) = part.statement().filter(|_| is_repeatable) else { return false };
+        let (changed, defined) = (Outdated::changed_by(statement), &self.batch.defined);
+        !may_concern_accounts(statement.text())
+            && (1..JOINED_DEFINITIONS_MAX).contains(&defined.len())
+            && !defined.iter().any(|defined| defined.overlaps(&changed))
     }
 
     /// What was prepared until now commits, or is rolled back.
@@ -217,9 +236,16 @@ impl<'a> Preparer<'a> {
                 return Ok(self.lane.parts.recv().ok());
             }
         };
-        if pending.ending.as_ref().is_some_and(|ending| ending.may_be_joined && pending.may_join(&part)) {
-            let ending = pending.ending.take();
-            pending.batch.joined = ending.map(|ending| (ending.end, ending.oldest_seconds));
+        let may_be_joined = pending.ending.as_ref().is_some_and(|ending| {
+            ending.may_be_joined && pending.may_join(&part)
+                || ending.is_definition && pending.may_be_defined_with(&part)
+        });
+        if let Some(Ending { mut end, mut oldest_seconds, .. }) = pending.ending.take_if(|_| may_be_joined) {
+            if let Some((before, seconds)) = pending.batch.joined.take() {
+                end.join(before);
+                oldest_seconds = seconds;
+            }
+            pending.batch.joined = Some((end, oldest_seconds));
         } else {
             self.end_batch(Some(&part), pending)?;
             self.wait_ticket()?;
@@ -273,7 +299,9 @@ impl<'a> Preparer<'a> {
         let may_be_joined = std::mem::take(&mut pending.batch.is_defined_apart)
             && part.statement().is_some_and(|statement| !may_concern_accounts(statement.text()));
         let waits = (may_be_joined || part.is_followed && part.batch.alone.is_none()) && !self.one_by_one;
-        pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined });
+        let is_definition = may_be_joined && part.batch.alone == Some(Alone::Definition);
+        pending.batch.defined.extend(part.statement().filter(|_| is_definition).map(Outdated::changed_by));
+        pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined, is_definition });
         if waits && !self.is_in_ring { Ok(()) } else { self.end_batch(None, pending) }
     }
 
@@ -344,6 +372,7 @@ impl<'a> Preparer<'a> {
             end.join(before);
             oldest_seconds = seconds;
         }
+        pending.batch.defined.clear();
         keep_temporary(pending)?;
         pending.end_transaction();
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
@@ -361,6 +390,8 @@ impl<'a> Preparer<'a> {
         }
         let holds_locks = std::mem::take(&mut pending.batch.holds_locks);
         let note = next.filter(|_| !holds_locks).and_then(|next| self.note_with_commit(next));
+        let is_before_definition =
+            note.is_some() || next.is_some_and(|next| next.batch.alone == Some(Alone::Definition));
         // A note replaces the one before.
         if pending.batch.intent.take().is_some() && note.is_none() {
             statements += 1;
@@ -380,6 +411,7 @@ impl<'a> Preparer<'a> {
         pending.outlet.send(Command::Commit(Commit {
             sql,
             note,
+            is_before_definition,
             after,
             statements: statements + 1,
             end,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use spate_apply::halt::{self, Halt};
 use spate_apply::prefetch::rows::{RowLookup, RowLookups, look_up_ordered};
-use spate_apply::{Definitions, Dispatch, Pace, Part};
+use spate_apply::{Definitions, Dispatch, Pace, Part, Reading};
 use spate_binlog::{FormatDescription, Gtid};
 use spate_connection::Vendor;
 use spate_replica::catalog::Catalog;
@@ -174,6 +174,10 @@ impl Dispatch for Ahead<'_> {
         Ok(())
     }
 
+    fn is_in_effect(&mut self, seqno: u64) -> bool {
+        self.pursuit.has_passed_transaction(seqno)
+    }
+
     fn wait_in_effect(&mut self, seqno: u64) -> halt::Result<()> {
         if self.pursuit.wait_passed(seqno) { Ok(()) } else { Err(Halt::StageEnded) }
     }
@@ -243,7 +247,17 @@ impl Definitions for Tables<'_> {
         self.known.borrow_mut().catalog.at_hand(name)
     }
 
-    fn definition(&mut self, name: &TableName, _map: &[u8]) -> spate_replica::Result<Option<TableDefinition>> {
-        self.known.borrow_mut().catalog.definition(name).map_err(spate_replica::Error::from)
+    fn definition(
+        &mut self,
+        name: &TableName,
+        _map: &[u8],
+        reading: Reading,
+    ) -> spate_replica::Result<Option<TableDefinition>> {
+        let catalog = &mut self.known.borrow_mut().catalog;
+        let definition = match reading {
+            Reading::Alone => catalog.definition_alone(name),
+            Reading::WithOthers => catalog.definition(name),
+        };
+        definition.map_err(spate_replica::Error::from)
     }
 }

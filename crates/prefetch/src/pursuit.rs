@@ -53,6 +53,12 @@ struct Inner {
     is_over: bool,
 }
 
+impl Inner {
+    fn has_passed_transaction(&self, seqno: u64) -> bool {
+        !self.ahead.iter().any(|mark| mark.seqno <= seqno)
+    }
+}
+
 impl Pursuit {
     /// The applier is at this place.
     pub(crate) fn arrive(&self, place: &Place) {
@@ -121,6 +127,11 @@ impl Pursuit {
         }
     }
 
+    /// True if the applier has passed a transaction, of which a mark was kept.
+    pub(crate) fn has_passed_transaction(&self, seqno: u64) -> bool {
+        self.lock().has_passed_transaction(seqno)
+    }
+
     /// Waits until the applier has passed a transaction, of which a mark was kept. False if the session is over first.
     pub(crate) fn wait_passed(&self, seqno: u64) -> bool {
         let mut inner = self.lock();
@@ -128,8 +139,7 @@ impl Pursuit {
             if inner.is_over {
                 return false;
             }
-            let is_ahead = inner.ahead.iter().any(|mark| mark.seqno <= seqno);
-            if !is_ahead {
+            if inner.has_passed_transaction(seqno) {
                 return true;
             }
             inner = self.changed.wait_timeout(inner, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;

@@ -8,6 +8,7 @@ use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
 
 use crate::foreign_keys::{self, ForeignKey, Groups};
+use crate::journal::Intent;
 use crate::known_texts::{self, KnownTexts};
 use crate::others::{Noticed, Others};
 use spate_connection::{Connection, Result, ResultSet, ServerVersion, Vendor, quote};
@@ -182,15 +183,39 @@ impl Catalog {
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
         let page = self.page(name)?;
-        let read = match page.len() {
-            1 => self.read_one(name)?,
-            _ => self.read_page(name, &page)?,
-        };
-        let Some(mut definition) = read else { return Ok(None) };
+        match page.len() {
+            1 => self.definition_alone(name),
+            _ => {
+                let read = self.read_page(name, &page)?;
+                self.with_lookup(read)
+            }
+        }
+    }
+
+    /// The same, and reads no other table along with it.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn definition_alone(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
+        let read = self.read_one(name)?;
+        self.with_lookup(read)
+    }
+
+    /// Says how rows of a table without a key are found.
+    fn with_lookup(&mut self, definition: Option<TableDefinition>) -> Result<Option<TableDefinition>> {
+        let Some(mut definition) = definition else { return Ok(None) };
         if definition.row_key.is_empty() {
-            definition.lookup = self.lookup(name)?;
+            definition.lookup = self.lookup(&definition.name)?;
         }
         Ok(Some(definition))
+    }
+
+    /// What the objects are that this definition is about to change: see [`Intent`].
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn fingerprint(&mut self, intent: &Intent) -> crate::Result<String> {
+        intent.fingerprint_now(&mut self.connection)
     }
 
     /// Reads a table together with others, which are kept for when they are asked for.

@@ -111,7 +111,7 @@ pub struct Intent {
     pub reading: Reading,
     /// The statement, or the XID.
     pub statement: Vec<u8>,
-    /// Before it was executed.
+    /// Of the objects that it names, before it is executed. Empty: it is not known.
     pub fingerprint: String,
     /// The routine that it creates.
     pub routine: Option<CreatedRoutine>,
@@ -186,12 +186,15 @@ impl Intent {
         are_shown && statement::exchanges(self.text()) == Exchanged::Nothing
     }
 
-    /// The statement that makes the note, with the fingerprint that the objects have now.
+    /// The statement that makes the note, with the fingerprint that the objects have now, if it is not known already.
     ///
     /// # Errors
     /// Any error of the connection.
     pub fn note_sql(&self, connection: &mut Connection) -> Result<String> {
-        let fingerprint = self.fingerprint_now(connection)?;
+        let fingerprint = match self.fingerprint.is_empty() {
+            true => self.fingerprint_now(connection)?,
+            false => self.fingerprint.clone(),
+        };
         Ok(format!(
             "REPLACE INTO spate.intent (applier,kind,{COLUMNS},gtid,default_schema,statement,fingerprint) \
              VALUES ({APPLIER},'{}',{},{},{},{},'{}')",
@@ -212,7 +215,7 @@ impl Intent {
         }
     }
 
-    fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
+    pub(crate) fn fingerprint_now(&self, connection: &mut Connection) -> Result<String> {
         match self.kind {
             IntentKind::Definition | IntentKind::CreateSelect => match self.objects() {
                 Ok(objects) => fingerprint(connection, &objects, statement::exchanges(self.text())),

@@ -59,6 +59,16 @@ pub struct Batch {
     pub temporary: TemporaryTables,
 }
 
+impl Batch {
+    /// The first statement of the source. `None`: it has only rows.
+    pub fn statement(&self) -> Option<&Statement> {
+        self.items.iter().find_map(|item| match item {
+            Item::Statement(statement) => Some(statement),
+            _ => None,
+        })
+    }
+}
+
 /// The builder's answer to an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -246,6 +256,11 @@ impl BatchBuilder {
     /// The definitions that the current transaction makes out of date.
     pub fn outdated(&self) -> &Outdated {
         &self.transaction.outdated
+    }
+
+    /// The first statement of the open batch. `None`: it has none yet.
+    pub fn open_statement(&self) -> Option<&Statement> {
+        self.gathered.batch.statement()
     }
 
     /// Takes the next event: its header, and its body without checksum.

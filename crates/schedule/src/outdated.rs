@@ -4,7 +4,7 @@ use crate::definition::{TableDefinition, TableName};
 use spate_sql::SqlText;
 
 use crate::item::Statement;
-use crate::statement::{Object, touched};
+use crate::statement::{Object, touched, truncated};
 
 /// Letters that make all definitions out of date wherever they stand in a definition, also in its comments, strings and
 /// names. They stand for features that reach beyond the named table, or decide how its rows are applied. To read too
@@ -58,6 +58,16 @@ impl Outdated {
         }
     }
 
+    /// What a statement that commits by itself changes, or locks in order to change it: tables, or all that there is.
+    pub fn changed_by(statement: &Statement) -> Outdated {
+        match Outdated::by(statement) {
+            Outdated::Tables(tables) => Outdated::Tables(tables),
+            Outdated::Nothing => truncated(statement.text(), &statement.database)
+                .map_or(Outdated::All, |table| Outdated::Tables(vec![table])),
+            Outdated::Keyless | Outdated::All => Outdated::All,
+        }
+    }
+
     /// True if this definition has to be read again.
     pub fn includes(&self, definition: &TableDefinition) -> bool {
         match self {
@@ -65,6 +75,24 @@ impl Outdated {
             Outdated::Tables(tables) => tables.iter().any(|table| table.may_be(&definition.name)),
             Outdated::Keyless => definition.row_key.is_empty(),
             Outdated::All => true,
+        }
+    }
+
+    /// True if a table of this name may have to be read again.
+    pub fn may_include(&self, name: &TableName) -> bool {
+        match self {
+            Outdated::Nothing => false,
+            Outdated::Tables(tables) => tables.iter().any(|table| table.may_be(name)),
+            Outdated::Keyless | Outdated::All => true,
+        }
+    }
+
+    /// False only if none can belong to both.
+    pub fn overlaps(&self, other: &Outdated) -> bool {
+        match (self, other) {
+            (Outdated::Nothing, _) | (_, Outdated::Nothing) => false,
+            (Outdated::Tables(tables), other) => tables.iter().any(|table| other.may_include(table)),
+            (Outdated::Keyless | Outdated::All, _) => true,
         }
     }
 

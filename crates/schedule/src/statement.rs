@@ -326,6 +326,18 @@ pub fn is_repeatable(text: SqlText<'_>) -> bool {
     empties && !text.sql.contains(&b',') && words.all(|word| !word.is("TEMPORARY")) && words.doubt().is_none()
 }
 
+/// The table that a TRUNCATE empties. `None`: it is another statement, or that is not certain.
+pub fn truncated(text: SqlText<'_>, database: &str) -> Option<TableName> {
+    let mut words = text.tokens();
+    if !words.accept("TRUNCATE") {
+        return None;
+    }
+    words.accept("TABLE");
+    let table = name(&mut words, database);
+    let is_all = words.next().is_none();
+    table.filter(|_| is_all && text.doubt().or(words.doubt()).is_none())
+}
+
 /// True if it is certain that a statement leaves its session as it is: it reads no rows by a query, and so executes no function that could
 /// release a lock or set a variable. Of definitions of tables and indexes that is certain where none of the words is there that begin a query.
 pub fn leaves_session_alone(text: SqlText<'_>) -> bool {
@@ -339,8 +351,8 @@ pub fn leaves_session_alone(text: SqlText<'_>) -> bool {
         Some(verb) if verb.is_one_of(&["CREATE", "ALTER", "DROP"]) => words.accept("TABLE") || words.accept("INDEX"),
         _ => false,
     };
-    // MySQL creates a table of `TABLE t`, which may be a view.
-    is_definition && words.all(|word| !word.is("TABLE")) && words.doubt().is_none()
+    // MySQL creates a table of `TABLE t`, which may be a view; and `START TRANSACTION` at the end leaves a transaction open.
+    is_definition && words.all(|word| !word.is_one_of(&["TABLE", "START"])) && words.doubt().is_none()
 }
 
 /// True for a statement that leaves no effect when a server refuses it, or only effects that do no harm when it is

@@ -11,7 +11,7 @@ use spate_apply::gather::{Gatherer, Gathering};
 use spate_apply::halt::{self, Halt};
 use spate_apply::limits::BatchLimits;
 use spate_apply::plan::SessionPlan;
-use spate_apply::{Definitions, Dispatch, Pace, Part};
+use spate_apply::{Definitions, Dispatch, Pace, Part, Reading};
 use spate_archive::{Archive, DirectoryOptions, ReadOptions, RealFileSystem, Seek};
 use spate_binlog::{FormatDescription, Gtid, RowsVersion, TableMap};
 use spate_replica::TransactionPlace;
@@ -159,6 +159,10 @@ impl Dispatch for Counter<'_> {
         Ok(())
     }
 
+    fn is_in_effect(&mut self, _seqno: u64) -> bool {
+        true
+    }
+
     fn wait_in_effect(&mut self, _seqno: u64) -> halt::Result<()> {
         Ok(())
     }
@@ -200,7 +204,12 @@ impl Definitions for LoggedTables<'_> {
     }
 
     /// The binlog itself must tell the key; if it does not, the first column is taken for it.
-    fn definition(&mut self, name: &TableName, map: &[u8]) -> spate_replica::Result<Option<TableDefinition>> {
+    fn definition(
+        &mut self,
+        name: &TableName,
+        map: &[u8],
+        _reading: Reading,
+    ) -> spate_replica::Result<Option<TableDefinition>> {
         let unreadable = |error: spate_binlog::Error| spate_replica::Error::Transaction {
             place: TransactionPlace::default(),
             error: error.into(),

@@ -140,7 +140,7 @@ impl<'a> Preparer<'a> {
         let explicit = statement.status.explicit_defaults_for_timestamp;
         let is_told = !self.found.collations.is_mysql() || explicit.is_none() || explicit == pending.told_defaults;
         is_told
-            && part.batch.alone == Some(Alone::Definition)
+            && matches!(part.batch.alone, Some(Alone::Definition | Alone::CreateSelect))
             && statement.error_code == 0
             && !self.is_in_ring
             && pending.temporary.are_none()

@@ -10,7 +10,7 @@ use spate_apply::halt::{Halt, Result as HaltResult};
 use spate_apply::plan::SessionPlan;
 use spate_apply::repair::RepairScope;
 use spate_apply::settle::NotedReplica;
-use spate_apply::{Definitions, Dispatch, Pace, Part, PartEnd};
+use spate_apply::{Definitions, Dispatch, Pace, Part, PartEnd, Reading};
 use spate_binlog::{
     EventHeader, EventType, FormatDescription, Gtid, ImagePlan, RowsEvent, RowsKind, RowsVersion, TableMap,
 };
@@ -465,6 +465,10 @@ impl Dispatch for FakeDispatch<'_, '_> {
         worker.part(&part).map_err(|Interrupted| Halt::StageEnded)
     }
 
+    fn is_in_effect(&mut self, seqno: u64) -> bool {
+        self.0.borrow().last_applied >= seqno
+    }
+
     fn wait_in_effect(&mut self, seqno: u64) -> HaltResult<()> {
         assert!(self.0.borrow().last_applied >= seqno, "what is not applied is not asked for");
         Ok(())
@@ -503,7 +507,7 @@ impl Definitions for FakeDefinitions<'_, '_> {
         None
     }
 
-    fn definition(&mut self, name: &TableName, _map: &[u8]) -> Result<Option<TableDefinition>> {
+    fn definition(&mut self, name: &TableName, _map: &[u8], _reading: Reading) -> Result<Option<TableDefinition>> {
         if !self.0.borrow().replica.committed.contains_key(&name.table) {
             return Ok(None);
         }
