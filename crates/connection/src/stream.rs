@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 
 use super::tls::TlsStream;
@@ -158,14 +159,36 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
+/// Waits until there is something to read. A thread that waits within a read of a Unix socket, Linux wakes also when the other side takes what was
+/// sent to it: twice for each statement, in the server's time.
+fn wait_for_bytes(stream: &UnixStream, timeout: Option<Duration>) -> io::Result<()> {
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    match event::poll(&mut [PollFd::new(stream, PollFlags::IN)], timeout.as_ref())? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(deadline) = self.deadline {
-            self.kind.set_read_timeout(Some(wait_max(self.read_timeout, deadline)?))?;
-        }
+        let timeout = match self.deadline {
+            Some(deadline) => Some(wait_max(self.read_timeout, deadline)?),
+            None => self.read_timeout,
+        };
         match &mut self.kind {
-            SocketKind::Tcp(stream) => stream.read(buffer),
-            SocketKind::Unix(stream) => stream.read(buffer),
+            SocketKind::Tcp(stream) => {
+                if self.deadline.is_some() {
+                    stream.set_read_timeout(timeout)?;
+                }
+                stream.read(buffer)
+            }
+            SocketKind::Unix(stream) => {
+                wait_for_bytes(stream, timeout)?;
+                stream.read(buffer)
+            }
         }
     }
 }
