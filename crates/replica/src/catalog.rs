@@ -1,6 +1,6 @@
 //! Definitions of the replica's tables, as folding needs them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use spate_schedule::definition::{ColumnDefinition, LookupDefinition, SecondaryIndex};
 use spate_schedule::outdated::Outdated;
@@ -25,6 +25,9 @@ const AHEAD_COLUMNS_MAX: usize = 128 << 10;
 
 const NO_SUCH_TABLE: u16 = 1146;
 
+/// Tables that definitions have named and nobody has asked for, at some hundred bytes each. With more, all are forgotten.
+const DEFINED_MAX: usize = 4 << 10;
+
 /// Reads definitions over a connection of its own, so that the applier's is never in the way.
 ///
 /// A source with thousands of tables changes them one after the other, and each is asked for when it is first met. So with each
@@ -48,6 +51,8 @@ pub struct Catalog {
     /// Definitions that were read and not asked for. Only of tables with a row key: how the rows of others are found is looked
     /// up when it is needed.
     ahead: HashMap<TableName, TableDefinition>,
+    /// Tables that definitions have named since they were read last. That these are asked for says nothing of others.
+    defined: HashSet<TableName>,
     schemas: HashMap<String, SchemaPages>,
     texts: KnownTexts,
 }
@@ -104,6 +109,7 @@ impl Catalog {
             may_delete_anywhere: None,
             with_triggers: false,
             ahead: HashMap::new(),
+            defined: HashSet::new(),
             schemas: HashMap::new(),
             texts: KnownTexts::default(),
         }
@@ -155,6 +161,12 @@ impl Catalog {
             Outdated::Nothing | Outdated::Keyless => outdated.clone(),
             Outdated::Tables(_) | Outdated::All => Outdated::All,
         };
+        if let Outdated::Tables(tables) = &outdated {
+            if self.defined.len() > DEFINED_MAX {
+                self.defined.clear();
+            }
+            self.defined.extend(tables.iter().cloned());
+        }
         match outdated {
             Outdated::All => {
                 self.foreign_keys = None;
@@ -182,6 +194,9 @@ impl Catalog {
     /// # Errors
     /// Any error of the connection.
     pub fn definition(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
+        if self.defined.remove(name) {
+            return self.definition_alone(name);
+        }
         let page = self.page(name)?;
         match page.len() {
             1 => self.definition_alone(name),
@@ -197,6 +212,7 @@ impl Catalog {
     /// # Errors
     /// Any error of the connection.
     pub fn definition_alone(&mut self, name: &TableName) -> Result<Option<TableDefinition>> {
+        self.defined.remove(name);
         let read = self.read_one(name)?;
         self.with_lookup(read)
     }
