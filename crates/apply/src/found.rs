@@ -10,7 +10,7 @@ use spate_schedule::BatchBuilder;
 use spate_schedule::temporary::TemporaryTable;
 
 use crate::plan::SessionPlan;
-use crate::sessions::Preparing;
+use crate::sessions::Logging;
 
 /// What a session finds on the replica before it begins.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(crate) struct Found {
     /// The replica's limit of a packet, in bytes.
     pub(crate) max_allowed_packet: usize,
     pub(crate) collations: Collations,
-    /// How XA transactions may be prepared.
-    pub(crate) preparing: Preparing,
+    /// How the replica logs what is applied.
+    pub(crate) logging: Logging,
     /// Copies of the source's temporary tables, which earlier sessions have kept.
     pub(crate) temporary_tables: BTreeSet<TemporaryTable>,
     /// What the source said last of `explicit_defaults_for_timestamp`: see `told_defaults.rs`. `None`: nothing yet.
@@ -39,7 +39,7 @@ impl Found {
         Ok(Found {
             max_allowed_packet: packet.and_then(|text| text.parse().ok()).unwrap_or(PACKET_BYTES),
             collations: Collations::read(connection)?,
-            preparing: Preparing::ask(connection)?,
+            logging: Logging::ask(connection)?,
             temporary_tables: temporary::kept(connection)?,
             told_defaults: told_defaults::resume(connection)?,
             numbers_transactions: catalog::has_versions_by_transactions(connection)?,

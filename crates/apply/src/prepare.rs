@@ -338,7 +338,7 @@ impl<'a> Preparer<'a> {
         if pending.batch.intent.is_some_and(|noted| noted != IntentKind::IrrevocableRows) {
             return Ok(());
         }
-        if let (true, Some(Alone::XaPrepare(xid))) = (self.found.preparing.is_lost, &part.batch.alone) {
+        if let (true, Some(Alone::XaPrepare(xid))) = (self.found.logging.loses_prepared, &part.batch.alone) {
             let why = "MySQL loses a prepared transaction that is not in its binlog when the server crashes: start without \
                        --no-replica-binlog, or run the replica with skip-log-bin";
             let error = spate_schedule::Error::Refused { what: format!("XA PREPARE {xid}"), why: why.to_owned() };
@@ -353,7 +353,7 @@ impl<'a> Preparer<'a> {
                 statements.extend(pending.told_defaults.map(told_defaults::set_sql));
                 // Rows that the servers' own replication prepares hold no locks between them: MySQL's applies them so, and
                 // MariaDB's gives such locks away. Transactions that did not wait on the source would wait for their end.
-                if self.found.preparing.may_read_committed && part.statement().is_none() && part.end.is_some() {
+                if self.found.logging.may_read_committed && part.statement().is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
                 statements.push(format!("XA START {xid}").into_bytes());

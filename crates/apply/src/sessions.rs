@@ -114,21 +114,23 @@ impl SessionMaker<'_> {
     }
 }
 
-/// How the replica's binlog limits XA transactions that a session prepares.
+/// How a session logs, and how that limits XA transactions that it prepares.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Preparing {
-    /// They would be rolled back by a crash of the server: MySQL finds out by its binlog, if it has one, which are to be kept.
-    pub(crate) is_lost: bool,
-    /// They may change rows at READ COMMITTED. Not if the session is to log statements, which would then not be safe.
+pub(crate) struct Logging {
+    /// What it executes is logged.
+    pub(crate) is_on: bool,
+    /// XA transactions that it prepares would be rolled back by a crash of the server: MySQL finds out by its binlog, if it has one, which are to be kept.
+    pub(crate) loses_prepared: bool,
+    /// XA transactions may change rows at READ COMMITTED. Not if the session is to log statements, which would then not be safe.
     pub(crate) may_read_committed: bool,
 }
 
-impl Preparing {
+impl Logging {
     /// Asks how this session logs, which is as all of the applier's do.
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn ask(connection: &mut Connection) -> Result<Preparing> {
+    pub(crate) fn ask(connection: &mut Connection) -> Result<Logging> {
         let vendor = connection.server_version().vendor;
         let rows = connection
             .query("SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')")?;
@@ -137,8 +139,9 @@ impl Preparing {
             settings.iter().any(|(other, text)| other.as_deref() == Some(name) && text.as_deref() == Some(value))
         };
         let logs = is("log_bin", "ON") && is("sql_log_bin", "ON");
-        Ok(Preparing {
-            is_lost: vendor == Vendor::MySql && is("log_bin", "ON") && !logs,
+        Ok(Logging {
+            is_on: logs,
+            loses_prepared: vendor == Vendor::MySql && is("log_bin", "ON") && !logs,
             may_read_committed: !(logs && is("binlog_format", "STATEMENT")),
         })
     }

@@ -100,17 +100,22 @@ impl DefinerState {
             && leaves_session_alone(statement.text())
     }
 
-    /// The statements that bring the session into the state of the source's. `more`: further assignments. Each is to be sent as one
-    /// statement.
+    /// The statements that bring the session into the state of the source's. `logs`: the server logs what the session executes; `more`: further
+    /// assignments. Each is to be sent as one statement.
     pub fn bring(
         &mut self,
         statement: &Statement,
         collations: &Collations,
+        logs: bool,
         more: impl IntoIterator<Item = String>,
     ) -> Vec<Vec<u8>> {
         let mut wanted: Vec<(String, String)> = Vec::new();
         let after = after(statement, collations, Executing::Branch);
-        let assignments = after.split(", ").map(str::to_owned).chain(before(statement, collations)).chain(more);
+        let mut before = before(statement, collations);
+        if !logs && !may_ask_for_thread(statement) {
+            before.retain(|assignment| !assignment.starts_with("pseudo_thread_id="));
+        }
+        let assignments = after.split(", ").map(str::to_owned).chain(before).chain(more);
         for (name, value) in assignments.filter_map(|assignment| parted(&assignment)) {
             match wanted.iter_mut().find(|(known, _)| *known == name) {
                 Some(known) => known.1 = value,
@@ -124,13 +129,16 @@ impl DefinerState {
             let read = READS_OUR_TEXT.trim_start_matches("SET SESSION ").split(", ");
             self.values.extend(read.filter_map(parted));
         }
-        wanted.retain(|(name, value)| self.values.get(name) != Some(value));
         if !statement.database.is_empty() {
             if std::mem::take(&mut self.is_database_old) {
                 statements.push(b"USE information_schema".to_vec());
             }
             statements.push(format!("USE {}", quote::identifier(&statement.database)).into_bytes());
+            if !self.values.is_empty() {
+                self.values.insert("collation_database".to_owned(), "DEFAULT".to_owned());
+            }
         }
+        wanted.retain(|(name, value)| self.values.get(name) != Some(value));
         if !wanted.is_empty() {
             let assignments: Vec<String> = wanted.iter().map(|(name, value)| format!("{name}={value}")).collect();
             statements.push(format!("SET SESSION {}", assignments.join(", ")).into_bytes());
@@ -140,6 +148,13 @@ impl DefinerState {
         self.values.retain(|name, value| !(name.starts_with("collation_") && value == "DEFAULT"));
         statements
     }
+}
+
+/// True unless a statement that may be executed by this session has the same effect whatever the number of its thread is. (There are no temporary
+/// tables, which are told apart by it.)
+fn may_ask_for_thread(statement: &Statement) -> bool {
+    let text = statement.text();
+    text.doubt().is_some() || text.has_letters("CONNECTION") || text.has_letters("THREAD")
 }
 
 /// Lets a session read what Spate writes. It is itself read alike by sessions of every character set and mode.
@@ -285,7 +300,7 @@ mod tests {
             status: StatusVariables::default(),
             context: vec![],
             sql: b"DROP TABLE t".to_vec(),
-            reading: Reading::default(),
+            reading: Reading::plain(),
             error_code: 0,
             is_thread_specific: false,
             class: StatementClass::Definition,
@@ -300,29 +315,45 @@ mod tests {
     #[test]
     fn definer_is_set_only_what_is_different() {
         let (collations, mut definer) = (Collations::default(), DefinerState::default());
-        let first = sql(&definer.bring(&statement(), &collations, None));
+        let first = sql(&definer.bring(&statement(), &collations, true, None));
         assert!(first[0].contains("sql_mode=''") && first[0].contains("timestamp=7"), "{first:?}");
         assert!(!first[0].contains("timestamp=DEFAULT"), "{first:?}");
         let next = Statement { timestamp_seconds: 8, database: "d".to_owned(), ..statement() };
-        let second = sql(&definer.bring(&next, &collations, None));
-        assert_eq!(
-            second,
-            ["USE `d`", "SET SESSION timestamp=8, collation_server=DEFAULT, collation_database=DEFAULT"]
-        );
+        let second = sql(&definer.bring(&next, &collations, true, None));
+        assert_eq!(second, ["USE `d`", "SET SESSION timestamp=8, collation_server=DEFAULT"]);
+        let collation = StatusVariables { charset_database: Some(8), ..StatusVariables::default() };
+        let other = sql(&definer.bring(&Statement { status: collation, ..next.clone() }, &collations, true, None));
+        assert!(other[1].contains("collation_database=8"), "{other:?}");
+        let again = sql(&definer.bring(&next, &collations, true, None));
+        assert!(!again.concat().contains("collation_database"), "USE has undone it: {again:?}");
         let mode = StatusVariables { sql_mode: Some(4), ..StatusVariables::default() };
-        let third = sql(&definer.bring(&Statement { status: mode, ..next.clone() }, &collations, None));
+        let third = sql(&definer.bring(&Statement { status: mode, ..next.clone() }, &collations, true, None));
         assert!(third[1].contains("sql_mode=4"), "{third:?}");
-        let fourth = sql(&definer.bring(&next, &collations, None));
+        let fourth = sql(&definer.bring(&next, &collations, true, None));
         assert!(fourth[1].contains("sql_mode=''"), "{fourth:?}");
+    }
+
+    #[test]
+    fn definer_is_told_the_thread_where_something_may_show_it() {
+        let (collations, mut definer) = (Collations::default(), DefinerState::default());
+        let first = sql(&definer.bring(&statement(), &collations, false, None));
+        assert!(first[0].contains("pseudo_thread_id=0"), "{first:?}");
+        let asks = Statement { sql: b"CREATE TABLE t (a INT DEFAULT (connection_id()))".to_vec(), ..statement() };
+        let second = sql(&definer.bring(&asks, &collations, false, None));
+        assert!(second.concat().contains("pseudo_thread_id=3"), "{second:?}");
+        let third = sql(&definer.bring(&statement(), &collations, false, None));
+        assert!(third.concat().contains("pseudo_thread_id=0"), "{third:?}");
+        let logged = sql(&definer.bring(&statement(), &collations, true, None));
+        assert!(logged.concat().contains("pseudo_thread_id=3"), "{logged:?}");
     }
 
     #[test]
     fn definer_reads_our_text_before_names_that_are_not_plain() {
         let (collations, mut definer) = (Collations::default(), DefinerState::default());
         let latin1 = StatusVariables { sql_mode: Some(4), ..StatusVariables::default() };
-        definer.bring(&Statement { status: latin1, ..statement() }, &collations, None);
+        definer.bring(&Statement { status: latin1, ..statement() }, &collations, true, None);
         let next = Statement { database: "d\u{e9}".to_owned(), ..statement() };
-        let second = sql(&definer.bring(&next, &collations, None));
+        let second = sql(&definer.bring(&next, &collations, true, None));
         assert_eq!(second[0], READS_OUR_TEXT);
         assert_eq!(second[1], "USE `d\u{e9}`");
         assert!(!second[2].contains("sql_mode"), "{second:?}");

@@ -161,7 +161,8 @@ impl<'a> Preparer<'a> {
         }
         let told = pending.told_defaults.map(told_defaults::assignment).filter(|_| self.found.collations.is_mysql());
         let more = [self.source_version(part)?, told];
-        let before = pending.definer.bring(statement, &self.found.collations, more.into_iter().flatten());
+        let (collations, logs) = (&self.found.collations, self.found.logging.is_on);
+        let before = pending.definer.bring(statement, collations, logs, more.into_iter().flatten());
         let expected = expected(statement, self.found.collations.is_mysql());
         pending.batch.is_defined_apart = true;
         let seqno = part.reached.seqno;
