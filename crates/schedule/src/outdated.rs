@@ -60,10 +60,13 @@ impl Outdated {
 
     /// What a statement that commits by itself changes, or locks in order to change it: tables, or all that there is.
     pub fn changed_by(statement: &Statement) -> Outdated {
-        match Outdated::by(statement) {
+        Outdated::changed_by_text(statement.text(), &statement.database)
+    }
+
+    fn changed_by_text(text: SqlText<'_>, database: &str) -> Outdated {
+        match Outdated::by_text(text, database) {
             Outdated::Tables(tables) => Outdated::Tables(tables),
-            Outdated::Nothing => truncated(statement.text(), &statement.database)
-                .map_or(Outdated::All, |table| Outdated::Tables(vec![table])),
+            Outdated::Nothing => truncated(text, database).map_or(Outdated::All, |table| Outdated::Tables(vec![table])),
             Outdated::Keyless | Outdated::All => Outdated::All,
         }
     }
@@ -168,6 +171,36 @@ mod tests {
             let reading = reading(charset);
             let outdated = Outdated::by_text(SqlText { sql, reading: &reading }, "d");
             assert_eq!(outdated, expected, "{charset}: {}", sql.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_a_definition_changes_is_told_by_its_text() {
+        let reading = Reading::plain();
+        let changed = |sql: &str| Outdated::changed_by_text(SqlText { sql: sql.as_bytes(), reading: &reading }, "d");
+        assert_eq!(changed("TRUNCATE TABLE t"), tables(&["t"]));
+        assert_eq!(changed("TRUNCATE d.t"), tables(&["t"]));
+        assert_eq!(changed("DROP TABLE t"), tables(&["t"]));
+        assert_eq!(changed("ALTER TABLE t RENAME TO u"), tables(&["t", "u"]));
+        assert_eq!(changed("TRUNCATE TABLE t /*! x */"), Outdated::All, "nobody knows what the comment is");
+        assert_eq!(changed("GRANT ALL ON *.* TO a@b"), Outdated::All);
+        assert_eq!(changed("OPTIMIZE TABLE t"), Outdated::All);
+    }
+
+    #[test]
+    fn outdated_overlaps_unless_nothing_can_be_in_both() {
+        for (one, other, overlaps) in [
+            (tables(&["t", "u"]), tables(&["v", "u"]), true),
+            (tables(&["t"]), tables(&["T"]), true),
+            (tables(&["t"]), tables(&["u"]), false),
+            (tables(&["t"]), Outdated::All, true),
+            (Outdated::Keyless, tables(&["t"]), true),
+            (Outdated::Keyless, Outdated::Keyless, true),
+            (Outdated::Nothing, Outdated::All, false),
+            (tables(&["t"]), Outdated::Nothing, false),
+        ] {
+            assert_eq!(one.overlaps(&other), overlaps, "{one:?}, {other:?}");
+            assert_eq!(other.overlaps(&one), overlaps, "{other:?}, {one:?}");
         }
     }
 

@@ -678,6 +678,33 @@ mod tests {
     }
 
     #[test]
+    fn session_is_left_alone_only_where_that_is_certain() {
+        for sql in [
+            &b"CREATE TABLE t (a INT)"[..],
+            b"ALTER TABLE t ADD b INT",
+            b"DROP TABLE t",
+            b"TRUNCATE TABLE t",
+            b"CREATE INDEX i ON t (a)",
+            b"RENAME TABLE a TO b",
+        ] {
+            assert!(leaves_session_alone(text(sql)), "{}", sql.escape_ascii());
+        }
+        for sql in [
+            &b"CREATE TABLE t (a INT) START TRANSACTION"[..],
+            b"CREATE TABLE t TABLE u",
+            b"CREATE TABLE t AS SELECT 1",
+            b"CREATE TABLE t AS VALUES ROW(1)",
+            b"CREATE TEMPORARY TABLE t (a INT)",
+            b"CREATE UNIQUE INDEX i ON t (a)",
+            b"ALTER TABLE t COMMENT 'it",
+            b"DROP DATABASE d",
+            b"GRANT ALL ON *.* TO a@b",
+        ] {
+            assert!(!leaves_session_alone(text(sql)), "{}", sql.escape_ascii());
+        }
+    }
+
+    #[test]
     fn classification_goes_by_the_first_words() {
         assert_eq!(classified(b"insert into t values (1)"), StatementClass::Change);
         assert_eq!(classified(b"/* why */ UPDATE t SET a=1"), StatementClass::Change);

@@ -338,6 +338,49 @@ fn stop_amid_definitions(kind: Kind, accounts: &str) {
     }
 }
 
+#[test]
+fn kill_amid_definitions_that_are_committed_together_executes_them_again() {
+    stop_amid_joined_definitions(Kind::Mariadb);
+}
+
+#[test]
+fn kill_amid_definitions_that_are_committed_together_executes_them_again_on_mysql() {
+    stop_amid_joined_definitions(Kind::Mysql);
+}
+
+fn stop_amid_joined_definitions(kind: Kind) {
+    const ROUNDS: u32 = 3;
+    let site = Site::of(kind);
+    site.source.sql("CREATE DATABASE defined");
+    let place = "SELECT seqno FROM spate.checkpoint";
+    let mut joined = 0;
+    for round in 0..ROUNDS {
+        for times in 1..=6 {
+            let tables: String = (0..6)
+                .map(|table| {
+                    format!("CREATE TABLE t{table} (id INT PRIMARY KEY); INSERT INTO t{table} VALUES ({round}), (7);")
+                })
+                .collect();
+            site.source.sql(&format!("USE defined; {tables}"));
+            site.catch_up(&OPTIONS);
+            let before = site.replica.sql(place);
+            site.source.sql(
+                "USE defined; TRUNCATE TABLE t0; DROP TABLE t1; TRUNCATE TABLE t2; ALTER TABLE t3 ADD w INT; \
+                 TRUNCATE TABLE t4; DROP TABLE t5; INSERT INTO t0 VALUES (8); INSERT INTO t4 VALUES (9); \
+                 UPDATE t3 SET w = id",
+            );
+            let point = format!("{AFTER_DEFINITION}:{times}");
+            work_until_stopped(start_to_stop(&site, &point, &[]), &point, || ());
+            joined += u32::from(times > 1 && site.replica.sql(place) == before);
+            site.catch_up(&OPTIONS);
+            assert_eq!(site.source.sql(DEFINED), site.replica.sql(DEFINED), "{point}");
+            site.assert_identical();
+            site.source.sql("USE defined; DROP TABLE t0; DROP TABLE t2; DROP TABLE t3; DROP TABLE t4");
+        }
+    }
+    assert!(joined > 0, "each definition was committed by itself");
+}
+
 /// A server that is killed while it replaces a table may come back with neither the old one nor the new.
 #[test]
 fn server_killed_after_the_drop_of_a_replacement_repeats_it() {
