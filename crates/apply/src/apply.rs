@@ -44,6 +44,12 @@ const SINGLES_IN_FLIGHT_MAX: usize = 16;
 /// So long a commit goes without a look at its answer, if what follows at once does not come.
 const COMMIT_AFTER: Duration = Duration::from_millis(1);
 
+/// So long an applier waits, while the replica executes a definition, for what can be executed beside it.
+const BESIDE_WAIT: Duration = Duration::from_micros(300);
+
+/// A definition that takes longer may wait for what was executed beside it, which is then undone.
+const BESIDE_MAX: Duration = Duration::from_millis(500);
+
 /// After so long without work, the definitions that the session has executed are counted. In a stream of definitions, that would cost a
 /// third of each.
 const COUNT_AFTER: Duration = Duration::from_millis(20);
@@ -64,6 +70,8 @@ pub(crate) struct Applier<'a> {
     tools: ApplierTools<'a>,
     /// The commit that has no answer yet, before all that is in flight. `None`: all have their answers.
     committing: Option<Committing>,
+    /// What comes next, if it was taken while a definition was executed.
+    next: Option<Command>,
     /// What was sent and not answered, oldest first.
     in_flight: VecDeque<Sent>,
     batch: OpenBatch,
@@ -162,6 +170,7 @@ impl<'a> Applier<'a> {
             tickets,
             tools,
             committing: None,
+            next: None,
             in_flight: VecDeque::new(),
             batch: OpenBatch::default(),
             copies: CopyBudget::new(Instant::now()),
@@ -263,7 +272,8 @@ impl<'a> Applier<'a> {
         // The server is busy now, so there is time for this.
         committed.map_or(Ok(()), |committed| self.report_commit(committed))?;
         sent.map_err(refused)?;
-        let answer = self.sessions.definer()?.receive_result().map(drop);
+        self.execute_beside()?;
+        let answer = self.receive_definition()?;
         match &answer {
             Ok(()) => self.batch.unexecuted = None,
             Err(error) if is_final_refusal(error) => self.forget_refused(true),
@@ -272,6 +282,67 @@ impl<'a> Applier<'a> {
         compare_with_expected(self.sessions.definer()?, answer, definition.expected).map_err(refused)?;
         stopping_point("after-definition");
         self.tools.progress.execute(definition.seqno);
+        Ok(())
+    }
+
+    /// While the replica executes a definition, has it execute what will be committed behind that, if it is of other tables.
+    fn execute_beside(&mut self) -> Result<()> {
+        if self.tools.repairer.is_some() || self.batch.has_foreign_sql {
+            return Ok(());
+        }
+        self.next = self.input.recv_timeout(BESIDE_WAIT).ok();
+        let Some(Command::Commit(commit)) = &mut self.next else { return Ok(()) };
+        if !commit.is_beside {
+            return Ok(());
+        }
+        let (mut sql, mut statements) = (commit.sql.clone(), commit.statements - 1);
+        if let Some(intent) = &commit.note {
+            stopping_point("before-intent");
+            sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
+            statements += 1;
+        } else {
+            // The last semicolon would begin an empty statement.
+            sql.pop();
+        }
+        if statements > 0 {
+            self.sessions.main().send_statements(&sql, statements)?;
+            commit.is_sent = true;
+            stopping_point("beside-definition");
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer of a definition. What is executed beside it is undone if it takes long, in case it waits for that, and
+    /// if it fails.
+    fn receive_definition(&mut self) -> Result<spate_connection::Result<()>> {
+        loop {
+            let is_beside = matches!(&self.next, Some(Command::Commit(commit)) if commit.is_sent);
+            let definer = self.sessions.definer()?;
+            definer.set_read_timeout(is_beside.then_some(BESIDE_MAX))?;
+            let answer = definer.receive_result().map(drop);
+            if answer.is_ok() {
+                return Ok(answer);
+            }
+            self.undo_beside()?;
+            if !matches!(answer, Err(spate_connection::Error::Timeout { .. })) || !is_beside {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Rolls back what was executed beside a definition; it is executed again behind it.
+    fn undo_beside(&mut self) -> Result<()> {
+        let Some(Command::Commit(commit)) = &mut self.next else { return Ok(()) };
+        if !std::mem::take(&mut commit.is_sent) {
+            return Ok(());
+        }
+        let main = self.sessions.main();
+        match main.receive_result() {
+            // Whatever is wrong with it, it is again when it is executed again.
+            Err(error) if error.server_error().is_none() => return Err(error.into()),
+            _ => {}
+        }
+        main.execute(b"ROLLBACK")?;
         Ok(())
     }
 
@@ -289,6 +360,9 @@ impl<'a> Applier<'a> {
         self.tools.status.applying(commit.oldest_seconds);
         let note = commit.note.take();
         self.receive_all()?;
+        if commit.is_sent {
+            self.receive_of_commit()?;
+        }
         self.sessions.count_definitions_if_wanted(self.tools.own_definitions)?;
         let fulfils = self.send_commit(&mut commit, note.as_deref())?;
         let is_followed = commit.is_before_definition;
@@ -326,6 +400,9 @@ impl<'a> Applier<'a> {
 
     /// Waits for the next command, and meanwhile keeps the session alive. `None`: there will be none.
     fn next_command(&mut self) -> Result<Option<Command>> {
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
+        }
         loop {
             let is_counted = self.tools.own_definitions.is_counted();
             let patience = match () {
@@ -468,8 +545,11 @@ impl<'a> Applier<'a> {
     /// Executes what is left of the batch, notes what comes next, and commits.
     /// True if it removes the note of what it commits.
     fn send_commit(&mut self, commit: &mut Commit, note: Option<&Intent>) -> Result<bool> {
-        let (mut sql, mut statements) = (std::mem::take(&mut commit.sql), commit.statements);
-        if let Some(intent) = note {
+        let (mut sql, mut statements) = match commit.is_sent {
+            true => (Vec::new(), 1),
+            false => (std::mem::take(&mut commit.sql), commit.statements),
+        };
+        if let Some(intent) = note.filter(|_| !commit.is_sent) {
             stopping_point("before-intent");
             sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
             sql.push(b';');
@@ -492,19 +572,24 @@ impl<'a> Applier<'a> {
     }
 
     fn receive_commit(&mut self, fulfils: bool) -> Result<()> {
-        let answer = self.sessions.main().receive_result();
-        match answer {
-            Err(error) if error.code() == Some(CODE_MOVED) => {
-                return Err(Error::CheckpointMoved { replica: self.sessions.main().peer().to_string() });
-            }
-            answer => answer.map(drop).map_err(|error| refused(error, None))?,
-        }
+        self.receive_of_commit()?;
         if fulfils {
             stopping_point("after-fulfilment");
         } else {
             stopping_point("after-commit");
         }
         Ok(())
+    }
+
+    /// Waits for the answer of a commit, or of what comes before it.
+    fn receive_of_commit(&mut self) -> Result<()> {
+        let main = self.sessions.main();
+        match main.receive_result() {
+            Err(error) if error.code() == Some(CODE_MOVED) => {
+                Err(Error::CheckpointMoved { replica: main.peer().to_string() })
+            }
+            answer => answer.map(drop).map_err(|error| refused(error, None)),
+        }
     }
 
     fn report_commit(&mut self, committed: Committed) -> Result<()> {

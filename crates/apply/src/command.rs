@@ -102,6 +102,10 @@ pub(crate) struct Commit {
     pub(crate) note: Option<Box<Intent>>,
     /// A definition follows at once, for which another session can be set up while this has no answer.
     pub(crate) is_before_definition: bool,
+    /// What it executes before COMMIT is of other tables than the definition before it: the replica may execute both at the same time.
+    pub(crate) is_beside: bool,
+    /// All before COMMIT was sent.
+    pub(crate) is_sent: bool,
     /// What is to be executed behind COMMIT, each with a semicolon before it.
     pub(crate) after: Vec<u8>,
     /// How many statements all that is, with COMMIT and without the note.

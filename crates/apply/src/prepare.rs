@@ -118,6 +118,8 @@ struct OpenBatch {
     joined: Option<(PartEnd, f64)>,
     /// What these definitions change, and the one that was prepared last, if there is no other in the batch.
     defined: Vec<Outdated>,
+    /// Rows behind them are of a table that one of them may change, or nobody knows of which.
+    concerns_defined: bool,
 }
 
 /// Temporary tables of the source in the applier's session.
@@ -279,6 +281,8 @@ impl<'a> Preparer<'a> {
         pending.temporary.tables.used_by.extend(&part.batch.temporary.used_by);
         let locks_more = |item: &Item| !matches!(item, Item::Rows(_));
         pending.batch.holds_locks |= part.batch.alone.is_none() && part.batch.items.iter().any(locks_more);
+        let may_concern = |item: &Item| matches!(item, Item::Rows(rows) if rows.may_concern(&pending.batch.defined));
+        pending.batch.concerns_defined |= part.batch.items.iter().any(may_concern);
         for item in &part.batch.items {
             match item {
                 Item::Rows(segment) => self.prepare_segment(segment, &part, pending)?,
@@ -372,7 +376,8 @@ impl<'a> Preparer<'a> {
             end.join(before);
             oldest_seconds = seconds;
         }
-        pending.batch.defined.clear();
+        let defined = std::mem::take(&mut pending.batch.defined);
+        let concerns_defined = std::mem::take(&mut pending.batch.concerns_defined);
         keep_temporary(pending)?;
         pending.end_transaction();
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
@@ -399,6 +404,9 @@ impl<'a> Preparer<'a> {
             sql.push(b';');
         }
         pending.batch.intent = note.as_ref().map(|intent| intent.kind);
+        // What a note says must be known then, since it may be of what the definition changes.
+        let is_beside = !(defined.is_empty() || concerns_defined || holds_locks || self.is_in_ring)
+            && note.as_ref().is_none_or(|intent| !intent.fingerprint.is_empty());
         let mut after = Vec::new();
         // A checkpoint alone would go round the ring for ever.
         if !std::mem::take(&mut pending.batch.has_changes) && self.is_in_ring {
@@ -412,6 +420,8 @@ impl<'a> Preparer<'a> {
             sql,
             note,
             is_before_definition,
+            is_beside,
+            is_sent: false,
             after,
             statements: statements + 1,
             end,

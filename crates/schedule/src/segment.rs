@@ -12,6 +12,7 @@ use crate::Result;
 use crate::definition::{FoldPolicy, OrderedReason, TableDefinition, TableName};
 use crate::fold::TableFold;
 use crate::keyless::{KeylessRows, Step};
+use crate::outdated::Outdated;
 use crate::plan::TablePlan;
 use crate::row_session::RowSession;
 
@@ -51,6 +52,16 @@ impl Segment {
     /// The net changes, table by table.
     pub fn folds(&self) -> &[TableFold] {
         &self.folds
+    }
+
+    /// False only if all its rows are of tables that none of these definitions changes, and nothing but these rows changes with them.
+    pub fn may_concern(&self, defined: &[Outdated]) -> bool {
+        let is_folded_only = self.ordered.is_empty() && self.keyless.is_empty();
+        let concerns = |fold: &TableFold| {
+            let name = &fold.plan().definition.name;
+            defined.iter().any(|definition| definition.may_include(name))
+        };
+        !defined.is_empty() && (!is_folded_only || self.folds.iter().any(concerns))
     }
 
     /// The session to apply them in; `None` means any.

@@ -8,6 +8,8 @@
 mod abandoned_sessions;
 mod applied_as_a_replica;
 mod archive_faults;
+#[cfg(feature = "failpoints")]
+mod beside_definitions;
 mod beyond_transactions;
 mod checks;
 mod clocks;

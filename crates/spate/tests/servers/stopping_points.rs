@@ -69,6 +69,9 @@ const DEFINITION_IN_DOUBT: [&str; 2] = ["after-intent", "before-fulfilment"];
 /// A definition of a table is executed, and what follows not committed.
 const AFTER_DEFINITION: &str = "after-definition";
 
+/// Rows of other tables are executed beside a definition (`beside_definitions.rs`).
+const BESIDE_DEFINITION: &str = "beside-definition";
+
 /// Around taking over and handing back: `takeover.rs` stops at each.
 const TAKEOVER: [&str; 12] = [
     "takeover-stopped",
@@ -100,14 +103,14 @@ fn begin(site: &Site, seed: u64) -> Ledger {
 }
 
 /// Starts the program, which is to stop at `point` (`name` or `name:times`).
-fn start_to_stop(site: &Site, point: &str, options: &[&str]) -> Running {
+pub fn start_to_stop(site: &Site, point: &str, options: &[&str]) -> Running {
     let mut command = site.replicate(&[&OPTIONS, options].concat());
     command.env("SPATE_STOP_AT", point);
     site.spawn(command)
 }
 
 /// Works on the source until the program has stopped at `point`.
-fn work_until_stopped(mut running: Running, point: &str, mut work: impl FnMut()) {
+pub fn work_until_stopped(mut running: Running, point: &str, mut work: impl FnMut()) {
     let deadline = Instant::now() + PATIENCE;
     while running.is_running() {
         assert!(Instant::now() < deadline, "{point} is not passed: {}", running.said());
@@ -443,7 +446,9 @@ fn stopping_points_each_have_a_test() {
     let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT, &TAKEOVER];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
-    tested.extend([AFTER_TRUNCATION, AFTER_COPIES, AFTER_DEFINITION, BEFORE_PRIVILEGES].map(str::to_owned));
+    tested.extend(
+        [AFTER_TRUNCATION, AFTER_COPIES, AFTER_DEFINITION, BESIDE_DEFINITION, BEFORE_PRIVILEGES].map(str::to_owned),
+    );
     let mut present = BTreeSet::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for entry in fs::read_dir(crates).unwrap() {
