@@ -318,13 +318,18 @@ impl<'a> Applier<'a> {
         loop {
             let is_beside = matches!(&self.next, Some(Command::Commit(commit)) if commit.is_sent);
             let definer = self.sessions.definer()?;
-            definer.set_read_timeout(is_beside.then_some(BESIDE_MAX))?;
+            if !is_beside {
+                return Ok(definer.receive_result().map(drop));
+            }
+            definer.set_read_timeout(Some(BESIDE_MAX))?;
             let answer = definer.receive_result().map(drop);
+            // Whatever the session is told or asked next may take its time.
+            definer.set_read_timeout(None)?;
             if answer.is_ok() {
                 return Ok(answer);
             }
             self.undo_beside()?;
-            if !matches!(answer, Err(spate_connection::Error::Timeout { .. })) || !is_beside {
+            if !matches!(answer, Err(spate_connection::Error::Timeout { .. })) {
                 return Ok(answer);
             }
         }
