@@ -290,26 +290,32 @@ impl<'a> Applier<'a> {
         if self.tools.repairer.is_some() || self.batch.has_foreign_sql {
             return Ok(());
         }
-        self.next = self.input.recv_timeout(BESIDE_WAIT).ok();
-        let Some(Command::Commit(commit)) = &mut self.next else { return Ok(()) };
-        if !commit.is_beside {
-            return Ok(());
-        }
-        let (mut sql, mut statements) = (commit.sql.clone(), commit.statements - 1);
-        if let Some(intent) = &commit.note {
-            stopping_point("before-intent");
-            sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
-            statements += 1;
-        } else {
+        let mut next = self.input.recv_timeout(BESIDE_WAIT).ok();
+        if let Some(Command::Commit(commit)) = &mut next
+            && commit.is_beside
+        {
+            // Kept, in case it must be executed again.
+            let (mut sql, mut statements) = (commit.sql.clone(), commit.statements - 1);
+            statements += self.add_note(commit.note.as_deref(), &mut sql)?;
             // The last semicolon would begin an empty statement.
             sql.pop();
+            if statements > 0 {
+                self.sessions.main().send_statements(&sql, statements)?;
+                commit.is_sent = true;
+                stopping_point("beside-definition");
+            }
         }
-        if statements > 0 {
-            self.sessions.main().send_statements(&sql, statements)?;
-            commit.is_sent = true;
-            stopping_point("beside-definition");
-        }
+        self.next = next;
         Ok(())
+    }
+
+    /// Adds the statement that makes a note, with a semicolon behind it. Returns how many statements that are.
+    fn add_note(&mut self, note: Option<&Intent>, sql: &mut Vec<u8>) -> Result<usize> {
+        let Some(intent) = note else { return Ok(0) };
+        stopping_point("before-intent");
+        sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
+        sql.push(b';');
+        Ok(1)
     }
 
     /// Waits for the answer of a definition. What is executed beside it is undone if it takes long, in case it waits for that, and
@@ -554,12 +560,7 @@ impl<'a> Applier<'a> {
             true => (Vec::new(), 1),
             false => (std::mem::take(&mut commit.sql), commit.statements),
         };
-        if let Some(intent) = note.filter(|_| !commit.is_sent) {
-            stopping_point("before-intent");
-            sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
-            sql.push(b';');
-            statements += 1;
-        }
+        statements += self.add_note(note.filter(|_| !commit.is_sent), &mut sql)?;
         sql.extend_from_slice(b"COMMIT");
         sql.extend_from_slice(&commit.after);
         if std::mem::take(&mut self.batch.has_foreign_sql) {
