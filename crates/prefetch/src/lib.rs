@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 use spate_apply::gather::{Gatherer, Gathering};
@@ -59,6 +59,10 @@ const BATCH_TIME: Duration = Duration::from_millis(20);
 const QUERIES_WAITING: usize = 4;
 /// How long to wait before reading again where it could not go on.
 const RESTART_AFTER: Duration = Duration::from_millis(500);
+/// How long an applier with an error may take to stop. (Some servers keep the error of an attempt that was repeated.)
+const STOPPING_MAX: Duration = Duration::from_secs(5);
+/// How soon to look at it again.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Tells people something.
 pub type Tell<'a> = dyn Fn(&str) + Sync + 'a;
@@ -112,7 +116,15 @@ fn one_session(
 ) -> Result<()> {
     let mut watching = connect(options)?;
     let channel = options.channel.as_deref();
-    let native = native::look(&mut watching, channel)?;
+    let mut native = native::look(&mut watching, channel)?;
+    if is_first {
+        // A worker has failed, and the applier that coordinates it is about to stop.
+        let until = Instant::now() + STOPPING_MAX;
+        while native.applies && !native.error.is_empty() && Instant::now() < until && !stop.load(Ordering::Acquire) {
+            thread::sleep(LOOK_AGAIN_AFTER);
+            native = native::look(&mut watching, channel)?;
+        }
+    }
     if !native.applies {
         return match native.error.as_str() {
             // Somebody has to see to that, and has been told if it happened meanwhile.
