@@ -4,6 +4,8 @@
 //! is only sent when every statement before it has succeeded. A deadlock that rolls back the transaction under statements
 //! still in flight therefore does no harm: what they do is rolled back when the session ends.
 
+mod beside;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -43,12 +45,6 @@ const SINGLES_IN_FLIGHT_MAX: usize = 16;
 
 /// So long a commit goes without a look at its answer, if what follows at once does not come.
 const COMMIT_AFTER: Duration = Duration::from_millis(1);
-
-/// So long an applier waits, while the replica executes a definition, for what can be executed beside it.
-const BESIDE_WAIT: Duration = Duration::from_micros(300);
-
-/// A definition that takes longer may wait for what was executed beside it, which is then undone.
-const BESIDE_MAX: Duration = Duration::from_millis(500);
 
 /// After so long without work, the definitions that the session has executed are counted. In a stream of definitions, that would cost a
 /// third of each.
@@ -285,30 +281,6 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// While the replica executes a definition, has it execute what will be committed behind that, if it is of other tables.
-    fn execute_beside(&mut self) -> Result<()> {
-        if self.tools.repairer.is_some() || self.batch.has_foreign_sql {
-            return Ok(());
-        }
-        let mut next = self.input.recv_timeout(BESIDE_WAIT).ok();
-        if let Some(Command::Commit(commit)) = &mut next
-            && commit.is_beside
-        {
-            // Kept, in case it must be executed again.
-            let (mut sql, mut statements) = (commit.sql.clone(), commit.statements - 1);
-            statements += self.add_note(commit.note.as_deref(), &mut sql)?;
-            // The last semicolon would begin an empty statement.
-            sql.pop();
-            if statements > 0 {
-                self.sessions.main().send_statements(&sql, statements)?;
-                commit.is_sent = true;
-                stopping_point("beside-definition");
-            }
-        }
-        self.next = next;
-        Ok(())
-    }
-
     /// Adds the statement that makes a note, with a semicolon behind it. Returns how many statements that are.
     fn add_note(&mut self, note: Option<&Intent>, sql: &mut Vec<u8>) -> Result<usize> {
         let Some(intent) = note else { return Ok(0) };
@@ -316,45 +288,6 @@ impl<'a> Applier<'a> {
         sql.extend_from_slice(intent.note_sql(self.sessions.journal()?)?.as_bytes());
         sql.push(b';');
         Ok(1)
-    }
-
-    /// Waits for the answer of a definition. What is executed beside it is undone if it takes long, in case it waits for that, and
-    /// if it fails.
-    fn receive_definition(&mut self) -> Result<spate_connection::Result<()>> {
-        loop {
-            let is_beside = matches!(&self.next, Some(Command::Commit(commit)) if commit.is_sent);
-            let definer = self.sessions.definer()?;
-            if !is_beside {
-                return Ok(definer.receive_result().map(drop));
-            }
-            definer.set_read_timeout(Some(BESIDE_MAX))?;
-            let answer = definer.receive_result().map(drop);
-            // Whatever the session is told or asked next may take its time.
-            definer.set_read_timeout(None)?;
-            if answer.is_ok() {
-                return Ok(answer);
-            }
-            self.undo_beside()?;
-            if !matches!(answer, Err(spate_connection::Error::Timeout { .. })) {
-                return Ok(answer);
-            }
-        }
-    }
-
-    /// Rolls back what was executed beside a definition; it is executed again behind it.
-    fn undo_beside(&mut self) -> Result<()> {
-        let Some(Command::Commit(commit)) = &mut self.next else { return Ok(()) };
-        if !std::mem::take(&mut commit.is_sent) {
-            return Ok(());
-        }
-        let main = self.sessions.main();
-        match main.receive_result() {
-            // Whatever is wrong with it, it is again when it is executed again.
-            Err(error) if error.server_error().is_none() => return Err(error.into()),
-            _ => {}
-        }
-        main.execute(b"ROLLBACK")?;
-        Ok(())
     }
 
     fn execute_apart(&mut self, execution: Execution) -> Result<()> {

@@ -65,24 +65,39 @@ fn kill_beside_a_definition_loses_and_repeats_nothing_on_mysql() {
     kill_beside_definitions(Kind::Mysql);
 }
 
-/// The definition waits for the rows, whose tables a foreign key connects with its own.
+/// The definition waits for the rows, whose tables a foreign key connects with its own. There are two parents, since rows are executed
+/// beside a definition only if the next one is of another table.
 #[test]
 fn definition_of_a_parent_does_not_wait_for_rows_of_the_child() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = Site::of(kind);
         site.source.sql(
-            "CREATE DATABASE defined; USE defined; CREATE TABLE p (id INT PRIMARY KEY); INSERT INTO p VALUES (1), (2); \
-             CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id))",
+            "CREATE DATABASE defined; USE defined; CREATE TABLE p0 (id INT PRIMARY KEY); INSERT INTO p0 VALUES (1), (2); \
+             CREATE TABLE p1 LIKE p0; INSERT INTO p1 VALUES (1), (2); \
+             CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, p0 INT, p1 INT, \
+             FOREIGN KEY (p0) REFERENCES p0 (id), FOREIGN KEY (p1) REFERENCES p1 (id) ON UPDATE CASCADE)",
         );
         site.catch_up(&OPTIONS);
         let mut sql = "USE defined;".to_owned();
-        for number in 0..3 {
-            let _ =
-                write!(sql, "ALTER TABLE p ADD c{number} INT; INSERT INTO c (p) VALUES (1), (2); UPDATE c SET p = 2;");
+        let rows = "INSERT INTO c (p0, p1) VALUES (1, 2), (2, 1); UPDATE c SET p0 = 2 WHERE id % 2 = 0;";
+        for number in 0..4 {
+            for parent in 0..2 {
+                let _ = write!(sql, "ALTER TABLE p{parent} ADD c{number} INT; {rows}");
+            }
+            for parent in 0..2 {
+                let _ = write!(sql, "RENAME TABLE p{parent} TO r{parent}; {rows}");
+            }
+            for parent in 0..2 {
+                let _ = write!(sql, "RENAME TABLE r{parent} TO p{parent}; {rows}");
+            }
         }
         site.source.sql(&sql);
         let ended = site.catch_up(&OPTIONS);
         assert!(!ended.output.contains("retr"), "{kind:?}: {}", ended.output);
+        for table in ["p0", "p1", "c"] {
+            let shown = format!("SHOW CREATE TABLE defined.{table}");
+            assert_eq!(site.source.sql(&shown), site.replica.sql(&shown));
+        }
         site.assert_identical();
     }
 }
