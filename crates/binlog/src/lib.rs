@@ -47,7 +47,7 @@ pub use boundary::{Boundary, BoundaryTracker};
 pub use checksum::ChecksumAlgorithm;
 pub use error::{Error, Result};
 pub use format::FormatDescription;
-pub use gtid::{Gtid, GtidEvent, GtidPosition, MariaDbGtid, MySqlGtid, Xid};
+pub use gtid::{Gtid, GtidEvent, GtidPosition, LogicalClock, MariaDbGtid, MySqlGtid, Xid};
 pub use header::{EventHeader, EventType};
 pub use image::{ImagePlan, Span};
 pub use query::QueryEvent;

@@ -18,8 +18,9 @@ use spate_replica::until::{Start, Until};
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
-    CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES, LIST_EXAMPLES,
-    PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
+    ANALYZE_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES,
+    LIST_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES,
+    VERIFY_EXAMPLES,
 };
 
 /// A parallel replicator for MySQL and MariaDB
@@ -59,6 +60,9 @@ pub(crate) enum Command {
     /// Read ahead of a server's own replication, so that it finds the pages that it needs in memory
     #[command(after_help = PREFETCH_EXAMPLES)]
     Prefetch(PrefetchArguments),
+    /// Tell what parallelism binlogs have: what is hot, what folding leaves, and how fast a replica could be
+    #[command(after_help = ANALYZE_EXAMPLES)]
+    Analyze(AnalyzeArguments),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -419,6 +423,41 @@ pub(crate) struct PurgeArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AnalyzeArguments {
+    /// An archive, or any directory of binlogs or relay logs
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Name of the binlog files without their number, if the directory holds several sets
+    #[arg(long, value_name = "NAME")]
+    pub(crate) base_name: Option<String>,
+    /// Numbers of appliers to simulate
+    #[arg(long, value_name = "N[,…]", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64, 128, 256],
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) appliers: Vec<u32>,
+    /// The replica's processors; without it, as many as there are here
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) processors: Option<u32>,
+    /// What the replica takes to begin a transaction, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", value_parser = parse_microseconds)]
+    pub(crate) transaction_cost: Option<f64>,
+    /// What it takes for a row change
+    #[arg(long, value_name = "MICROSECONDS", value_parser = parse_microseconds)]
+    pub(crate) row_cost: Option<f64>,
+    /// What it takes for a statement
+    #[arg(long, value_name = "MICROSECONDS", value_parser = parse_microseconds)]
+    pub(crate) statement_cost: Option<f64>,
+    /// What it takes for a commit
+    #[arg(long, value_name = "MICROSECONDS", value_parser = parse_microseconds)]
+    pub(crate) commit_cost: Option<f64>,
+    /// Also write a page with graphs: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct FoldStatsArguments {
     /// An archive, or any directory of binlogs or relay logs
     #[arg(value_name = "DIR")]
@@ -495,6 +534,13 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e9 => Ok(seconds),
         _ => Err("expected a number of seconds above 0".to_owned()),
+    }
+}
+
+fn parse_microseconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(microseconds) if (0.0..=1e9).contains(&microseconds) => Ok(microseconds),
+        _ => Err("expected a number of microseconds".to_owned()),
     }
 }
 

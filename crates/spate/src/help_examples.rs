@@ -139,3 +139,16 @@ Makes what Spate has applied known to the replica: gtid_slave_pos on MariaDB (RE
 Examples:
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
   spate handover --replica spate@db2";
+
+/// Of `spate analyze`.
+pub(crate) const ANALYZE_EXAMPLES: &str = "\
+It reads nothing but binlogs, so it knows no foreign keys, no unique keys besides the primary, and not how text is compared. Its
+speed-ups are of a simulation: they are for comparing settings with each other.
+
+Examples:
+  # What parallelism do the source's binlogs have? With graphs:
+  spate analyze /var/lib/mysql --base-name binlog --html analysis.html
+  # The same of Spate's archive, for a replica whose commits take half a millisecond
+  spate analyze /var/lib/spate --commit-cost 500
+  # All figures, for programs
+  spate analyze /var/lib/spate --json";

@@ -1,5 +1,6 @@
 //! The `spate` command: replication, a check before it, its status, comparison, the archive, and the laboratory.
 
+mod analyze;
 mod archive;
 mod archive_files;
 mod arguments;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
         Command::Prefetch(options) => prefetch::run(&options),
+        Command::Analyze(options) => analyze::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),

@@ -222,6 +222,18 @@ pub struct GtidEvent {
     /// MySQL: the time when the sending server committed the transaction, in microseconds since 1970; `None` on MariaDB
     /// and older servers.
     pub commit_microseconds: Option<u64>,
+    /// MySQL: where the transaction stands among those that were committing beside it; `None` on MariaDB and older servers.
+    pub logical_clock: Option<LogicalClock>,
+}
+
+/// MySQL's hint which transactions may be applied beside each other: all whose `last_committed` is below the sequence number of
+/// each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogicalClock {
+    /// The last transaction of the file that this one has to come after.
+    pub last_committed: u64,
+    /// The transaction's number in its file, from 1.
+    pub sequence_number: u64,
 }
 
 impl GtidEvent {
@@ -270,7 +282,7 @@ impl GtidEvent {
         // Short events are padded with zeros, which read as "no extra flags".
         let extra_flags = if cursor.is_empty() { 0 } else { cursor.u8()? };
         let gtid = Gtid::MariaDb(MariaDbGtid { domain_id, server_id, sequence });
-        Ok(GtidEvent { gtid, flags, commit_id, extra_flags, commit_microseconds: None })
+        Ok(GtidEvent { gtid, flags, commit_id, extra_flags, commit_microseconds: None, logical_clock: None })
     }
 
     /// True if any of the `FL_…` bits in `mask` is set.

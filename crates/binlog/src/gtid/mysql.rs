@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::{Gtid, GtidEvent, GtidPosition};
+use super::{Gtid, GtidEvent, GtidPosition, LogicalClock};
 use crate::cursor::Cursor;
 use crate::{Error, Result};
 
@@ -236,7 +236,8 @@ impl GtidEvent {
         uuid.copy_from_slice(cursor.take(16)?);
         let number = cursor.u64()?;
         let event = named(Origin::new(uuid, b"")?, number)?;
-        Ok(GtidEvent { commit_microseconds: read_commit_time(&mut cursor), ..event })
+        let (logical_clock, commit_microseconds) = read_clocks(&mut cursor);
+        Ok(GtidEvent { logical_clock, commit_microseconds, ..event })
     }
 
     /// Parses the body of MySQL's `GTID_TAGGED_LOG_EVENT` (42): numbered fields; the first four name the transaction.
@@ -276,38 +277,52 @@ impl GtidEvent {
             }
         }
         let event = named(Origin::new(uuid, tag.unwrap_or_default())?, number.unwrap_or_default())?;
-        Ok(GtidEvent { commit_microseconds: read_tagged_commit_time(&mut cursor), ..event })
+        let (logical_clock, commit_microseconds) = read_tagged_clocks(&mut cursor);
+        Ok(GtidEvent { logical_clock, commit_microseconds, ..event })
     }
 }
 
-/// Reads the time of the commit, after a transaction's number; `None` if the event ends before it, as those of older
-/// servers.
-fn read_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
+/// Reads what stands behind a transaction's number: its place among others, and the time of the commit. `None` if the event ends before it,
+/// as those of older servers.
+fn read_clocks(cursor: &mut Cursor<'_>) -> (Option<LogicalClock>, Option<u64>) {
     const HAS_LOGICAL_CLOCK: u8 = 2;
+    if cursor.u8().ok() != Some(HAS_LOGICAL_CLOCK) {
+        return (None, None);
+    }
+    let (Ok(last_committed), Ok(sequence_number)) = (cursor.u64(), cursor.u64()) else { return (None, None) };
+    (Some(LogicalClock { last_committed, sequence_number }), read_commit_time(cursor))
+}
+
+fn read_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
     /// Set if a second time follows, the commit time on the transaction's first server.
     const MORE_FOLLOWS: u64 = 1 << 55;
-    if cursor.u8().ok()? != HAS_LOGICAL_CLOCK {
-        return None;
-    }
-    let _clock = cursor.take(16).ok()?;
     let mut time = [0; 8];
     time[..7].copy_from_slice(cursor.take(7).ok()?);
     Some(u64::from_le_bytes(time) & !MORE_FOLLOWS)
 }
 
-/// Reads the time of the commit from the numbered fields after those that name a transaction.
-fn read_tagged_commit_time(cursor: &mut Cursor<'_>) -> Option<u64> {
-    const LOGICAL_CLOCK: std::ops::RangeInclusive<u64> = 4..=5;
+/// Reads the same from the numbered fields after those that name a transaction.
+fn read_tagged_clocks(cursor: &mut Cursor<'_>) -> (Option<LogicalClock>, Option<u64>) {
+    const LAST_COMMITTED: u64 = 4;
+    const SEQUENCE_NUMBER: u64 = 5;
     const COMMIT_TIME: u64 = 6;
-    loop {
-        let field = read_variable_length(cursor).ok()?;
-        let value = read_variable_length(cursor).ok()?;
+    let (mut last_committed, mut sequence_number, mut commit_time) = (None, None, None);
+    while let (Ok(field), Ok(value)) = (read_variable_length(cursor), read_variable_length(cursor)) {
         match field {
-            COMMIT_TIME => return Some(value),
-            field if LOGICAL_CLOCK.contains(&field) => {}
-            _ => return None,
+            // Signed: the lowest bit is the sign.
+            LAST_COMMITTED => last_committed = Some(value >> 1),
+            SEQUENCE_NUMBER => sequence_number = Some(value >> 1),
+            COMMIT_TIME => {
+                commit_time = Some(value);
+                break;
+            }
+            _ => break,
         }
     }
+    let clock = last_committed
+        .zip(sequence_number)
+        .map(|(last_committed, sequence_number)| LogicalClock { last_committed, sequence_number });
+    (clock, commit_time)
 }
 
 fn named(origin: Origin, number: u64) -> Result<GtidEvent> {
@@ -320,6 +335,7 @@ fn named(origin: Origin, number: u64) -> Result<GtidEvent> {
         commit_id: None,
         extra_flags: 0,
         commit_microseconds: None,
+        logical_clock: None,
     })
 }
 

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "failpoints")]
 mod abandoned_sessions;
+mod analyze;
 mod applied_as_a_replica;
 mod archive_faults;
 #[cfg(feature = "failpoints")]

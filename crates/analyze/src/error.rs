@@ -1,0 +1,26 @@
+//! What can go wrong while binlogs are analysed.
+
+use thiserror::Error;
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of an analysis.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The directory cannot be read: see the archive's error.
+    #[error(transparent)]
+    Archive(#[from] spate_archive::Error),
+    /// An event cannot be read.
+    #[error("the event that ends at {place} cannot be read")]
+    Transaction {
+        /// The source's file and the offset in it.
+        place: String,
+        /// What is wrong with it.
+        #[source]
+        error: spate_binlog::Error,
+    },
+    /// The picture of a graph could not be made.
+    #[error("a graph cannot be drawn: {0}")]
+    Graph(String),
+}
