@@ -164,7 +164,7 @@ fn definitions_do_not_wait_for_lookups() {
         site.source.sql("INSERT INTO d.t VALUES (1, 1)");
         receive(&site, kind, "", 3600);
         start_applier(&site, kind, "");
-        for number in 1..40 {
+        for number in 1..20 {
             let end = 1000 + number;
             site.source.sql(&format!("UPDATE d.t SET k = 1 WHERE k > 0 AND k < {end}"));
         }
