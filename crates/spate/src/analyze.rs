@@ -1,25 +1,39 @@
 //! `spate analyze`: what parallelism binlogs have.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use spate_analyze::{Analysis, CommitOrder, Costs, Options, Policy, Progress, analyze, page};
-use spate_archive::{Archive, DirectoryOptions, RealFileSystem};
+use spate_archive::{Archive, DirectoryOptions, RealFileSystem, SyncPolicy};
+use spate_receive::FetchOptions;
+use spate_receive::intake::IntakeOptions;
+use spate_replica::until::Until;
 
-use crate::arguments::AnalyzeArguments;
-use crate::{Failure, print, say};
+use crate::arguments::{AnalyzeArguments, made_server_id};
+use crate::{Failure, archive, print, say, signals};
 
 /// Lines of each list on the terminal; the page and JSON have more.
 const SHOWN: usize = 5;
 
 pub(crate) fn run(arguments: &AnalyzeArguments) -> Result<ExitCode, Failure> {
-    let directory = DirectoryOptions { base_name: arguments.base_name.clone() };
-    let archive = Archive::open(Arc::new(RealFileSystem), &arguments.directory, directory)?;
+    let temporary;
+    let (directory, name) = match &arguments.directory {
+        Some(directory) => (directory.clone(), directory.display().to_string()),
+        None => {
+            temporary = tempfile::Builder::new().prefix("spate-analyze-").tempdir()?;
+            let directory = arguments.archive.clone().unwrap_or_else(|| temporary.path().join("archive"));
+            (directory.clone(), receive_all(arguments, directory)?)
+        }
+    };
+    let options = DirectoryOptions { base_name: arguments.base_name.clone() };
+    let archive = Archive::open(Arc::new(RealFileSystem), &directory, options)?;
     if archive.files().is_empty() {
-        return Err(format!("{} holds no binlog files", arguments.directory.display()).into());
+        return Err(format!("{name} holds no binlog files").into());
     }
     let costs = Costs::default();
     let costs = Costs {
@@ -38,7 +52,7 @@ pub(crate) fn run(arguments: &AnalyzeArguments) -> Result<ExitCode, Failure> {
     let analysis = analyze(&archive, &options, &mut |progress| show(&line, progress))?;
     line.finish_and_clear();
     if let Some(path) = &arguments.html {
-        let html = page(&analysis, &arguments.directory.display().to_string())?;
+        let html = page(&analysis, &name)?;
         std::fs::write(path, html).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         say(&format!("the page is {}", path.display()));
     }
@@ -47,6 +61,27 @@ pub(crate) fn run(arguments: &AnalyzeArguments) -> Result<ExitCode, Failure> {
         false => print(&text(&analysis))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Receives what the source has now. Returns the source's name.
+fn receive_all(arguments: &AnalyzeArguments, archive_dir: PathBuf) -> Result<String, Failure> {
+    let source = arguments.source.endpoint(&arguments.common)?;
+    let name = source.to_string();
+    let server_id = made_server_id(&archive_dir);
+    let options = FetchOptions {
+        intake: IntakeOptions { start_place: None, source, server_id, semi_sync: false },
+        archive_dir,
+        sync: SyncPolicy::Os,
+        start: Some(arguments.start.clone()),
+        until: Until::CaughtUp,
+        retention: None,
+    };
+    let stop = signals::stop_flag()?;
+    archive::receive(&options, &stop)?;
+    match stop.load(Ordering::Acquire) {
+        true => Err("stopped before all was received".into()),
+        false => Ok(name),
+    }
 }
 
 fn progress_line() -> ProgressBar {

@@ -3,7 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "these comments are the help's text")]
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -425,8 +425,19 @@ pub(crate) struct PurgeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct AnalyzeArguments {
     /// An archive, or any directory of binlogs or relay logs
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "source", conflicts_with = "source")]
+    pub(crate) directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) source: SourceArguments,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+    /// Of a source: receive its binlogs into this archive and keep them. Without it, they are received into a temporary
+    /// directory, which must have room for them, and removed
+    #[arg(long, value_name = "DIR", requires = "source")]
+    pub(crate) archive: Option<PathBuf>,
+    /// Of a source: where to begin: gtid:<set>, file:<name>:<offset>, earliest or current
+    #[arg(long, value_name = "PLACE", requires = "source", default_value = "earliest")]
+    pub(crate) start: Start,
     /// Name of the binlog files without their number, if the directory holds several sets
     #[arg(long, value_name = "NAME")]
     pub(crate) base_name: Option<String>,
@@ -476,18 +487,20 @@ pub(crate) struct FoldStatsArguments {
 impl ArchivingArguments {
     /// The id among the source's replicas: given, or made from the archive's path, so that it is the same at every start.
     pub(crate) fn server_id(&self) -> u32 {
-        /// Ids that people choose are small.
-        const MADE_IDS_BEGIN: u32 = 1 << 31;
-        self.server_id.unwrap_or_else(|| {
-            let path = std::path::absolute(&self.archive).unwrap_or_else(|_| self.archive.clone());
-            let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
-            let text = format!("{}:{}", host.trim(), path.display());
-            // FNV-1a: any even spread will do.
-            let hash =
-                text.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-            MADE_IDS_BEGIN | hash
-        })
+        self.server_id.unwrap_or_else(|| made_server_id(&self.archive))
     }
+}
+
+/// An id among the source's replicas that is made from the archive's path.
+pub(crate) fn made_server_id(archive: &Path) -> u32 {
+    /// Ids that people choose are small.
+    const MADE_IDS_BEGIN: u32 = 1 << 31;
+    let path = std::path::absolute(archive).unwrap_or_else(|_| archive.to_owned());
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let text = format!("{}:{}", host.trim(), path.display());
+    // FNV-1a: any even spread will do.
+    let hash = text.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    MADE_IDS_BEGIN | hash
 }
 
 impl ArchivingArguments {

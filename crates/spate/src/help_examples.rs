@@ -150,5 +150,7 @@ Examples:
   spate analyze /var/lib/mysql --base-name binlog --html analysis.html
   # The same of Spate's archive, for a replica whose commits take half a millisecond
   spate analyze /var/lib/spate --commit-cost 500
+  # Of a server elsewhere, of all that it still has
+  spate analyze --source spate@db1.example.com
   # All figures, for programs
   spate analyze /var/lib/spate --json";

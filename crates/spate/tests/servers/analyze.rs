@@ -87,6 +87,33 @@ fn analysis_reads_the_clock_of_tagged_transactions() {
     assert!(factor(&analysis, "logical-clock", "preserve", 4) > 1.5, "{analysis}");
 }
 
+#[test]
+fn source_is_analysed_over_the_network() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1); INSERT INTO d.t VALUES (2)");
+        let temporary = site.archive().with_file_name("tmp");
+        fs::create_dir(&temporary).unwrap();
+        let analysis = |options: &[&str]| -> Value {
+            let mut command = site.source_command("analyze");
+            command.arg("--json").args(options).env("TMPDIR", &temporary);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice(&output.stdout).unwrap()
+        };
+        let whole = analysis(&[]);
+        assert_eq!((&whole["transactions"], &whole["rows"]), (&4.into(), &2.into()), "{whole}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "what was received is removed");
+        let archive = site.archive();
+        let kept = analysis(&["--archive", archive.to_str().unwrap()]);
+        assert_eq!(kept["transactions"], 4, "{kept}");
+        assert_eq!(analyze(&site, &[])["transactions"], 4);
+        // It goes on where it was.
+        site.source.sql("INSERT INTO d.t VALUES (3)");
+        assert_eq!(analysis(&["--archive", archive.to_str().unwrap()])["transactions"], 5);
+    }
+}
+
 /// Sessions that commit at the same time give the source something to put into one group.
 fn sees_wider_groups(kind: Kind, widen: &str, narrow: &str) {
     let site = Site::between((kind, &["--binlog-format=ROW"]), (kind, &[]));

@@ -113,6 +113,14 @@ impl Site {
         command
     }
 
+    /// Any command that wants only the source.
+    pub fn source_command(&self, name: &str) -> Command {
+        let mut command = program();
+        command.arg(name).arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source_port));
+        self.source.allow_password(&mut command, "source");
+        command
+    }
+
     /// Fills the archive with what the source has now, without a replica.
     pub fn fetch(&self, options: &[&str]) -> Ended {
         let mut command = program();
