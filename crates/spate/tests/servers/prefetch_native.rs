@@ -209,7 +209,7 @@ fn broken_replication_is_refused_with_its_error() {
         start_applier(&site, kind, "");
         let (status, error) = match kind.vendor() {
             Vendor::MariaDb => ("SHOW SLAVE STATUS", "Operation CREATE USER failed"),
-            Vendor::MySql => ("SHOW REPLICA STATUS", "Worker 1 failed executing transaction"),
+            Vendor::MySql => ("SHOW REPLICA STATUS", "failed executing transaction"),
         };
         wait_until("the applier has failed", || site.replica.sql(status).contains(error));
         site.run(site.replica_command("prefetch")).assert_failed_saying(&["has stopped with an error", error]);
