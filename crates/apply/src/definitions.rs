@@ -67,12 +67,13 @@ pub trait Definitions {
         false
     }
 
-    /// What the objects are that this definition is about to change. Asked for only if definitions are noted.
+    /// What the objects are that this definition is about to change. `None`: that is known only when all before it is in effect. Asked for only
+    /// if definitions are noted.
     ///
     /// # Errors
     /// Any error of the connection.
-    fn fingerprint(&mut self, intent: &Intent) -> Result<String> {
-        Ok(intent.fingerprint.clone())
+    fn fingerprint(&mut self, intent: &Intent) -> Result<Option<String>> {
+        Ok(Some(intent.fingerprint.clone()))
     }
 }
 
@@ -129,7 +130,7 @@ impl Definitions for ReplicaDefinitions<'_> {
         true
     }
 
-    fn fingerprint(&mut self, intent: &Intent) -> Result<String> {
+    fn fingerprint(&mut self, intent: &Intent) -> Result<Option<String>> {
         self.catalog.fingerprint(intent)
     }
 }

@@ -510,7 +510,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     }
 
     /// What tells later whether the part's definition has taken effect, if it is a definition of tables. It is asked for here, while those before it
-    /// are executed.
+    /// are executed. `None`: it is none, or that cannot be told ahead.
     fn fingerprint(&mut self, part: &Part) -> Result<Option<String>> {
         let kind = part.intent_kind().filter(|_| self.replica.are_noted());
         let Some(kind @ (IntentKind::Definition | IntentKind::CreateSelect)) = kind else { return Ok(None) };
@@ -519,7 +519,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         if let Some(seqno) = self.unfinished.before_changing(&Outdated::changed_by(statement)) {
             self.wait_in_effect(seqno)?;
         }
-        Ok(Some(self.replica.fingerprint(&intent)?))
+        Ok(self.replica.fingerprint(&intent)?)
     }
 
     fn hand_over_batch(&mut self, batch: Batch, goes_on: bool, is_followed: bool) -> Result<()> {

@@ -431,12 +431,14 @@ impl<'a> Preparer<'a> {
         }))
     }
 
-    /// The note of what comes next, if it can be made in the transaction before. (What the note says of rows must be read behind them.)
+    /// The note of what comes next, if it can be made in the transaction before. (What rows or other definitions may change of what the note says
+    /// must be read behind them.)
     fn note_with_commit(&self, next: &Part) -> Option<Box<Intent>> {
         let kind = next.intent_kind()?;
         let intent = next.intent(kind);
         let is_of_definitions = matches!(kind, IntentKind::Definition | IntentKind::CreateSelect);
-        (is_of_definitions && intent.is_of_definitions_only()).then(|| Box::new(intent))
+        let is_known = next.fingerprint.is_some();
+        (is_of_definitions && is_known && intent.is_of_definitions_only()).then(|| Box::new(intent))
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.

@@ -66,6 +66,10 @@ pub fn purge_asides(dir: &Path, retention: &Retention) -> Result<()> {
     let mut asides: Vec<(PathBuf, u64, u64)> = Vec::new();
     for number in numbers.into_iter().rev() {
         let aside = dir.join(format!("earlier-{number}"));
+        // Somebody else's directory of such a name is none of ours.
+        if FileList::load(&RealFileSystem, &aside).is_ok_and(|list| list.is_none()) {
+            continue;
+        }
         let (bytes, age_seconds) = size_and_age(&aside)?;
         asides.push((aside, bytes, age_seconds));
     }
@@ -97,7 +101,9 @@ fn size_and_age(dir: &Path) -> Result<(u64, u64)> {
 /// The name behind the last one.
 fn free_name(dir: &Path) -> Result<PathBuf> {
     let numbers = asides(dir)?;
-    Ok(dir.join(format!("earlier-{}", numbers.last().map_or(1, |last| last + 1))))
+    let last = numbers.last().copied().unwrap_or(0);
+    let next = last.checked_add(1).or_else(|| (1..last).rev().find(|number| !numbers.contains(number)));
+    Ok(dir.join(format!("earlier-{}", next.unwrap_or(1))))
 }
 
 /// The numbers of the archives that were set aside, oldest first.
@@ -105,7 +111,8 @@ fn asides(dir: &Path) -> Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let name = entry.map_err(Error::io("list", dir))?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("earlier-")?.parse::<u64>().ok()));
+        let number = name.to_str().and_then(|name| name.strip_prefix("earlier-")?.parse::<u64>().ok());
+        numbers.extend(number.filter(|number| name.to_str() == Some(&*format!("earlier-{number}"))));
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -115,24 +122,37 @@ fn asides(dir: &Path) -> Result<Vec<u64>> {
 mod tests {
     use super::*;
 
-    /// The archives that are left, each of ten bytes, after the oldest were purged.
+    /// The archives that are left, each of some more than a thousand bytes, after the oldest were purged.
     fn left(retention: &Retention) -> Vec<u64> {
         let dir = tempfile::tempdir().unwrap();
         for number in [2, 3, 10] {
             let aside = dir.path().join(format!("earlier-{number}"));
             std::fs::create_dir(&aside).unwrap();
-            std::fs::write(aside.join("b.000001"), [0; 10]).unwrap();
+            std::fs::write(aside.join("b.000001"), [0; 1000]).unwrap();
+            FileList { files: vec![], purging: vec![] }.store(&RealFileSystem, &aside).unwrap();
         }
         purge_asides(dir.path(), retention).unwrap();
         asides(dir.path()).unwrap()
     }
 
     #[test]
+    fn directories_of_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["earlier-2024", "earlier-07", "earlier-18446744073709551615"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join("precious"), [0; 1000]).unwrap();
+        }
+        purge_asides(dir.path(), &Retention { bytes_max: Some(1), age_seconds_max: None }).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+        assert_eq!(free_name(dir.path()).unwrap().file_name().unwrap(), "earlier-18446744073709551614");
+    }
+
+    #[test]
     fn oldest_archives_go_first_and_no_more_than_needed() {
         let of_bytes = |maximum| Retention { bytes_max: Some(maximum), age_seconds_max: None };
-        assert_eq!(left(&of_bytes(30)), [2, 3, 10]);
-        assert_eq!(left(&of_bytes(29)), [3, 10]);
-        assert_eq!(left(&of_bytes(10)), [10]);
+        assert_eq!(left(&of_bytes(3900)), [2, 3, 10]);
+        assert_eq!(left(&of_bytes(2900)), [3, 10]);
+        assert_eq!(left(&of_bytes(1900)), [10]);
         assert_eq!(left(&Retention { bytes_max: None, age_seconds_max: Some(3600) }), [2, 3, 10]);
     }
 }

@@ -48,6 +48,7 @@ pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status
     let mut connection = asking::connect(&options.replica, &ConnectOptions::new("replica"))?;
     let channel = native::look(&mut connection, name)?;
     check(&connection, &channel)?;
+    check_settings(&mut connection, &channel)?;
     check_other_channels(&mut connection, &channel)?;
     check_own_gtids(&mut connection, options)?;
     silence(&mut connection)?;
@@ -91,6 +92,26 @@ fn take_over_stopped(
         None => true,
         Some(known) => is_native_ahead(connection, known, &executed)?,
     };
+    if let Some(known) = known.as_ref().filter(|_| !channel.is_parked())
+        && is_native_ahead(connection, &executed, known)?
+    {
+        let why = format!(
+            "Spate's checkpoint there ('{}', {}:{}) is ahead of its own replication ('{}', {}:{}), which was not taken over: if Spate has applied \
+             that there, go on with spate replicate; if the replica was made anew since, remove the schema spate there first",
+            known.gtid_position,
+            known.source_file,
+            known.source_position,
+            executed.gtid_position,
+            executed.source_file,
+            executed.source_position
+        );
+        return Err(unsuitable(connection, why));
+    }
+    if begins && journal::read(connection)?.is_some() {
+        let why = "an earlier run of Spate was interrupted in the midst of something that cannot be rolled back, and its own \
+                   replication went on meanwhile: see spate.intent there";
+        return Err(unsuitable(connection, why.to_owned()));
+    }
     native::stop(connection, &channel.name, Threads::All)?;
     if begins {
         begin_archive_anew(connection, options, &executed, status)?;
@@ -107,17 +128,13 @@ fn take_over_stopped(
         );
     }
     stopping_point("takeover-relay-logs");
-    native::park(connection, &channel.name, None)?;
-    stopping_point("takeover-parked");
+    // First, so that a channel is never parked while the checkpoint is an older one.
     if begins {
-        if journal::read(connection)?.is_some() {
-            let why = "an earlier run of Spate was interrupted in the midst of something that cannot be rolled back, and its own \
-                       replication went on meanwhile: see spate.intent there";
-            return Err(unsuitable(connection, why.to_owned()));
-        }
         checkpoint::begin(connection, &executed)?;
     }
     stopping_point("takeover-checkpoint");
+    native::park(connection, &channel.name, None)?;
+    stopping_point("takeover-parked");
     let place = if begins { &executed } else { known.as_ref().unwrap_or(&executed) };
     status.note(
         "takeover",
@@ -171,6 +188,14 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
         );
         return Err(unsuitable(connection, why));
     }
+    // MySQL's gaps are closed on the way to another one.
+    if ["Master", "Source", "Relay", "Gtid", "SQL_BEFORE_GTIDS", "SQL_AFTER_GTIDS"].contains(&channel.until.as_str()) {
+        let why = format!(
+            "its own replication was told to stop at a place (UNTIL, by {}), and Spate would go on: start it without one first",
+            channel.until
+        );
+        return Err(unsuitable(connection, why));
+    }
     if channel.uses_current_position {
         let why = "it asks its source for what follows all in its own binlog (MASTER_USE_GTID=current_pos), where Spate's changes have GTIDs \
                    that the source does not know: set MASTER_USE_GTID=slave_pos first";
@@ -184,6 +209,17 @@ fn check(connection: &Connection, channel: &Channel) -> Result<()> {
         return Err(unsuitable(connection, why));
     }
     Ok(())
+}
+
+/// Spate applies with its own rights, and all of it.
+fn check_settings(connection: &mut Connection, channel: &Channel) -> Result<()> {
+    let settings = native::applier_settings(connection, &channel.name)?;
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let why =
+        format!("its own replication is told to apply in a way in which Spate would not: {}", settings.join(", "));
+    Err(unsuitable(connection, why))
 }
 
 /// One channel at a time is Spate's.
@@ -311,9 +347,10 @@ fn executed(connection: &mut Connection, source: &mut Connection, channel: &Chan
         let text = connection.query(&format!("SELECT @@global.{variable}"))?.single_text().unwrap_or_default();
         let mut gtid_position: GtidPosition =
             text.parse().map_err(|error| unsuitable(connection, format!("its {variable}: {error}")))?;
-        if vendor == Vendor::MariaDb {
-            gtid_position = of_source(source, &gtid_position)?;
-        }
+        gtid_position = match vendor {
+            Vendor::MariaDb => of_source(source, &gtid_position)?,
+            Vendor::MySql => of_sources_servers(source, &text)?,
+        };
         return Ok(Checkpoint { gtid_position, ..Checkpoint::default() });
     }
     let start = Start::File { file: place.file.clone(), position: place.position };
@@ -335,6 +372,15 @@ fn of_source(source: &mut Connection, position: &GtidPosition) -> Result<GtidPos
         part.advance(Gtid::MariaDb(gtid));
     }
     Ok(part)
+}
+
+/// The same of MySQL's: other channels' transactions are of servers that the source knows nothing of.
+fn of_sources_servers(source: &mut Connection, executed: &str) -> Result<GtidPosition> {
+    let known = source.query("SELECT @@global.gtid_executed")?.single_text().unwrap_or_default();
+    let server = |part: &str| part.trim().split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let servers: Vec<String> = known.split(',').map(server).collect();
+    let parts: Vec<&str> = executed.split(',').map(str::trim).filter(|part| servers.contains(&server(part))).collect();
+    parts.join(",").parse().map_err(|error| unsuitable(source, format!("its gtid_executed: {error}")))
 }
 
 /// What was handed back.
@@ -362,22 +408,23 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     silence(&mut connection)?;
     own_schema::create(&mut connection)?;
     let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
-    native::stop(&mut connection, &channel.name, Threads::All)?;
     let known = checkpoint::read(&mut connection)?;
-    if known.is_some() && !channel.is_parked() && native::look_at_all(&mut connection)?.len() > 1 {
+    if let Some(known) = &known
+        && has_gone_beyond(&mut connection, &channel, known)?
+    {
+        let why = "its own replication has applied more than Spate since the takeover: there is nothing to hand back. Take over again, or set \
+                   its delay to 0 (MASTER_DELAY, SOURCE_DELAY) and START it";
+        return Err(unsuitable(&connection, why.to_owned()));
+    }
+    if !channel.is_parked() {
         let why = format!(
-            "its channel '{}' is not parked: another one was taken over, and is to be handed back (--channel)",
+            "Spate has not taken over its channel '{}', so that there is nothing to hand back: name another one (--channel), or end Spate's work \
+             with spate handover and start replication by hand",
             channel.name
         );
         return Err(unsuitable(&connection, why));
     }
-    if let Some(known) = &known
-        && has_gone_beyond(&mut connection, &channel, known)?
-    {
-        let why = "its own replication has applied more than Spate since the takeover: there is nothing to hand back. START it, or take \
-                   over again";
-        return Err(unsuitable(&connection, why.to_owned()));
-    }
+    native::stop(&mut connection, &channel.name, Threads::All)?;
     // Without a checkpoint, an earlier handback was interrupted after it had told the server.
     let handover = known.as_ref().map(|_| handover::tell(&mut connection)).transpose()?;
     stopping_point("handback-told");

@@ -226,12 +226,12 @@ impl Catalog {
         Ok(Some(definition))
     }
 
-    /// What the objects are that this definition is about to change: see [`Intent`].
+    /// What the objects are that this definition is about to change: see [`Intent`]. `None`: that is known only when all before it is in effect.
     ///
     /// # Errors
     /// Any error of the connection.
-    pub fn fingerprint(&mut self, intent: &Intent) -> crate::Result<String> {
-        intent.fingerprint_now(&mut self.connection)
+    pub fn fingerprint(&mut self, intent: &Intent) -> crate::Result<Option<String>> {
+        intent.fingerprint_ahead(&mut self.connection)
     }
 
     /// Reads a table together with others, which are kept for when they are asked for.

@@ -27,15 +27,20 @@ pub fn routine(statement: &Statement, replica: Vendor) -> std::result::Result<Op
 pub fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()> {
     const BOTH: u64 = 2;
     let grantee = quote::text(&format!("'{}'@'{}'", routine.user, routine.host));
+    // The server knows users by the bytes of their names, and its views compare them by their letters.
+    let user = quote::text(&format!("'{}'@", routine.user));
+    let is_it = format!(
+        "GRANTEE = {grantee} AND BINARY LEFT(CONVERT(GRANTEE USING utf8mb4), CHAR_LENGTH({user})) = BINARY {user}"
+    );
     let schema = quote::text(&routine.name.schema);
     // The names of schemas in privileges are patterns. Only an account that may read the schema mysql sees accounts.
     let sql = format!(
         "SELECT @@GLOBAL.automatic_sp_privileges, \
          (SELECT COUNT(DISTINCT GRANTEE) FROM information_schema.USER_PRIVILEGES), \
-         (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee}), \
+         (SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE {is_it}), \
          (SELECT COUNT(DISTINCT PRIVILEGE_TYPE) FROM (\
-          SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = {grantee} UNION ALL \
-          SELECT PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE GRANTEE = {grantee} AND {schema} LIKE TABLE_SCHEMA) p \
+          SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {is_it} UNION ALL \
+          SELECT PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE {is_it} AND {schema} LIKE TABLE_SCHEMA) p \
           WHERE PRIVILEGE_TYPE IN ('EXECUTE', 'ALTER ROUTINE'))"
     );
     let answer = connection.query(&sql)?;
@@ -63,11 +68,14 @@ pub fn give(connection: &mut Connection, routine: &CreatedRoutine) -> Result<()>
     }
     // Only then MariaDB knows the word.
     let is_package = routine.kind.starts_with("PACKAGE");
-    if is_package {
-        connection.execute(b"SET SESSION sql_mode='ORACLE'")?;
+    // Should the account have gone meanwhile, no new one comes into being.
+    let is_mariadb = connection.server_version().vendor == Vendor::MariaDb;
+    if is_mariadb {
+        let mode = if is_package { "ORACLE,NO_AUTO_CREATE_USER" } else { "NO_AUTO_CREATE_USER" };
+        connection.execute(format!("SET SESSION sql_mode='{mode}'").as_bytes())?;
     }
     let given = connection.execute(grant.as_bytes());
-    if is_package {
+    if is_mariadb {
         let mode = session.text_at(0, 1).unwrap_or_default();
         connection.execute(format!("SET SESSION sql_mode={}", quote::text(&mode)).as_bytes())?;
     }

@@ -27,7 +27,7 @@ use spate_connection::Connection;
 use spate_connection::quote::{self, NO_VIEW};
 
 pub(crate) use objects::without_counter;
-use objects::{fingerprint, fingerprint_of_absence, is_absent, is_readable, quoted};
+use objects::{fingerprint, fingerprint_of_absence, is_absent, is_readable, is_stable, quoted};
 
 /// What a person found out about an interrupted statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,6 +223,20 @@ impl Intent {
             },
             _ => Ok(String::new()),
         }
+    }
+
+    /// The fingerprint, if it stays until the definitions before this one and all rows are in effect, as far as those do not concern the same
+    /// names.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn fingerprint_ahead(&self, connection: &mut Connection) -> Result<Option<String>> {
+        for object in self.objects().unwrap_or_default() {
+            if !is_stable(connection, &object)? {
+                return Ok(None);
+            }
+        }
+        self.fingerprint_now(connection).map(Some)
     }
 
     fn text(&self) -> SqlText<'_> {

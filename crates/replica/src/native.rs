@@ -52,6 +52,8 @@ pub struct Channel {
     pub error: String,
     /// Why it does not receive; empty if nothing is wrong.
     pub receive_error: String,
+    /// Where it was told to stop, as the server says it; empty or `None` if nowhere.
+    pub until: String,
     /// True if it has applied all that it has received, and waits for more.
     pub has_applied_all: bool,
     /// How many seconds behind the source it says that it is.
@@ -185,8 +187,9 @@ fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
         receives: text(names.receives) != "No",
         is_connected: text(names.receives) == "Yes",
         uses_current_position: text(names.by_gtid) == "Current_Pos",
-        error: text("Last_SQL_Error"),
-        receive_error: text("Last_IO_Error"),
+        error: presentable(&text("Last_SQL_Error")),
+        receive_error: presentable(&text("Last_IO_Error")),
+        until: text("Until_Condition"),
         has_applied_all: text(names.state).contains("has read all relay log"),
         seconds_behind: answer.text(row, names.behind).and_then(|seconds| seconds.parse().ok()),
         delay_seconds: number("SQL_Delay"),
@@ -194,6 +197,61 @@ fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
         source_server_id: text(names.source_server_id),
         filters: filters.map(|(name, value)| format!("{name}={value}")).collect(),
     }
+}
+
+/// A server's error without the literals of the statement in it, which may be passwords, and on one line.
+fn presentable(error: &str) -> String {
+    const STATEMENT: &str = "Query: '";
+    let (text, statement) = match error.split_once(STATEMENT) {
+        Some((text, statement)) => (text, Some(statement.strip_suffix('\'').unwrap_or(statement))),
+        None => (error, None),
+    };
+    let mut shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if let Some(statement) = statement {
+        shown += &spate_sql::excerpt(statement.as_bytes());
+    }
+    shown
+}
+
+/// Settings of MySQL's appliers that its status does not show, as `name=value`: with which account's rights a channel applies, and what of the
+/// source's it refuses or changes.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub fn applier_settings(connection: &mut Connection, name: &str) -> Result<Vec<String>> {
+    const USUAL: [(&str, &[&str]); 4] = [
+        ("PRIVILEGE_CHECKS_USER", &[""]),
+        ("REQUIRE_ROW_FORMAT", &["", "NO"]),
+        ("REQUIRE_TABLE_PRIMARY_KEY_CHECK", &["", "STREAM"]),
+        ("ASSIGN_GTIDS_TO_ANONYMOUS_TRANSACTIONS_TYPE", &["", "OFF"]),
+    ];
+    if connection.server_version().vendor == Vendor::MariaDb {
+        // Of all channels, and of transactions that the source has marked.
+        let value =
+            connection.query("SELECT @@global.replicate_events_marked_for_skip")?.single_text().unwrap_or_default();
+        return Ok(match value.as_str() {
+            "REPLICATE" | "" => vec![],
+            _ => vec![format!("replicate_events_marked_for_skip={value}")],
+        });
+    }
+    let sql = format!(
+        "SELECT * FROM performance_schema.replication_applier_configuration WHERE CHANNEL_NAME = {}",
+        channel_name(name)
+    );
+    let grant = "GRANT SELECT ON performance_schema.replication_applier_configuration TO <the user of Spate>";
+    let answer = connection.query(&sql);
+    let answer =
+        answer.map_err(|error| Error::from(error).with_missing_privilege("see how a channel applies", grant))?;
+    let unusual = USUAL.iter().filter_map(|(name, usual)| {
+        let value = answer.text(0, name).unwrap_or_default();
+        (!answer.rows.is_empty() && !usual.contains(&value.as_str())).then(|| format!("{name}={value}"))
+    });
+    Ok(unusual.collect())
+}
+
+/// A channel's name as these statements want it: a plain literal, which stays one in a session of Spate's for questions.
+fn channel_name(name: &str) -> String {
+    format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// Part of a channel.
@@ -215,8 +273,8 @@ fn command(vendor: Vendor, verb: &str, name: &str, threads: Threads) -> String {
         Threads::All => "",
     };
     match vendor {
-        Vendor::MariaDb => format!("{verb} SLAVE {}{threads}", quote::text(name)),
-        Vendor::MySql => format!("{verb} REPLICA{threads} FOR CHANNEL {}", quote::text(name)),
+        Vendor::MariaDb => format!("{verb} SLAVE {}{threads}", channel_name(name)),
+        Vendor::MySql => format!("{verb} REPLICA{threads} FOR CHANNEL {}", channel_name(name)),
     }
 }
 
@@ -286,7 +344,7 @@ pub fn start(connection: &mut Connection, name: &str, threads: Threads) -> Resul
 /// # Errors
 /// A missing privilege names the GRANT; what the server refuses.
 pub fn close_gaps(connection: &mut Connection, name: &str) -> Result<()> {
-    let sql = format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_MTS_GAPS FOR CHANNEL {}", quote::text(name));
+    let sql = format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_MTS_GAPS FOR CHANNEL {}", channel_name(name));
     execute(connection, &sql, "start its own replication")
 }
 
@@ -311,7 +369,7 @@ pub fn unpark(connection: &mut Connection, name: &str) -> Result<()> {
 }
 
 fn delay_sql(vendor: Vendor, name: &str, seconds: u64, place: Option<&Place>) -> String {
-    let name = quote::text(name);
+    let name = channel_name(name);
     let place = |file: &str, position: &str| {
         let place = place.map(|place| format!(", {file}={}, {position}={}", quote::text(&place.file), place.position));
         place.unwrap_or_default()
@@ -390,6 +448,20 @@ fn begins_encrypted(path: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_shown_without_literals_and_on_one_line() {
+        let error = "Error 'Operation CREATE USER failed for 'bob'@'%'' on query.\nDefault database: ''. \
+                     Query: 'CREATE USER bob IDENTIFIED BY 'topsecret\x1b[2J''";
+        let shown = presentable(error);
+        assert!(
+            shown.starts_with("Error 'Operation CREATE USER failed for 'bob'@'%'' on query. Default database"),
+            "{shown}"
+        );
+        assert!(shown.contains("CREATE USER bob") && !shown.contains("topsecret"), "{shown}");
+        assert!(!shown.chars().any(char::is_control), "{shown}");
+        assert_eq!(presentable(""), "");
+    }
 
     #[test]
     fn places_compare_by_number_of_the_file() {

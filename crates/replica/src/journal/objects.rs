@@ -5,7 +5,11 @@ use spate_schedule::statement::{Exchanged, Object};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::Result;
-use spate_connection::{Connection, Vendor, quote};
+use spate_connection::quote::{self, NO_VIEW};
+use spate_connection::{Connection, Vendor};
+
+/// The servers' codes for a table, and a schema, that is not there.
+const ABSENT: [u16; 2] = [1146, 1049];
 
 /// A digest of objects: their definitions. Where something may be exchanged that has the same definition, also the numbers by which
 /// InnoDB knows tables. Other engines have none, and columns neither: then rows tell the one from the other, and if they are the same
@@ -28,6 +32,7 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object], excha
                 text += &numbers;
                 if exchanged != Exchanged::Nothing && !has_numbers {
                     text += &shown(connection, &format!("CHECKSUM TABLE {}", quoted(table)))?;
+                    text += &content(connection, table)?;
                 }
             }
             Object::Trigger(trigger) => {
@@ -95,12 +100,87 @@ fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
     Ok(text)
 }
 
+const COUNTER: &str = " AUTO_INCREMENT=";
+
+/// A sum over a table's rows that depends on which column holds which value. (CHECKSUM TABLE strings texts together without their lengths.)
+fn content(connection: &mut Connection, table: &TableName) -> Result<String> {
+    let columns = connection.query(&format!(
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} ORDER BY ORDINAL_POSITION",
+        quote::text(&table.schema),
+        quote::text(&table.table)
+    ))?;
+    let names = (0..columns.rows.len()).filter_map(|row| columns.text_at(row, 0));
+    let digests: Vec<String> =
+        names.map(|name| format!("COALESCE(SHA2(CAST({} AS BINARY), 256), '-')", quote::identifier(&name))).collect();
+    if digests.is_empty() {
+        return Ok(String::new());
+    }
+    let row = format!("CONV(LEFT(SHA2(CONCAT_WS(',', {}), 256), 15), 16, 10)", digests.join(", "));
+    let sql = format!("SELECT COUNT(*), SUM(CAST({row} AS UNSIGNED)) FROM {} {NO_VIEW}", quoted(table));
+    shown(connection, &sql)
+}
+
 /// Counters move with the rows, which is nothing that a definition did.
 pub(crate) fn without_counter(definition: &str) -> String {
-    const COUNTER: &str = " AUTO_INCREMENT=";
-    let Some(start) = definition.find(COUNTER) else { return definition.to_owned() };
-    let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
-    format!("{}{rest}", &definition[..start])
+    let without = |start: usize| {
+        let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+        format!("{}{rest}", &definition[..start])
+    };
+    match counter(definition) {
+        Counter::At(start) => without(start),
+        Counter::None => definition.to_owned(),
+        // A definition that looks as it was is executed again, which the server refuses. One that looks otherwise is taken for executed.
+        Counter::Unclear => definition.replace(|c: char| c.is_ascii_digit(), ""),
+    }
+}
+
+enum Counter {
+    /// It begins there.
+    At(usize),
+    None,
+    /// The text does not end as it should.
+    Unclear,
+}
+
+/// Where the counter stands: among the table's options, which are outside of all parentheses. Comments and defaults may hold the same letters.
+fn counter(definition: &str) -> Counter {
+    let bytes = definition.as_bytes();
+    let (mut depth, mut quote, mut at) = (0i64, None, 0);
+    while at < bytes.len() {
+        match (quote, bytes[at]) {
+            (Some(b'\''), b'\\') => at += 1,
+            (Some(open), byte) if byte == open => quote = None,
+            (Some(_), _) => {}
+            (None, byte @ (b'\'' | b'`' | b'"')) => quote = Some(byte),
+            (None, b'(') => depth += 1,
+            (None, b')') => depth -= 1,
+            (None, b' ') if depth == 0 && bytes[at..].starts_with(COUNTER.as_bytes()) => return Counter::At(at),
+            (None, _) => {}
+        }
+        at += 1;
+    }
+    if depth == 0 && quote.is_none() { Counter::None } else { Counter::Unclear }
+}
+
+/// False if something else than a definition that names this object may change what a fingerprint says of it: rows that make a partition, the
+/// tables that a view or a MERGE table is made of. Engines that are not known may find their definitions anywhere.
+///
+/// # Errors
+/// Any error of the connection.
+pub(super) fn is_stable(connection: &mut Connection, object: &Object) -> Result<bool> {
+    const ENGINES: [&str; 9] =
+        ["InnoDB", "MyISAM", "Aria", "MEMORY", "CSV", "ARCHIVE", "BLACKHOLE", "ROCKSDB", "ndbcluster"];
+    let Object::Table(table) = object else { return Ok(matches!(object, Object::Trigger(_) | Object::Schema(_))) };
+    let answer = match connection.query(&format!("SHOW CREATE TABLE {}", quoted(table))) {
+        Ok(answer) => answer,
+        Err(error) => match error.server_error() {
+            Some(refusal) if !error.is_transient() => return Ok(ABSENT.contains(&refusal.code)),
+            _ => return Err(error.into()),
+        },
+    };
+    let Some(text) = answer.text(0, "Create Table") else { return Ok(false) };
+    let has_engine = |name: &str| text.contains(&format!(" ENGINE={name}"));
+    Ok(ENGINES.into_iter().any(has_engine) && !text.contains("PARTITION BY SYSTEM_TIME"))
 }
 
 /// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS). The server looks
@@ -149,10 +229,8 @@ pub(super) fn is_readable(connection: &mut Connection, table: &TableName) -> Res
 /// # Errors
 /// Any error of the connection.
 pub(super) fn is_absent(connection: &mut Connection, table: &TableName) -> Result<bool> {
-    const NO_SUCH_TABLE: u16 = 1146;
-    const NO_SUCH_SCHEMA: u16 = 1049;
     let shown = shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
-    Ok([NO_SUCH_TABLE, NO_SUCH_SCHEMA].iter().any(|code| shown == format!("error {code}")))
+    Ok(ABSENT.iter().any(|code| shown == format!("error {code}")))
 }
 
 /// Its name for a statement.
@@ -169,5 +247,20 @@ mod tests {
         let definition = "CREATE TABLE `t` (…) ENGINE=InnoDB AUTO_INCREMENT=42 DEFAULT CHARSET=latin1";
         assert_eq!(without_counter(definition), "CREATE TABLE `t` (…) ENGINE=InnoDB DEFAULT CHARSET=latin1");
         assert_eq!(without_counter("CREATE TABLE `t` (…)"), "CREATE TABLE `t` (…)");
+    }
+
+    #[test]
+    fn counter_is_among_the_tables_options_only() {
+        let definition = |counter: &str| {
+            format!(
+                "CREATE TABLE ` AUTO_INCREMENT=1(` (`a` int COMMENT 'it''s \\\\ an AUTO_INCREMENT=3) \\'(', \
+                 `b` text DEFAULT concat(')',\" AUTO_INCREMENT=4\"))  ENGINE=InnoDB{counter} COMMENT=' AUTO_INCREMENT=6'"
+            )
+        };
+        let with = definition(" AUTO_INCREMENT=42");
+        assert_eq!(without_counter(&with), definition(""));
+        assert_eq!(without_counter(&definition("")), definition(""));
+        let unclear = |number: u32| format!("CREATE TABLE `t` ('… ENGINE=InnoDB AUTO_INCREMENT={number}");
+        assert_eq!(without_counter(&unclear(1)), without_counter(&unclear(23)));
     }
 }

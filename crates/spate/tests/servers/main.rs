@@ -28,6 +28,7 @@ mod hostile_texts;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;
+mod kills_of_definitions;
 mod large;
 mod large_rows;
 mod letter_case;

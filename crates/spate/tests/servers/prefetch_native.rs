@@ -203,7 +203,8 @@ fn replica_without_replication_is_refused() {
 #[test]
 fn broken_replication_is_refused_with_its_error() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
-        let site = site_behind(kind, "ROW", "", 0);
+        let site = Site::of(kind);
+        receive(&site, kind, "", 0);
         site.replica.sql("SET sql_log_bin=0; CREATE USER u@localhost");
         site.source.sql("CREATE USER u@localhost");
         start_applier(&site, kind, "");

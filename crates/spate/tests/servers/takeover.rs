@@ -303,7 +303,7 @@ fn other_channels_stay_where_they_are() {
     wait_south("3");
     hand_back(&site, north).assert_failed_saying(&["STOP ALL SLAVES"]);
     site.replica.sql("STOP SLAVE 'south'");
-    hand_back(&site, &["--channel", "south"]).assert_failed_saying(&["is not parked"]);
+    hand_back(&site, &["--channel", "south"]).assert_failed_saying(&["has not taken over its channel 'south'"]);
     succeeds(&hand_back(&site, north));
     site.replica.sql("START SLAVE 'south'");
     site.source.sql("INSERT INTO d.t (k) VALUES (6)");
@@ -311,6 +311,134 @@ fn other_channels_stay_where_they_are() {
     wait_rows(&site, "4");
     wait_south("4");
     assert_eq!(south.sql("SELECT i FROM s.k ORDER BY 1"), site.replica.sql("SELECT i FROM s.k ORDER BY 1"));
+}
+
+/// A replica that was made anew, and has the checkpoint of its earlier life: what is between is not left out.
+#[test]
+fn checkpoint_that_is_ahead_of_replication_is_not_believed() {
+    for (kind, by) in [(Kind::Mariadb, By::Gtid), (Kind::Mariadb, By::File), (Kind::Mysql, By::Gtid)] {
+        let site = replicating(kind, by, "", "");
+        let (stop, start) = match kind.vendor() {
+            Vendor::MariaDb => ("STOP SLAVE SQL_THREAD", "START SLAVE"),
+            Vendor::MySql => ("STOP REPLICA SQL_THREAD", "START REPLICA"),
+        };
+        succeeds(&take_over(&site, &[]));
+        let row = site.replica.sql("SELECT * FROM spate.checkpoint");
+        assert!(!row.is_empty());
+        site.replica.sql("CREATE DATABASE kept; CREATE TABLE kept.c AS SELECT * FROM spate.checkpoint");
+        succeeds(&hand_back(&site, &[]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+        wait_rows(&site, "3");
+        succeeds(&take_over(&site, &[]));
+        site.replica.sql(
+            "UPDATE kept.c JOIN spate.checkpoint n SET kept.c.gtid_position = n.gtid_position, \
+            kept.c.source_file = n.source_file, kept.c.source_position = n.source_position",
+        );
+        succeeds(&hand_back(&site, &[]));
+        // Replication stands where it was, and the checkpoint is of more.
+        site.replica.sql(stop);
+        site.source.sql("INSERT INTO d.t (k) VALUES (4)");
+        let ahead = match kind.vendor() {
+            Vendor::MariaDb => "gtid_position = REGEXP_REPLACE(gtid_position, '-[0-9]+$', '-999')",
+            Vendor::MySql => "gtid_position = REGEXP_REPLACE(gtid_position, ':1-[0-9]+', ':1-999')",
+        };
+        site.replica.sql(&format!("UPDATE kept.c SET {ahead}; REPLACE INTO spate.checkpoint SELECT * FROM kept.c"));
+        site.replica.sql(start);
+        wait_rows(&site, "4");
+        take_over(&site, &[]).assert_failed_saying(&["is ahead of its own replication", "was not taken over"]);
+        // It goes on as before.
+        site.source.sql("INSERT INTO d.t (k) VALUES (5)");
+        wait_rows(&site, "5");
+    }
+}
+
+/// Settings by which a channel applies less, or with less rights, than Spate would.
+#[test]
+fn settings_of_appliers_that_spate_has_not_are_refused() {
+    let site = replicating(Kind::Mysql, By::Gtid, "", "");
+    for (setting, usual) in [
+        ("PRIVILEGE_CHECKS_USER='root'@'localhost'", "PRIVILEGE_CHECKS_USER=NULL"),
+        ("REQUIRE_ROW_FORMAT=1", "REQUIRE_ROW_FORMAT=0"),
+        ("REQUIRE_TABLE_PRIMARY_KEY_CHECK=ON", "REQUIRE_TABLE_PRIMARY_KEY_CHECK=STREAM"),
+    ] {
+        let change = |what: &str| {
+            site.replica.sql(&format!("STOP REPLICA; CHANGE REPLICATION SOURCE TO {what}; START REPLICA"));
+        };
+        change(setting);
+        let name = setting.split('=').next().unwrap();
+        take_over(&site, &[]).assert_failed_saying(&["Spate would not", name]);
+        change(usual);
+    }
+    succeeds(&take_over(&site, &[]));
+    let site = replicating(Kind::Mariadb, By::Gtid, "", "");
+    site.replica.sql("STOP SLAVE; SET GLOBAL replicate_events_marked_for_skip='FILTER_ON_SLAVE'; START SLAVE");
+    take_over(&site, &[]).assert_failed_saying(&["replicate_events_marked_for_skip=FILTER_ON_SLAVE"]);
+    site.replica.sql("STOP SLAVE; SET GLOBAL replicate_events_marked_for_skip='REPLICATE'");
+    let end = site.replica.sql(
+        "SELECT CONCAT(SUBSTRING_INDEX(@@gtid_slave_pos, '-', 2), '-', SUBSTRING_INDEX(@@gtid_slave_pos, '-', -1) + 5)",
+    );
+    site.replica.sql(&format!("START SLAVE UNTIL master_gtid_pos='{end}'"));
+    take_over(&site, &[]).assert_failed_saying(&["UNTIL", "start it without one"]);
+    site.replica.sql("STOP SLAVE; START SLAVE");
+    succeeds(&take_over(&site, &[]));
+}
+
+/// What was not taken over is not handed back: neither its delay nor its place is touched.
+#[test]
+fn channel_that_was_not_taken_over_is_not_handed_back() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let (delay, stop, asked) = match kind.vendor() {
+            Vendor::MariaDb => (", MASTER_DELAY=3600", "STOP SLAVE", "SHOW SLAVE STATUS"),
+            Vendor::MySql => (", SOURCE_DELAY=3600", "STOP REPLICA", "SHOW REPLICA STATUS"),
+        };
+        let site = replicating_later(kind, delay);
+        site.replica.sql(stop);
+        hand_back(&site, &[]).assert_failed_saying(&["has not taken over", "nothing to hand back"]);
+        assert!(site.replica.sql(asked).contains("3600"), "{}", site.replica.sql(asked));
+    }
+}
+
+/// A replica that is told to replicate, and has nothing yet.
+fn replicating_later(kind: Kind, more: &str) -> Site {
+    let site = Site::of(kind);
+    let port = site.source.port;
+    site.replica.sql(&match kind.vendor() {
+        Vendor::MariaDb => {
+            format!("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USE_GTID=slave_pos {more}")
+        }
+        Vendor::MySql => format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_AUTO_POSITION=1 {more}"
+        ),
+    });
+    site
+}
+
+/// The server's errors hold statements, and these hold passwords.
+#[test]
+fn errors_of_replication_are_shown_without_passwords() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = replicating(kind, By::Gtid, "", "");
+        let status = if kind == Kind::Mariadb { "SHOW SLAVE STATUS" } else { "SHOW REPLICA STATUS" };
+        site.replica.sql("SET sql_log_bin=0; CREATE USER bob@localhost");
+        site.source.sql("CREATE USER bob@localhost IDENTIFIED BY 'topsecret1'");
+        let error = if kind == Kind::Mariadb { "Operation CREATE USER failed" } else { "failed executing transaction" };
+        wait_until("the applier has failed", || site.replica.sql(status).contains(error));
+        for ended in [take_over(&site, &[]), site.run(site.replica_command("prefetch"))] {
+            assert!(!ended.output.contains("topsecret1"), "{}", ended.output);
+            ended.assert_failed_saying(&[error]);
+        }
+    }
+}
+
+#[test]
+fn channel_with_any_name_is_taken_over() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = replicating(kind, By::Gtid, "zürich", "");
+        succeeds(&take_over(&site, &["--channel", "zürich"]));
+        succeeds(&hand_back(&site, &["--channel", "zürich"]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+        wait_rows(&site, "3");
+    }
 }
 
 #[test]
