@@ -357,12 +357,15 @@ fn creators_of_routines_get_their_privileges() {
         create("unknown", "CREATE PROCEDURE d.of_unknown() SELECT 1");
         // The vendors differ in whom they take for the creator.
         source.sql("CREATE DEFINER=maker@localhost PROCEDURE d.by_root() SELECT 1");
+        // Not the account of these letters.
+        source.sql("CREATE DEFINER='MAKER'@localhost PROCEDURE d.by_another() SELECT 1");
         oracle.native_catches_up();
         oracle.site.catch_up(&["--start", "earliest"]);
         let privileges =
             "SELECT User, Host, Db, Routine_name, Routine_type, Proc_priv FROM mysql.procs_priv ORDER BY 1, 2, 3, 4";
         let all = oracle.both_say(privileges);
         assert_eq!(all.lines().count(), if kind == Kind::Mariadb { 5 } else { 2 }, "{all}");
+        oracle.both_say("SELECT User, Host FROM mysql.user ORDER BY 1, 2");
     }
 }
 
