@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use spate_archive::stopping_point;
 use spate_replica::Result;
+use spate_replica::applier_lock::PING_EVERY;
 
 use super::Applier;
 use crate::command::Command;
@@ -45,18 +46,21 @@ impl Applier<'_> {
         loop {
             let is_beside = matches!(&self.next, Some(Command::Commit(commit)) if commit.is_sent);
             let definer = self.sessions.definer()?;
-            if !is_beside {
-                return Ok(definer.receive_result().map(drop));
-            }
-            definer.set_read_timeout(Some(BESIDE_MAX))?;
+            definer.set_read_timeout(Some(if is_beside { BESIDE_MAX } else { PING_EVERY }))?;
             let answer = definer.receive_result().map(drop);
             // Whatever the session is told or asked next may take its time.
             definer.set_read_timeout(None)?;
             if answer.is_ok() {
                 return Ok(answer);
             }
-            self.undo_beside()?;
-            if !matches!(answer, Err(spate_connection::Error::Timeout { .. })) {
+            let is_late = matches!(answer, Err(spate_connection::Error::Timeout { .. }));
+            match is_beside {
+                true => self.undo_beside()?,
+                // The server ends sessions that rest.
+                false if is_late => drop(self.sessions.main().execute(b"DO 0")?),
+                false => {}
+            }
+            if !is_late {
                 return Ok(answer);
             }
         }
