@@ -27,7 +27,7 @@ use spate_connection::Connection;
 use spate_connection::quote::{self, NO_VIEW};
 
 pub(crate) use objects::without_counter;
-use objects::{fingerprint, fingerprint_of_absence, is_absent, is_readable, is_stable, quoted};
+use objects::{fingerprint, fingerprint_if_stable, fingerprint_of_absence, is_absent, is_readable, quoted};
 
 /// What a person found out about an interrupted statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,12 +231,10 @@ impl Intent {
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn fingerprint_ahead(&self, connection: &mut Connection) -> Result<Option<String>> {
-        for object in self.objects().unwrap_or_default() {
-            if !is_stable(connection, &object)? {
-                return Ok(None);
-            }
+        match self.objects() {
+            Ok(objects) if self.is_of_definitions_only() => fingerprint_if_stable(connection, &objects),
+            _ => Ok(None),
         }
-        self.fingerprint_now(connection).map(Some)
     }
 
     fn text(&self) -> SqlText<'_> {

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::Result;
 use spate_connection::quote::{self, NO_VIEW};
-use spate_connection::{Connection, Vendor};
+use spate_connection::{Connection, ResultSet, Vendor};
 
 /// The servers' codes for a table, and a schema, that is not there.
 const ABSENT: [u16; 2] = [1146, 1049];
@@ -69,7 +69,11 @@ pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object], excha
         }
         text.push('\0');
     }
-    Ok(format!("{:032x}", xxh3_128(text.as_bytes())))
+    Ok(digest(&text))
+}
+
+fn digest(text: &str) -> String {
+    format!("{:032x}", xxh3_128(text.as_bytes()))
 }
 
 /// The [`fingerprint`] of one table that does not exist.
@@ -83,8 +87,12 @@ pub(super) fn fingerprint_of_absence(connection: &mut Connection) -> Result<Stri
 
 /// The answer to a question as text; a refusal (what was asked for is not there) is an answer too.
 fn shown(connection: &mut Connection, sql: &str) -> Result<String> {
+    said(connection.query(sql))
+}
+
+fn said(answer: spate_connection::Result<ResultSet>) -> Result<String> {
     let mut text = String::new();
-    match connection.query(sql) {
+    match answer {
         Ok(answer) => {
             for value in answer.rows.iter().flatten() {
                 let value = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
@@ -162,25 +170,57 @@ fn counter(definition: &str) -> Counter {
     if depth == 0 && quote.is_none() { Counter::None } else { Counter::Unclear }
 }
 
-/// False if something else than a definition that names this object may change what a fingerprint says of it: rows that make a partition, the
-/// tables that a view or a MERGE table is made of. Engines that are not known may find their definitions anywhere.
+/// The [`fingerprint`] of objects of which nothing is exchanged, if nothing else than definitions that name them changes it. `None`: rows may make
+/// a partition, or it is that of a view or a MERGE table, which changes with the tables that it is made of. Engines that are not known may find
+/// their definitions anywhere.
 ///
 /// # Errors
 /// Any error of the connection.
-pub(super) fn is_stable(connection: &mut Connection, object: &Object) -> Result<bool> {
+pub(super) fn fingerprint_if_stable(connection: &mut Connection, objects: &[Object]) -> Result<Option<String>> {
+    let mut text = String::new();
+    for object in objects {
+        text += &match object {
+            Object::Table(table) => {
+                let answer = connection.query(&format!("SHOW CREATE TABLE {}", quoted(table)));
+                if !is_stable(&answer) {
+                    return Ok(None);
+                }
+                said(answer)?
+            }
+            _ => return fingerprint_of_others(connection, objects),
+        };
+        text.push('\0');
+    }
+    Ok(Some(digest(&text)))
+}
+
+/// The same, if there are triggers or schemas among them.
+fn fingerprint_of_others(connection: &mut Connection, objects: &[Object]) -> Result<Option<String>> {
+    for object in objects {
+        match object {
+            Object::Table(table) => {
+                if !is_stable(&connection.query(&format!("SHOW CREATE TABLE {}", quoted(table)))) {
+                    return Ok(None);
+                }
+            }
+            Object::Trigger(_) | Object::Schema(_) => {}
+            _ => return Ok(None),
+        }
+    }
+    fingerprint(connection, objects, Exchanged::Nothing).map(Some)
+}
+
+/// True if what SHOW CREATE TABLE says is of a table alone, or of none.
+fn is_stable(answer: &spate_connection::Result<ResultSet>) -> bool {
     const ENGINES: [&str; 9] =
         ["InnoDB", "MyISAM", "Aria", "MEMORY", "CSV", "ARCHIVE", "BLACKHOLE", "ROCKSDB", "ndbcluster"];
-    let Object::Table(table) = object else { return Ok(matches!(object, Object::Trigger(_) | Object::Schema(_))) };
-    let answer = match connection.query(&format!("SHOW CREATE TABLE {}", quoted(table))) {
-        Ok(answer) => answer,
-        Err(error) => match error.server_error() {
-            Some(refusal) if !error.is_transient() => return Ok(ABSENT.contains(&refusal.code)),
-            _ => return Err(error.into()),
-        },
-    };
-    let Some(text) = answer.text(0, "Create Table") else { return Ok(false) };
-    let has_engine = |name: &str| text.contains(&format!(" ENGINE={name}"));
-    Ok(ENGINES.into_iter().any(has_engine) && !text.contains("PARTITION BY SYSTEM_TIME"))
+    match answer {
+        Ok(answer) => answer.text(0, "Create Table").is_some_and(|text| {
+            let has_engine = |name: &str| text.contains(&format!(" ENGINE={name}"));
+            ENGINES.into_iter().any(has_engine) && !text.contains("PARTITION BY SYSTEM_TIME")
+        }),
+        Err(error) => error.server_error().is_some_and(|refusal| ABSENT.contains(&refusal.code)),
+    }
 }
 
 /// InnoDB's numbers of a table and its partitions, as far as this user may see them (it takes the privilege PROCESS). The server looks
