@@ -22,12 +22,7 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<String> {
 
 /// The fewest appliers that bring nearly all that the policy can bring in this order.
 fn best(analysis: &Analysis, policy: Policy, order: CommitOrder) -> Option<SpeedUp> {
-    let of = || {
-        analysis
-            .speed_ups
-            .iter()
-            .filter(|speed_up| speed_up.setting.policy == policy && speed_up.setting.order == order)
-    };
+    let of = || analysis.speed_ups_of(policy, order);
     let most = of().map(|speed_up| speed_up.factor).fold(0.0, f64::max);
     of().find(|speed_up| speed_up.factor * WORTHWHILE >= most).copied()
 }
@@ -53,7 +48,7 @@ fn folding(analysis: &Analysis) -> Option<String> {
 }
 
 fn write_set(analysis: &Analysis) -> Option<String> {
-    let limit = analysis.limits.iter().find(|limit| limit.setting.policy == Policy::WriteSet)?;
+    let limit = analysis.limit_of(Policy::WriteSet)?;
     let best = best(analysis, Policy::WriteSet, CommitOrder::Preserve)?;
     let shard = self::best(analysis, Policy::Shard, CommitOrder::Preserve)?;
     let mut text = format!(

@@ -136,6 +136,39 @@ pub struct Analysis {
     pub advice: Vec<String>,
 }
 
+impl Analysis {
+    /// The policies that were simulated.
+    pub fn policies(&self) -> impl Iterator<Item = Policy> {
+        self.limits.iter().map(|limit| limit.setting.policy)
+    }
+
+    /// What a policy could bring in this order, by the number of appliers.
+    pub fn speed_ups_of(&self, policy: Policy, order: CommitOrder) -> impl Iterator<Item = &SpeedUp> {
+        self.speed_ups
+            .iter()
+            .filter(move |speed_up| speed_up.setting.policy == policy && speed_up.setting.order == order)
+    }
+
+    /// What a policy could bring with any number of appliers.
+    pub fn limit_of(&self, policy: Policy) -> Option<&SpeedUp> {
+        self.limits.iter().find(|limit| limit.setting.policy == policy)
+    }
+
+    /// What was read, in one sentence.
+    pub fn summary(&self) -> String {
+        format!(
+            "{} transactions in {} s, {} row changes in {} tables, {} statements, {} definitions, {:.1} MB",
+            self.transactions,
+            self.last_seconds.saturating_sub(self.first_seconds),
+            self.rows,
+            self.tables,
+            self.statements,
+            self.definitions,
+            self.bytes as f64 / 1e6
+        )
+    }
+}
+
 /// Reads all transactions of an archive, or of any directory of binlogs that was opened as one.
 ///
 /// # Errors

@@ -89,6 +89,13 @@ pub struct SizeCount {
     pub count: u64,
 }
 
+impl SizeCount {
+    /// The sizes, for people.
+    pub fn range(&self) -> String {
+        if self.from == self.to { self.from.to_string() } else { format!("{} to {}", self.from, self.to) }
+    }
+}
+
 /// Counts by size, in powers of two.
 #[derive(Debug)]
 pub(crate) struct Sizes {
@@ -166,6 +173,18 @@ pub struct Folded {
     pub rows: u64,
     /// Different rows of each batch, summed up: so many changes are left at most.
     pub net_rows: u64,
+}
+
+impl Folded {
+    /// What a table of these says above each column.
+    pub const HEADER: [&str; 4] = ["batch of", "row changes", "different rows", "left"];
+
+    /// A line of such a table.
+    pub fn cells(&self) -> Vec<String> {
+        let size = if self.batch_transactions == 0 { "all".to_owned() } else { self.batch_transactions.to_string() };
+        let left = 100.0 * self.net_rows as f64 / self.rows.max(1) as f64;
+        vec![size, self.rows.to_string(), self.net_rows.to_string(), format!("{left:.1} %")]
+    }
 }
 
 /// Counts what folding leaves, without folding: rows that are different.

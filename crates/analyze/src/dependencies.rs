@@ -26,9 +26,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All, in the order in which they are shown.
-    pub const ALL: [Policy; 4] = [Policy::Shard, Policy::CommitGroup, Policy::LogicalClock, Policy::WriteSet];
-
     /// Its name, as options spell it.
     pub fn name(self) -> &'static str {
         match self {

@@ -20,7 +20,7 @@ pub enum Error {
         #[source]
         error: spate_binlog::Error,
     },
-    /// The picture of a graph could not be made.
-    #[error("a graph cannot be drawn: {0}")]
-    Graph(String),
+    /// The page could not be made.
+    #[error(transparent)]
+    Page(#[from] spate_page::PageError),
 }

@@ -27,6 +27,21 @@ pub struct TableFacts {
     pub is_key_assumed: bool,
 }
 
+impl TableFacts {
+    /// What a table of these says above each column.
+    pub const HEADER: [&str; 4] = ["table", "row changes", "bytes", "key"];
+
+    /// A line of such a table.
+    pub fn cells(&self) -> Vec<String> {
+        let key = match (self.is_keyless, self.is_key_assumed) {
+            (true, _) => "none",
+            (_, true) => "the first column, perhaps",
+            _ => "yes",
+        };
+        vec![self.name.clone(), self.rows.to_string(), self.bytes.to_string(), key.to_owned()]
+    }
+}
+
 /// A row that is changed often.
 #[derive(Debug, Clone, Serialize)]
 pub struct HotRow {
@@ -36,6 +51,16 @@ pub struct HotRow {
     pub key: String,
     /// At most so many changes.
     pub changes: u32,
+}
+
+impl HotRow {
+    /// What a table of these says above each column.
+    pub const HEADER: [&str; 3] = ["row", "table", "changes"];
+
+    /// A line of such a table.
+    pub fn cells(&self) -> Vec<String> {
+        vec![self.key.clone(), self.table.clone(), self.changes.to_string()]
+    }
 }
 
 #[derive(Debug)]

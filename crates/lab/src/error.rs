@@ -17,8 +17,8 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A report could not be drawn.
-    #[error("could not draw the report: {0}")]
-    Report(String),
+    #[error("could not make the report")]
+    Report(#[source] spate_page::PageError),
     /// No server version has this name.
     #[error("unknown server version '{name}'; known are: {known}")]
     UnknownServerVersion {

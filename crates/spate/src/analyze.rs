@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use spate_analyze::{Analysis, CommitOrder, Costs, Options, Policy, Progress, analyze, page};
+use spate_analyze::{
+    Analysis, CommitOrder, Costs, Folded, HotRow, Options, Policy, Progress, TableFacts, analyze, page,
+};
 use spate_archive::{Archive, DirectoryOptions, RealFileSystem, SyncPolicy};
 use spate_receive::FetchOptions;
 use spate_receive::intake::IntakeOptions;
@@ -100,27 +102,27 @@ fn show(line: &ProgressBar, progress: &Progress) {
 
 fn text(analysis: &Analysis) -> String {
     let mut parts = vec![facts(analysis)];
-    for policy in Policy::ALL {
-        if analysis.speed_ups.iter().any(|speed_up| speed_up.setting.policy == policy) {
-            let limit =
-                analysis.limits.iter().find(|limit| limit.setting.policy == policy).map_or(0.0, |limit| limit.factor);
-            parts.push(format!(
-                "Times as fast as one applier, beside each other by {} (at most {limit:.1}, with appliers and processors without end):\n{}",
-                policy.name(),
-                speed_ups(analysis, policy)
-            ));
-        }
+    for policy in analysis.policies() {
+        let limit = analysis.limit_of(policy).map_or(0.0, |limit| limit.factor);
+        parts.push(format!(
+            "Times as fast as one applier, beside each other by {} (at most {limit:.1}, with appliers and processors without end):\n{}",
+            policy.name(),
+            speed_ups(analysis, policy)
+        ));
     }
     parts.push(format!(
         "(by a simulation with {} processors, {} µs for a transaction, {} for a row change, {} for a statement, {} for a commit)",
         analysis.processors, analysis.costs.transaction, analysis.costs.row, analysis.costs.statement, analysis.costs.commit
     ));
-    parts.push(format!("What folding leaves of row changes:\n{}", folded(analysis)));
+    let folded = table(&Folded::HEADER, analysis.folded.iter().map(Folded::cells));
+    parts.push(format!("What folding leaves of row changes:\n{folded}"));
     if !analysis.hottest_tables.is_empty() {
-        parts.push(format!("Tables with the most row changes:\n{}", tables(analysis)));
+        let tables = table(&TableFacts::HEADER, analysis.hottest_tables.iter().take(SHOWN).map(TableFacts::cells));
+        parts.push(format!("Tables with the most row changes:\n{tables}"));
     }
     if !analysis.hottest_rows.is_empty() {
-        parts.push(format!("Rows with the most changes:\n{}", rows(analysis)));
+        let rows = table(&HotRow::HEADER, analysis.hottest_rows.iter().take(SHOWN).map(HotRow::cells));
+        parts.push(format!("Rows with the most changes:\n{rows}"));
     }
     let advice: Vec<String> = analysis.advice.iter().map(|line| format!("- {line}")).collect();
     parts.push(advice.join("\n"));
@@ -128,88 +130,31 @@ fn text(analysis: &Analysis) -> String {
 }
 
 fn facts(analysis: &Analysis) -> String {
-    let seconds = analysis.last_seconds.saturating_sub(analysis.first_seconds);
-    let mut text = format!(
-        "{} transactions in {seconds} s, {} row changes in {} tables, {} statements, {} definitions, {:.1} MB",
-        analysis.transactions,
-        analysis.rows,
-        analysis.tables,
-        analysis.statements,
-        analysis.definitions,
-        analysis.bytes as f64 / 1e6
-    );
+    let mut text = analysis.summary();
     if !analysis.group_sizes.is_empty() {
-        let sizes: Vec<String> = analysis
-            .group_sizes
-            .iter()
-            .filter(|size| size.count > 0)
-            .map(|size| match size.from == size.to {
-                true => format!("{} of {}", size.count, size.from),
-                false => format!("{} of {} to {}", size.count, size.from, size.to),
-            })
-            .collect();
+        let counted = analysis.group_sizes.iter().filter(|size| size.count > 0);
+        let sizes: Vec<String> = counted.map(|size| format!("{} of {}", size.count, size.range())).collect();
         text +=
             &format!("\ncommit groups: {:.2} transactions on average; {}", analysis.group_size_mean, sizes.join(", "));
     }
     text
 }
 
-fn new_table(header: Vec<String>) -> Table {
+fn table(header: &[impl ToString], rows: impl Iterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(header);
+    table.set_header(header.iter().map(ToString::to_string));
+    table.add_rows(rows);
     table
-}
-
-fn headers(header: &[&str]) -> Table {
-    new_table(header.iter().map(|&title| title.to_owned()).collect())
 }
 
 fn speed_ups(analysis: &Analysis, policy: Policy) -> Table {
-    let of = |order| {
-        analysis
-            .speed_ups
-            .iter()
-            .filter(move |speed_up| speed_up.setting.policy == policy && speed_up.setting.order == order)
-    };
-    let numbers = of(CommitOrder::Preserve).filter_map(|speed_up| speed_up.setting.appliers);
-    let header = std::iter::once("appliers".to_owned()).chain(numbers.map(|number| number.to_string()));
-    let mut table = new_table(header.collect());
-    for order in CommitOrder::ALL {
-        let factors = of(order).map(|speed_up| format!("{:.2}", speed_up.factor));
-        table.add_row(std::iter::once(order.name().to_owned()).chain(factors));
-    }
-    table
-}
-
-fn folded(analysis: &Analysis) -> Table {
-    let mut table = headers(&["batch of", "row changes", "different rows", "left"]);
-    for folded in &analysis.folded {
-        let size =
-            if folded.batch_transactions == 0 { "all".to_owned() } else { folded.batch_transactions.to_string() };
-        let left = 100.0 * folded.net_rows as f64 / folded.rows.max(1) as f64;
-        table.add_row([size, folded.rows.to_string(), folded.net_rows.to_string(), format!("{left:.1} %")]);
-    }
-    table
-}
-
-fn tables(analysis: &Analysis) -> Table {
-    let mut table = headers(&["table", "row changes", "bytes", "key"]);
-    for facts in analysis.hottest_tables.iter().take(SHOWN) {
-        let key = match (facts.is_keyless, facts.is_key_assumed) {
-            (true, _) => "none",
-            (_, true) => "the first column, perhaps",
-            _ => "yes",
-        };
-        table.add_row([facts.name.clone(), facts.rows.to_string(), facts.bytes.to_string(), key.to_owned()]);
-    }
-    table
-}
-
-fn rows(analysis: &Analysis) -> Table {
-    let mut table = headers(&["row", "table", "changes"]);
-    for row in analysis.hottest_rows.iter().take(SHOWN) {
-        table.add_row([row.key.clone(), row.table.clone(), row.changes.to_string()]);
-    }
-    table
+    let numbers = analysis.speed_ups_of(policy, CommitOrder::Preserve).filter_map(|speed_up| speed_up.setting.appliers);
+    let header: Vec<String> =
+        std::iter::once("appliers".to_owned()).chain(numbers.map(|number| number.to_string())).collect();
+    let rows = CommitOrder::ALL.into_iter().map(|order| {
+        let factors = analysis.speed_ups_of(policy, order).map(|speed_up| format!("{:.2}", speed_up.factor));
+        std::iter::once(order.name().to_owned()).chain(factors).collect()
+    });
+    table(&header, rows)
 }
