@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use spate_archive::{ArchiveReader, ArchivedEvent};
-use spate_binlog::value::ShownValue;
+use spate_binlog::value::{NamedValue, named_values};
 use spate_binlog::{Boundary, EventType, Gtid, GtidEvent, ImagePlan, QueryEvent, RowsEvent, RowsKind, Span, TableMap};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -17,11 +17,17 @@ use crate::{Error, Result};
 const PLANS_MAX: usize = 16 << 10;
 
 /// Rows of a transaction whose keys are kept. What is larger stands alone.
-pub(crate) const KEYS_MAX: usize = 1 << 20;
+const KEYS_MAX: usize = 1 << 20;
 
 /// Reads one transaction after the other.
 pub(crate) struct Transactions {
     reader: ArchiveReader,
+    walker: Walker,
+    is_open: bool,
+}
+
+/// Takes events apart.
+struct Walker {
     tables: Tables,
     /// By the id in the rows events of the transaction.
     maps: HashMap<u64, usize>,
@@ -29,7 +35,6 @@ pub(crate) struct Transactions {
     /// Of `plans`, by the table map's body without its id.
     known: HashedMap<usize>,
     current: Transaction,
-    is_open: bool,
     decompressed: Vec<u8>,
     spans: Vec<Span>,
 }
@@ -68,43 +73,34 @@ impl TablePlan {
 
     /// The key of an image, for people.
     fn key_text(&self, image: &[u8], spans: &[Span]) -> String {
-        let mut text = String::new();
-        for (span, &column) in spans.iter().zip(&self.key) {
-            let separator = if text.is_empty() { "" } else { ", " };
-            let name = self.map.metadata.column_names.get(column);
-            let name = name.map_or_else(String::new, |name| format!("{name}="));
-            let value = ShownValue {
-                column_type: self.map.columns[column],
-                bytes: span.value(image),
-                is_unsigned: self.map.is_unsigned(column),
-            };
-            match span.is_null {
-                true => text += &format!("{separator}{name}NULL"),
-                false => text += &format!("{separator}{name}{value}"),
-            }
-        }
-        text
+        let names = &self.map.metadata.column_names;
+        let part = |(&span, &column): (&Span, &usize)| NamedValue {
+            name: names.get(column).map_or("", String::as_str),
+            column_type: self.map.columns[column],
+            is_unsigned: self.map.is_unsigned(column),
+            span,
+        };
+        named_values(image, spans.iter().zip(&self.key).map(part))
     }
 }
 
 impl Transactions {
     pub(crate) fn new(reader: ArchiveReader, top: usize) -> Transactions {
-        Transactions {
-            reader,
+        let walker = Walker {
             tables: Tables::new(top),
             maps: HashMap::new(),
             plans: Vec::new(),
             known: HashedMap::default(),
             current: Transaction::default(),
-            is_open: false,
             decompressed: Vec::new(),
             spans: Vec::new(),
-        }
+        };
+        Transactions { reader, walker, is_open: false }
     }
 
     /// The tables that were met.
     pub(crate) fn tables(&self) -> &Tables {
-        &self.tables
+        &self.walker.tables
     }
 
     /// The next whole transaction. `None`: there is no further one.
@@ -113,45 +109,28 @@ impl Transactions {
     /// What the archive's reader says; [`Error::Transaction`] names the place of an event that cannot be read.
     pub(crate) fn next(&mut self) -> Result<Option<&Transaction>> {
         loop {
-            // The reader lends an event until its next call, so it is taken apart field by field.
-            let Transactions { reader, tables, maps, plans, known, current, is_open, decompressed, spans } = self;
-            let Some(event) = reader.next_event()? else { return Ok(None) };
-            let mut walker = Walker { tables, maps, plans, known, current, decompressed, spans };
-            let is_first = matches!(event.boundary, Boundary::Begin | Boundary::Whole);
-            if event.boundary == Boundary::Outside {
-                continue;
+            let Some(event) = self.reader.next_event()? else { return Ok(None) };
+            if matches!(event.boundary, Boundary::Begin | Boundary::Whole) {
+                self.walker.begin(&event);
+                self.is_open = true;
             }
-            if is_first {
-                walker.begin(&event);
-                *is_open = true;
-            }
-            if !*is_open {
+            if event.boundary == Boundary::Outside || !self.is_open {
                 continue;
             }
             let place = || format!("{}:{}", event.source_file, event.source_end_position);
-            walker.take(&event).map_err(|error| Error::Transaction { place: place(), error })?;
+            self.walker.take(&event).map_err(|error| Error::Transaction { place: place(), error })?;
             if matches!(event.boundary, Boundary::End | Boundary::Whole) {
                 self.is_open = false;
-                self.current.keys.sort_unstable();
-                self.current.keys.dedup();
-                return Ok(Some(&self.current));
+                let current = &mut self.walker.current;
+                current.keys.sort_unstable();
+                current.keys.dedup();
+                return Ok(Some(current));
             }
         }
     }
 }
 
-/// The reader's parts, while it lends an event.
-struct Walker<'a> {
-    tables: &'a mut Tables,
-    maps: &'a mut HashMap<u64, usize>,
-    plans: &'a mut Vec<TablePlan>,
-    known: &'a mut HashedMap<usize>,
-    current: &'a mut Transaction,
-    decompressed: &'a mut Vec<u8>,
-    spans: &'a mut Vec<Span>,
-}
-
-impl Walker<'_> {
+impl Walker {
     fn begin(&mut self, event: &ArchivedEvent<'_>) {
         self.current.clear();
         self.maps.clear();
@@ -159,7 +138,7 @@ impl Walker<'_> {
             self.plans.clear();
             self.known.clear();
         }
-        let current = &mut *self.current;
+        let current = &mut self.current;
         current.seqno = event.seqno;
         if !Arc::ptr_eq(&current.source_file, event.source_file) {
             current.source_file = event.source_file.clone();
@@ -259,7 +238,7 @@ impl Walker<'_> {
                 why: "no table map names its table".to_owned(),
             });
         };
-        let images = rows.images(self.decompressed)?;
+        let images = rows.images(&mut self.decompressed)?;
         let walks = plan.walk(rows.columns).zip(plan.walk(rows.columns_after));
         let Some((before, after)) = walks.filter(|_| !rows.has_partial_json && !rows.is_row_of_defaults()) else {
             // How many rows these are is not known, and so not which.
@@ -276,14 +255,14 @@ impl Walker<'_> {
                 let walk = &plan.walks[walk];
                 let image = &images[offset..];
                 self.spans.resize(plan.key.len(), Span::default());
-                offset += walk.images.measure(image, self.spans)?;
+                offset += walk.images.measure(image, &mut self.spans)?;
                 if !walk.has_key {
                     continue;
                 }
-                let hash = key_hash(plan.table_hash, image, self.spans);
+                let hash = key_hash(plan.table_hash, image, &self.spans);
                 if last != Some(hash) && self.current.keys.len() < KEYS_MAX {
                     self.current.keys.push(hash);
-                    self.tables.touch(plan.table, hash, || plan.key_text(image, self.spans));
+                    self.tables.touch(plan.table, hash, || plan.key_text(image, &self.spans));
                 }
                 last = Some(hash);
             }

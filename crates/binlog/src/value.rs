@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use crate::Span;
 use crate::column::{ColumnType, DECIMAL_DIGIT_BYTES};
 use crate::numbers::{big_endian, little_endian, sign_extended};
 
@@ -14,6 +15,34 @@ pub struct ShownValue<'a> {
     pub bytes: &'a [u8],
     /// True if an integer is unsigned.
     pub is_unsigned: bool,
+}
+
+/// A column of an image that is to be shown.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedValue<'a> {
+    /// The column's name; empty if nobody knows it.
+    pub name: &'a str,
+    /// Its type.
+    pub column_type: ColumnType,
+    /// True if an integer is unsigned.
+    pub is_unsigned: bool,
+    /// Where its value is in the image.
+    pub span: Span,
+}
+
+/// Columns of an image, for people: `id=5, name='x'`.
+pub fn named_values<'a>(image: &[u8], columns: impl Iterator<Item = NamedValue<'a>>) -> String {
+    let mut text = String::new();
+    for NamedValue { name, column_type, is_unsigned, span } in columns {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let equals = if name.is_empty() { "" } else { "=" };
+        let value = ShownValue { column_type, bytes: span.value(image), is_unsigned };
+        text += &match span.is_null {
+            true => format!("{comma}{name}{equals}NULL"),
+            false => format!("{comma}{name}{equals}{value}"),
+        };
+    }
+    text
 }
 
 /// Messages truncate longer texts to this length.

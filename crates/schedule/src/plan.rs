@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spate_binlog::column::{ColumnType, Measure};
 use spate_binlog::encode::ColumnBitmap;
-use spate_binlog::value::ShownValue;
+use spate_binlog::value::{NamedValue, named_values};
 use spate_binlog::{ImagePlan, Span, TableMap};
 
 use crate::definition::{ColumnDefinition, FoldPolicy, OrderedReason, TableDefinition, TableName};
@@ -138,22 +138,11 @@ impl TablePlan {
         if walk.measure(image, &mut spans).is_err() {
             return "unreadable image".to_owned();
         }
-        let mut text = String::new();
-        for (span, &column) in spans.iter().zip(key) {
-            let definition = &self.definition.columns[column];
-            let comma = if text.is_empty() { "" } else { ", " };
-            if span.is_null {
-                text += &format!("{comma}{}=NULL", definition.name);
-                continue;
-            }
-            let value = ShownValue {
-                column_type: self.map.columns[column],
-                bytes: span.value(image),
-                is_unsigned: definition.is_unsigned,
-            };
-            text += &format!("{comma}{}={value}", definition.name);
-        }
-        text
+        let part = |(&span, &column): (&Span, &usize)| {
+            let ColumnDefinition { name, is_unsigned, .. } = &self.definition.columns[column];
+            NamedValue { name, column_type: self.map.columns[column], is_unsigned: *is_unsigned, span }
+        };
+        named_values(image, spans.iter().zip(key).map(part))
     }
 }
 
