@@ -72,8 +72,8 @@ pub trait Definitions {
     ///
     /// # Errors
     /// Any error of the connection.
-    fn fingerprint(&mut self, intent: &Intent) -> Result<Option<String>> {
-        Ok(Some(intent.fingerprint.clone()))
+    fn fingerprint(&mut self, _intent: &Intent) -> Result<Option<String>> {
+        Ok(None)
     }
 }
 

@@ -519,7 +519,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         if let Some(seqno) = self.unfinished.before_changing(&Outdated::changed_by(statement)) {
             self.wait_in_effect(seqno)?;
         }
-        Ok(self.replica.fingerprint(&intent)?)
+        self.replica.fingerprint(&intent).map_err(Halt::from)
     }
 
     fn hand_over_batch(&mut self, batch: Batch, goes_on: bool, is_followed: bool) -> Result<()> {

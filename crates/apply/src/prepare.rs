@@ -404,9 +404,7 @@ impl<'a> Preparer<'a> {
             sql.push(b';');
         }
         pending.batch.intent = note.as_ref().map(|intent| intent.kind);
-        // What a note says must be known then, since it may be of what the definition changes.
-        let is_beside = !(defined.is_empty() || concerns_defined || holds_locks || self.is_in_ring)
-            && note.as_ref().is_none_or(|intent| !intent.fingerprint.is_empty());
+        let is_beside = !(defined.is_empty() || concerns_defined || holds_locks || self.is_in_ring);
         let mut after = Vec::new();
         // A checkpoint alone would go round the ring for ever.
         if !std::mem::take(&mut pending.batch.has_changes) && self.is_in_ring {
@@ -431,14 +429,11 @@ impl<'a> Preparer<'a> {
         }))
     }
 
-    /// The note of what comes next, if it can be made in the transaction before. (What rows or other definitions may change of what the note says
-    /// must be read behind them.)
+    /// The note of what comes next, if it can be made in the transaction before: what it says is known by now. (What rows or other definitions may
+    /// change of that must be read behind them.)
     fn note_with_commit(&self, next: &Part) -> Option<Box<Intent>> {
-        let kind = next.intent_kind()?;
-        let intent = next.intent(kind);
-        let is_of_definitions = matches!(kind, IntentKind::Definition | IntentKind::CreateSelect);
-        let is_known = next.fingerprint.is_some();
-        (is_of_definitions && is_known && intent.is_of_definitions_only()).then(|| Box::new(intent))
+        next.fingerprint.as_ref()?;
+        Some(Box::new(next.intent(next.intent_kind()?)))
     }
 
     /// In a ring, the replica logs a change under the id of the server that it comes from.

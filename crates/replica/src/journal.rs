@@ -225,15 +225,15 @@ impl Intent {
         }
     }
 
-    /// The fingerprint, if it stays until the definitions before this one and all rows are in effect, as far as those do not concern the same
+    /// The fingerprint of one that [`Intent::is_of_definitions_only`], if it stays until the definitions before this one and all rows are in effect, as far as those do not concern the same
     /// names.
     ///
     /// # Errors
     /// Any error of the connection.
     pub(crate) fn fingerprint_ahead(&self, connection: &mut Connection) -> Result<Option<String>> {
         match self.objects() {
-            Ok(objects) if self.is_of_definitions_only() => fingerprint_if_stable(connection, &objects),
-            _ => Ok(None),
+            Ok(objects) => fingerprint_if_stable(connection, &objects),
+            Err(_) => Ok(None),
         }
     }
 

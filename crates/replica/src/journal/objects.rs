@@ -18,58 +18,64 @@ const ABSENT: [u16; 2] = [1146, 1049];
 /// # Errors
 /// Any error of the connection.
 pub(super) fn fingerprint(connection: &mut Connection, objects: &[Object], exchanged: Exchanged) -> Result<String> {
-    let is_mysql = connection.server_version().vendor == Vendor::MySql;
     let mut text = String::new();
     for object in objects {
-        match object {
-            Object::Table(table) => {
-                text += &shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
-                let numbers = match exchanged {
-                    Exchanged::Tables => engine_numbers(connection, table)?,
-                    Exchanged::Nothing | Exchanged::Columns => String::new(),
-                };
-                let has_numbers = !numbers.is_empty() && !numbers.starts_with("error ");
-                text += &numbers;
-                if exchanged != Exchanged::Nothing && !has_numbers {
-                    text += &shown(connection, &format!("CHECKSUM TABLE {}", quoted(table)))?;
-                    text += &content(connection, table)?;
-                }
+        text += &definition(connection, object)?;
+        if let Object::Table(table) = object
+            && exchanged != Exchanged::Nothing
+        {
+            let numbers = match exchanged {
+                Exchanged::Tables => engine_numbers(connection, table)?,
+                Exchanged::Nothing | Exchanged::Columns => String::new(),
+            };
+            text += &numbers;
+            if numbers.is_empty() || numbers.starts_with("error ") {
+                text += &shown(connection, &format!("CHECKSUM TABLE {}", quoted(table)))?;
+                text += &content(connection, table)?;
             }
-            Object::Trigger(trigger) => {
-                text += &shown(connection, &format!("SHOW CREATE TRIGGER {}", quoted(trigger)))?;
-            }
-            Object::Schema(schema) => {
-                text += &shown(connection, &format!("SHOW CREATE DATABASE {}", quote::identifier(schema)))?;
-            }
-            Object::Accounts if is_mysql => {
-                const TABLES: &str = "CHECKSUM TABLE mysql.user, mysql.db, mysql.tables_priv, mysql.columns_priv, \
-                     mysql.procs_priv, mysql.proxies_priv, mysql.global_grants, mysql.role_edges, mysql.default_roles";
-                text += &shown(connection, TABLES)?;
-            }
-            Object::Routines if is_mysql => {
-                const ROUTINES: &str = "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, CREATED, LAST_ALTERED, \
-                     ROUTINE_DEFINITION, DTD_IDENTIFIER, SQL_DATA_ACCESS, SECURITY_TYPE, ROUTINE_COMMENT, DEFINER \
-                     FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys' ORDER BY 1, 2, 3";
-                text += &shown(connection, ROUTINES)?;
-                text += &shown(connection, "CHECKSUM TABLE mysql.procs_priv")?;
-            }
-            Object::Events if is_mysql => {
-                const EVENTS: &str = "SELECT EVENT_SCHEMA, EVENT_NAME, CREATED, LAST_ALTERED, EVENT_DEFINITION, STATUS, \
-                     EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, STARTS, ENDS, ON_COMPLETION, EVENT_COMMENT, DEFINER \
-                     FROM information_schema.EVENTS ORDER BY 1, 2";
-                text += &shown(connection, EVENTS)?;
-            }
-            Object::Accounts => {
-                const TABLES: &str = "CHECKSUM TABLE mysql.global_priv, mysql.db, mysql.tables_priv, mysql.columns_priv, \
-                     mysql.procs_priv, mysql.roles_mapping, mysql.proxies_priv";
-                text += &shown(connection, TABLES)?;
-            }
-            Object::Routines => text += &shown(connection, "CHECKSUM TABLE mysql.proc, mysql.procs_priv")?,
-            Object::Events => text += &shown(connection, "CHECKSUM TABLE mysql.event")?,
         }
         text.push('\0');
     }
     Ok(digest(&text))
+}
+
+/// What the server says of an object.
+fn definition(connection: &mut Connection, object: &Object) -> Result<String> {
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
+    match object {
+        Object::Table(table) => said(show_table(connection, table)),
+        Object::Trigger(trigger) => shown(connection, &format!("SHOW CREATE TRIGGER {}", quoted(trigger))),
+        Object::Schema(schema) => shown(connection, &format!("SHOW CREATE DATABASE {}", quote::identifier(schema))),
+        Object::Accounts if is_mysql => {
+            const TABLES: &str = "CHECKSUM TABLE mysql.user, mysql.db, mysql.tables_priv, mysql.columns_priv, \
+                 mysql.procs_priv, mysql.proxies_priv, mysql.global_grants, mysql.role_edges, mysql.default_roles";
+            shown(connection, TABLES)
+        }
+        Object::Routines if is_mysql => {
+            const ROUTINES: &str = "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, CREATED, LAST_ALTERED, \
+                 ROUTINE_DEFINITION, DTD_IDENTIFIER, SQL_DATA_ACCESS, SECURITY_TYPE, ROUTINE_COMMENT, DEFINER \
+                 FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys' ORDER BY 1, 2, 3";
+            let routines = shown(connection, ROUTINES)?;
+            Ok(routines + &shown(connection, "CHECKSUM TABLE mysql.procs_priv")?)
+        }
+        Object::Events if is_mysql => {
+            const EVENTS: &str = "SELECT EVENT_SCHEMA, EVENT_NAME, CREATED, LAST_ALTERED, EVENT_DEFINITION, STATUS, \
+                 EXECUTE_AT, INTERVAL_VALUE, INTERVAL_FIELD, STARTS, ENDS, ON_COMPLETION, EVENT_COMMENT, DEFINER \
+                 FROM information_schema.EVENTS ORDER BY 1, 2";
+            shown(connection, EVENTS)
+        }
+        Object::Accounts => {
+            const TABLES: &str = "CHECKSUM TABLE mysql.global_priv, mysql.db, mysql.tables_priv, mysql.columns_priv, \
+                 mysql.procs_priv, mysql.roles_mapping, mysql.proxies_priv";
+            shown(connection, TABLES)
+        }
+        Object::Routines => shown(connection, "CHECKSUM TABLE mysql.proc, mysql.procs_priv"),
+        Object::Events => shown(connection, "CHECKSUM TABLE mysql.event"),
+    }
+}
+
+fn show_table(connection: &mut Connection, table: &TableName) -> spate_connection::Result<ResultSet> {
+    connection.query(&format!("SHOW CREATE TABLE {}", quoted(table)))
 }
 
 fn digest(text: &str) -> String {
@@ -130,12 +136,11 @@ fn content(connection: &mut Connection, table: &TableName) -> Result<String> {
 
 /// Counters move with the rows, which is nothing that a definition did.
 pub(crate) fn without_counter(definition: &str) -> String {
-    let without = |start: usize| {
-        let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
-        format!("{}{rest}", &definition[..start])
-    };
     match counter(definition) {
-        Counter::At(start) => without(start),
+        Counter::At(start) => {
+            let rest = definition[start + COUNTER.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{}{rest}", &definition[..start])
+        }
         Counter::None => definition.to_owned(),
         // A definition that looks as it was is executed again, which the server refuses. One that looks otherwise is taken for executed.
         Counter::Unclear => definition.replace(|c: char| c.is_ascii_digit(), ""),
@@ -181,33 +186,17 @@ pub(super) fn fingerprint_if_stable(connection: &mut Connection, objects: &[Obje
     for object in objects {
         text += &match object {
             Object::Table(table) => {
-                let answer = connection.query(&format!("SHOW CREATE TABLE {}", quoted(table)));
+                let answer = show_table(connection, table);
                 if !is_stable(&answer) {
                     return Ok(None);
                 }
                 said(answer)?
             }
-            _ => return fingerprint_of_others(connection, objects),
+            other => definition(connection, other)?,
         };
         text.push('\0');
     }
     Ok(Some(digest(&text)))
-}
-
-/// The same, if there are triggers or schemas among them.
-fn fingerprint_of_others(connection: &mut Connection, objects: &[Object]) -> Result<Option<String>> {
-    for object in objects {
-        match object {
-            Object::Table(table) => {
-                if !is_stable(&connection.query(&format!("SHOW CREATE TABLE {}", quoted(table)))) {
-                    return Ok(None);
-                }
-            }
-            Object::Trigger(_) | Object::Schema(_) => {}
-            _ => return Ok(None),
-        }
-    }
-    fingerprint(connection, objects, Exchanged::Nothing).map(Some)
 }
 
 /// True if what SHOW CREATE TABLE says is of a table alone, or of none.
@@ -261,7 +250,7 @@ fn file_pattern(name: &str) -> String {
 /// # Errors
 /// Any error of the connection.
 pub(super) fn is_readable(connection: &mut Connection, table: &TableName) -> Result<bool> {
-    Ok(!shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?.starts_with("error "))
+    Ok(!said(show_table(connection, table))?.starts_with("error "))
 }
 
 /// True if the replica has no table or view of this name.
@@ -269,7 +258,7 @@ pub(super) fn is_readable(connection: &mut Connection, table: &TableName) -> Res
 /// # Errors
 /// Any error of the connection.
 pub(super) fn is_absent(connection: &mut Connection, table: &TableName) -> Result<bool> {
-    let shown = shown(connection, &format!("SHOW CREATE TABLE {}", quoted(table)))?;
+    let shown = said(show_table(connection, table))?;
     Ok(ABSENT.iter().any(|code| shown == format!("error {code}")))
 }
 
