@@ -35,18 +35,20 @@ pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, e
     };
     if has_more && lacks {
         let why = format!(
-            "Spate's checkpoint there ('{}', {}:{}) and its own replication ('{}', {}:{}) have each what the other lacks: make the \
-             replica anew, or remove the wrong one",
-            known.gtid_position,
-            known.source_file,
-            known.source_position,
-            executed.gtid_position,
-            executed.source_file,
-            executed.source_position
+            "Spate's checkpoint there ({}) and its own replication ({}) have each what the other lacks: make the replica anew, or remove the wrong \
+             one",
+            place_text(known),
+            place_text(executed)
         );
         return Err(unsuitable(connection, why));
     }
     Ok(has_more)
+}
+
+/// A checkpoint's place, for people.
+pub(crate) fn place_text(checkpoint: &Checkpoint) -> String {
+    let Checkpoint { gtid_position, source_file, source_position, .. } = checkpoint;
+    format!("'{gtid_position}', {source_file}:{source_position}")
 }
 
 /// Fails if a channel that is not parked, and stands still, has gone beyond the checkpoint: somebody has let it go on, and Spate would apply

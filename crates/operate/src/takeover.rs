@@ -31,7 +31,7 @@ use spate_replica::{Result, asking, journal, own_schema};
 
 pub use turns::{Turns, take_turns};
 
-use crate::ahead::{has_gone_beyond, is_native_ahead, unsuitable};
+use crate::ahead::{has_gone_beyond, is_native_ahead, place_text, unsuitable};
 use crate::handover::{self, Handover};
 use crate::replicate::ReplicateOptions;
 
@@ -96,14 +96,10 @@ fn take_over_stopped(
         && is_native_ahead(connection, &executed, known)?
     {
         let why = format!(
-            "Spate's checkpoint there ('{}', {}:{}) is ahead of its own replication ('{}', {}:{}), which was not taken over: if Spate has applied \
-             that there, go on with spate replicate; if the replica was made anew since, remove the schema spate there first",
-            known.gtid_position,
-            known.source_file,
-            known.source_position,
-            executed.gtid_position,
-            executed.source_file,
-            executed.source_position
+            "Spate's checkpoint there ({}) is ahead of its own replication ({}), which was not taken over: if Spate has applied that there, go on \
+             with spate replicate; if the replica was made anew since, remove the schema spate there first",
+            place_text(known),
+            place_text(&executed)
         );
         return Err(unsuitable(connection, why));
     }

@@ -28,6 +28,7 @@ mod hostile_texts;
 mod keyless;
 #[cfg(feature = "failpoints")]
 mod kills;
+#[cfg(feature = "failpoints")]
 mod kills_of_definitions;
 mod large;
 mod large_rows;
