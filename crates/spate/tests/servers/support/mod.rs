@@ -20,8 +20,9 @@ pub use program::{Ended, Site};
 pub use random::Random;
 pub use server::Server;
 
-/// Long enough for anything that a test waits for, also on a machine that does other things.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Long enough for anything that a test waits for, also on a machine that does other things or is slow: only a test that fails waits so
+/// long.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Looks again and again until `condition` holds.
 ///
