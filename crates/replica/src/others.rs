@@ -206,7 +206,9 @@ fn ways(connection: &mut Connection) -> Result<Ways> {
 }
 
 fn count(connection: &mut Connection, scope: &str) -> Result<u64> {
-    let names = COUNTERS.map(|name| format!("'{name}'")).join(",");
+    // The session for definitions is in the state of one of the source's: without this, the texts may be of a character set that cannot be compared
+    // with the variables' names.
+    let names = COUNTERS.map(|name| format!("_latin1'{name}'")).join(",");
     let rows = connection.query(&format!("SHOW {scope} STATUS WHERE Variable_name IN ({names})"))?;
     let counted = (0..rows.rows.len()).filter_map(|row| rows.text_at(row, 1)?.parse::<u64>().ok());
     Ok(counted.sum())

@@ -257,6 +257,29 @@ fn connection_in_utf32_is_reset() {
     assert_eq!(site.replica.sql("SELECT * FROM spate.intent"), "");
 }
 
+/// The session for definitions is asked, between them, how many it has executed.
+#[test]
+fn definitions_of_a_session_in_utf32_are_counted() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql("CREATE DATABASE d");
+        let running = site.spawn(site.replicate(&["--start", "earliest"]));
+        for number in 0..5 {
+            site.source.sql(&format!(
+                "USE d; SET NAMES binary; SET collation_connection=utf32_general_ci; CREATE TABLE t{number} (a INT PRIMARY KEY)"
+            ));
+            site.wait_applied();
+            // After a while without work, they are counted.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            site.source.sql(&format!("INSERT INTO d.t{number} VALUES (1)"));
+            site.wait_applied();
+        }
+        let said = running.terminate().output;
+        assert!(!said.contains("error"), "{said}");
+        site.assert_identical();
+    }
+}
+
 /// What stands for values of a session that the replica's has not is of the same type and collation.
 fn values_keep_their_types(kind: Kind) {
     let site = Site::of(kind);
