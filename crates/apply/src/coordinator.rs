@@ -1,4 +1,4 @@
-//! The coordinator hands parts out to the workers, and owns the applied set. There is one worker today, so the set is always a position.
+//! The coordinator hands parts out: to the worker, or, where transactions are applied beside each other, to the pool.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use spate_binlog::Gtid;
 
 use crate::Pace;
 use crate::Part;
+use crate::concurrent::Front;
 use crate::halt::{Halt, Result};
 use crate::hold::HoldState;
 use crate::progress::Progress;
@@ -57,11 +58,20 @@ pub trait Dispatch {
     /// # Errors
     /// [`Halt::StageEnded`] if somebody asks the session to stop first.
     fn wait_in_effect(&mut self, seqno: u64) -> Result<()>;
+
+    /// Nothing more comes: waits until what would be unclear to the next session is applied.
+    ///
+    /// # Errors
+    /// [`Halt::StageEnded`]; any error of the connection.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Hands parts out.
-#[derive(Debug)]
 pub(crate) struct Coordinator<'a> {
+    /// Takes jobs. `None`: all goes to the worker.
+    front: Option<Front<'a>>,
     parts: Sender<Part>,
     hunger: Receiver<()>,
     /// The worker has asked for a part that it did not get yet.
@@ -77,10 +87,11 @@ impl<'a> Coordinator<'a> {
         progress: &'a Progress<'a>,
         hold: &'a HoldState,
         stop: &'a AtomicBool,
+        front: Option<Front<'a>>,
     ) -> (Coordinator<'a>, Lane) {
         let (parts, parts_out) = bounded(1);
         let (hunger_in, hunger) = bounded(1);
-        let coordinator = Coordinator { parts, hunger, is_hungry: false, progress, hold, stop };
+        let coordinator = Coordinator { front, parts, hunger, is_hungry: false, progress, hold, stop };
         (coordinator, Lane { hunger: hunger_in, parts: parts_out })
     }
 }
@@ -88,25 +99,32 @@ impl<'a> Coordinator<'a> {
 impl Dispatch for Coordinator<'_> {
     fn begin_after(&mut self, seqno: u64) {
         self.progress.begin_after(seqno);
+        if let Some(front) = &mut self.front {
+            front.begin_after(seqno);
+        }
     }
 
     fn may_begin(&mut self, gtid: Option<Gtid>, seqno: u64) -> bool {
-        self.hold.try_begin(gtid, seqno)
+        let may_begin = self.hold.try_begin(gtid, seqno);
+        if let Some(front) = self.front.as_mut().filter(|_| may_begin) {
+            front.pass(gtid);
+        }
+        may_begin
     }
 
     fn wait_begin(&mut self, gtid: Option<Gtid>, seqno: u64) -> bool {
-        self.hold.wait_begin(gtid, seqno, self.stop)
+        let may_begin = self.hold.wait_begin(gtid, seqno, self.stop);
+        if let Some(front) = self.front.as_mut().filter(|_| may_begin) {
+            front.pass(gtid);
+        }
+        may_begin
     }
 
     fn is_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
-        if !self.is_hungry {
-            self.is_hungry = match self.hunger.recv_timeout(timeout) {
-                Ok(()) => true,
-                Err(RecvTimeoutError::Timeout) => false,
-                Err(RecvTimeoutError::Disconnected) => return Err(Halt::StageEnded),
-            };
+        if let Some(front) = &self.front {
+            return front.has_room_within(timeout);
         }
-        Ok(self.is_hungry)
+        self.is_worker_hungry_within(timeout)
     }
 
     fn pace(&self) -> Pace {
@@ -114,7 +132,14 @@ impl Dispatch for Coordinator<'_> {
     }
 
     fn hand_out(&mut self, part: Part) -> Result<()> {
-        while !self.is_hungry_within(STOP_CHECK)? {
+        let part = match &mut self.front {
+            Some(front) => match front.take(part, self.stop)? {
+                Some(part) => part,
+                None => return Ok(()),
+            },
+            None => part,
+        };
+        while !self.is_worker_hungry_within(STOP_CHECK)? {
             if self.stop.load(Ordering::Acquire) {
                 return Err(Halt::StageEnded);
             }
@@ -136,5 +161,25 @@ impl Dispatch for Coordinator<'_> {
             }
         }
         Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match &mut self.front {
+            Some(front) => front.drain(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Coordinator<'_> {
+    fn is_worker_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
+        if !self.is_hungry {
+            self.is_hungry = match self.hunger.recv_timeout(timeout) {
+                Ok(()) => true,
+                Err(RecvTimeoutError::Timeout) => false,
+                Err(RecvTimeoutError::Disconnected) => return Err(Halt::StageEnded),
+            };
+        }
+        Ok(self.is_hungry)
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use spate_connection::Connection;
+use spate_connection::{Connection, Vendor};
 use spate_replica::dialect::Collations;
 use spate_replica::others::Others;
 use spate_replica::{Result, catalog, temporary, told_defaults};
 use spate_schedule::BatchBuilder;
 use spate_schedule::temporary::TemporaryTable;
 
-use crate::plan::SessionPlan;
+use crate::plan::{Parallel, SessionPlan};
 use crate::sessions::Logging;
+use spate_replica::gtids::GtidKeeping;
 
 /// What a session finds on the replica before it begins.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) temporary_tables: BTreeSet<TemporaryTable>,
     /// What the source said last of `explicit_defaults_for_timestamp`: see `told_defaults.rs`. `None`: nothing yet.
     pub(crate) told_defaults: Option<bool>,
+    /// MySQL: transactions have GTIDs.
+    has_gtids: bool,
     /// There are tables that are system-versioned by transactions.
     numbers_transactions: bool,
 }
@@ -42,8 +45,24 @@ impl Found {
             logging: Logging::ask(connection)?,
             temporary_tables: temporary::kept(connection)?,
             told_defaults: told_defaults::resume(connection)?,
+            has_gtids: match connection.server_version().vendor {
+                Vendor::MariaDb => true,
+                Vendor::MySql => connection.query("SELECT @@GLOBAL.gtid_mode")?.single_text().as_deref() == Some("ON"),
+            },
             numbers_transactions: catalog::has_versions_by_transactions(connection)?,
         })
+    }
+
+    /// Whose GTIDs the transactions of a session with this plan have on the replica, which is of this vendor. On MySQL, a transaction has one, and
+    /// those of the others that it holds would be missing for ever.
+    pub(crate) fn gtids(&self, plan: &SessionPlan, vendor: Vendor) -> GtidKeeping {
+        let is_possible = |parallel: &Parallel| {
+            self.logging.is_on && self.has_gtids && (vendor == Vendor::MariaDb || parallel.group == 1)
+        };
+        match plan.parallel.as_ref().is_some_and(is_possible) {
+            true => GtidKeeping::Source(vendor),
+            false => GtidKeeping::Own,
+        }
     }
 
     /// A builder that begins with it.
@@ -51,6 +70,9 @@ impl Found {
         let mut builder = BatchBuilder::new();
         if plan.one_by_one {
             builder.never_fold();
+        }
+        if plan.parallel.is_some() {
+            builder.keep_transactions_apart();
         }
         others.ways().tell(&mut builder);
         builder.begin_with_defaults(self.told_defaults);

@@ -86,6 +86,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         dispatch: D,
         checkpoint: Checkpoint,
     ) -> Gatherer<'a, R, D> {
+        let mut open = Open::after(checkpoint);
+        open.keeps_hints = given.plan.parallel.is_some();
         Gatherer {
             given,
             builder,
@@ -93,8 +95,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             dispatch,
             expected: given.plan.expected.clone(),
             transactions_left: given.plan.transactions_max,
-            handed: Some(Open::after(checkpoint.clone())),
-            open: Open::after(checkpoint),
+            handed: Some(open.clone()),
+            open,
             unfinished: UnfinishedDefinitions::default(),
             has_begun: false,
         }
@@ -108,17 +110,24 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         if self.given.plan.until.is_reached_by(&self.open.checkpoint, self.given.archive) {
             return Ok(GatherEnd::Reached);
         }
+        let end = self.gather(&mut reader)?;
+        // What was handed out is applied before the session ends.
+        self.dispatch.finish()?;
+        Ok(end)
+    }
+
+    fn gather(&mut self, reader: &mut ArchiveReader) -> Result<GatherEnd> {
         while !self.given.stop.load(Ordering::Acquire) {
             let gathered = match reader.next_event() {
                 Ok(Some(event)) => self.take_event(&event),
-                Ok(None) => self.hand_over_or_wait(&reader),
+                Ok(None) => self.hand_over_or_wait(reader),
                 Err(error) => Err(error.into()),
             };
             match gathered {
                 Ok(None) => {}
                 Ok(Some(end)) => return Ok(end),
                 Err(Halt::TurnedOut { seqno, surprise }) if self.handed.is_some() => {
-                    reader = self.rewind(seqno, surprise)?;
+                    *reader = self.rewind(seqno, surprise)?;
                 }
                 Err(Halt::Failed(error)) => return Err(self.apply_before(error)),
                 Err(signal) => return Err(signal),

@@ -20,6 +20,7 @@ mod account_guard;
 mod answers;
 mod apply;
 mod command;
+pub mod concurrent;
 mod coordinator;
 mod default_databases;
 mod definitions;
@@ -56,7 +57,8 @@ use std::sync::Arc;
 pub use coordinator::Dispatch;
 pub use definitions::{Definitions, Reading};
 pub use pace::Pace;
-use spate_binlog::FormatDescription;
+use spate_binlog::{FormatDescription, Gtid};
+use spate_schedule::depend::Hint;
 use spate_schedule::{Alone, Batch, Item, Statement};
 
 use spate_replica::TransactionPlace;
@@ -75,6 +77,11 @@ pub struct Part {
     pub server_id: u32,
     /// Commit time of the first transaction, in seconds since 1970.
     pub oldest_seconds: f64,
+    /// Where the replica is before the batch.
+    pub from: Checkpoint,
+    /// What the source says of its transactions, except those that are applied already; ascending. Of a piece, those that were read until now.
+    /// Empty if transactions do not stay what they are.
+    pub hints: Vec<Known>,
     /// The last transaction in it.
     pub place: TransactionPlace,
     /// Where the replica is once all transactions are applied that the batch has begun.
@@ -85,6 +92,15 @@ pub struct Part {
     pub is_followed: bool,
     /// What tells later whether its definition has taken effect. `None`: it has none, or the applier asks for it.
     pub fingerprint: Option<String>,
+}
+
+/// A transaction of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its GTID. `None`: it has none.
+    pub gtid: Option<Gtid>,
+    /// What the source says of it.
+    pub hint: Hint,
 }
 
 /// How a batch ends.
@@ -104,6 +120,11 @@ pub struct PartEnd {
 }
 
 impl Part {
+    /// The GTID of its last transaction that is not left out or applied already.
+    pub(crate) fn gtid(&self) -> Option<Gtid> {
+        self.hints.last()?.gtid
+    }
+
     /// What must be noted before anything of it is executed, since it cannot be rolled back. `None`: nothing.
     pub fn intent_kind(&self) -> Option<IntentKind> {
         match &self.batch.alone {

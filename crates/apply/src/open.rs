@@ -7,10 +7,11 @@ use spate_archive::ArchivedEvent;
 use spate_binlog::FormatDescription;
 use spate_schedule::Batch;
 
-use super::{Part, PartEnd};
+use super::{Known, Part, PartEnd};
 use spate_replica::TransactionPlace;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::exclusions::{Exclusion, Skipped};
+use spate_schedule::depend::Hint;
 
 /// Where gathering is.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,10 @@ pub(crate) struct Open {
     /// Seqno of the last transaction before the batch. `None` before the session's first transaction: the checkpoint may have a seqno
     /// that another archive gave.
     after_seqno: Option<u64>,
+    /// Where the batch begins.
+    from: Checkpoint,
+    /// Batches say what the source says of each transaction. (A large batch would take some hundred megabytes for that.)
+    pub(super) keeps_hints: bool,
     pub(super) batch: OpenBatch,
     /// The transaction that is being read. `None` between two.
     pub(super) underway: Option<Underway>,
@@ -48,6 +53,8 @@ pub(super) struct OpenBatch {
     skipped: Vec<Skipped>,
     /// How many of its transactions were left out because of the server that they come from.
     ignored: u64,
+    /// What the source says of its transactions, with the one that is underway.
+    hints: Vec<Known>,
 }
 
 /// The transaction that is being read.
@@ -73,7 +80,7 @@ impl OpenBatch {
 impl Open {
     /// Nothing gathered after `checkpoint`.
     pub(crate) fn after(checkpoint: Checkpoint) -> Open {
-        Open { checkpoint, ..Open::default() }
+        Open { from: checkpoint.clone(), checkpoint, ..Open::default() }
     }
 
     pub(super) fn begin_transaction(&mut self, event: &ArchivedEvent<'_>, excluded: Option<Exclusion>) {
@@ -97,6 +104,17 @@ impl Open {
         if excluded.is_none() {
             batch.origin = Some(event.header.server_id);
         }
+        if self.keeps_hints && excluded != Some(Exclusion::Applied) {
+            let gtid = event.gtid();
+            batch.hints.push(Known {
+                gtid: gtid.as_ref().map(|event| event.gtid),
+                hint: Hint {
+                    seqno: event.seqno,
+                    commit_id: gtid.as_ref().and_then(|event| event.commit_id),
+                    clock: gtid.as_ref().and_then(|event| event.logical_clock),
+                },
+            });
+        }
         let mut checkpoint = self.checkpoint.clone();
         checkpoint.pass(event);
         self.underway = Some(Underway { checkpoint, commit_seconds, server_id: event.header.server_id, excluded });
@@ -114,8 +132,8 @@ impl Open {
             (Some(Exclusion::Named), Some(gtid)) => {
                 self.batch.skipped.push(Skipped { gtid: gtid.gtid, place: self.place.clone() });
             }
-            (Some(_), _) => self.batch.ignored += 1,
-            (None, _) => {}
+            (Some(Exclusion::Named | Exclusion::Server), _) => self.batch.ignored += 1,
+            (Some(Exclusion::Applied) | None, _) => {}
         }
     }
 
@@ -146,6 +164,15 @@ impl Open {
             _ => self.checkpoint.clone(),
         };
         open.is_continued = goes_on;
+        let mut hints = open.hints.clone();
+        let mut from = self.from.clone();
+        if !goes_on {
+            // The transaction that is underway is the first of the next batch.
+            let is_underway =
+                self.underway.as_ref().is_some_and(|underway| underway.excluded != Some(Exclusion::Applied));
+            open.hints = is_underway.then(|| hints.pop()).flatten().into_iter().collect();
+            from = std::mem::replace(&mut self.from, self.checkpoint.clone());
+        }
         if !goes_on {
             open.transactions = 0;
             open.origin = None;
@@ -157,6 +184,8 @@ impl Open {
             format,
             server_id,
             oldest_seconds,
+            from,
+            hints,
             place: self.place.clone(),
             reached,
             end,

@@ -1,5 +1,6 @@
 //! Statements on their way to the applier: small ones are gathered into one packet, none is larger than the replica takes.
 
+use std::cell::RefCell;
 use std::sync::mpsc::SyncSender;
 
 use crossbeam_channel::bounded;
@@ -22,9 +23,16 @@ const PACKET_MARGIN_BYTES: usize = 64;
 /// While a statement of this size is on its way, nothing else is prepared: a large row is held but once as a statement.
 const LARGE_SQL_BYTES: usize = 2 << 20;
 
+/// Where commands go.
+enum Output {
+    Applier(SyncSender<Command>),
+    /// They are kept for whoever made them.
+    Kept(RefCell<Vec<Command>>),
+}
+
 /// The way to the applier.
 pub(crate) struct Outlet<'a> {
-    output: SyncSender<Command>,
+    output: Output,
     status: &'a Status,
     max_allowed_packet: usize,
     /// Statements that were gathered, each with a semicolon behind it.
@@ -38,7 +46,24 @@ pub(crate) struct Outlet<'a> {
 impl<'a> Outlet<'a> {
     /// An outlet with nothing in it. `max_allowed_packet` is the replica's, in bytes.
     pub(crate) fn new(output: SyncSender<Command>, status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
+        Outlet::of(Output::Applier(output), status, max_allowed_packet)
+    }
+
+    /// An outlet that keeps everything. Nothing can be asked through it.
+    pub(crate) fn keeping(status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
+        Outlet::of(Output::Kept(RefCell::default()), status, max_allowed_packet)
+    }
+
+    fn of(output: Output, status: &'a Status, max_allowed_packet: usize) -> Outlet<'a> {
         Outlet { output, status, max_allowed_packet, sql: Vec::new(), statements: 0, checks: Vec::new(), mark: None }
+    }
+
+    /// What it has kept.
+    pub(crate) fn take_kept(&mut self) -> Vec<Command> {
+        match &mut self.output {
+            Output::Applier(_) => vec![],
+            Output::Kept(kept) => kept.take(),
+        }
     }
 
     /// The replica's limit of a packet, in bytes.
@@ -159,6 +184,9 @@ impl<'a> Outlet<'a> {
     /// # Errors
     /// [`Halt::StageEnded`].
     pub(crate) fn settle(&self) -> Result<()> {
+        if matches!(self.output, Output::Kept(_)) {
+            return Ok(());
+        }
         let (answer, answered) = bounded(1);
         self.send(Command::Settle(answer))?;
         answered.recv().map_err(|_| Halt::StageEnded)
@@ -169,6 +197,12 @@ impl<'a> Outlet<'a> {
     /// # Errors
     /// [`Halt::StageEnded`].
     pub(crate) fn send(&self, command: Command) -> Result<()> {
-        self.output.send(command).map_err(|_| Halt::StageEnded)
+        match &self.output {
+            Output::Applier(output) => output.send(command).map_err(|_| Halt::StageEnded),
+            Output::Kept(kept) => {
+                kept.borrow_mut().push(command);
+                Ok(())
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use spate_replica::exclusions::Exclusions;
 use spate_replica::until::Until;
 use spate_schedule::Surprise;
 
+pub use crate::concurrent::Parallel;
 use crate::limits::BatchLimits;
 pub use crate::prefetch::PrefetchWhen;
 use crate::repair::RepairScope;
@@ -32,6 +33,8 @@ pub struct SessionPlan {
     pub transactions_max: Option<u64>,
     /// Transactions that are left out.
     pub exclusions: Exclusions,
+    /// Transactions stay what they are, and are applied beside each other. `None`: they become batches.
+    pub parallel: Option<Parallel>,
     /// When rows are read by other connections before they are applied.
     pub prefetch: PrefetchWhen,
 }
@@ -49,6 +52,7 @@ impl SessionPlan {
             is_one_batch: false,
             transactions_max: None,
             exclusions: Exclusions::default(),
+            parallel: None,
             prefetch: PrefetchWhen::default(),
         }
     }

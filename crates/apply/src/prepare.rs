@@ -33,6 +33,7 @@ use spate_connection::{Vendor, quote};
 use spate_replica::Error;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{self, Dialect, DialectChoice};
+use spate_replica::gtids::GtidKeeping;
 use spate_replica::journal::{self, Intent, IntentKind};
 use spate_replica::records;
 use spate_replica::statement_state::DefinerState;
@@ -64,6 +65,10 @@ pub(crate) struct Preparer<'a> {
     pub(crate) from: Checkpoint,
     /// Take row changes apart, one a statement, each with a description.
     pub(crate) one_by_one: bool,
+    /// Each batch is a transaction of the source, or a few: nothing is committed together with it.
+    pub(crate) keeps_transactions: bool,
+    /// Whose GTIDs the replica's transactions have.
+    pub(crate) gtids: GtidKeeping,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
     pub(crate) is_in_ring: bool,
     pub(crate) status: &'a Status,
@@ -76,6 +81,8 @@ struct Pending<'a> {
     emitter: Option<Emitter<'a>>,
     /// Where the replica is once everything before the open batch is committed.
     from: Checkpoint,
+    /// What gives the open batch its GTID, and was not said yet. `None`: it is said, or there is nothing to say.
+    gtid: Option<String>,
     /// The server that the session was last told to log changes for.
     origin: Option<u32>,
     /// What was said last of `explicit_defaults_for_timestamp`, to the session and for the next.
@@ -110,6 +117,8 @@ struct OpenBatch {
     intent: Option<IntentKind>,
     /// Something of the batch changes the replica's data.
     has_changes: bool,
+    /// The transaction that commits the batch has no GTID of the source: another session, or a definition, has it.
+    is_own: bool,
     /// It is a definition, which another session executes: rows that follow can be committed with it.
     is_defined_apart: bool,
     /// Statements or sequences of it are executed and not committed: what they lock, another session could not look at.
@@ -166,6 +175,14 @@ impl Pending<'_> {
         }
     }
 
+    /// The next statement of the session that applies is the first of the batch's transaction.
+    fn tell_gtid(&mut self) -> Result<()> {
+        match self.gtid.take() {
+            Some(sql) => self.outlet.plain(sql.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
     /// Ends a run of rows: the next statement of the session is none that changes rows.
     fn end_rows(&mut self) -> Result<()> {
         match &mut self.emitter {
@@ -195,6 +212,7 @@ impl<'a> Preparer<'a> {
             outlet: Outlet::new(self.output.clone(), self.status, self.found.max_allowed_packet),
             emitter: None,
             from: self.from.clone(),
+            gtid: None,
             origin: None,
             told_defaults: self.found.told_defaults,
             definer: DefinerState::default(),
@@ -265,11 +283,18 @@ impl<'a> Preparer<'a> {
         self.tell_origin(&part, pending)?;
         self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
+        if self.keeps_transactions && !pending.batch.is_open {
+            pending.from.clone_from(&part.from);
+            pending.gtid = self.gtids.begin_sql(part.gtid());
+            // Nothing but transactions that are applied already.
+            pending.batch.is_own = pending.gtid.is_none();
+        }
         self.note_intention(&part, pending)?;
         let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
         if let (Some(Alone::Numbered), Some(end), false) =
             (&part.batch.alone, &part.end, may_undo || pending.batch.is_open)
         {
+            pending.tell_gtid()?;
             // A server that changes another table afterwards does not register the transaction's number.
             pending.outlet.plain(end.checkpoint.update_sql(&pending.from).as_bytes())?;
             pending.from.clone_from(&end.checkpoint);
@@ -288,7 +313,10 @@ impl<'a> Preparer<'a> {
                 Item::Rows(segment) => self.prepare_segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.prepare_statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
-                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
+                Item::Sequence(setting) => {
+                    pending.tell_gtid()?;
+                    pending.outlet.plain(sequence_sql(setting).as_bytes())?;
+                }
                 Item::Undo => {
                     pending.end_transaction();
                     pending.outlet.plain(b"ROLLBACK")?;
@@ -306,7 +334,7 @@ impl<'a> Preparer<'a> {
         let is_definition = may_be_joined && part.batch.alone == Some(Alone::Definition);
         pending.batch.defined.extend(part.statement().filter(|_| is_definition).map(Outdated::changed_by));
         pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined, is_definition });
-        if waits && !self.is_in_ring { Ok(()) } else { self.end_batch(None, pending) }
+        if waits && !self.is_in_ring && !self.keeps_transactions { Ok(()) } else { self.end_batch(None, pending) }
     }
 
     /// With the first part it is known how rows are written, and the session is told so.
@@ -360,6 +388,8 @@ impl<'a> Preparer<'a> {
                 if self.found.logging.may_read_committed && part.statement().is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
+                statements.extend(pending.gtid.take().map(String::into_bytes));
+                pending.batch.is_own = true;
                 statements.push(format!("XA START {xid}").into_bytes());
                 pending.end_rows()?;
                 pending.outlet.flush(None)?;
@@ -378,6 +408,9 @@ impl<'a> Preparer<'a> {
         }
         let defined = std::mem::take(&mut pending.batch.defined);
         let concerns_defined = std::mem::take(&mut pending.batch.concerns_defined);
+        if !pending.batch.is_own {
+            pending.tell_gtid()?;
+        }
         keep_temporary(pending)?;
         pending.end_transaction();
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
@@ -394,7 +427,8 @@ impl<'a> Preparer<'a> {
             pending.from.clone_from(&end.checkpoint);
         }
         let holds_locks = std::mem::take(&mut pending.batch.holds_locks);
-        let note = next.filter(|_| !holds_locks).and_then(|next| self.note_with_commit(next));
+        let note =
+            next.filter(|_| !holds_locks && !self.keeps_transactions).and_then(|next| self.note_with_commit(next));
         let is_before_definition =
             note.is_some() || next.is_some_and(|next| next.batch.alone == Some(Alone::Definition));
         // A note replaces the one before.
@@ -411,6 +445,10 @@ impl<'a> Preparer<'a> {
             statements += 2;
             sql = [b"SET SESSION sql_log_bin=0;", sql.as_slice()].concat();
             after = b";SET SESSION sql_log_bin=1".to_vec();
+        }
+        if let Some(sql) = self.gtids.end_sql().filter(|_| !std::mem::take(&mut pending.batch.is_own)) {
+            statements += 1;
+            after.extend_from_slice(format!(";{sql}").as_bytes());
         }
         let row_changes = std::mem::take(&mut pending.batch.row_changes);
         let net_row_changes = std::mem::take(&mut pending.batch.net_row_changes);
@@ -457,6 +495,7 @@ impl<'a> Preparer<'a> {
 
     fn prepare_segment(&self, segment: &Segment, part: &Part, pending: &mut Pending<'a>) -> Result<()> {
         self.warn_of_missing_keys(segment);
+        pending.tell_gtid()?;
         if let Some(emitter) = &mut pending.emitter {
             emitter.begin_segment(segment, part, &mut pending.outlet)?;
         }

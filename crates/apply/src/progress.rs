@@ -97,6 +97,12 @@ impl<'a> Progress<'a> {
         self.lock().low()
     }
 
+    /// Waits until `seqno` and all before it are applied; false if the time is over first.
+    pub(crate) fn wait_applied(&self, seqno: u64, timeout: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), timeout, |applied| applied.low() < seqno);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// A definition, which is this transaction, is in effect; all before it are applied.
     pub(crate) fn execute(&self, seqno: u64) {
         // With the lock, so that nobody is about to wait for it.

@@ -9,6 +9,7 @@ use spate_archive::{Archive, ReadOptions};
 
 use super::gather::{GatherEnd, Gatherer, Gathering};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
+use crate::concurrent::{Encoder, Executor, Front, Hand, LockWaits, Pool};
 use crate::coordinator::Coordinator;
 use crate::definitions::ReplicaDefinitions;
 use crate::files::Files;
@@ -26,11 +27,13 @@ use spate_replica::applier_lock::{ApplierLock, Role};
 use spate_replica::catalog::Catalog;
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::choice::DialectChoice;
+use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::{self, Note};
 use spate_replica::others::{Others, OwnDefinitions};
 use spate_replica::own_schema;
 use spate_replica::privileges;
 use spate_replica::reached::Reached;
+use spate_replica::spread;
 use spate_replica::status::Status;
 
 /// How a session went.
@@ -126,6 +129,10 @@ fn run_stages(
     given.reached.begin_session();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
     let found = Found::ask(&mut connection)?;
+    let spread = spread::read(&mut connection)?;
+    let plan =
+        &SessionPlan { exclusions: Exclusions { applied: spread.clone(), ..plan.exclusions.clone() }, ..plan.clone() };
+    let gtids = found.gtids(plan, connection.server_version().vendor);
     connection.set_read_timeout(None)?;
     wait_for_place(archive, &from, stop);
     let reader = archive.reader(&from.seek(), ReadOptions::default())?;
@@ -136,12 +143,38 @@ fn run_stages(
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
     let (hold, over, is_applied) = (HoldState::default(), AtomicBool::new(false), AtomicBool::new(false));
-    let (coordinator, lane) = Coordinator::new(progress, &hold, &over);
+    let parallel = plan.parallel.filter(|_| !plan.one_by_one && !plan.is_one_batch);
+    let bytes_max = plan.limits.memory_bytes_max;
+    let pool = parallel.map(|parallel| Pool::new(&parallel, bytes_max, progress, status, &over));
+    let (mut front, mut executors) = (None, Vec::<Hand<'_>>::new());
+    if let (Some(pool), Some(parallel)) = (&pool, parallel) {
+        let mut keeper = maker.open()?;
+        ends.add(&keeper)?;
+        ApplierLock::announce("keeper", &mut keeper)?;
+        // It may have nothing to do for hours, and locks nothing meanwhile.
+        keeper.execute(b"SET SESSION wait_timeout=28800")?;
+        spread::make_rows(&mut keeper, parallel.connections())?;
+        let hand = |number| Hand {
+            number,
+            maker,
+            ends: &ends,
+            may_read_committed: found.logging.may_read_committed,
+            pool,
+            encoder: Encoder::new(status, found.max_allowed_packet),
+            gtids,
+            keeps_order: parallel.keeps_order,
+        };
+        executors = (0..parallel.connections()).map(hand).collect();
+        // Those that the checkpoint covers do not come any more.
+        let ahead = spread.into_iter().filter(|&gtid| !from.gtid_position.covers(gtid)).collect();
+        front = Some(Front::new(pool, progress, status, parallel, choice.clone(), keeper, ahead));
+    }
+    let (coordinator, lane) = Coordinator::new(progress, &hold, &over, front);
     let builder = found.builder(plan, &others);
     let replica = ReplicaDefinitions { catalog: Catalog::new(asking), others, choice: choice.clone() };
     let gathering = Gathering { archive, plan, status, stop: &over };
     let gatherer = Gatherer::new(gathering, builder, replica, coordinator, from.clone());
-    let when = if plan.one_by_one { PrefetchWhen::Never } else { plan.prefetch };
+    let when = if plan.one_by_one || plan.parallel.is_some() { PrefetchWhen::Never } else { plan.prefetch };
     let prefetching = Prefetching::new(when, status);
     let (lookups_in, lookups) = bounded(QUERIES_MAX);
     let worker = Worker::new(Employment {
@@ -154,6 +187,7 @@ fn run_stages(
         sessions: Sessions::new(maker, connection, lock, &ends),
         files: Files::in_directory(archive.dir().to_path_buf()),
         own_definitions: &own_definitions,
+        gtids,
         prefetch: prefetching.as_ref().map(|prefetching| (prefetching, lookups_in)),
         progress,
         status,
@@ -180,7 +214,18 @@ fn run_stages(
                 ends.end();
             }
         });
+        let mut pooled = vec![];
+        for hand in executors {
+            pooled.push(spawn(scope, "apply", move || Executor::new(hand).run()));
+        }
+        if let Some(pool) = pool.as_ref().filter(|_| parallel.is_some_and(|parallel| parallel.keeps_order)) {
+            pooled.push(spawn(scope, "locks", move || LockWaits { maker, pool }.run()));
+        }
         let (applied, preparing) = working.apply();
+        // What the worker has failed at ends the gathering stage, and that the pool.
+        over.store(true, Ordering::Release);
+        pooled.into_iter().for_each(join);
+        let applied = pool.as_ref().and_then(Pool::take_error).map_or(applied, Err);
         is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
         prefetching.iter().for_each(Prefetching::end);

@@ -12,6 +12,7 @@ use spate_replica::applier_lock::{ApplierLock, Role};
 use spate_replica::asking;
 use spate_replica::choice::WantedDialect;
 use spate_replica::dialect::session_settings;
+use spate_replica::gtids::GtidKeeping;
 use spate_replica::journal;
 use spate_replica::others::OwnDefinitions;
 use spate_replica::{Error, Result};
@@ -59,6 +60,8 @@ pub struct SessionMaker<'a> {
     pub without_binlog: bool,
     /// How row changes are to be written.
     pub dialect: WantedDialect,
+    /// Transactions keep the source's GTIDs: what Spate writes by itself has none that could meet them.
+    pub keeps_gtids: bool,
 }
 
 impl SessionMaker<'_> {
@@ -98,6 +101,11 @@ impl SessionMaker<'_> {
     pub(crate) fn set_up(&self, connection: &mut Connection) -> Result<()> {
         let settings = session_settings(connection.server_version());
         connection.execute(settings.as_bytes())?;
+        if let Some(sql) =
+            GtidKeeping::Source(connection.server_version().vendor).end_sql().filter(|_| self.keeps_gtids)
+        {
+            connection.execute(sql.as_bytes())?;
+        }
         if self.without_binlog { silence(connection) } else { Ok(()) }
     }
 

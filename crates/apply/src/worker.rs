@@ -10,6 +10,7 @@ use spate_replica::Result;
 use spate_replica::catalog::Catalog;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{Dialect, DialectChoice};
+use spate_replica::gtids::GtidKeeping;
 use spate_replica::others::OwnDefinitions;
 use spate_replica::status::Status;
 use spate_schedule::TableName;
@@ -49,6 +50,7 @@ pub(crate) struct Employment<'a> {
     pub(crate) sessions: Sessions<'a>,
     pub(crate) files: Files,
     pub(crate) own_definitions: &'a OwnDefinitions,
+    pub(crate) gtids: GtidKeeping,
     /// `None`: rows are not prefetched.
     pub(crate) prefetch: Option<(&'a Prefetching<'a>, Sender<Lookup>)>,
     pub(crate) progress: &'a Progress<'a>,
@@ -79,6 +81,7 @@ impl<'a> Worker<'a> {
             mut sessions,
             files,
             own_definitions,
+            gtids,
             prefetch,
             progress,
             status,
@@ -113,6 +116,8 @@ impl<'a> Worker<'a> {
             found,
             from,
             one_by_one,
+            keeps_transactions: plan.parallel.is_some(),
+            gtids,
             is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
             status,
         };

@@ -10,7 +10,7 @@ use spate_replica::applier_lock::ApplierLock;
 use spate_replica::asking;
 use spate_replica::checkpoint;
 use spate_replica::{Error, Result};
-use spate_replica::{journal, own_schema};
+use spate_replica::{journal, own_schema, spread};
 
 use crate::ahead::first_beyond;
 
@@ -55,6 +55,11 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
         return Err(unsuitable(why));
     }
     let position = &checkpoint.gtid_position;
+    if spread::read(connection)?.iter().any(|&gtid| !position.covers(gtid)) {
+        let why = "an earlier run was interrupted while some transactions were applied ahead of others: let spate replicate finish it (--until \
+                   caught-up), then hand over";
+        return Err(unsuitable(why));
+    }
     let executed = match vendor {
         _ if position.is_empty() => None,
         Vendor::MariaDb => tell_mariadb(connection, position)?,

@@ -12,7 +12,7 @@ use crate::ahead::check_not_overtaken;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
-use spate_apply::plan::{PrefetchWhen, SessionPlan};
+use spate_apply::plan::{Parallel, PrefetchWhen, SessionPlan};
 use spate_apply::repair::RepairScope;
 use spate_apply::session::{self, Prepared, SessionReport, Surroundings};
 use spate_apply::sessions::SessionMaker;
@@ -62,6 +62,8 @@ pub struct ReplicateOptions {
     pub exclusions: Exclusions,
     /// How row changes are written.
     pub dialect: WantedDialect,
+    /// Transactions stay what they are, and are applied beside each other. `None`: they become batches.
+    pub parallel: Option<Parallel>,
     /// When rows are read by other connections before they are applied.
     pub prefetch: PrefetchWhen,
     /// What to do with a row change that does not fit the replica's rows.
@@ -82,7 +84,12 @@ pub enum OnConflict {
 
 impl ReplicateOptions {
     fn session_maker(&self) -> SessionMaker<'_> {
-        SessionMaker { replica: &self.replica, without_binlog: self.without_replica_binlog, dialect: self.dialect }
+        SessionMaker {
+            replica: &self.replica,
+            without_binlog: self.without_replica_binlog,
+            dialect: self.dialect,
+            keeps_gtids: self.parallel.is_some(),
+        }
     }
 }
 
@@ -296,11 +303,14 @@ fn supervise(
 ) -> Result<Supervised> {
     let Surroundings { archive, reached, status, stop, .. } = given;
     let mut supervision = Supervision::new(options.on_conflict == OnConflict::Repair);
+    let group = options.parallel.map_or(u64::MAX, |parallel| parallel.group);
+    let limits = BatchLimits { transactions_max: options.limits.transactions_max.min(group), ..options.limits };
     let base = SessionPlan {
+        parallel: options.parallel,
         repairs: (options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         exclusions: options.exclusions.clone(),
         prefetch: options.prefetch,
-        ..SessionPlan::new(options.limits, until.clone())
+        ..SessionPlan::new(limits, until.clone())
     };
     let mut backoff = Backoff::default();
     let mut prepared = Some(first);

@@ -99,6 +99,18 @@ impl ApplierLock {
         self.take_for(role, session)
     }
 
+    /// Makes it known that this session will execute rows, and nothing else, beside others.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub fn announce(what: &str, session: &mut Connection) -> Result<()> {
+        let (what, id) = (quote::text(what), session.connection_id());
+        session
+            .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ({what}, {id})").as_bytes())?;
+        session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
+        Ok(())
+    }
+
     /// Takes the lock of a session that executes for this one; it ends with the session.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use spate_schedule::definition::{ColumnDefinition, LookupDefinition, SecondaryIndex};
+use spate_schedule::definition::{ColumnDefinition, LookupDefinition, SecondaryIndex, UniqueKey};
 use spate_schedule::outdated::Outdated;
 use spate_schedule::versioning::LastMoment;
 use spate_schedule::{TableDefinition, TableName};
@@ -251,7 +251,9 @@ impl Catalog {
         let text = known_texts::ask(&mut self.connection, name)?;
         let known = text.as_ref().and_then(|text| self.texts.definition(text, name));
         if let Some(mut definition) = known {
-            definition.has_engine_actions = self.foreign_keys()?.has_actions(name);
+            let foreign_keys = self.foreign_keys()?;
+            definition.has_engine_actions = foreign_keys.has_actions(name);
+            definition.foreign_group = foreign_keys.of(name);
             let (schema, table) = (quote::text(&name.schema), quote::text(&name.table));
             let place = format!("EVENT_OBJECT_SCHEMA = {schema} AND EVENT_OBJECT_TABLE = {table}");
             definition.trigger = self.triggers(&place)?.remove(&name.table);
@@ -427,7 +429,8 @@ impl Catalog {
         let hashes = indexes.iter().filter(|index| index.is_unique && index.is_hash && engine != "MEMORY").count();
         columns.extend(unlisted(is_system_versioned && named_end.is_none(), hashes));
         let is_transactional = self.transactional_engines()?.contains(&engine);
-        let has_engine_actions = self.foreign_keys()?.has_actions(&name);
+        let foreign_keys = self.foreign_keys()?;
+        let (has_engine_actions, foreign_group) = (foreign_keys.has_actions(&name), foreign_keys.of(&name));
         let row_key_index = row_key_index(&indexes);
         let row_key = row_key_index.map_or(vec![], |index| indexes[index].columns.iter().copied().flatten().collect());
         let others = || {
@@ -439,8 +442,12 @@ impl Catalog {
             .map(|index| index.columns.iter().copied().flatten().collect())
             .collect();
         let secondary_indexes = secondary_indexes(&indexes, row_key_index);
-        let mut unique_columns: Vec<usize> =
-            others().flat_map(|index| index.columns.iter().copied().flatten()).collect();
+        let unique_key = |index: &Index| UniqueKey {
+            columns: index.columns.iter().copied().flatten().collect(),
+            is_prefix: index.is_prefix,
+        };
+        let unique_keys: Vec<UniqueKey> = others().map(unique_key).collect();
+        let mut unique_columns: Vec<usize> = unique_keys.iter().flat_map(|key| key.columns.clone()).collect();
         unique_columns.sort_unstable();
         unique_columns.dedup();
         let computes = columns.iter().any(|column| column.is_generated)
@@ -456,6 +463,8 @@ impl Catalog {
             trigger: None,
             equivalent_keys,
             unique_columns,
+            unique_keys,
+            foreign_group,
             secondary_indexes,
             has_hidden_unique_key,
             depends_on_session,

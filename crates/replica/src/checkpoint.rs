@@ -4,6 +4,7 @@ use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
 
 use crate::error::{Error, Result};
+use crate::spread;
 use spate_connection::{Connection, ResultSet, quote};
 
 /// The row of each table with one row for each applier that is this applier's. `snapshot` consistency has one applier.
@@ -147,7 +148,10 @@ pub(crate) fn columns_of(rows: &ResultSet, row: usize, first: usize) -> [String;
 /// Any error of the connection.
 pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()> {
     let values = checkpoint.values_sql();
-    let sql = format!("REPLACE INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values})");
+    let sql = format!(
+        "REPLACE INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values});{}",
+        spread::clear_sql()
+    );
     connection.execute(sql.as_bytes())?;
     Ok(())
 }
@@ -157,6 +161,7 @@ pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()>
 /// # Errors
 /// Any error of the connection.
 pub fn forget(connection: &mut Connection) -> Result<()> {
-    connection.execute(format!("DELETE FROM spate.checkpoint WHERE applier = {APPLIER}").as_bytes())?;
+    let sql = format!("DELETE FROM spate.checkpoint WHERE applier = {APPLIER};{}", spread::clear_sql());
+    connection.execute(sql.as_bytes())?;
     Ok(())
 }

@@ -13,6 +13,8 @@ pub struct Exclusions {
     pub gtids: BTreeSet<Gtid>,
     /// Servers in a ring whose transactions the replica has already: `--ignore-server-ids`.
     pub server_ids: BTreeSet<u32>,
+    /// Transactions that an earlier session has applied ahead of others.
+    pub applied: BTreeSet<Gtid>,
 }
 
 /// Why a transaction is left out.
@@ -22,6 +24,8 @@ pub enum Exclusion {
     Named,
     /// It comes from an ignored server.
     Server,
+    /// It is applied already.
+    Applied,
 }
 
 /// A named transaction that was left out.
@@ -40,7 +44,12 @@ impl Exclusions {
         if is_from(server_id) || gtid.and_then(|gtid| gtid.server_id()).is_some_and(is_from) {
             return Some(Exclusion::Server);
         }
-        gtid.filter(|gtid| self.gtids.contains(gtid)).map(|_| Exclusion::Named)
+        let gtid = gtid?;
+        match () {
+            () if self.applied.contains(&gtid) => Some(Exclusion::Applied),
+            () if self.gtids.contains(&gtid) => Some(Exclusion::Named),
+            () => None,
+        }
     }
 
     /// True if there is a ring to be broken: what is applied must then be logged under the id of the server it came from.
@@ -61,7 +70,7 @@ mod tests {
     #[test]
     fn exclusions_match_servers_and_named_transactions() {
         let named: Gtid = "0-1-5".parse().unwrap();
-        let exclusions = Exclusions { gtids: [named].into(), server_ids: [7].into() };
+        let exclusions = Exclusions { gtids: [named].into(), server_ids: [7].into(), applied: BTreeSet::new() };
         assert_eq!(exclusions.of(Some(named), 1), Some(Exclusion::Named));
         assert_eq!(exclusions.of("0-1-6".parse().ok(), 1), None);
         assert_eq!(exclusions.of("0-7-6".parse().ok(), 7), Some(Exclusion::Server));

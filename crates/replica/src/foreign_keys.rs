@@ -178,6 +178,11 @@ impl Groups {
         self.groups.get(table).is_some_and(|&group| self.has_actions[group])
     }
 
+    /// The number of the tables that foreign keys connect with this one. `None`: there are no others.
+    pub(crate) fn of(&self, table: &TableName) -> Option<usize> {
+        self.groups.get(table).copied()
+    }
+
     fn connect(&mut self, child: TableName, parent: TableName, has_action: bool) {
         let (kept, merged) = (self.group(child), self.group(parent));
         for group in self.groups.values_mut().filter(|group| **group == merged) {

@@ -1,7 +1,7 @@
 //! Spate's own schema on the replica: all its tables, created together where any is missing.
 
 use crate::error::{Error, Result};
-use crate::{applier_lock, checkpoint, hold_request, journal, lock_names, records, temporary, told_defaults};
+use crate::{applier_lock, checkpoint, hold_request, journal, lock_names, records, spread, temporary, told_defaults};
 use spate_connection::Connection;
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
@@ -9,8 +9,9 @@ const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
 /// Each table's name, and the statement that creates it.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
+    ("spread", spread::CREATE_TABLE),
     ("lock_name", lock_names::CREATE_TABLE),
     ("session", applier_lock::CREATE_TABLE),
     ("intent", journal::CREATE_TABLE),

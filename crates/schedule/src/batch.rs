@@ -107,6 +107,8 @@ pub struct BatchBuilder {
 #[derive(Debug, Default)]
 struct Rules {
     never_folds: bool,
+    /// Rows of different transactions are not folded into each other.
+    keeps_transactions_apart: bool,
     /// True if row changes fire the replica's triggers.
     fires_triggers: bool,
     /// True if the replica may have tables that are system-versioned by transactions.
@@ -168,6 +170,11 @@ impl BatchBuilder {
     /// Applies every row change in the source's order, unfolded, to find the transaction at which a batch failed.
     pub fn never_fold(&mut self) {
         self.rules.never_folds = true;
+    }
+
+    /// Folds within transactions only: in a batch of several, each is applied behind the one before.
+    pub fn keep_transactions_apart(&mut self) {
+        self.rules.keeps_transactions_apart = true;
     }
 
     /// Makes row changes fire the replica's triggers. Each trigger sees every change in the source's order, and finds

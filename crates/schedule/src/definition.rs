@@ -72,6 +72,10 @@ pub struct TableDefinition {
     pub equivalent_keys: Vec<Vec<usize>>,
     /// Columns of every other unique key.
     pub unique_columns: Vec<usize>,
+    /// The same, key by key.
+    pub unique_keys: Vec<UniqueKey>,
+    /// The number of the tables that foreign keys connect with this one, directly or not; all have the same. `None`: no foreign key concerns it.
+    pub foreign_group: Option<usize>,
     /// Every other index whose entries stand in the order of columns, on columns that have names.
     pub secondary_indexes: Vec<SecondaryIndex>,
     /// True if a unique key is on something that row images may not show, such as an expression: any update may change
@@ -108,6 +112,15 @@ pub struct SecondaryIndex {
     pub name: String,
     /// Its columns, or those of which it holds the beginnings, in the index's order.
     pub columns: Vec<usize>,
+}
+
+/// A unique key besides the row key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UniqueKey {
+    /// Its columns; those that have no name are not among them.
+    pub columns: Vec<usize>,
+    /// It compares only the beginnings of some column.
+    pub is_prefix: bool,
 }
 
 /// The facts that decide how to find the rows of a table without a row key.

@@ -37,6 +37,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arena::{Arena, Place};
 use crate::plan::{FoldPlan, TablePlan};
+use crate::write_set::{self, Conflicts, Key};
 use crate::{Error, Result};
 
 pub use net::{NetChange, NetChanges};
@@ -382,6 +383,51 @@ impl TableFold {
     fn witness_of(&self, entry: &Entry) -> &[u8] {
         let (start, length) = (entry.locator_length as usize, entry.witness_length as usize);
         &self.arena.at(entry.place, start + length)[start..]
+    }
+
+    /// True if it has met images that hold only some of the columns.
+    pub(crate) fn has_partial_images(&self) -> bool {
+        !self.shapes.are_full()
+    }
+
+    /// Adds the keys of all rows that were touched, before and after.
+    ///
+    /// # Errors
+    /// [`Error::Binlog`] if a kept image cannot be measured, which would be a defect.
+    pub(crate) fn add_keys(&self, conflicts: &Conflicts, keys: &mut Vec<Key>) -> Result<()> {
+        let Some(plan) = self.plan.images.as_ref() else { return Ok(()) };
+        let broken = |what| spate_binlog::Error::Malformed { what, why: "its fields have other lengths".to_owned() };
+        let mut spans = vec![Span::default(); plan.walk.tracked_count()];
+        let mut scratch = Vec::new();
+        for entry in &self.entries {
+            let locator = self.locator_of(entry);
+            let (nulls, fields) = locator.split_at(conflicts.locator.len().div_ceil(8));
+            let is_null = |place: usize| nulls[place / 8] & 1 << (place % 8) != 0;
+            let values = write_set::split(&conflicts.locator, is_null, fields, false);
+            keys.extend(conflicts.row.key(&values.ok_or_else(|| broken("row key"))?, &mut scratch));
+            if conflicts.others.is_empty() {
+                continue;
+            }
+            let witness = self.witness_of(entry);
+            if !witness.is_empty() {
+                let values = write_set::split(&conflicts.witness, |_| false, witness, true);
+                let values = values.ok_or_else(|| broken("unique key"))?;
+                keys.extend(conflicts.others.iter().filter_map(|index| index.key(&values, &mut scratch)));
+            }
+            if entry.is_there {
+                let image = self.image_of(entry);
+                plan.walk.measure(image, &mut spans)?;
+                let values = write_set::values_of(image, &spans, &plan.witness_slots);
+                keys.extend(conflicts.others.iter().filter_map(|index| index.key(&values, &mut scratch)));
+            }
+        }
+        let phantoms = self.phantom.iter().chain(self.raised.iter().flat_map(|(from, to)| [from, to]));
+        for phantom in phantoms {
+            plan.walk.measure(&phantom.image, &mut spans)?;
+            let values = write_set::values_of(&phantom.image, &spans, &plan.witness_slots);
+            keys.extend(conflicts.others.iter().filter_map(|index| index.key(&values, &mut scratch)));
+        }
+        Ok(())
     }
 
     /// Bytes of memory held.

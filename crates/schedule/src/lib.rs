@@ -9,6 +9,7 @@
 //! - [`fold`]: net row changes by row key; [`keyless`]: row changes of tables without one;
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
+//! - [`write_set`]: the keys that a batch writes; [`depend`]: which earlier transactions one has to wait for;
 //! - [`applied`]: which transactions are applied, where several workers commit independently;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
@@ -20,6 +21,7 @@ pub mod applied;
 pub mod arena;
 pub mod batch;
 pub mod definition;
+pub mod depend;
 pub mod difference;
 pub mod emit;
 mod error;
@@ -41,6 +43,7 @@ pub mod statement;
 pub mod temporary;
 mod transaction;
 pub mod versioning;
+pub mod write_set;
 
 pub use batch::{Answer, Batch, BatchBuilder};
 pub use definition::{TableDefinition, TableName};

@@ -8,6 +8,7 @@ use spate_binlog::value::{NamedValue, named_values};
 use spate_binlog::{ImagePlan, Span, TableMap};
 
 use crate::definition::{ColumnDefinition, FoldPolicy, OrderedReason, TableDefinition, TableName};
+use crate::write_set::Conflicts;
 use crate::{Error, Result};
 
 /// A table map joined with the replica's definition of the table.
@@ -27,6 +28,8 @@ pub struct TablePlan {
     pub(crate) images: Option<FoldPlan>,
     /// Walks full images; tracks all columns that are not computed. `None` unless images identify the rows.
     pub(crate) rows: Option<ImagePlan>,
+    /// The unique indexes, by which its changes conflict with others. `None` if the table is not folded.
+    pub(crate) conflicts: Option<Conflicts>,
     /// The source logs the effects of foreign keys on the table's rows.
     pub(crate) takes_cascades: bool,
 }
@@ -85,16 +88,22 @@ impl TablePlan {
             return Err(Error::Definition { table: definition.name.clone(), why: why.to_owned() });
         }
         let policy = definition.fold_policy(&map, takes_cascades);
-        let (mut images, mut rows) = (None, None);
+        let (mut images, mut rows, mut conflicts) = (None, None, None);
         match policy {
-            FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
+            FoldPolicy::Fold => {
+                let fold = FoldPlan::new(&map, &definition)?;
+                let witness: Vec<usize> = fold.witness_slots.iter().map(|&slot| fold.tracked[slot]).collect();
+                let locator = TablePlan::locator_columns(&definition);
+                conflicts = Some(Conflicts::new(&definition, &map.columns, &locator, &witness));
+                images = Some(fold);
+            }
             FoldPolicy::Keyless => {
                 let all = ColumnBitmap::all(map.columns.len());
                 rows = Some(ImagePlan::new(&map, &all.bits, &definition.stored_columns())?);
             }
             FoldPolicy::Ordered(_) => {}
         }
-        Ok(TablePlan { map, definition, policy, images, rows, takes_cascades })
+        Ok(TablePlan { map, definition, policy, images, rows, conflicts, takes_cascades })
     }
 
     /// The plan of a table that the same transaction creates: only the source's table map is known.
@@ -112,6 +121,7 @@ impl TablePlan {
             columns: (1..=map.columns.len()).map(column).collect(),
             row_key: vec![],
             unique_columns: vec![],
+            unique_keys: vec![],
             has_hidden_unique_key: false,
             engine: String::new(),
             row_end,
@@ -122,7 +132,15 @@ impl TablePlan {
             ..TableDefinition::default()
         };
         let policy = FoldPolicy::Ordered(OrderedReason::JustCreated);
-        TablePlan { map, definition: Arc::new(definition), policy, images: None, rows: None, takes_cascades: false }
+        TablePlan {
+            map,
+            definition: Arc::new(definition),
+            policy,
+            images: None,
+            rows: None,
+            conflicts: None,
+            takes_cascades: false,
+        }
     }
 
     /// True if the table has columns of which MySQL may log only the changes.

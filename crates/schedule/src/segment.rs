@@ -64,6 +64,12 @@ impl Segment {
         !defined.is_empty() && (!is_folded_only || self.folds.iter().any(concerns))
     }
 
+    /// The tables with changes.
+    pub fn table_names(&self) -> impl Iterator<Item = &TableName> {
+        let folded = self.folds.iter().map(|fold| &fold.plan().definition.name);
+        folded.chain(self.keyless_of.keys()).chain(self.ordered_tables.keys())
+    }
+
     /// The session to apply them in; `None` means any.
     pub fn session(&self) -> Option<&RowSession> {
         self.session.as_ref()

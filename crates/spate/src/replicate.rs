@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         }),
         exclusions: arguments.exclusions(),
         dialect: arguments.dialect.wanted(),
+        parallel: arguments.parallel()?,
         prefetch: arguments.prefetch.when(),
         on_conflict: match arguments.on_conflict {
             Conflict::Stop => OnConflict::Stop,

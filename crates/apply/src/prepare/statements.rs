@@ -113,13 +113,20 @@ impl<'a> Preparer<'a> {
         self.refuse_lost(statement, part, pending)?;
         pending.end_rows()?;
         pending.outlet.flush(None)?;
+        // What is asked for the statement begins a transaction already.
+        if !matches!(
+            part.batch.alone,
+            Some(Alone::Definition | Alone::CreateSelect | Alone::XaPrepare(_) | Alone::XaEnd(_))
+        ) {
+            pending.tell_gtid()?;
+        }
         pending.batch.net_row_changes += 1;
         let change = self.one_by_one.then(|| change(statement, part));
         if statement.class == StatementClass::Definition && may_concern_accounts(statement.text()) {
             pending.outlet.send(Command::WatchAccount(self::change(statement, part)))?;
         }
         if let Some(Alone::XaEnd(xid)) = &part.batch.alone {
-            return self.prepare_end_of_xa(statement, xid, part, change, &mut pending.outlet);
+            return self.prepare_end_of_xa(statement, xid, part, change, pending);
         }
         let translated = self.translate(statement, part)?;
         let statement = translated.as_ref().unwrap_or(statement);
@@ -162,7 +169,9 @@ impl<'a> Preparer<'a> {
         let told = pending.told_defaults.map(told_defaults::assignment).filter(|_| self.found.collations.is_mysql());
         let more = [self.source_version(part)?, told];
         let (collations, logs) = (&self.found.collations, self.found.logging.is_on);
-        let before = pending.definer.bring(statement, collations, logs, more.into_iter().flatten());
+        let mut before = pending.definer.bring(statement, collations, logs, more.into_iter().flatten());
+        before.extend(pending.gtid.take().map(String::into_bytes));
+        pending.batch.is_own = true;
         let expected = expected(statement, self.found.collations.is_mysql());
         pending.batch.is_defined_apart = true;
         let seqno = part.reached.seqno;
@@ -185,14 +194,21 @@ impl<'a> Preparer<'a> {
         xid: &Xid,
         part: &Part,
         change: Option<Change>,
-        outlet: &mut Outlet<'_>,
+        pending: &mut Pending<'a>,
     ) -> Result<()> {
-        if self.is_in_ring {
-            let sql = origin_sql(part);
-            outlet.send(Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() }))?;
+        let ours = |sql: Vec<u8>| Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() });
+        let gtid = pending.gtid.take();
+        pending.batch.is_own |= gtid.is_some();
+        let before = self.is_in_ring.then(|| origin_sql(part)).into_iter().chain(gtid.map(String::into_bytes));
+        let outlet = &mut pending.outlet;
+        for sql in before {
+            outlet.send(ours(sql))?;
         }
         let sql = statement.sql.clone();
         outlet.send(Command::ExecuteApart(Execution { sql, change, is_single: true, ..Execution::default() }))?;
+        if let Some(sql) = self.gtids.end_sql() {
+            outlet.send(ours(sql.into_bytes()))?;
+        }
         outlet.plain(journal::ended_sql(xid).as_bytes())
     }
 
@@ -222,6 +238,14 @@ impl<'a> Preparer<'a> {
         pending: &mut Pending<'a>,
     ) -> Result<()> {
         let StatementSql { before, sql, after } = self.surround(statement, part)?;
+        // It commits by itself, and the session has only been asked something until now.
+        let commits =
+            matches!(part.batch.alone, Some(Alone::Definition | Alone::CreateSelect)) && pending.gtid.is_some();
+        if commits {
+            pending.outlet.plain(b"ROLLBACK")?;
+            pending.tell_gtid()?;
+            pending.batch.is_own = true;
+        }
         let outlet = &mut pending.outlet;
         if let Some(large) = before.iter().chain([&sql]).find(|sql| !outlet.fits(sql.len())) {
             return Err(outlet.too_large(large.len(), change.cloned()));
@@ -262,6 +286,9 @@ impl<'a> Preparer<'a> {
             }
         }
         outlet.send(Command::Execute(setting(after, change)))?;
+        if let Some(sql) = self.gtids.end_sql().filter(|_| commits) {
+            outlet.plain(sql.as_bytes())?;
+        }
         self.give_to_creator(statement, part, outlet)?;
         if let Some(before) = created
             && pending.temporary.unnamed.note(statement, before, self.choice.replica, outlet)?

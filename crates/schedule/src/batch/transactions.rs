@@ -109,6 +109,9 @@ impl BatchBuilder {
     /// Ends the current transaction, whose last event was taken.
     pub fn end_transaction(&mut self) {
         self.transaction.so_far.is_over = true;
+        if self.rules.keeps_transactions_apart {
+            self.cut();
+        }
     }
 
     /// Resolves the kind of MySQL's transaction by the first event after its GTID, unless that is only context of a statement.

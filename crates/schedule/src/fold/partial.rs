@@ -56,6 +56,11 @@ struct Image<'a> {
 }
 
 impl Shapes {
+    /// True if all images were full.
+    pub(super) fn are_full(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The number of a shape, new or not; `None` if there would be too many.
     fn number(&mut self, map: &TableMap, columns: &[u8]) -> Result<Option<ShapeNumber>> {
         let count = map.columns.len();

@@ -45,6 +45,7 @@ mod networks;
 #[cfg(feature = "failpoints")]
 mod notes;
 mod own_schema;
+mod parallel;
 mod partial_images;
 mod prefetch;
 mod prefetch_native;

@@ -1,0 +1,285 @@
+//! One connection that executes jobs and commits them.
+
+use spate_archive::stopping_point;
+use spate_binlog::Gtid;
+use spate_connection::{CODE_LOCK_WAIT, Connection, Outcome, Peer};
+use spate_replica::applier_lock::ApplierLock;
+use spate_replica::checkpoint::{CODE_MOVED, Checkpoint};
+use spate_replica::gtids::GtidKeeping;
+use spate_replica::{Error, Result, spread};
+
+use super::encoding::{Encoded, Encoder};
+use super::pool::{Next, Pool, Turn};
+use crate::Part;
+use crate::answers::{checked, refused};
+use crate::command::Execution;
+use crate::halt::Halt;
+use crate::sessions::{Ends, SessionMaker};
+
+/// Packets sent and not yet answered, as for the worker's applier.
+const IN_FLIGHT_MAX: usize = 3;
+
+/// Deadlock.
+const CODE_DEADLOCK: u16 = 1213;
+
+/// How often a job is executed anew although all before it are committed: those behind it may hold locks, each for a moment.
+const LATE_ATTEMPTS_MAX: u32 = 20;
+
+/// What an executor is given.
+#[derive(Debug)]
+pub(crate) struct Hand<'a> {
+    /// From 0.
+    pub(crate) number: usize,
+    pub(crate) maker: SessionMaker<'a>,
+    pub(crate) ends: &'a Ends,
+    /// Rows may be changed at READ COMMITTED: no gap is locked that need not be.
+    pub(crate) may_read_committed: bool,
+    pub(crate) pool: &'a Pool<'a>,
+    pub(crate) encoder: Encoder<'a>,
+    /// How transactions keep the source's GTIDs.
+    pub(crate) gtids: GtidKeeping,
+    pub(crate) keeps_order: bool,
+}
+
+/// One connection that executes jobs.
+#[derive(Debug)]
+pub(crate) struct Executor<'a> {
+    hand: Hand<'a>,
+    /// Made for the first job.
+    connection: Option<Connection>,
+    /// What it has committed behind the checkpoint; only without the order kept.
+    committed: Vec<(u64, Gtid)>,
+}
+
+/// How an attempt ended that did not fail.
+enum Attempted {
+    Committed,
+    RolledBack,
+    /// The session ends.
+    Ended,
+}
+
+impl<'a> Executor<'a> {
+    pub(crate) fn new(hand: Hand<'a>) -> Executor<'a> {
+        Executor { hand, connection: None, committed: Vec::new() }
+    }
+
+    /// Executes until there is no more. An error ends the session.
+    pub(crate) fn run(mut self) {
+        if let Err(error) = self.run_jobs() {
+            self.hand.pool.fail(error);
+        }
+    }
+
+    fn run_jobs(&mut self) -> Result<()> {
+        loop {
+            match self.hand.pool.next(self.hand.number) {
+                Next::Job(part) => self.apply(&part)?,
+                Next::Ping => {
+                    if let Some(connection) = &mut self.connection {
+                        connection.execute(b"DO 0")?;
+                    }
+                }
+                Next::End => return Ok(()),
+            }
+        }
+    }
+
+    fn apply(&mut self, part: &Part) -> Result<()> {
+        if self.connection.is_none() {
+            self.connection = Some(self.connect(part)?);
+        }
+        let encoded = self.hand.encoder.encode(part).map_err(|halt| match halt {
+            Halt::Failed(error) => error,
+            _ => Error::Unexplained,
+        })?;
+        let mut late_attempts = 0;
+        loop {
+            match self.attempt(part, &encoded) {
+                Ok(Attempted::Committed) => {
+                    self.hand.pool.commit(part, encoded.net_row_changes);
+                    return Ok(());
+                }
+                Ok(Attempted::RolledBack) => {}
+                Ok(Attempted::Ended) => return Ok(()),
+                Err(error) if self.may_try_again(&error, part, late_attempts) => self.roll_back()?,
+                Err(error) => return Err(error),
+            }
+            late_attempts += u32::from(self.hand.pool.is_its_turn(part));
+            loop {
+                match self.hand.pool.wait_late(self.hand.number, part) {
+                    Turn::Commit => break,
+                    Turn::Ping => drop(self.connection()?.execute(b"DO 0")?),
+                    Turn::RollBack | Turn::End => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// A session that the next Spate knows of, and that knows how the source lays out its events.
+    fn connect(&mut self, part: &Part) -> Result<Connection> {
+        let hand = &mut self.hand;
+        let mut connection = hand.maker.open()?;
+        hand.ends.add(&connection)?;
+        ApplierLock::announce(&format!("rows-{}", hand.number), &mut connection)?;
+        hand.pool.connected(hand.number, connection.connection_id());
+        if hand.may_read_committed {
+            connection.execute(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+        }
+        connection.execute(b"SET SESSION autocommit=0")?;
+        for sql in hand.encoder.session_sql(part) {
+            connection.execute(&sql)?;
+        }
+        Ok(connection)
+    }
+
+    fn connection(&mut self) -> Result<&mut Connection> {
+        self.connection.as_mut().ok_or(Error::Unexplained)
+    }
+
+    /// True if the job may succeed once all before it are committed, or those behind it hold no locks.
+    fn may_try_again(&self, error: &Error, part: &Part, late_attempts: u32) -> bool {
+        let code = match error {
+            Error::Wire(error) | Error::Batch { source: error } => error.code(),
+            _ => None,
+        };
+        let is_of_locks = matches!(code, Some(CODE_LOCK_WAIT | CODE_DEADLOCK));
+        let is_early = late_attempts == 0 && !self.hand.pool.is_its_turn(part);
+        match error {
+            Error::Batch { .. } => is_early || is_of_locks && late_attempts < LATE_ATTEMPTS_MAX,
+            Error::Wire(_) => is_of_locks && (is_early || late_attempts < LATE_ATTEMPTS_MAX),
+            _ => false,
+        }
+    }
+
+    /// What was sent behind the refused statement is answered, and undone.
+    fn roll_back(&mut self) -> Result<()> {
+        let connection = self.connection()?;
+        while connection.in_flight() > 0 {
+            match connection.receive_result() {
+                Err(error) if error.server_error().is_none() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        connection.execute(b"ROLLBACK")?;
+        Ok(())
+    }
+
+    fn attempt(&mut self, part: &Part, encoded: &Encoded) -> Result<Attempted> {
+        let commits_at_once = !self.hand.keeps_order || self.hand.pool.is_its_turn(part);
+        let gtid = self.hand.gtids.begin_sql(part.gtid());
+        let is_one_packet =
+            encoded.executions.len() <= 1 && encoded.executions.iter().all(|execution| execution.checks.is_empty());
+        if commits_at_once && is_one_packet {
+            return self.commit(part, gtid, encoded.executions.first());
+        }
+        if let Some(gtid) = &gtid {
+            self.connection()?.send_statements(gtid.as_bytes(), 1)?;
+        }
+        self.execute(&encoded.executions)?;
+        stopping_point("before-turn");
+        if commits_at_once {
+            return self.commit(part, None, None);
+        }
+        loop {
+            match self.hand.pool.wait_turn(self.hand.number, part) {
+                Turn::Commit => return self.commit(part, None, None),
+                Turn::Ping => drop(self.connection()?.execute(b"DO 0")?),
+                Turn::RollBack => {
+                    self.roll_back()?;
+                    return Ok(Attempted::RolledBack);
+                }
+                Turn::End => return Ok(Attempted::Ended),
+            }
+        }
+    }
+
+    /// Executes packets, and waits for all answers.
+    fn execute(&mut self, executions: &[Execution]) -> Result<()> {
+        let connection = self.connection()?;
+        // That of the statement before them.
+        let ahead = connection.in_flight();
+        let mut answered = 0;
+        for execution in executions {
+            while connection.in_flight() >= IN_FLIGHT_MAX {
+                receive(connection, answered, ahead, executions)?;
+                answered += 1;
+            }
+            connection.send_statements(&execution.sql, execution.statements)?;
+        }
+        while connection.in_flight() > 0 {
+            receive(connection, answered, ahead, executions)?;
+            answered += 1;
+        }
+        Ok(())
+    }
+
+    /// Commits with what says that the job is applied; before it, in the same packet, `first` and `execution`.
+    fn commit(&mut self, part: &Part, first: Option<String>, execution: Option<&Execution>) -> Result<Attempted> {
+        let mut sql = Vec::new();
+        let mut statements = 1;
+        for text in [first.as_deref().map(str::as_bytes), execution.map(|execution| &*execution.sql)] {
+            let Some(text) = text else { continue };
+            sql.extend_from_slice(text);
+            sql.push(b';');
+        }
+        statements += usize::from(first.is_some()) + execution.map_or(0, |execution| execution.statements);
+        let mut sealing = None;
+        if self.hand.keeps_order {
+            let Some(end) = &part.end else { return Ok(Attempted::Ended) };
+            sql.extend_from_slice(end.checkpoint.update_sql(&part.from).as_bytes());
+        } else {
+            let (sealed, sealed_seqno, moved) = self.hand.pool.seal();
+            self.committed.retain(|&(seqno, _)| seqno > sealed_seqno);
+            let own = part.hints.iter().filter_map(|known| Some((known.hint.seqno, known.gtid?)));
+            let gtids = self.committed.iter().map(|&(_, gtid)| gtid).chain(own.map(|(_, gtid)| gtid));
+            sql.extend_from_slice(spread::update_sql(self.hand.number, gtids).as_bytes());
+            if let Some(moved) = moved {
+                sql.push(b';');
+                sql.extend_from_slice(moved.update_sql(&sealed).as_bytes());
+                statements += 1;
+                sealing = Some(moved);
+            }
+        }
+        sql.extend_from_slice(b";COMMIT");
+        statements += 1;
+        let marker = statements - 2 - usize::from(sealing.is_some());
+        stopping_point("before-commit");
+        let connection = self.connection()?;
+        let peer = connection.peer().clone();
+        let answer = connection.send_statements(&sql, statements).and_then(|()| {
+            stopping_point("after-commit-sent");
+            connection.receive_result()
+        });
+        self.sealed(sealing, answer.is_ok());
+        let outcome = answer.map_err(|error| match error.code() {
+            Some(CODE_MOVED) => Error::CheckpointMoved { replica: peer.to_string() },
+            _ => refused(error, None),
+        })?;
+        check_marker(&peer, part, &outcome, marker)?;
+        stopping_point("after-commit");
+        if !self.hand.keeps_order {
+            self.committed.extend(part.hints.iter().filter_map(|known| Some((known.hint.seqno, known.gtid?))));
+        }
+        Ok(Attempted::Committed)
+    }
+
+    fn sealed(&self, sealing: Option<Checkpoint>, is_done: bool) {
+        if let Some(checkpoint) = sealing {
+            self.hand.pool.sealed(is_done.then_some(checkpoint));
+        }
+    }
+}
+
+/// A server of MySQL executes nothing of a transaction whose GTID it has already, and says that all is well.
+fn check_marker(replica: &Peer, part: &Part, outcome: &Outcome, marker: usize) -> Result<()> {
+    let was_written = outcome.each.get(marker).is_some_and(|statement| statement.affected_rows > 0);
+    if was_written { Ok(()) } else { Err(spread::not_executed(replica, &part.place)) }
+}
+
+/// Receives the next answer of what was sent: the first `ahead` are not of the executions.
+fn receive(connection: &mut Connection, answered: usize, ahead: usize, executions: &[Execution]) -> Result<()> {
+    let outcome = connection.receive_result().map_err(|error| refused(error, None))?;
+    let Some(execution) = answered.checked_sub(ahead).and_then(|place| executions.get(place)) else { return Ok(()) };
+    checked(connection, &outcome, &execution.checks).map_err(|error| refused(error, None))
+}

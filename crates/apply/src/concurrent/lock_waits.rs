@@ -1,0 +1,103 @@
+//! Jobs that wait for their turn and hold a lock that an earlier one waits for: the server does not know that they wait, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use spate_connection::{Connection, Vendor};
+
+use super::Pool;
+use crate::sessions::SessionMaker;
+use spate_replica::Result;
+
+/// How often is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The oldest job has executed for so long when the server is asked what it waits for.
+const PATIENCE: Duration = Duration::from_millis(40);
+
+/// Between two questions. InnoDB answers from a copy, which it makes anew only if nobody has read it for 100 ms: who asks more often than that
+/// is told the same for ever.
+const ASK_EVERY: Duration = Duration::from_millis(150);
+
+/// If the server does not say who waits for whom (the account lacks a privilege), all that wait for their turns are rolled back after so long.
+const BLIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sees to it that no job waits for a later one.
+pub(crate) struct LockWaits<'a> {
+    pub(crate) maker: SessionMaker<'a>,
+    pub(crate) pool: &'a Pool<'a>,
+}
+
+impl LockWaits<'_> {
+    /// Looks until the session ends.
+    pub(crate) fn run(self) {
+        // Opened when it is first needed. A failure is only missed: it then goes by time.
+        let mut asking = None;
+        let mut asked: Option<Instant> = None;
+        while !self.pool.is_over() {
+            std::thread::park_timeout(LOOK_EVERY);
+            if asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+                continue;
+            }
+            let Some(begun) = self.pool.stalled(PATIENCE) else { continue };
+            asked = Some(Instant::now());
+            match self.in_the_way(&mut asking, &begun) {
+                Ok(Some(jobs)) => self.pool.unwant(&jobs),
+                unclear => {
+                    if self.pool.stalled(BLIND_PATIENCE).is_some() {
+                        self.pool.unwant(&begun.keys().copied().collect());
+                    }
+                    if unclear.is_err() {
+                        asking = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The jobs that hold locks for which earlier ones wait. `None`: some wait, and the server does not say for whom (MySQL's does by its
+    /// performance schema, which may be off).
+    fn in_the_way(
+        &self,
+        asking: &mut Option<Connection>,
+        begun: &BTreeMap<u64, usize>,
+    ) -> Result<Option<BTreeSet<u64>>> {
+        let connection = match asking {
+            Some(connection) => connection,
+            none => none.insert(self.maker.connect_with_timeout()?),
+        };
+        let waits = connection.query(waits_query(connection.server_version().vendor))?;
+        let job_of = |text: Option<String>| {
+            let id: u32 = text?.parse().ok()?;
+            let executor = self.pool.executor_of(id)?;
+            begun.iter().find(|&(_, &begun)| begun == executor).map(|(&job, _)| job)
+        };
+        let pair = |row| Some((job_of(waits.text_at(row, 0))?, job_of(waits.text_at(row, 1))?));
+        let pairs = (0..waits.rows.len()).filter_map(pair);
+        let jobs = pairs.filter(|(waiting, holding)| holding > waiting).map(|(_, holding)| holding).collect();
+        if waits.rows.is_empty() {
+            let waiting =
+                connection.query("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'")?;
+            if waiting.single_text().as_deref() != Some("0") {
+                return Ok(None);
+            }
+        }
+        Ok(Some(jobs))
+    }
+}
+
+/// Asks which session waits for which.
+fn waits_query(vendor: Vendor) -> &'static str {
+    match vendor {
+        Vendor::MariaDb => {
+            "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id FROM information_schema.INNODB_LOCK_WAITS w \
+             JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
+             JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id"
+        }
+        Vendor::MySql => {
+            "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id FROM performance_schema.data_lock_waits w \
+             JOIN information_schema.INNODB_TRX r ON r.trx_id = w.REQUESTING_ENGINE_TRANSACTION_ID \
+             JOIN information_schema.INNODB_TRX b ON b.trx_id = w.BLOCKING_ENGINE_TRANSACTION_ID"
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! The jobs that are not committed: which of them may begin, which executor has each, and whose turn it is to commit.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use spate_replica::Error;
+use spate_replica::applier_lock::PING_EVERY;
+use spate_replica::checkpoint::Checkpoint;
+use spate_replica::status::{BatchStatus, Status};
+use spate_schedule::depend::Waits;
+
+use super::Parallel;
+use crate::halt::{Halt, Result};
+use crate::progress::Progress;
+use crate::{Part, PartEnd};
+
+/// Jobs that are gathered and not committed. Enough to find parallelism behind a long transaction; the set of applied ones, which each commit
+/// writes, grows with it.
+const JOBS_MAX: usize = 2048;
+
+/// Without the order kept, the checkpoint moves with each so many transactions: until then, the executors' lists name those that are applied.
+const SEAL_EVERY: u64 = 64;
+
+/// What an executor does next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Applies this.
+    Job(Box<Part>),
+    /// Says something to its connection.
+    Ping,
+    /// Ends.
+    End,
+}
+
+/// What becomes of a job that was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is committed: all before it are.
+    Commit,
+    /// It is rolled back, since it holds back an earlier one.
+    RollBack,
+    /// It goes on waiting, and says something to its connection meanwhile.
+    Ping,
+    /// The session ends.
+    End,
+}
+
+/// Where a job is that was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Executing,
+    /// It waits for its turn.
+    Executed,
+    /// The same, and it is in the way of an earlier one.
+    Unwanted,
+    /// It was rolled back, and waits for all before it.
+    Deferred,
+    Committing,
+}
+
+/// A job that was begun.
+#[derive(Debug)]
+struct Begun {
+    executor: usize,
+    after_seqno: u64,
+    phase: Phase,
+    since: Instant,
+    oldest_seconds: f64,
+}
+
+/// A job that is about to be committed, while the session has not seen it.
+#[derive(Debug)]
+struct Done {
+    end: PartEnd,
+    batch: BatchStatus,
+}
+
+/// A job that waits for others.
+#[derive(Debug)]
+struct Waiting {
+    part: Part,
+    /// How many it waits for; all up to one transaction count as one.
+    missing: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// This transaction and all before it are applied.
+    low: u64,
+    low_checkpoint: Checkpoint,
+    waiting: HashMap<u64, Waiting>,
+    ready: BTreeMap<u64, Part>,
+    /// By a job: those that wait for it.
+    dependents: HashMap<u64, Vec<u64>>,
+    /// By a transaction: those that wait for it and all before it.
+    behind: BTreeMap<u64, Vec<u64>>,
+    begun: BTreeMap<u64, Begun>,
+    executing: usize,
+    /// Committed, and some before them are not.
+    done: BTreeMap<u64, Done>,
+    /// Executors that have nothing to do; the last to have had something comes last.
+    idle: Vec<usize>,
+    bytes: usize,
+    /// Where the row of `spate.checkpoint` is.
+    sealed: Checkpoint,
+    sealed_seqno: u64,
+    is_sealing: bool,
+    is_closed: bool,
+    error: Option<Error>,
+}
+
+/// The jobs of a session.
+#[derive(Debug)]
+pub(crate) struct Pool<'a> {
+    keeps_order: bool,
+    appliers: usize,
+    bytes_max: usize,
+    state: Mutex<State>,
+    /// One for each executor.
+    wakes: Vec<Condvar>,
+    /// The sessions of the executors; 0 if there is none yet.
+    sessions: Vec<AtomicU32>,
+    /// Wakes whoever waits for room, or for the end of all.
+    room: Condvar,
+    progress: &'a Progress<'a>,
+    status: &'a Status,
+    /// Set when the session is to end.
+    over: &'a AtomicBool,
+}
+
+impl<'a> Pool<'a> {
+    /// A pool without jobs. `bytes_max`: of row images in it.
+    pub(crate) fn new(
+        parallel: &Parallel,
+        bytes_max: usize,
+        progress: &'a Progress<'a>,
+        status: &'a Status,
+        over: &'a AtomicBool,
+    ) -> Pool<'a> {
+        Pool {
+            keeps_order: parallel.keeps_order,
+            appliers: parallel.appliers,
+            bytes_max,
+            state: Mutex::default(),
+            wakes: std::iter::repeat_with(Condvar::new).take(parallel.connections()).collect(),
+            sessions: std::iter::repeat_with(AtomicU32::default).take(parallel.connections()).collect(),
+            room: Condvar::new(),
+            progress,
+            status,
+            over,
+        }
+    }
+
+    /// Everything up to this transaction is applied, and the row of `spate.checkpoint` is there. (Its seqno may be another archive's.)
+    pub(crate) fn begin_after(&self, seqno: u64, checkpoint: &Checkpoint) {
+        let mut state = self.lock();
+        state.low = seqno;
+        state.low_checkpoint.clone_from(checkpoint);
+        state.sealed.clone_from(checkpoint);
+        state.sealed_seqno = seqno;
+    }
+
+    /// The session of an executor.
+    pub(crate) fn connected(&self, executor: usize, session: u32) {
+        self.sessions[executor].store(session, Ordering::Release);
+    }
+
+    /// Whose session it is. `None`: no executor's.
+    pub(crate) fn executor_of(&self, session: u32) -> Option<usize> {
+        self.sessions.iter().position(|known| known.load(Ordering::Acquire) == session)
+    }
+
+    /// True if there is room for another job.
+    ///
+    /// # Errors
+    /// [`Halt::StageEnded`] after an error.
+    pub(crate) fn has_room_within(&self, timeout: Duration) -> Result<bool> {
+        let is_full =
+            |state: &mut State| state.error.is_none() && (state.jobs() >= JOBS_MAX || state.bytes >= self.bytes_max);
+        let waited = self.room.wait_timeout_while(self.lock(), timeout, is_full);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.error.is_some() {
+            return Err(Halt::StageEnded);
+        }
+        Ok(state.jobs() < JOBS_MAX && state.bytes < self.bytes_max)
+    }
+
+    /// True if no job is left.
+    ///
+    /// # Errors
+    /// As [`Pool::has_room_within`].
+    pub(crate) fn is_drained_within(&self, timeout: Duration) -> Result<bool> {
+        let has_jobs = |state: &mut State| state.error.is_none() && state.jobs() > 0;
+        let waited = self.room.wait_timeout_while(self.lock(), timeout, has_jobs);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.error.is_some() { Err(Halt::StageEnded) } else { Ok(state.jobs() == 0) }
+    }
+
+    /// The last transaction that is applied together with all before it.
+    pub(crate) fn low(&self) -> u64 {
+        self.lock().low
+    }
+
+    /// Where the replica is, and where the row of `spate.checkpoint` is. Only once the pool is drained.
+    pub(crate) fn checkpoints(&self) -> (Checkpoint, Checkpoint) {
+        let state = self.lock();
+        (state.low_checkpoint.clone(), state.sealed.clone())
+    }
+
+    /// Adds a job, behind all others.
+    pub(crate) fn add(&self, part: Part, waits: Waits) {
+        let job = part.reached.seqno;
+        let mut state = self.lock();
+        state.bytes += weight(&part);
+        let is_open = |state: &State, on: &u64| {
+            state.begun.contains_key(on) || state.ready.contains_key(on) || state.waiting.contains_key(on)
+        };
+        let on: Vec<u64> = waits.on.into_iter().filter(|on| is_open(&state, on)).collect();
+        let mut missing = on.len();
+        for on in on {
+            state.dependents.entry(on).or_default().push(job);
+        }
+        if waits.after > state.low {
+            missing += 1;
+            state.behind.entry(waits.after).or_default().push(job);
+        }
+        if missing == 0 {
+            state.ready.insert(job, part);
+            self.wake_idle(&mut state);
+        } else {
+            state.waiting.insert(job, Waiting { part, missing });
+        }
+    }
+
+    /// What this executor does next; waits for it.
+    pub(crate) fn next(&self, executor: usize) -> Next {
+        let mut state = self.lock();
+        loop {
+            if state.error.is_some() || state.is_closed && state.ready.is_empty() && state.waiting.is_empty() {
+                return Next::End;
+            }
+            if self.may_begin(&state)
+                && let Some((job, part)) = state.ready.pop_first()
+            {
+                state.executing += 1;
+                let begun = Begun {
+                    executor,
+                    after_seqno: part.end.as_ref().map_or(0, |end| end.after_seqno),
+                    phase: Phase::Executing,
+                    since: Instant::now(),
+                    oldest_seconds: part.oldest_seconds,
+                };
+                state.begun.insert(job, begun);
+                self.wake_idle(&mut state);
+                return Next::Job(Box::new(part));
+            }
+            state.idle.push(executor);
+            let timed_out;
+            (state, timed_out) = self.sleep(executor, state);
+            state.idle.retain(|&idle| idle != executor);
+            if timed_out {
+                return Next::Ping;
+            }
+        }
+    }
+
+    /// True if all before the job are committed.
+    pub(crate) fn is_its_turn(&self, part: &Part) -> bool {
+        part.end.as_ref().is_some_and(|end| end.after_seqno <= self.lock().low)
+    }
+
+    /// The job was executed and is not committed. Waits for its turn.
+    pub(crate) fn wait_turn(&self, executor: usize, part: &Part) -> Turn {
+        let job = part.reached.seqno;
+        let mut state = self.lock();
+        if state.phase(job) == Some(Phase::Executing) {
+            state.executing = state.executing.saturating_sub(1);
+            state.enter(job, Phase::Executed);
+            self.wake_idle(&mut state);
+        }
+        loop {
+            if state.error.is_some() {
+                return Turn::End;
+            }
+            let low = state.low;
+            let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
+            if begun.phase == Phase::Unwanted {
+                begun.phase = Phase::Deferred;
+                return Turn::RollBack;
+            }
+            if begun.after_seqno <= low {
+                begun.phase = Phase::Committing;
+                return Turn::Commit;
+            }
+            let timed_out;
+            (state, timed_out) = self.sleep(executor, state);
+            if timed_out {
+                return Turn::Ping;
+            }
+        }
+    }
+
+    /// Waits to be woken; true if that takes so long that the connection should hear of its client.
+    fn sleep<'s>(&self, executor: usize, state: MutexGuard<'s, State>) -> (MutexGuard<'s, State>, bool) {
+        let waited = self.wakes[executor].wait_timeout(state, PING_EVERY);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, waited.timed_out())
+    }
+
+    /// The job was rolled back. Waits until all before it are committed.
+    pub(crate) fn wait_late(&self, executor: usize, part: &Part) -> Turn {
+        let job = part.reached.seqno;
+        let mut state = self.lock();
+        if state.phase(job) == Some(Phase::Executing) {
+            state.executing = state.executing.saturating_sub(1);
+            self.wake_idle(&mut state);
+        }
+        state.enter(job, Phase::Deferred);
+        loop {
+            if state.error.is_some() {
+                return Turn::End;
+            }
+            let low = state.low;
+            let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
+            if begun.after_seqno <= low {
+                begun.phase = Phase::Executing;
+                begun.since = Instant::now();
+                state.executing += 1;
+                return Turn::Commit;
+            }
+            let timed_out;
+            (state, timed_out) = self.sleep(executor, state);
+            if timed_out {
+                return Turn::Ping;
+            }
+        }
+    }
+
+    /// Where the row of `spate.checkpoint` is, the last transaction that it covers, and where this commit moves it, if it is due. Only without the
+    /// order kept.
+    pub(crate) fn seal(&self) -> (Checkpoint, u64, Option<Checkpoint>) {
+        let mut state = self.lock();
+        let is_due = !state.is_sealing && state.low >= state.sealed_seqno + SEAL_EVERY;
+        state.is_sealing |= is_due;
+        (state.sealed.clone(), state.sealed_seqno, is_due.then(|| state.low_checkpoint.clone()))
+    }
+
+    /// The commit that was to move the row has done so, or was rolled back.
+    pub(crate) fn sealed(&self, moved: Option<Checkpoint>) {
+        let mut state = self.lock();
+        state.is_sealing = false;
+        if let Some(checkpoint) = moved {
+            state.sealed_seqno = checkpoint.seqno;
+            state.sealed = checkpoint;
+        }
+    }
+
+    /// The job is committed.
+    pub(crate) fn commit(&self, part: &Part, net_row_changes: u64) {
+        let Some(end) = part.end.clone() else { return };
+        let job = part.reached.seqno;
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let begun = state.begun.remove(&job);
+        if begun.as_ref().map(|begun| begun.phase) == Some(Phase::Executing) {
+            state.executing = state.executing.saturating_sub(1);
+        }
+        state.bytes = state.bytes.saturating_sub(weight(part));
+        let batch = BatchStatus {
+            transactions: end.transactions,
+            row_changes: part.batch.statistics.row_changes,
+            net_row_changes,
+            milliseconds: begun.map_or(0.0, |begun| begun.since.elapsed().as_secs_f64() * 1e3),
+        };
+        state.done.insert(end.after_seqno, Done { end, batch });
+        while let Some(Done { end, batch }) = state.take_next_done() {
+            self.progress.commit(&end);
+            self.status.applied(&end.checkpoint, Some(&batch));
+            state.low = end.checkpoint.seqno;
+            state.low_checkpoint = end.checkpoint;
+        }
+        if let Some((_, oldest)) = state.begun.first_key_value() {
+            self.status.applying(oldest.oldest_seconds);
+        }
+        let mut freed = state.dependents.remove(&job).unwrap_or_default();
+        while let Some(entry) = state.behind.first_entry()
+            && *entry.key() <= state.low
+        {
+            freed.extend(entry.remove());
+        }
+        for job in freed {
+            let Some(waiting) = state.waiting.get_mut(&job) else { continue };
+            waiting.missing -= 1;
+            if waiting.missing == 0
+                && let Some(Waiting { part, .. }) = state.waiting.remove(&job)
+            {
+                state.ready.insert(job, part);
+            }
+        }
+        self.wake_next_turn(state);
+        self.wake_idle(state);
+        let is_ended = state.is_closed && state.ready.is_empty() && state.waiting.is_empty();
+        self.room.notify_all();
+        if is_ended {
+            self.wakes.iter().for_each(Condvar::notify_all);
+        }
+    }
+
+    /// Whose turn it is may wait for it.
+    fn wake_next_turn(&self, state: &State) {
+        if let Some((_, begun)) = state.begun.first_key_value()
+            && begun.after_seqno <= state.low
+            && begun.phase != Phase::Executing
+        {
+            self.wakes[begun.executor].notify_all();
+        }
+    }
+
+    /// True if the first job that waits for none may begin: one whose turn it is may always, since all others may wait for it.
+    fn may_begin(&self, state: &State) -> bool {
+        let Some((_, first)) = state.ready.first_key_value() else { return false };
+        state.executing < self.appliers || first.end.as_ref().is_some_and(|end| end.after_seqno <= state.low)
+    }
+
+    fn wake_idle(&self, state: &mut State) {
+        if self.may_begin(state)
+            && let Some(executor) = state.idle.pop()
+        {
+            self.wakes[executor].notify_all();
+        }
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.wakes.iter().for_each(Condvar::notify_all);
+    }
+
+    /// True if nothing more comes, and nothing is left or may go on.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.error.is_some() || state.is_closed && state.jobs() == 0
+    }
+
+    /// An executor has failed: the session ends.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        state.error.get_or_insert(error);
+        self.over.store(true, Ordering::Release);
+        drop(state);
+        self.wakes.iter().for_each(Condvar::notify_all);
+        self.room.notify_all();
+    }
+
+    /// Why an executor has failed. `None`: none has.
+    pub(crate) fn take_error(&self) -> Option<Error> {
+        self.lock().error.take()
+    }
+
+    /// If a job has executed for as long as this, and later ones wait for their turns: the executors of all that were begun, by their jobs.
+    pub(crate) fn stalled(&self, patience: Duration) -> Option<BTreeMap<u64, usize>> {
+        let state = self.lock();
+        let is_stalled = |begun: &Begun| begun.phase == Phase::Executing && begun.since.elapsed() >= patience;
+        let mut behind = state.begun.values().skip_while(|begun| !is_stalled(begun));
+        let is_waited_for = behind.any(|begun| begun.phase == Phase::Executed);
+        let all = || state.begun.iter().map(|(&job, begun)| (job, begun.executor)).collect();
+        (self.keeps_order && is_waited_for).then(all)
+    }
+
+    /// These jobs hold back earlier ones: they are rolled back, if they wait for their turns.
+    pub(crate) fn unwant(&self, jobs: &BTreeSet<u64>) {
+        let mut state = self.lock();
+        for job in jobs {
+            if let Some(begun) = state.begun.get_mut(job).filter(|begun| begun.phase == Phase::Executed) {
+                begun.phase = Phase::Unwanted;
+                self.wakes[begun.executor].notify_all();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Jobs that are not committed.
+    fn jobs(&self) -> usize {
+        self.waiting.len() + self.ready.len() + self.begun.len()
+    }
+
+    fn phase(&self, job: u64) -> Option<Phase> {
+        self.begun.get(&job).map(|begun| begun.phase)
+    }
+
+    fn enter(&mut self, job: u64, phase: Phase) {
+        if let Some(begun) = self.begun.get_mut(&job) {
+            begun.phase = phase;
+        }
+    }
+
+    /// The job behind the watermark, if it is committed.
+    fn take_next_done(&mut self) -> Option<Done> {
+        let entry = self.done.first_entry()?;
+        (*entry.key() <= self.low).then(|| entry.remove())
+    }
+}
+
+/// What a job counts for in memory: its rows are in the pool and, encoded, with its executor.
+fn weight(part: &Part) -> usize {
+    const EACH: usize = 1 << 10;
+    EACH + 2 * usize::try_from(part.batch.statistics.event_bytes).unwrap_or(usize::MAX / 4)
+}

@@ -1,0 +1,404 @@
+//! `--consistency transaction`: the source's transactions, one to one, beside each other.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::ledger::{Ledger, assert_same};
+use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::session::Session;
+use crate::support::{Kind, Random, Server, Site, wait_until};
+
+const TRANSACTION: [&str; 4] = ["--start", "earliest", "--consistency", "transaction"];
+const FREE: [&str; 2] = ["--commit-order", "free"];
+
+/// The policy that goes by what sources of this vendor write.
+fn hints(kind: Kind) -> &'static str {
+    if kind == Kind::Mysql { "logical-clock" } else { "commit-group" }
+}
+
+fn logging(kind: Kind) -> &'static [&'static str] {
+    if kind == Kind::Mysql { &["--log-bin=replica"] } else { &["--log-bin=replica", "--log-slave-updates"] }
+}
+
+/// The GTIDs in a server's binlog that are of the source, in their order.
+fn gtids_of_source(server: &Server, source: &Server) -> Vec<String> {
+    let own = match server.kind {
+        Kind::Mysql => source.sql("SELECT @@server_uuid"),
+        _ => "0-".to_owned(),
+    };
+    let files = server.sql("SHOW BINARY LOGS");
+    let files = files.lines().map(|line| line.split('\t').next().unwrap());
+    let events = files.flat_map(|file| {
+        let events = server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'"));
+        let gtid = |line: &str| -> Option<String> {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let info = fields.get(5).filter(|_| fields[2] == "Gtid")?;
+            info.split([' ', '\'']).find(|word| word.starts_with(own.as_str())).map(str::to_owned)
+        };
+        events.lines().filter_map(gtid).collect::<Vec<_>>()
+    });
+    events.collect()
+}
+
+/// A native replica behind the replica.
+fn downstream(replica: &Server) -> Server {
+    let kind = replica.kind;
+    let server = Server::replica(kind, &["--server-id=3"]);
+    let port = replica.port;
+    server.sql(&match kind {
+        Kind::Mysql => format!(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
+             SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA"
+        ),
+        _ => format!(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
+             MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE"
+        ),
+    });
+    server
+}
+
+fn wait_for_downstream(server: &Server, replica: &Server) {
+    let (wait, status) = match server.kind {
+        Kind::Mysql => (
+            format!(
+                "SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', 60)",
+                replica.sql("SELECT @@GLOBAL.gtid_executed").replace("\\n", "")
+            ),
+            "SHOW REPLICA STATUS",
+        ),
+        _ => {
+            (format!("SELECT MASTER_GTID_WAIT('{}', 60)", replica.sql("SELECT @@gtid_binlog_pos")), "SHOW SLAVE STATUS")
+        }
+    };
+    assert_eq!(server.sql(&wait), "0", "{}", server.sql(status));
+}
+
+/// Rows, statements, definitions and tables without a key.
+fn work(site: &Site, ledger: &mut Ledger) {
+    for _ in 0..4 {
+        ledger.work(&site.source);
+        ledger.define(&site.source);
+    }
+}
+
+fn gtids_stay(kind: Kind) {
+    for order in [&[][..], &FREE] {
+        let site = Site::between((kind, &[]), (kind, logging(kind)));
+        let below = downstream(&site.replica);
+        let mut ledger = Ledger::begin(&site.source, 3);
+        work(&site, &mut ledger);
+        site.catch_up(&[&TRANSACTION[..], order].concat());
+        work(&site, &mut ledger);
+        site.catch_up(&[&TRANSACTION[..], &["--parallel-by", hints(kind), "--appliers", "3"], order].concat());
+        assert_same(&site);
+        let (mut at_source, mut at_replica) =
+            (gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
+        if order == FREE {
+            at_source.sort();
+            at_replica.sort();
+        }
+        assert!(at_source.len() > 100, "{at_source:?}");
+        assert_eq!(at_source, at_replica, "{order:?}");
+        wait_for_downstream(&below, &site.replica);
+        assert_eq!(site.source.checksums(), below.checksums());
+    }
+}
+
+#[test]
+fn gtids_stay_the_sources_and_a_replica_behind_goes_on() {
+    gtids_stay(Kind::Mariadb);
+}
+
+#[test]
+fn gtids_stay_the_sources_and_a_replica_behind_goes_on_on_mysql() {
+    gtids_stay(Kind::Mysql);
+}
+
+/// Ways of applying that replace each other across kills.
+fn ways(kind: Kind) -> Vec<Vec<&'static str>> {
+    vec![
+        vec!["--start", "earliest"],
+        TRANSACTION.to_vec(),
+        [&TRANSACTION[..], &["--appliers", "2"]].concat(),
+        [&TRANSACTION[..], &["--parallel-by", hints(kind)]].concat(),
+        [&TRANSACTION[..], &["--parallel-by", "shard", "--group", "3"]].concat(),
+        [&TRANSACTION[..], &["--group", "7", "--appliers", "3"]].concat(),
+        [&TRANSACTION[..], &FREE, &["--appliers", "8"]].concat(),
+        [&TRANSACTION[..], &FREE, &["--parallel-by", hints(kind), "--appliers", "5"]].concat(),
+        [&TRANSACTION[..], &FREE, &["--appliers", "2"]].concat(),
+        [&TRANSACTION[..], &FREE].concat(),
+    ]
+}
+
+fn kills(kind: Kind, options: &[&str]) {
+    const KILLS: u64 = 30;
+    const POINTS: [&str; 7] = [
+        "after-gathering",
+        "before-turn",
+        "before-commit",
+        "after-commit-sent",
+        "after-commit",
+        "before-intent",
+        "after-intent",
+    ];
+    let mut site = Site::between((kind, &[]), (kind, options));
+    let mut ledger = Ledger::begin(&site.source, 5);
+    let mut random = Random::new(20_261_125);
+    let ways = ways(kind);
+    site.catch_up(&ways[0]);
+    for kill in 1..=KILLS {
+        let way = &ways[random.below(ways.len() as u64) as usize];
+        let mut command = site.replicate(way);
+        let is_at_point = cfg!(feature = "failpoints") && random.below(2) == 0;
+        if is_at_point {
+            let point = POINTS[random.below(POINTS.len() as u64) as usize];
+            command.env("SPATE_STOP_AT", format!("{point}:{}", 1 + random.below(25)));
+        }
+        for _ in 0..3 {
+            ledger.work(&site.source);
+        }
+        if random.below(3) == 0 {
+            ledger.define(&site.source);
+        }
+        let running = site.spawn(command);
+        ledger.work(&site.source);
+        sleep(Duration::from_millis(random.below(400)));
+        if random.below(3) == 0 {
+            site.replica.kill();
+            site.replica.begin();
+            sleep(Duration::from_millis(random.below(300)));
+        }
+        running.kill();
+        if kill % 6 == 0 {
+            site.catch_up(&ways[random.below(ways.len() as u64) as usize]);
+            assert_same(&site);
+        }
+    }
+}
+
+#[test]
+fn kills_across_ways_of_applying_lose_nothing() {
+    kills(Kind::Mariadb, &[]);
+}
+
+#[test]
+fn kills_across_ways_of_applying_lose_nothing_on_mysql() {
+    kills(Kind::Mysql, &[]);
+}
+
+#[test]
+fn kills_across_ways_of_applying_lose_nothing_in_binlogs() {
+    kills(Kind::Mariadb, logging(Kind::Mariadb));
+    kills(Kind::Mysql, logging(Kind::Mysql));
+}
+
+/// How many transactions the replica has open.
+fn open_transactions(site: &Site) -> usize {
+    site.replica.sql("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_rows_modified > 0").parse().unwrap()
+}
+
+/// A row of the replica that somebody locks for a while.
+fn locked(site: &Site, id: u32) -> Session {
+    let mut other = Session::open(&site.replica);
+    other.sql(&format!("BEGIN; SELECT id FROM d.t WHERE id = {id} FOR UPDATE"));
+    other
+}
+
+fn table_of_200(site: &Site) {
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL); \
+         INSERT INTO d.t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) SELECT i, 0 FROM n",
+    );
+}
+
+/// A hundred short transactions behind one that waits: all are executed at once, and committed right behind it.
+fn short_ones_do_not_wait(kind: Kind) {
+    let site = Site::of(kind);
+    table_of_200(&site);
+    site.catch_up(&["--start", "earliest"]);
+    let mut other = locked(&site, 1);
+    let updates: String = (1..=101).map(|id| format!("UPDATE d.t SET v = v + 1 WHERE id = {id};")).collect();
+    site.source.sql(&updates);
+    let running = site.spawn(site.replicate(&[&TRANSACTION[..], &["--appliers", "4"]].concat()));
+    wait_until("all to be executed", || {
+        // InnoDB makes its answer anew only if nobody has asked for 100 ms.
+        sleep(Duration::from_millis(400));
+        open_transactions(&site) >= 100
+    });
+    assert_eq!(site.replica.sql("SELECT SUM(v) FROM d.t"), "0");
+    let released = Instant::now();
+    other.sql("ROLLBACK");
+    site.wait_applied();
+    assert!(released.elapsed() < Duration::from_secs(20), "{:?}", released.elapsed());
+    running.terminate();
+    site.assert_identical();
+}
+
+#[test]
+fn short_transactions_are_executed_behind_a_long_one() {
+    short_ones_do_not_wait(Kind::Mariadb);
+    short_ones_do_not_wait(Kind::Mysql);
+}
+
+/// Without an order, others are committed while the oldest waits. Whoever comes next applies none of them again.
+fn spread_is_finished(kind: Kind, next: &[&str]) {
+    let site = Site::of(kind);
+    table_of_200(&site);
+    site.catch_up(&["--start", "earliest"]);
+    let mut other = locked(&site, 1);
+    let updates: String = (1..=150).map(|id| format!("UPDATE d.t SET v = v + 1 WHERE id = {id};")).collect();
+    site.source.sql(&updates);
+    let running = site.spawn(site.replicate(&[&TRANSACTION[..], &FREE].concat()));
+    wait_until("all others", || site.replica.sql("SELECT SUM(v) FROM d.t") == "149");
+    running.kill();
+    let ahead = site
+        .replica
+        .sql("SELECT SUM(LENGTH(gtids) - LENGTH(REPLACE(gtids, ',', '')) + (gtids <> '')) FROM spate.spread");
+    assert_eq!(ahead, "149");
+    other.sql("ROLLBACK");
+    let refused = site.run(site.replica_command("handover"));
+    refused.assert_failed_saying(&["applied ahead of others", "--until caught-up"]);
+    // An update of a row to the image that it has would not show.
+    site.source.sql("UPDATE d.t SET v = v + 1 WHERE id BETWEEN 2 AND 150; UPDATE d.t SET v = v + 1 WHERE id = 1");
+    site.catch_up(next);
+    site.assert_identical();
+    assert_eq!(site.replica.sql("SELECT COUNT(*), SUM(v) FROM d.t WHERE id <= 150"), "150\t300");
+    site.run(site.replica_command("handover")).assert_says(&[]);
+}
+
+#[test]
+fn transactions_ahead_of_others_are_applied_once() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        spread_is_finished(kind, &["--start", "earliest"]);
+        spread_is_finished(kind, &[&TRANSACTION[..], &FREE, &["--appliers", "3"]].concat());
+    }
+}
+
+/// A later transaction holds a gap of a unique index that an earlier one needs. It is rolled back, and comes again.
+fn lock_of_a_later_one(kind: Kind, order: &[&str]) {
+    let site = Site::of(kind);
+    site.source.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT NOT NULL); INSERT INTO d.t VALUES (1, 0); \
+         CREATE TABLE d.u (id INT PRIMARY KEY, u INT NOT NULL, UNIQUE (u)); INSERT INTO d.u VALUES (1, 10), (2, 20), (3, 30)",
+    );
+    site.catch_up(&["--start", "earliest"]);
+    // The deleted entry stays in the index as long as somebody may see it.
+    let mut viewer = Session::open(&site.replica);
+    viewer.sql("START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT COUNT(*) FROM d.u");
+    site.source.sql("DELETE FROM d.u WHERE id = 2");
+    site.catch_up(&[]);
+    let mut other = locked(&site, 1);
+    site.source
+        .sql("BEGIN; UPDATE d.t SET v = 1; INSERT INTO d.u VALUES (5, 15); COMMIT; INSERT INTO d.u VALUES (6, 20)");
+    let began = Instant::now();
+    let running = site.spawn(site.replicate(&[&TRANSACTION[..], order].concat()));
+    sleep(Duration::from_millis(1500));
+    other.sql("ROLLBACK");
+    site.wait_applied();
+    // Nobody has waited for the server to give up.
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    running.terminate();
+    viewer.sql("ROLLBACK");
+    site.assert_identical();
+}
+
+#[test]
+fn later_transaction_gives_way_to_an_earlier_one() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        for order in [&[][..], &FREE] {
+            lock_of_a_later_one(kind, order);
+        }
+    }
+}
+
+/// Keys that the server takes for equal, of other bytes.
+#[test]
+fn equal_keys_of_other_bytes_wait_for_each_other() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.t (k VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY, v INT); \
+             CREATE TABLE d.u (id INT PRIMARY KEY, k VARCHAR(20) CHARACTER SET latin1 COLLATE latin1_german2_ci, UNIQUE (k)); \
+             CREATE TABLE d.p (id INT PRIMARY KEY, k VARCHAR(20), UNIQUE (k(3)))",
+        );
+        let mut sql = String::new();
+        for round in 0..150 {
+            let (one, other) = match round % 3 {
+                0 => ("anna", "ANNA"),
+                1 => ("\u{e4}b", "ab"),
+                _ => ("x", "X "),
+            };
+            sql.push_str(&format!(
+                "INSERT INTO d.t VALUES ('{one}', {round}); DELETE FROM d.t; INSERT INTO d.t VALUES ('{other}', {round}); DELETE FROM d.t; \
+                 INSERT INTO d.u VALUES ({round}, 'ae'); DELETE FROM d.u; INSERT INTO d.u VALUES ({round} + 1000, '\u{e4}'); DELETE FROM d.u; \
+                 INSERT INTO d.p VALUES ({round}, 'abc{round}'); DELETE FROM d.p; INSERT INTO d.p VALUES ({round} + 1000, 'abcd'); DELETE FROM d.p;"
+            ));
+        }
+        sql.push_str("INSERT INTO d.t VALUES ('end', 1)");
+        site.source.sql(&sql);
+        site.catch_up(&[&TRANSACTION[..], &FREE].concat());
+        site.assert_identical();
+    }
+}
+
+#[test]
+fn policies_without_their_hints_are_refused() {
+    for (kind, policy, part) in
+        [(Kind::Mariadb, "logical-clock", "no logical clock"), (Kind::Mysql, "commit-group", "commit ids")]
+    {
+        let site = Site::of(kind);
+        table_of_200(&site);
+        site.source.sql("UPDATE d.t SET v = 1");
+        let ended =
+            site.run(site.replicate(&[&TRANSACTION[..], &["--parallel-by", policy, "--until", "caught-up"]].concat()));
+        ended.assert_failed_saying(&[part, "write-set"]);
+        assert_ne!(site.replica.try_sql("SELECT SUM(v) FROM d.t").unwrap_or_default(), "200");
+    }
+}
+
+#[test]
+fn options_that_exclude_each_other_are_refused() {
+    let site = Site::plain();
+    for options in [&["--group", "4", "--commit-order", "free"][..], &["--ignore-server-ids", "7"]] {
+        let ended = site.run(site.replicate(&[&TRANSACTION[..], options].concat()));
+        ended.assert_failed_saying(&["exclude each other"]);
+    }
+}
+
+/// What readers see with the order kept is what the source had: the sum of all accounts never changes.
+#[test]
+fn readers_see_states_that_the_source_had() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.step (id INT PRIMARY KEY, n INT NOT NULL); CREATE TABLE d.done (n INT PRIMARY KEY); \
+             INSERT INTO d.step VALUES (1, 0), (2, 0), (3, 0), (4, 0)",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        let mut sql = String::new();
+        for n in 1..=400 {
+            sql.push_str(&format!(
+                "UPDATE d.step SET n = {n} WHERE id = {}; INSERT INTO d.done VALUES ({n});",
+                1 + n % 4
+            ));
+        }
+        site.source.sql(&sql);
+        let running = site.spawn(site.replicate(&TRANSACTION));
+        let mut seen = BTreeSet::new();
+        let mut reader = Session::open(&site.replica);
+        wait_until("the end", || {
+            let rows = reader.sql(
+                "SELECT MAX(n), (SELECT COUNT(*) FROM d.done), (SELECT COALESCE(MAX(n), 0) FROM d.done) FROM d.step",
+            );
+            let numbers: Vec<i64> = rows.last().unwrap().split('\t').map(|number| number.parse().unwrap()).collect();
+            // Each number is in the one table before it is in the other, and none is missing.
+            assert!(numbers[1] == numbers[2] && (0..=1).contains(&(numbers[0] - numbers[1])), "{numbers:?}");
+            seen.insert(numbers[1]);
+            numbers[1] == 400
+        });
+        running.terminate();
+        site.assert_identical();
+    }
+}
