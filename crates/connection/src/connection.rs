@@ -343,38 +343,54 @@ impl Connection {
         self.receive_with(sink, None)
     }
 
+    /// Waits until so many statements of the oldest packet in flight are answered, which has more: [`Connection::receive_result`] waits for the
+    /// others.
+    ///
+    /// # Errors
+    /// As [`Connection::receive_result`].
+    pub fn receive_statements(&mut self, statements: usize) -> Result<()> {
+        while self.answer.statements() < statements {
+            if self.receive_packet(&mut Discard, &mut None)?.is_some() {
+                return Err(self.link.protocol("an answer to fewer statements than the packet has"));
+            }
+        }
+        Ok(())
+    }
+
     fn receive_with(&mut self, sink: &mut dyn RowSink, mut file: Option<&mut dyn Read>) -> Result<Outcome> {
+        loop {
+            if let Some(outcome) = self.receive_packet(sink, &mut file)? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Takes the next packet of an answer; the answer, if it ends with that.
+    fn receive_packet(&mut self, sink: &mut dyn RowSink, file: &mut Option<&mut dyn Read>) -> Result<Option<Outcome>> {
         self.check_usable()?;
         if self.in_flight.is_empty() {
             return Err(self.link.protocol("no answer is due"));
         }
-        loop {
-            let place = self.link.receive(self.answer.payload_bytes_max(sink))?;
-            if asks_for_file(self.link.payload(&place))
-                && let Some(file) = file.take()
-            {
-                self.send_file(file)?;
-                continue;
-            }
-            let step = self.answer.step(self.link.payload(&place), self.greeting.deprecate_eof, sink);
-            match step {
-                Ok(None) => {}
-                Ok(Some(outcome)) => {
-                    if !self.end_answer() {
-                        return Ok(outcome);
-                    }
-                }
-                Err(AnswerError::Server(error)) => {
-                    if self.end_answer() {
-                        // The server executes the later statements under the wrong option.
-                        self.is_unusable = true;
-                    }
-                    return Err(Error::Server { peer: self.link.peer.clone(), error });
-                }
-                Err(AnswerError::Malformed(why)) => {
+        let place = self.link.receive(self.answer.payload_bytes_max(sink))?;
+        if asks_for_file(self.link.payload(&place))
+            && let Some(file) = file.take()
+        {
+            self.send_file(file)?;
+            return Ok(None);
+        }
+        match self.answer.step(self.link.payload(&place), self.greeting.deprecate_eof, sink) {
+            Ok(None) => Ok(None),
+            Ok(Some(outcome)) => Ok((!self.end_answer()).then_some(outcome)),
+            Err(AnswerError::Server(error)) => {
+                if self.end_answer() {
+                    // The server executes the later statements under the wrong option.
                     self.is_unusable = true;
-                    return Err(self.link.protocol(why));
                 }
+                Err(Error::Server { peer: self.link.peer.clone(), error })
+            }
+            Err(AnswerError::Malformed(why)) => {
+                self.is_unusable = true;
+                Err(self.link.protocol(why))
             }
         }
     }

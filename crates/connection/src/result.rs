@@ -226,6 +226,11 @@ impl Answer {
         self.statements_min = at_least;
     }
 
+    /// How many statements are answered so far.
+    pub(super) fn statements(&self) -> usize {
+        self.outcome.statements
+    }
+
     /// The most bytes that the next payload may have.
     pub(super) fn payload_bytes_max(&self, sink: &dyn RowSink) -> usize {
         match self.phase {

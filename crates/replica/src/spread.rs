@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use spate_binlog::Gtid;
+use spate_binlog::encode::ColumnBitmap;
+use spate_schedule::emit::OwnUpdate;
 
 use crate::error::{Error, Result, TransactionPlace};
 use spate_connection::{Connection, Peer};
@@ -53,15 +55,40 @@ pub fn make_rows(connection: &mut Connection, appliers: usize) -> Result<()> {
 
 /// The statement that writes what an applier has applied behind the checkpoint.
 pub fn update_sql(applier: usize, gtids: impl Iterator<Item = Gtid>) -> String {
-    let mut sql = "UPDATE spate.spread SET version=version+1,gtids='".to_owned();
+    format!("UPDATE spate.spread SET version=version+1,gtids='{}' WHERE applier={applier}", text_of(gtids))
+}
+
+fn text_of(gtids: impl Iterator<Item = Gtid>) -> String {
+    let mut text = String::new();
     for (place, gtid) in gtids.enumerate() {
         let comma = if place == 0 { "" } else { "," };
         // A text takes whatever is written.
-        let _taken = write!(sql, "{comma}{gtid}");
+        let _taken = write!(text, "{comma}{gtid}");
     }
-    let _taken = write!(sql, "' WHERE applier={applier}");
-    sql
+    text
 }
+
+/// The same as a row of a transaction's own statement: the server has none to parse for it.
+pub fn update_row(applier: usize, gtids: impl Iterator<Item = Gtid>) -> OwnUpdate {
+    const NO_NULLS: u8 = 0;
+    const COLUMNS: usize = 3;
+    const LENGTH_BYTES: usize = 3;
+    let text = text_of(gtids);
+    let mut images = Vec::with_capacity(16 + text.len());
+    images.push(NO_NULLS);
+    images.extend_from_slice(&u32::try_from(applier).unwrap_or(u32::MAX).to_le_bytes());
+    images.push(NO_NULLS);
+    images.extend_from_slice(&text.len().to_le_bytes()[..LENGTH_BYTES]);
+    images.extend_from_slice(text.as_bytes());
+    OwnUpdate {
+        map: TABLE_MAP,
+        columns: (ColumnBitmap::only(COLUMNS, &[0]), ColumnBitmap::only(COLUMNS, &[2])),
+        images,
+    }
+}
+
+/// The table as a binlog describes it, from its id on: schema, name, the types of the columns and what there is to know of them.
+const TABLE_MAP: &[u8] = b"\0\0\0\0\0\0\x01\0\x05spate\0\x06spread\0\x03\x03\x08\xfc\x01\x03\0";
 
 /// The statement after which no transaction is ahead of others.
 pub fn clear_sql() -> &'static str {

@@ -54,6 +54,17 @@ where
     }
 }
 
+/// A change of a row of Spate's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnUpdate {
+    /// The body of the table's map.
+    pub map: &'static [u8],
+    /// The columns of the image before and of that behind.
+    pub columns: (ColumnBitmap, ColumnBitmap),
+    /// Both images.
+    pub images: Vec<u8>,
+}
+
 /// Gathers table maps and rows events until a chunk is full. A chunk is: all its table maps, then its rows events, the
 /// last marked as the end of the statement.
 pub struct ChunkWriter<'f, S> {
@@ -149,6 +160,22 @@ where
             written?;
         }
         if self.counted.is_some() { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a change of Spate's own to the chunk.
+    ///
+    /// # Errors
+    /// As [`ChunkWriter::segment`].
+    pub fn own(&mut self, own: &OwnUpdate) -> std::result::Result<(), E> {
+        if self.is_full_before(own.images.len()) {
+            self.flush()?;
+        }
+        let table_id = self.map_of(own.map)?;
+        let (flags, layout) = (FOLDED_FLAGS & !FLAG_COMPLETE_ROWS, RowsLayout::Plain(self.version));
+        let open = self.open(RowsKind::Update, table_id, flags, (&own.columns.0, &own.columns.1), layout);
+        self.rows.extend_from_slice(&own.images);
+        self.close(Some(open));
+        Ok(())
     }
 
     /// Gives the last chunk to the sink; returns the number of net row changes written in all.
@@ -311,10 +338,13 @@ where
     }
 
     fn map(&mut self, plan: &TablePlan) -> std::result::Result<u64, E> {
+        self.map_of(&plan.map.body)
+    }
+
+    fn map_of(&mut self, body: &[u8]) -> std::result::Result<u64, E> {
         self.tables += 1;
         let table_id = self.tables as u64;
-        append_table_map(&mut self.maps, &plan.map.body, table_id, self.server_id)
-            .map_err(|error| E::from(error.into()))?;
+        append_table_map(&mut self.maps, body, table_id, self.server_id).map_err(|error| E::from(error.into()))?;
         Ok(table_id)
     }
 

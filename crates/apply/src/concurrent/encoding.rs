@@ -2,6 +2,7 @@
 
 use spate_replica::status::Status;
 use spate_schedule::Item;
+use spate_schedule::emit::OwnUpdate;
 
 use crate::Part;
 use crate::command::{Command, Execution};
@@ -25,12 +26,22 @@ pub(crate) struct Encoded {
     /// Packets, in order.
     pub(crate) executions: Vec<Execution>,
     pub(crate) net_row_changes: u64,
+    /// Spate's own row is among them.
+    pub(crate) has_own: bool,
+}
+
+impl Encoded {
+    /// True if one statement has everything: it needs no transaction around it.
+    pub(crate) fn is_one_statement(&self) -> bool {
+        self.has_own
+            && matches!(&self.executions[..], [execution] if execution.statements == 1 && execution.checks.is_empty())
+    }
 }
 
 impl<'a> Encoder<'a> {
     /// For a session that was not told anything yet.
     pub(crate) fn new(status: &'a Status, max_allowed_packet: usize) -> Encoder<'a> {
-        let emitter = ReplayEmitter { one_by_one: false, session: None, feeder: None };
+        let emitter = ReplayEmitter { one_by_one: false, session: None, feeder: None, own: None };
         Encoder { emitter, status, max_allowed_packet, is_begun: false }
     }
 
@@ -42,15 +53,19 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The job's rows.
+    /// The job's rows, and one of Spate's own behind them.
     ///
     /// # Errors
     /// A row that cannot be written.
-    pub(crate) fn encode(&mut self, part: &Part) -> Result<Encoded> {
+    pub(crate) fn encode(&mut self, part: &Part, mut own: Option<OwnUpdate>) -> Result<Encoded> {
         let mut outlet = Outlet::keeping(self.status, self.max_allowed_packet);
         let mut net_row_changes = 0;
-        for item in &part.batch.items {
+        let is_to_have_own = own.is_some();
+        for (place, item) in part.batch.items.iter().enumerate() {
             let Item::Rows(segment) = item else { continue };
+            if place + 1 == part.batch.items.len() {
+                self.emitter.own = own.take();
+            }
             self.emitter.begin_segment(segment, part, &mut outlet)?;
             net_row_changes += self.emitter.segment(segment, &[], part, &mut outlet)?;
         }
@@ -61,6 +76,7 @@ impl<'a> Encoder<'a> {
             Command::Execute(execution) => Some(execution),
             _ => None,
         };
-        Ok(Encoded { executions: outlet.take_kept().into_iter().filter_map(execution).collect(), net_row_changes })
+        let executions: Vec<Execution> = outlet.take_kept().into_iter().filter_map(execution).collect();
+        Ok(Encoded { executions, net_row_changes, has_own: is_to_have_own && own.is_none() })
     }
 }

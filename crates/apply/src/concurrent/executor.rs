@@ -2,9 +2,9 @@
 
 use spate_archive::stopping_point;
 use spate_binlog::Gtid;
-use spate_connection::{CODE_LOCK_WAIT, Connection, Outcome, Peer};
+use spate_connection::{CODE_LOCK_WAIT, Connection, Vendor};
 use spate_replica::applier_lock::ApplierLock;
-use spate_replica::checkpoint::{CODE_MOVED, Checkpoint};
+use spate_replica::checkpoint::CODE_MOVED;
 use spate_replica::gtids::GtidKeeping;
 use spate_replica::{Error, Result, spread};
 
@@ -89,7 +89,8 @@ impl<'a> Executor<'a> {
         if self.connection.is_none() {
             self.connection = Some(self.connect(part)?);
         }
-        let encoded = self.hand.encoder.encode(part).map_err(|halt| match halt {
+        let own = self.counts_in_rows().then(|| spread::update_row(self.hand.number, self.applied_with(part)));
+        let encoded = self.hand.encoder.encode(part, own).map_err(|halt| match halt {
             Halt::Failed(error) => error,
             _ => Error::Unexplained,
         })?;
@@ -98,7 +99,7 @@ impl<'a> Executor<'a> {
             match self.attempt(part, &encoded) {
                 Ok(Attempted::Committed) => {
                     self.hand.pool.commit(part, encoded.net_row_changes);
-                    return Ok(());
+                    return self.seal();
                 }
                 Ok(Attempted::RolledBack) => {}
                 Ok(Attempted::Ended) => return Ok(()),
@@ -126,7 +127,9 @@ impl<'a> Executor<'a> {
         if hand.may_read_committed {
             connection.execute(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
         }
-        connection.execute(b"SET SESSION autocommit=0")?;
+        if hand.keeps_order {
+            connection.execute(b"SET SESSION autocommit=0")?;
+        }
         for sql in hand.encoder.session_sql(part) {
             connection.execute(&sql)?;
         }
@@ -165,25 +168,46 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
+    /// True if what is applied ahead of others is written as a row of the job's own statement. A server of MySQL passes over a transaction whose
+    /// GTID it has, and only a statement of its own shows that.
+    fn counts_in_rows(&self) -> bool {
+        !self.hand.keeps_order && self.hand.gtids != GtidKeeping::Source(Vendor::MySql)
+    }
+
+    /// What this executor has applied behind the checkpoint once the job is.
+    fn applied_with<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = Gtid> + 'p {
+        let own = part.hints.iter().filter_map(|known| known.gtid);
+        self.committed.iter().map(|&(_, gtid)| gtid).chain(own)
+    }
+
     fn attempt(&mut self, part: &Part, encoded: &Encoded) -> Result<Attempted> {
         let commits_at_once = !self.hand.keeps_order || self.hand.pool.is_its_turn(part);
-        let gtid = self.hand.gtids.begin_sql(part.gtid());
+        let mut begin = Statements::default();
+        begin.add(self.hand.gtids.begin_sql(part.gtid()).as_deref());
+        if encoded.is_one_statement() {
+            begin.execute(&encoded.executions);
+            return self.commit(part, begin, None);
+        }
+        if !self.hand.keeps_order {
+            begin.add(Some("START TRANSACTION"));
+        }
         let is_one_packet =
             encoded.executions.len() <= 1 && encoded.executions.iter().all(|execution| execution.checks.is_empty());
         if commits_at_once && is_one_packet {
-            return self.commit(part, gtid, encoded.executions.first());
+            begin.execute(&encoded.executions);
+            return self.commit_with_position(part, begin, encoded);
         }
-        if let Some(gtid) = &gtid {
-            self.connection()?.send_statements(gtid.as_bytes(), 1)?;
+        if begin.count > 0 {
+            self.connection()?.send_statements(&begin.sql, begin.count)?;
         }
         self.execute(&encoded.executions)?;
         stopping_point("before-turn");
         if commits_at_once {
-            return self.commit(part, None, None);
+            return self.commit_with_position(part, Statements::default(), encoded);
         }
         loop {
             match self.hand.pool.wait_turn(self.hand.number, part) {
-                Turn::Commit => return self.commit(part, None, None),
+                Turn::Commit => return self.commit_with_position(part, Statements::default(), encoded),
                 Turn::Ping => drop(self.connection()?.execute(b"DO 0")?),
                 Turn::RollBack => {
                     self.roll_back()?;
@@ -214,67 +238,100 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Commits with what says that the job is applied; before it, in the same packet, `first` and `execution`.
-    fn commit(&mut self, part: &Part, first: Option<String>, execution: Option<&Execution>) -> Result<Attempted> {
-        let mut sql = Vec::new();
-        let mut statements = 1;
-        for text in [first.as_deref().map(str::as_bytes), execution.map(|execution| &*execution.sql)] {
-            let Some(text) = text else { continue };
-            sql.extend_from_slice(text);
-            sql.push(b';');
-        }
-        statements += usize::from(first.is_some()) + execution.map_or(0, |execution| execution.statements);
-        let mut sealing = None;
+    /// Commits behind these statements, with what says that the job is applied.
+    fn commit_with_position(&mut self, part: &Part, mut sql: Statements, encoded: &Encoded) -> Result<Attempted> {
+        let position = sql.count;
         if self.hand.keeps_order {
             let Some(end) = &part.end else { return Ok(Attempted::Ended) };
-            sql.extend_from_slice(end.checkpoint.update_sql(&part.from).as_bytes());
-        } else {
-            let (sealed, sealed_seqno, moved) = self.hand.pool.seal();
-            self.committed.retain(|&(seqno, _)| seqno > sealed_seqno);
-            let own = part.hints.iter().filter_map(|known| Some((known.hint.seqno, known.gtid?)));
-            let gtids = self.committed.iter().map(|&(_, gtid)| gtid).chain(own.map(|(_, gtid)| gtid));
-            sql.extend_from_slice(spread::update_sql(self.hand.number, gtids).as_bytes());
-            if let Some(moved) = moved {
-                sql.push(b';');
-                sql.extend_from_slice(moved.update_sql(&sealed).as_bytes());
-                statements += 1;
-                sealing = Some(moved);
-            }
+            sql.add(Some(&end.checkpoint.update_sql(&part.from)));
+        } else if !encoded.has_own {
+            sql.add(Some(&spread::update_sql(self.hand.number, self.applied_with(part))));
         }
-        sql.extend_from_slice(b";COMMIT");
-        statements += 1;
-        let marker = statements - 2 - usize::from(sealing.is_some());
+        let has_position = sql.count > position;
+        sql.add(Some("COMMIT"));
+        self.commit(part, sql, has_position.then_some(position))
+    }
+
+    /// Sends what commits the job. `position`: the number of the statement that says so; a row has to change by it.
+    fn commit(&mut self, part: &Part, sql: Statements, position: Option<usize>) -> Result<Attempted> {
         stopping_point("before-commit");
+        let (keeps_order, pool) = (self.hand.keeps_order, self.hand.pool);
         let connection = self.connection()?;
         let peer = connection.peer().clone();
-        let answer = connection.send_statements(&sql, statements).and_then(|()| {
+        let answer = connection.send_statements(&sql.sql, sql.count).and_then(|()| {
             stopping_point("after-commit-sent");
+            if let Some(position) = position.filter(|_| keeps_order) {
+                // Who is next waits for the row until this is committed, and is committed behind it: both may wait for the disk together.
+                connection.receive_statements(position + 1)?;
+                pool.wrote(part);
+            }
             connection.receive_result()
         });
-        self.sealed(sealing, answer.is_ok());
         let outcome = answer.map_err(|error| match error.code() {
             Some(CODE_MOVED) => Error::CheckpointMoved { replica: peer.to_string() },
             _ => refused(error, None),
         })?;
-        check_marker(&peer, part, &outcome, marker)?;
+        // A server of MySQL executes nothing of a transaction whose GTID it has already, and says that all is well.
+        let is_unwritten = |position: usize| outcome.each.get(position).is_none_or(|each| each.affected_rows == 0);
+        if position.is_some_and(is_unwritten) {
+            return Err(spread::not_executed(&peer, &part.place));
+        }
         stopping_point("after-commit");
-        if !self.hand.keeps_order {
+        if !keeps_order {
             self.committed.extend(part.hints.iter().filter_map(|known| Some((known.hint.seqno, known.gtid?))));
         }
         Ok(Attempted::Committed)
     }
 
-    fn sealed(&self, sealing: Option<Checkpoint>, is_done: bool) {
-        if let Some(checkpoint) = sealing {
-            self.hand.pool.sealed(is_done.then_some(checkpoint));
+    /// Without the order kept: moves the checkpoint, if that is due.
+    fn seal(&mut self) -> Result<()> {
+        if self.hand.keeps_order {
+            return Ok(());
         }
+        let (sealed_seqno, moves) = self.hand.pool.seal();
+        self.committed.retain(|&(seqno, _)| seqno > sealed_seqno);
+        let Some((from, to)) = moves else { return Ok(()) };
+        let mut sql = Statements::default();
+        sql.add(self.hand.gtids.end_sql().as_deref());
+        sql.add(Some(&to.update_sql(&from)));
+        let connection = self.connection()?;
+        let sealed = connection.send_statements(&sql.sql, sql.count).and_then(|()| connection.receive_result());
+        sealed.map_err(|error| match error.code() {
+            Some(CODE_MOVED) => Error::CheckpointMoved { replica: connection.peer().to_string() },
+            _ => error.into(),
+        })?;
+        self.hand.pool.sealed(to);
+        Ok(())
     }
 }
 
-/// A server of MySQL executes nothing of a transaction whose GTID it has already, and says that all is well.
-fn check_marker(replica: &Peer, part: &Part, outcome: &Outcome, marker: usize) -> Result<()> {
-    let was_written = outcome.each.get(marker).is_some_and(|statement| statement.affected_rows > 0);
-    if was_written { Ok(()) } else { Err(spread::not_executed(replica, &part.place)) }
+/// Statements of one packet.
+#[derive(Debug, Default)]
+struct Statements {
+    sql: Vec<u8>,
+    count: usize,
+}
+
+impl Statements {
+    fn add(&mut self, sql: Option<&str>) {
+        if let Some(sql) = sql {
+            self.append(sql.as_bytes(), 1);
+        }
+    }
+
+    fn execute(&mut self, executions: &[Execution]) {
+        for execution in executions {
+            self.append(&execution.sql, execution.statements);
+        }
+    }
+
+    fn append(&mut self, sql: &[u8], count: usize) {
+        if self.count > 0 {
+            self.sql.push(b';');
+        }
+        self.sql.extend_from_slice(sql);
+        self.count += count;
+    }
 }
 
 /// Receives the next answer of what was sent: the first `ahead` are not of the executions.

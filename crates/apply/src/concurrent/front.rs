@@ -150,7 +150,7 @@ impl<'a> Front<'a> {
             let (low, sealed) = self.pool.checkpoints();
             if low != sealed {
                 self.seal(&low, &sealed)?;
-                self.pool.sealed(Some(low));
+                self.pool.sealed(low);
             }
         }
         Ok(())

@@ -16,9 +16,9 @@ use crate::halt::{Halt, Result};
 use crate::progress::Progress;
 use crate::{Part, PartEnd};
 
-/// Jobs that are gathered and not committed. Enough to find parallelism behind a long transaction; the set of applied ones, which each commit
-/// writes, grows with it.
-const JOBS_MAX: usize = 2048;
+/// Transactions that are gathered and not committed. Enough to find parallelism behind a long transaction; the set of applied ones, which each
+/// commit writes, grows with it.
+const TRANSACTIONS_MAX: usize = 2048;
 
 /// Without the order kept, the checkpoint moves with each so many transactions: until then, the executors' lists name those that are applied.
 const SEAL_EVERY: u64 = 64;
@@ -89,6 +89,8 @@ struct Waiting {
 struct State {
     /// This transaction and all before it are applied.
     low: u64,
+    /// The position of this transaction, or of a later one, is written and may not be committed.
+    written: u64,
     low_checkpoint: Checkpoint,
     waiting: HashMap<u64, Waiting>,
     ready: BTreeMap<u64, Part>,
@@ -103,6 +105,7 @@ struct State {
     /// Executors that have nothing to do; the last to have had something comes last.
     idle: Vec<usize>,
     bytes: usize,
+    transactions: usize,
     /// Where the row of `spate.checkpoint` is.
     sealed: Checkpoint,
     sealed_seqno: u64,
@@ -157,6 +160,7 @@ impl<'a> Pool<'a> {
     pub(crate) fn begin_after(&self, seqno: u64, checkpoint: &Checkpoint) {
         let mut state = self.lock();
         state.low = seqno;
+        state.written = seqno;
         state.low_checkpoint.clone_from(checkpoint);
         state.sealed.clone_from(checkpoint);
         state.sealed_seqno = seqno;
@@ -177,14 +181,17 @@ impl<'a> Pool<'a> {
     /// # Errors
     /// [`Halt::StageEnded`] after an error.
     pub(crate) fn has_room_within(&self, timeout: Duration) -> Result<bool> {
-        let is_full =
-            |state: &mut State| state.error.is_none() && (state.jobs() >= JOBS_MAX || state.bytes >= self.bytes_max);
+        let is_full = |state: &mut State| state.error.is_none() && !self.has_room(state);
         let waited = self.room.wait_timeout_while(self.lock(), timeout, is_full);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.error.is_some() {
             return Err(Halt::StageEnded);
         }
-        Ok(state.jobs() < JOBS_MAX && state.bytes < self.bytes_max)
+        Ok(self.has_room(&state))
+    }
+
+    fn has_room(&self, state: &State) -> bool {
+        state.transactions < TRANSACTIONS_MAX && state.bytes < self.bytes_max
     }
 
     /// True if no job is left.
@@ -192,10 +199,10 @@ impl<'a> Pool<'a> {
     /// # Errors
     /// As [`Pool::has_room_within`].
     pub(crate) fn is_drained_within(&self, timeout: Duration) -> Result<bool> {
-        let has_jobs = |state: &mut State| state.error.is_none() && state.jobs() > 0;
+        let has_jobs = |state: &mut State| state.error.is_none() && !state.is_drained();
         let waited = self.room.wait_timeout_while(self.lock(), timeout, has_jobs);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.error.is_some() { Err(Halt::StageEnded) } else { Ok(state.jobs() == 0) }
+        if state.error.is_some() { Err(Halt::StageEnded) } else { Ok(state.is_drained()) }
     }
 
     /// The last transaction that is applied together with all before it.
@@ -214,8 +221,10 @@ impl<'a> Pool<'a> {
         let job = part.reached.seqno;
         let mut state = self.lock();
         state.bytes += weight(&part);
+        state.transactions += part.hints.len();
         let is_open = |state: &State, on: &u64| {
-            state.begun.contains_key(on) || state.ready.contains_key(on) || state.waiting.contains_key(on)
+            *on > state.written
+                && (state.begun.contains_key(on) || state.ready.contains_key(on) || state.waiting.contains_key(on))
         };
         let on: Vec<u64> = waits.on.into_iter().filter(|on| is_open(&state, on)).collect();
         let mut missing = on.len();
@@ -266,9 +275,9 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// True if all before the job are committed.
+    /// True if all before the job are committed, or about to be.
     pub(crate) fn is_its_turn(&self, part: &Part) -> bool {
-        part.end.as_ref().is_some_and(|end| end.after_seqno <= self.lock().low)
+        part.end.as_ref().is_some_and(|end| end.after_seqno <= self.lock().turn())
     }
 
     /// The job was executed and is not committed. Waits for its turn.
@@ -284,13 +293,13 @@ impl<'a> Pool<'a> {
             if state.error.is_some() {
                 return Turn::End;
             }
-            let low = state.low;
+            let turn = state.turn();
             let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
             if begun.phase == Phase::Unwanted {
                 begun.phase = Phase::Deferred;
                 return Turn::RollBack;
             }
-            if begun.after_seqno <= low {
+            if begun.after_seqno <= turn {
                 begun.phase = Phase::Committing;
                 return Turn::Commit;
             }
@@ -338,23 +347,32 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Where the row of `spate.checkpoint` is, the last transaction that it covers, and where this commit moves it, if it is due. Only without the
-    /// order kept.
-    pub(crate) fn seal(&self) -> (Checkpoint, u64, Option<Checkpoint>) {
+    /// The last transaction that the row of `spate.checkpoint` covers, and from where to where it has to be moved now. Only without the order kept.
+    pub(crate) fn seal(&self) -> (u64, Option<(Checkpoint, Checkpoint)>) {
         let mut state = self.lock();
         let is_due = !state.is_sealing && state.low >= state.sealed_seqno + SEAL_EVERY;
         state.is_sealing |= is_due;
-        (state.sealed.clone(), state.sealed_seqno, is_due.then(|| state.low_checkpoint.clone()))
+        (state.sealed_seqno, is_due.then(|| (state.sealed.clone(), state.low_checkpoint.clone())))
     }
 
-    /// The commit that was to move the row has done so, or was rolled back.
-    pub(crate) fn sealed(&self, moved: Option<Checkpoint>) {
+    /// The row of `spate.checkpoint` is there.
+    pub(crate) fn sealed(&self, checkpoint: Checkpoint) {
         let mut state = self.lock();
         state.is_sealing = false;
-        if let Some(checkpoint) = moved {
-            state.sealed_seqno = checkpoint.seqno;
-            state.sealed = checkpoint;
-        }
+        state.sealed_seqno = checkpoint.seqno;
+        state.sealed = checkpoint;
+        self.room.notify_all();
+    }
+
+    /// The job has written the position, and its rows: until it is committed, the server has others wait for both. So the next one may write the
+    /// position, and those that change the same rows may begin.
+    pub(crate) fn wrote(&self, part: &Part) {
+        let mut state = self.lock();
+        state.written = part.end.as_ref().map_or(state.written, |end| end.checkpoint.seqno);
+        let freed = state.dependents.remove(&part.reached.seqno).unwrap_or_default();
+        state.free(freed);
+        self.wake_next_turn(&state);
+        self.wake_idle(&mut state);
     }
 
     /// The job is committed.
@@ -368,6 +386,7 @@ impl<'a> Pool<'a> {
             state.executing = state.executing.saturating_sub(1);
         }
         state.bytes = state.bytes.saturating_sub(weight(part));
+        state.transactions = state.transactions.saturating_sub(part.hints.len());
         let batch = BatchStatus {
             transactions: end.transactions,
             row_changes: part.batch.statistics.row_changes,
@@ -390,15 +409,7 @@ impl<'a> Pool<'a> {
         {
             freed.extend(entry.remove());
         }
-        for job in freed {
-            let Some(waiting) = state.waiting.get_mut(&job) else { continue };
-            waiting.missing -= 1;
-            if waiting.missing == 0
-                && let Some(Waiting { part, .. }) = state.waiting.remove(&job)
-            {
-                state.ready.insert(job, part);
-            }
-        }
+        state.free(freed);
         self.wake_next_turn(state);
         self.wake_idle(state);
         let is_ended = state.is_closed && state.ready.is_empty() && state.waiting.is_empty();
@@ -410,10 +421,8 @@ impl<'a> Pool<'a> {
 
     /// Whose turn it is may wait for it.
     fn wake_next_turn(&self, state: &State) {
-        if let Some((_, begun)) = state.begun.first_key_value()
-            && begun.after_seqno <= state.low
-            && begun.phase != Phase::Executing
-        {
+        let next = state.begun.values().take_while(|begun| begun.after_seqno <= state.turn()).last();
+        if let Some(begun) = next.filter(|begun| begun.phase != Phase::Executing) {
             self.wakes[begun.executor].notify_all();
         }
     }
@@ -489,6 +498,29 @@ impl State {
     /// Jobs that are not committed.
     fn jobs(&self) -> usize {
         self.waiting.len() + self.ready.len() + self.begun.len()
+    }
+
+    /// One of those that these wait for is out of their way.
+    fn free(&mut self, jobs: Vec<u64>) {
+        for job in jobs {
+            let Some(waiting) = self.waiting.get_mut(&job) else { continue };
+            waiting.missing -= 1;
+            if waiting.missing == 0
+                && let Some(Waiting { part, .. }) = self.waiting.remove(&job)
+            {
+                self.ready.insert(job, part);
+            }
+        }
+    }
+
+    /// Nothing is left that an executor does.
+    fn is_drained(&self) -> bool {
+        self.jobs() == 0 && !self.is_sealing
+    }
+
+    /// The job behind this transaction may be committed.
+    fn turn(&self) -> u64 {
+        self.low.max(self.written)
     }
 
     fn phase(&self, job: u64) -> Option<Phase> {

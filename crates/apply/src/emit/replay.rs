@@ -1,7 +1,7 @@
 //! Rows as the source's own images: events in `BINLOG '…'` statements, which the replica applies as its own replication would.
 
 use spate_binlog::{ChecksumAlgorithm, RowsVersion};
-use spate_schedule::emit::{ChunkSink, ChunkWriter};
+use spate_schedule::emit::{ChunkSink, ChunkWriter, OwnUpdate};
 use spate_schedule::fold::{NetChange, TableFold};
 use spate_schedule::keyless::{KeylessRows, Step};
 use spate_schedule::row_session::RowSession;
@@ -36,6 +36,8 @@ pub(crate) struct ReplayEmitter<'a> {
     pub(crate) session: Option<RowSession>,
     /// Is told of rows that come. `None`: rows are not prefetched.
     pub(crate) feeder: Option<FeederState<'a>>,
+    /// Comes behind the next rows, in their last statement.
+    pub(crate) own: Option<OwnUpdate>,
 }
 
 impl RowEmitter for ReplayEmitter<'_> {
@@ -73,7 +75,11 @@ impl RowEmitter for ReplayEmitter<'_> {
     ) -> Result<u64> {
         let changes = self.one_by_one.then(|| changes(segment, part));
         let seconds = segment.session().map_or_else(|| reached_seconds(part), |session| session.seconds);
-        self.write(changes, (part, seconds), outlet, |writer| writer.segment_after(segment, keyless))
+        let own = self.own.take();
+        self.write(changes, (part, seconds), outlet, |writer| {
+            writer.segment_after(segment, keyless)?;
+            own.as_ref().map_or(Ok(()), |own| writer.own(own))
+        })
     }
 
     fn keyless(&mut self, rows: &KeylessRows, steps: &[Step], part: &Part, outlet: &mut Outlet<'_>) -> Result<u64> {
