@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// is told the same for ever.
 const ASK_EVERY: Duration = Duration::from_millis(150);
 
-/// If the server does not say who waits for whom (the account lacks a privilege), all that wait for their turns are rolled back after so long.
+/// If the server does not say who waits for whom (the account lacks a privilege, or there is no performance schema), all that wait for their turns
+/// are rolled back after so long; if that was in vain, after twice as long.
 const BLIND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sees to it that no job waits for a later one.
@@ -34,18 +35,23 @@ impl LockWaits<'_> {
         // Opened when it is first needed. A failure is only missed: it then goes by time.
         let mut asking = None;
         let mut asked: Option<Instant> = None;
+        let mut blind_patience = BLIND_PATIENCE;
         while !self.pool.is_over() {
             std::thread::park_timeout(LOOK_EVERY);
             if asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
                 continue;
             }
-            let Some(begun) = self.pool.stalled(PATIENCE) else { continue };
+            let Some(begun) = self.pool.stalled(PATIENCE) else {
+                blind_patience = BLIND_PATIENCE;
+                continue;
+            };
             asked = Some(Instant::now());
             match self.in_the_way(&mut asking, &begun) {
                 Ok(Some(jobs)) => self.pool.unwant(&jobs),
                 unclear => {
-                    if self.pool.stalled(BLIND_PATIENCE).is_some() {
+                    if self.pool.stalled(blind_patience).is_some() {
                         self.pool.unwant(&begun.keys().copied().collect());
+                        blind_patience *= 2;
                     }
                     if unclear.is_err() {
                         asking = None;

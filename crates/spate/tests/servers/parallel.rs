@@ -1,6 +1,5 @@
 //! `--consistency transaction`: the source's transactions, one to one, beside each other.
 
-use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -215,7 +214,9 @@ fn table_of_200(site: &Site) {
 
 /// A hundred short transactions behind one that waits: all are executed at once, and committed right behind it.
 fn short_ones_do_not_wait(kind: Kind) {
-    let site = Site::of(kind);
+    // It says who waits for whom.
+    let schema = if kind == Kind::Mysql { &["--performance-schema=ON"][..] } else { &[] };
+    let site = Site::between((kind, &[]), (kind, schema));
     table_of_200(&site);
     site.catch_up(&["--start", "earliest"]);
     let mut other = locked(&site, 1);
