@@ -81,8 +81,8 @@ struct Pending<'a> {
     emitter: Option<Emitter<'a>>,
     /// Where the replica is once everything before the open batch is committed.
     from: Checkpoint,
-    /// What gives the open batch its GTID, and was not said yet. `None`: it is said, or there is nothing to say.
-    gtid: Option<String>,
+    /// The statements that give the open batch its GTID, until they are sent.
+    gtid: Vec<String>,
     /// The server that the session was last told to log changes for.
     origin: Option<u32>,
     /// What was said last of `explicit_defaults_for_timestamp`, to the session and for the next.
@@ -177,10 +177,10 @@ impl Pending<'_> {
 
     /// The next statement of the session that applies is the first of the batch's transaction.
     fn tell_gtid(&mut self) -> Result<()> {
-        match self.gtid.take() {
-            Some(sql) => self.outlet.plain(sql.as_bytes()),
-            None => Ok(()),
+        for sql in std::mem::take(&mut self.gtid) {
+            self.outlet.plain(sql.as_bytes())?;
         }
+        Ok(())
     }
 
     /// Ends a run of rows: the next statement of the session is none that changes rows.
@@ -212,7 +212,7 @@ impl<'a> Preparer<'a> {
             outlet: Outlet::new(self.output.clone(), self.status, self.found.max_allowed_packet),
             emitter: None,
             from: self.from.clone(),
-            gtid: None,
+            gtid: vec![],
             origin: None,
             told_defaults: self.found.told_defaults,
             definer: DefinerState::default(),
@@ -287,7 +287,7 @@ impl<'a> Preparer<'a> {
             pending.from.clone_from(&part.from);
             pending.gtid = self.gtids.begin_sql(part.gtid());
             // Nothing but transactions that are applied already.
-            pending.batch.is_own = pending.gtid.is_none();
+            pending.batch.is_own = pending.gtid.is_empty();
         }
         self.note_intention(&part, pending)?;
         let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
@@ -388,7 +388,7 @@ impl<'a> Preparer<'a> {
                 if self.found.logging.may_read_committed && part.statement().is_none() && part.end.is_some() {
                     statements.push(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_vec());
                 }
-                statements.extend(pending.gtid.take().map(String::into_bytes));
+                statements.extend(std::mem::take(&mut pending.gtid).into_iter().map(String::into_bytes));
                 pending.batch.is_own = true;
                 statements.push(format!("XA START {xid}").into_bytes());
                 pending.end_rows()?;

@@ -8,6 +8,7 @@
 
 mod ahead;
 pub mod check;
+mod gtids_fit;
 pub mod handover;
 #[cfg(test)]
 mod incidents;

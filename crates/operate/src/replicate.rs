@@ -10,6 +10,7 @@ use spate_binlog::GtidPosition;
 
 use crate::ahead::check_not_overtaken;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
+use crate::gtids_fit;
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
 use spate_apply::plan::{Parallel, PrefetchWhen, SessionPlan};
@@ -231,6 +232,7 @@ fn begin(
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => {
             check_not_overtaken(connection, &checkpoint)?;
+            gtids_fit::check(connection, options, &checkpoint, status)?;
             begin_again(checkpoint, options, status)
         }
         None => begin_first(connection, options, status, stop)?,
@@ -256,6 +258,7 @@ fn begin_first(
     let (source_file, source_position) = place.file.unwrap_or_default();
     let gtid_position = place.gtid_position;
     let checkpoint = Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() };
+    gtids_fit::check(connection, options, &checkpoint, status)?;
     stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
     stopping_point("after-first-checkpoint");

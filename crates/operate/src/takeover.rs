@@ -248,7 +248,8 @@ fn silence(connection: &mut Connection) -> Result<()> {
 /// What Spate applies has GTIDs of the replica's own in its binlog. With MariaDB's gtid_strict_mode, they must not be in a domain of the source's:
 /// the server's own replication could not go on behind them.
 fn check_own_gtids(connection: &mut Connection, options: &ReplicateOptions) -> Result<()> {
-    if connection.server_version().vendor != Vendor::MariaDb || options.without_replica_binlog {
+    let keeps_gtids = options.parallel.is_some();
+    if connection.server_version().vendor != Vendor::MariaDb || options.without_replica_binlog || keeps_gtids {
         return Ok(());
     }
     let answer = connection.query(

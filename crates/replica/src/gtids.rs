@@ -21,17 +21,18 @@ impl GtidKeeping {
         self != GtidKeeping::Own
     }
 
-    /// The statement before a transaction that gives it this GTID. `None`: it has one of the replica's own.
-    pub fn begin_sql(self, gtid: Option<Gtid>) -> Option<String> {
-        match (self, gtid?) {
-            (GtidKeeping::Source(Vendor::MariaDb), Gtid::MariaDb(gtid)) => Some(format!(
-                "SET SESSION gtid_domain_id={},server_id={},gtid_seq_no={}",
-                gtid.domain_id, gtid.server_id, gtid.sequence
-            )),
-            (GtidKeeping::Source(Vendor::MySql), gtid @ Gtid::MySql(_)) => {
-                Some(format!("SET SESSION gtid_next='{gtid}'"))
+    /// The statements before a transaction that give it this GTID; none if it has one of the replica's own. MariaDB compares the number with those
+    /// of the domain that the session has before the statement, so it has a statement of its own.
+    pub fn begin_sql(self, gtid: Option<Gtid>) -> Vec<String> {
+        match (self, gtid) {
+            (GtidKeeping::Source(Vendor::MariaDb), Some(Gtid::MariaDb(gtid))) => vec![
+                format!("SET SESSION gtid_domain_id={},server_id={}", gtid.domain_id, gtid.server_id),
+                format!("SET SESSION gtid_seq_no={}", gtid.sequence),
+            ],
+            (GtidKeeping::Source(Vendor::MySql), Some(gtid @ Gtid::MySql(_))) => {
+                vec![format!("SET SESSION gtid_next='{gtid}'")]
             }
-            _ => None,
+            _ => vec![],
         }
     }
 

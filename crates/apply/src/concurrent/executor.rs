@@ -183,7 +183,9 @@ impl<'a> Executor<'a> {
     fn attempt(&mut self, part: &Part, encoded: &Encoded) -> Result<Attempted> {
         let commits_at_once = !self.hand.keeps_order || self.hand.pool.is_its_turn(part);
         let mut begin = Statements::default();
-        begin.add(self.hand.gtids.begin_sql(part.gtid()).as_deref());
+        for sql in self.hand.gtids.begin_sql(part.gtid()) {
+            begin.add(Some(&sql));
+        }
         if encoded.is_one_statement() {
             begin.execute(&encoded.executions);
             return self.commit(part, begin, None);

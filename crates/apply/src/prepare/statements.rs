@@ -170,7 +170,7 @@ impl<'a> Preparer<'a> {
         let more = [self.source_version(part)?, told];
         let (collations, logs) = (&self.found.collations, self.found.logging.is_on);
         let mut before = pending.definer.bring(statement, collations, logs, more.into_iter().flatten());
-        before.extend(pending.gtid.take().map(String::into_bytes));
+        before.extend(std::mem::take(&mut pending.gtid).into_iter().map(String::into_bytes));
         pending.batch.is_own = true;
         let expected = expected(statement, self.found.collations.is_mysql());
         pending.batch.is_defined_apart = true;
@@ -197,9 +197,10 @@ impl<'a> Preparer<'a> {
         pending: &mut Pending<'a>,
     ) -> Result<()> {
         let ours = |sql: Vec<u8>| Command::ExecuteApart(Execution { sql, statements: 1, ..Execution::default() });
-        let gtid = pending.gtid.take();
-        pending.batch.is_own |= gtid.is_some();
-        let before = self.is_in_ring.then(|| origin_sql(part)).into_iter().chain(gtid.map(String::into_bytes));
+        let gtid = std::mem::take(&mut pending.gtid);
+        pending.batch.is_own |= !gtid.is_empty();
+        let gtid = gtid.into_iter().map(String::into_bytes);
+        let before = self.is_in_ring.then(|| origin_sql(part)).into_iter().chain(gtid);
         let outlet = &mut pending.outlet;
         for sql in before {
             outlet.send(ours(sql))?;
@@ -240,7 +241,7 @@ impl<'a> Preparer<'a> {
         let StatementSql { before, sql, after } = self.surround(statement, part)?;
         // It commits by itself, and the session has only been asked something until now.
         let commits =
-            matches!(part.batch.alone, Some(Alone::Definition | Alone::CreateSelect)) && pending.gtid.is_some();
+            matches!(part.batch.alone, Some(Alone::Definition | Alone::CreateSelect)) && !pending.gtid.is_empty();
         if commits {
             pending.outlet.plain(b"ROLLBACK")?;
             pending.tell_gtid()?;

@@ -84,7 +84,9 @@ fn work(site: &Site, ledger: &mut Ledger) {
 
 fn gtids_stay(kind: Kind) {
     for order in [&[][..], &FREE] {
-        let site = Site::between((kind, &[]), (kind, logging(kind)));
+        let is_strict = kind == Kind::Mariadb && order.is_empty();
+        let strictness: &[&str] = if is_strict { &["--gtid-strict-mode=1"] } else { &[] };
+        let site = Site::between((kind, &[]), (kind, &[logging(kind), strictness].concat()));
         let below = downstream(&site.replica);
         let mut ledger = Ledger::begin(&site.source, 3);
         work(&site, &mut ledger);
@@ -356,6 +358,30 @@ fn policies_without_their_hints_are_refused() {
             site.run(site.replicate(&[&TRANSACTION[..], &["--parallel-by", policy, "--until", "caught-up"]].concat()));
         ended.assert_failed_saying(&[part, "write-set"]);
         assert_ne!(site.replica.try_sql("SELECT SUM(v) FROM d.t").unwrap_or_default(), "200");
+    }
+}
+
+/// A replica that would pass over transactions, or refuse them.
+#[test]
+fn replicas_whose_gtids_do_not_fit_are_refused() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let strictness: &[&str] = if kind == Kind::Mariadb { &["--gtid-strict-mode=1"] } else { &[] };
+        let site = Site::between((kind, &[]), (kind, &[logging(kind), strictness].concat()));
+        table_of_200(&site);
+        let start = match kind {
+            Kind::Mysql => "earliest".to_owned(),
+            _ => format!("gtid:{}", site.source.sql("SELECT @@gtid_binlog_pos")),
+        };
+        site.source.sql("UPDATE d.t SET v = 1");
+        if kind == Kind::Mariadb {
+            let ended = site.run(site.replicate(&[&TRANSACTION[..], &FREE].concat()));
+            ended.assert_failed_saying(&["gtid_strict_mode", "--commit-order be preserve"]);
+        }
+        site.catch_up(&TRANSACTION);
+        site.replica.sql("DELETE FROM spate.checkpoint");
+        let ended = site.run(site.replicate(&["--start", &start, "--consistency", "transaction"]));
+        ended.assert_failed_saying(&["already", "Spate's checkpoint is at"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.checkpoint"), "0");
     }
 }
 
