@@ -83,6 +83,8 @@ struct Pending<'a> {
     from: Checkpoint,
     /// The statements that give the open batch its GTID, until they are sent.
     gtid: Vec<String>,
+    /// It was said that some transactions do not keep their GTIDs.
+    has_told_of_own_gtids: bool,
     /// The server that the session was last told to log changes for.
     origin: Option<u32>,
     /// What was said last of `explicit_defaults_for_timestamp`, to the session and for the next.
@@ -213,6 +215,7 @@ impl<'a> Preparer<'a> {
             emitter: None,
             from: self.from.clone(),
             gtid: vec![],
+            has_told_of_own_gtids: false,
             origin: None,
             told_defaults: self.found.told_defaults,
             definer: DefinerState::default(),
@@ -285,7 +288,7 @@ impl<'a> Preparer<'a> {
         self.refuse_conversions(&part, pending)?;
         if self.keeps_transactions && !pending.batch.is_open {
             pending.from.clone_from(&part.from);
-            pending.gtid = self.gtids.begin_sql(part.gtid());
+            pending.gtid = self.gtid_sql(&part, pending);
             // Nothing but transactions that are applied already.
             pending.batch.is_own = pending.gtid.is_empty();
         }
@@ -308,11 +311,14 @@ impl<'a> Preparer<'a> {
         pending.batch.holds_locks |= part.batch.alone.is_none() && part.batch.items.iter().any(locks_more);
         let may_concern = |item: &Item| matches!(item, Item::Rows(rows) if rows.may_concern(&pending.batch.defined));
         pending.batch.concerns_defined |= part.batch.items.iter().any(may_concern);
+        let has_sequences = self.set_sequences_first(&part, pending)?;
         for item in &part.batch.items {
             match item {
+                Item::Rows(segment) if has_sequences && segment.is_of_sequences() => {}
                 Item::Rows(segment) => self.prepare_segment(segment, &part, pending)?,
                 Item::Statement(statement) => self.prepare_statement(statement, &part, pending)?,
                 Item::LoadBlock(block) => pending.outlet.send(Command::LoadBlock(block.clone()))?,
+                Item::Sequence(_) if has_sequences => {}
                 Item::Sequence(setting) => {
                     pending.tell_gtid()?;
                     pending.outlet.plain(sequence_sql(setting).as_bytes())?;
@@ -335,6 +341,45 @@ impl<'a> Preparer<'a> {
         pending.batch.defined.extend(part.statement().filter(|_| is_definition).map(Outdated::changed_by));
         pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined, is_definition });
         if waits && !self.is_in_ring && !self.keeps_transactions { Ok(()) } else { self.end_batch(None, pending) }
+    }
+
+    /// What gives the batch the source's GTID. While a session of the source has temporary tables, MariaDB would log their end under that GTID if this
+    /// session ended within the batch, and takes tables for others once the session has another server id: then the replica's own.
+    fn gtid_sql(&self, part: &Part, pending: &mut Pending<'a>) -> Vec<String> {
+        let tables = &part.batch.temporary;
+        let has_tables = !tables.open.is_empty()
+            || !tables.used_by.is_empty()
+            || pending.temporary.has_copies
+            || pending.temporary.unnamed.kept().next().is_some();
+        if has_tables && self.gtids == GtidKeeping::Source(Vendor::MariaDb) {
+            if !std::mem::replace(&mut pending.has_told_of_own_gtids, true) {
+                let message =
+                    "while a session of the source has temporary tables, statements get GTIDs of the replica's own";
+                self.status.note("applier", message);
+            }
+            return vec![];
+        }
+        self.gtids.begin_sql(part.gtid())
+    }
+
+    /// A value that is taken from a sequence stays taken, and is logged by itself: it would use up the GTID of the transaction. True if the
+    /// sequences are set, under GTIDs of the replica's own.
+    fn set_sequences_first(&self, part: &Part, pending: &mut Pending<'a>) -> Result<bool> {
+        let gtid = std::mem::take(&mut pending.gtid);
+        if gtid.is_empty() {
+            return Ok(false);
+        }
+        for item in &part.batch.items {
+            match item {
+                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
+                Item::Rows(segment) if segment.is_of_sequences() => self.prepare_segment(segment, part, pending)?,
+                _ => continue,
+            }
+            pending.end_rows()?;
+            pending.outlet.plain(b"COMMIT")?;
+        }
+        pending.gtid = gtid;
+        Ok(true)
     }
 
     /// With the first part it is known how rows are written, and the session is told so.
@@ -410,6 +455,9 @@ impl<'a> Preparer<'a> {
         let concerns_defined = std::mem::take(&mut pending.batch.concerns_defined);
         if !pending.batch.is_own {
             pending.tell_gtid()?;
+            if let Some(sql) = self.gtids.end_if_used_sql(pending.batch.intent.is_some()) {
+                pending.outlet.plain(sql.as_bytes())?;
+            }
         }
         keep_temporary(pending)?;
         pending.end_transaction();

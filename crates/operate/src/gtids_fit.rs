@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use spate_binlog::{Gtid, GtidPosition};
 use spate_connection::{Connection, Vendor};
 use spate_replica::checkpoint::Checkpoint;
-use spate_replica::gtids::OWN_DOMAIN;
+use spate_replica::gtids::own_domain;
 use spate_replica::status::Status;
 use spate_replica::{Error, Result, spread};
 
@@ -26,7 +26,10 @@ pub(crate) fn check(
     if connection.query("SELECT @@GLOBAL.log_bin")?.single_text().as_deref() != Some("1") {
         return Ok(());
     }
-    let ahead = spread::read(connection)?;
+    let mut ahead = spread::read(connection)?;
+    // What was begun and may be done already.
+    let noted = connection.query("SELECT gtid FROM spate.intent")?;
+    ahead.extend(noted.single_text().iter().filter_map(|gtid| gtid.parse::<Gtid>().ok()));
     let position = &checkpoint.gtid_position;
     let note = match connection.server_version().vendor {
         Vendor::MariaDb => in_domains(connection, position, &ahead, parallel.keeps_order)?,
@@ -45,7 +48,9 @@ fn in_domains(
     ahead: &BTreeSet<Gtid>,
     keeps_order: bool,
 ) -> Result<Option<String>> {
-    let answer = connection.query("SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_strict_mode")?;
+    let answer =
+        connection.query("SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_strict_mode, @@GLOBAL.server_id")?;
+    let own_domain = answer.text_at(0, 2).and_then(|id| id.parse().ok()).map(own_domain);
     let is_strict = answer.text_at(0, 1).as_deref() == Some("1");
     if is_strict && !keeps_order {
         let why = "with gtid_strict_mode, its binlog takes GTIDs only in their order: let --commit-order be preserve, do without its binlog \
@@ -56,7 +61,7 @@ fn in_domains(
     let logged = state.split(',').filter_map(|text| text.trim().parse().ok());
     let is_beyond = |gtid: &Gtid| match gtid {
         Gtid::MariaDb(own) => {
-            own.domain_id != OWN_DOMAIN
+            Some(own.domain_id) != own_domain
                 && position.domains().any(|known| known.domain_id == own.domain_id && known.sequence < own.sequence)
                 && !ahead.contains(gtid)
         }

@@ -3,8 +3,14 @@
 use spate_binlog::Gtid;
 use spate_connection::Vendor;
 
-/// MariaDB: the domain of what Spate writes by itself (its own schema), so that no number of it meets one of the source.
-pub const OWN_DOMAIN: u32 = 0x5350_4154;
+/// MariaDB: no two replicas have the same domain for what Spate writes by itself, since they may replicate from each other.
+const OWN_DOMAIN: u32 = 0x5350_4154;
+
+/// MariaDB: the domain of what Spate writes by itself (its own schema) on the replica with this server id, so that no number of it meets one of
+/// the source.
+pub fn own_domain(server_id: u32) -> u32 {
+    OWN_DOMAIN ^ server_id
+}
 
 /// Whose GTIDs the replica's transactions have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +42,22 @@ impl GtidKeeping {
         }
     }
 
+    /// The statement behind what may have been logged by itself, such as a change of a table that cannot roll back: if it has used up the GTID, what
+    /// comes next is Spate's own. Else the server of MariaDB would give that the source's next GTID. (A server of MySQL refuses it.) `may_commit`:
+    /// what can be rolled back may be committed before that, since a note says what was begun, or it may be done again.
+    pub fn end_if_used_sql(self, may_commit: bool) -> Option<String> {
+        let end = self.end_sql().filter(|_| self == GtidKeeping::Source(Vendor::MariaDb))?;
+        let commit = if may_commit { "COMMIT; " } else { "" };
+        Some(format!("BEGIN NOT ATOMIC IF @@SESSION.gtid_seq_no=0 THEN {commit}{end}; END IF; END"))
+    }
+
     /// The statement behind a transaction with the source's GTID: what comes next is Spate's own. `None`: each has a GTID of the replica's own.
     pub fn end_sql(self) -> Option<String> {
         match self {
             GtidKeeping::Own => None,
             GtidKeeping::Source(Vendor::MariaDb) => {
-                Some(format!("SET SESSION gtid_domain_id={OWN_DOMAIN},server_id=@@GLOBAL.server_id,gtid_seq_no=0"))
+                const OWN: &str = "server_id=@@GLOBAL.server_id,gtid_seq_no=0";
+                Some(format!("SET SESSION gtid_domain_id={OWN_DOMAIN}^@@GLOBAL.server_id,{OWN}"))
             }
             GtidKeeping::Source(Vendor::MySql) => Some("SET SESSION gtid_next='AUTOMATIC'".to_owned()),
         }

@@ -70,6 +70,14 @@ impl Segment {
         folded.chain(self.keyless_of.keys()).chain(self.ordered_tables.keys())
     }
 
+    /// True if there are no changes but of sequences.
+    pub fn is_of_sequences(&self) -> bool {
+        let folded = self.folds.iter().map(|fold| fold.plan());
+        let keyless = self.keyless.iter().map(KeylessRows::plan);
+        let mut plans = folded.chain(keyless).chain(self.ordered.iter().map(|rows| &rows.plan));
+        plans.all(|plan| plan.definition.is_sequence)
+    }
+
     /// The session to apply them in; `None` means any.
     pub fn session(&self) -> Option<&RowSession> {
         self.session.as_ref()

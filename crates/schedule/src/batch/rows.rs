@@ -117,10 +117,18 @@ impl BatchBuilder {
             return Ok(());
         }
         let plan = self.plan_of(plan, &rows)?;
+        // A transaction that keeps its GTID has its sequences set before it.
+        let is_apart = plan.definition.is_sequence && self.rules.keeps_transactions_apart;
+        if is_apart {
+            self.cut();
+        }
         self.agree_on_session(&plan);
         match rows.has_partial_json {
             true => self.partial_json(&plan, rows, images)?,
             false => self.images(&plan, &rows, images)?,
+        }
+        if is_apart {
+            self.cut();
         }
         self.buffers.rows = buffer;
         Ok(())

@@ -361,6 +361,54 @@ fn policies_without_their_hints_are_refused() {
     }
 }
 
+/// What a server logs by itself, apart from the transaction that it belongs to, uses up that one's GTID.
+#[test]
+fn what_is_logged_by_itself_keeps_its_gtid() {
+    for format in ["--binlog-format=ROW", "--binlog-format=MIXED", "--binlog-format=STATEMENT"] {
+        let kind = Kind::Mariadb;
+        let site = Site::between(
+            (kind, &[format, "--gtid-strict-mode=1"]),
+            (kind, &[logging(kind), &["--gtid-strict-mode=1"]].concat()),
+        );
+        site.source.sql(
+            "CREATE DATABASE d; USE d; CREATE TABLE t (a INT PRIMARY KEY, b INT); INSERT INTO t VALUES (1, 1); \
+             SET binlog_alter_two_phase = 1; ALTER TABLE t ADD c INT; ALTER TABLE t ADD INDEX (b); SET binlog_alter_two_phase = 0; \
+             CREATE TABLE cs AS SELECT * FROM t; CREATE TABLE cs2 (x INT PRIMARY KEY) SELECT a + 10 AS x FROM t; \
+             XA START 'a'; INSERT INTO t VALUES (5, 5, 5); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'; \
+             XA START 'b'; INSERT INTO t VALUES (6, 5, 5); XA END 'b'; XA PREPARE 'b'; XA ROLLBACK 'b'; \
+             CREATE USER u@localhost IDENTIFIED BY 'x'; GRANT SELECT ON d.* TO u@localhost; \
+             CREATE TABLE sv (a INT PRIMARY KEY) WITH SYSTEM VERSIONING; INSERT INTO sv VALUES (1); DELETE FROM sv; \
+             CREATE VIEW v AS SELECT * FROM t; DROP VIEW v; CREATE PROCEDURE p () INSERT INTO t VALUES (100, 1, 1); CALL p(); \
+             CREATE TABLE m (a INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO m VALUES (1), (2); UPDATE m SET a = a + 5; \
+             BEGIN; INSERT INTO t VALUES (9, 9, 9); INSERT INTO m VALUES (3); COMMIT; \
+             CREATE TEMPORARY TABLE tt (a INT); INSERT INTO tt VALUES (1); INSERT INTO t SELECT a + 200, 1, 1 FROM tt; DROP TEMPORARY TABLE tt; \
+             TRUNCATE TABLE cs; DROP TABLE cs, cs2; ANALYZE TABLE t; RENAME TABLE t TO t2; \
+             BEGIN; INSERT INTO t2 VALUES (300, 1, 1); SAVEPOINT x; INSERT INTO t2 VALUES (301, 1, 1); ROLLBACK TO x; COMMIT; \
+             CREATE TRIGGER tr BEFORE INSERT ON t2 FOR EACH ROW SET NEW.b = 1; INSERT INTO t2 VALUES (400, 4, 4)",
+        );
+        // With statements, a sequence is refused.
+        if format != "--binlog-format=STATEMENT" {
+            site.source.sql(
+                "USE d; CREATE SEQUENCE s; SELECT NEXTVAL(s); SELECT SETVAL(s, 100); \
+                 CREATE TABLE sq (a BIGINT PRIMARY KEY DEFAULT NEXTVAL(s), b INT); INSERT INTO sq (b) VALUES (1), (2); \
+                 BEGIN; INSERT INTO sq (b) VALUES (5); UPDATE t2 SET b = 7; INSERT INTO sq (b) VALUES (6); COMMIT; \
+                 BEGIN; INSERT INTO t2 VALUES (5000, NEXTVAL(s), 1); SELECT NEXTVAL(s); ROLLBACK; INSERT INTO sq (b) VALUES (9)",
+            );
+        }
+        site.catch_up(&TRANSACTION);
+        site.assert_identical();
+        let (at_source, at_replica) =
+            (gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
+        assert!(at_source.len() > 35, "{at_source:?}");
+        match format {
+            "--binlog-format=ROW" => assert_eq!(at_source, at_replica),
+            // A temporary table is in the replica's binlog only if statements are.
+            _ => assert!(at_replica.len() >= at_source.len() - 4, "{at_replica:?}"),
+        }
+        assert!(at_replica.iter().all(|gtid| at_source.contains(gtid)), "{format}: {at_replica:?}");
+    }
+}
+
 /// A replica that would pass over transactions, or refuse them.
 #[test]
 fn replicas_whose_gtids_do_not_fit_are_refused() {
