@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use spate_binlog::{Gtid, MariaDbGtid};
 use spate_connection::{Connection, Vendor};
 use spate_replica::dialect::Collations;
 use spate_replica::others::Others;
@@ -27,6 +28,8 @@ pub(crate) struct Found {
     pub(crate) told_defaults: Option<bool>,
     /// MySQL: transactions have GTIDs.
     has_gtids: bool,
+    /// MariaDB: the last GTIDs in the replica's binlog, of each domain and server.
+    pub(crate) logged: Vec<MariaDbGtid>,
     /// There are tables that are system-versioned by transactions.
     numbers_transactions: bool,
 }
@@ -45,6 +48,14 @@ impl Found {
             logging: Logging::ask(connection)?,
             temporary_tables: temporary::kept(connection)?,
             told_defaults: told_defaults::resume(connection)?,
+            logged: match connection.server_version().vendor {
+                Vendor::MariaDb => {
+                    let state =
+                        connection.query("SELECT @@GLOBAL.gtid_binlog_state")?.single_text().unwrap_or_default();
+                    state.split(',').filter_map(|gtid| gtid.parse().ok()).collect()
+                }
+                Vendor::MySql => vec![],
+            },
             has_gtids: match connection.server_version().vendor {
                 Vendor::MariaDb => true,
                 Vendor::MySql => connection.query("SELECT @@GLOBAL.gtid_mode")?.single_text().as_deref() == Some("ON"),
@@ -63,6 +74,15 @@ impl Found {
             true => GtidKeeping::Source(vendor),
             false => GtidKeeping::Own,
         }
+    }
+
+    /// True if the replica's binlog had the GTID when the session began: what it is of was begun before, and could not be rolled back.
+    pub(crate) fn has_logged(&self, gtid: Gtid) -> bool {
+        let Gtid::MariaDb(gtid) = gtid else { return false };
+        let is_behind = |logged: &MariaDbGtid| {
+            (logged.domain_id, logged.server_id) == (gtid.domain_id, gtid.server_id) && logged.sequence >= gtid.sequence
+        };
+        self.logged.iter().any(is_behind)
     }
 
     /// A builder that begins with it.

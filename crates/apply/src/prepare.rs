@@ -343,12 +343,11 @@ impl<'a> Preparer<'a> {
         if waits && !self.is_in_ring && !self.keeps_transactions { Ok(()) } else { self.end_batch(None, pending) }
     }
 
-    /// What gives the batch the source's GTID. While a session of the source has temporary tables, MariaDB would log their end under that GTID if this
+    /// What gives the batch the source's GTID, if the replica's binlog does not have it. While a session of the source has temporary tables, MariaDB would log their end under that GTID if this
     /// session ended within the batch, and takes tables for others once the session has another server id: then the replica's own.
     fn gtid_sql(&self, part: &Part, pending: &mut Pending<'a>) -> Vec<String> {
-        let tables = &part.batch.temporary;
-        let has_tables = !tables.open.is_empty()
-            || !tables.used_by.is_empty()
+        let has_tables = !part.batch.temporary.open.is_empty()
+            || !pending.temporary.tables.open.is_empty()
             || pending.temporary.has_copies
             || pending.temporary.unnamed.kept().next().is_some();
         if has_tables && self.gtids == GtidKeeping::Source(Vendor::MariaDb) {
@@ -359,7 +358,7 @@ impl<'a> Preparer<'a> {
             }
             return vec![];
         }
-        self.gtids.begin_sql(part.gtid())
+        self.gtids.begin_sql(part.gtid().filter(|&gtid| !self.found.has_logged(gtid)))
     }
 
     /// A value that is taken from a sequence stays taken, and is logged by itself: it would use up the GTID of the transaction. True if the

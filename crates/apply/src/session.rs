@@ -128,8 +128,12 @@ fn run_stages(
     let from = checkpoint.unwrap_or_default();
     given.reached.begin_session();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
-    let found = Found::ask(&mut connection)?;
+    let mut found = Found::ask(&mut connection)?;
     let spread = spread::read(&mut connection)?;
+    if spread.iter().any(|&gtid| !from.gtid_position.covers(gtid)) {
+        // The numbers between are not in it.
+        found.logged.clear();
+    }
     let plan =
         &SessionPlan { exclusions: Exclusions { applied: spread.clone(), ..plan.exclusions.clone() }, ..plan.clone() };
     let gtids = found.gtids(plan, connection.server_version().vendor);

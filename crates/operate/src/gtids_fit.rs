@@ -59,10 +59,11 @@ fn in_domains(
     }
     let state = answer.text_at(0, 0).unwrap_or_default();
     let logged = state.split(',').filter_map(|text| text.trim().parse().ok());
+    // The next one may have been begun, and be in the binlog, without a note: a definition that can be repeated.
     let is_beyond = |gtid: &Gtid| match gtid {
         Gtid::MariaDb(own) => {
             Some(own.domain_id) != own_domain
-                && position.domains().any(|known| known.domain_id == own.domain_id && known.sequence < own.sequence)
+                && position.domains().any(|known| known.domain_id == own.domain_id && known.sequence + 1 < own.sequence)
                 && !ahead.contains(gtid)
         }
         Gtid::MySql(_) => false,
@@ -118,7 +119,9 @@ fn in_sets(
         uuid != own && (position.is_empty() || position.to_string().contains(uuid))
     };
     let more: Vec<&str> = more.split(',').filter(|set| !set.is_empty()).filter(is_of_source).collect();
-    if !more.is_empty() {
+    // A definition that can be repeated has no note. (If the one is another transaction, that it is passed over is noticed when it is applied.)
+    let is_one = |set: &str| set.split_once(':').is_some_and(|(_, numbers)| !numbers.contains(['-', ':']));
+    if !more.is_empty() && !matches!(more[..], [one] if is_one(one)) {
         let why = format!(
             "its gtid_executed has {} already, and Spate's checkpoint is at '{position}': the replica would pass over those transactions. Begin behind \
              them, or RESET BINARY LOGS AND GTIDS there if it does not have what they did",

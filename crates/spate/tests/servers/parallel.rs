@@ -101,6 +101,8 @@ fn gtids_stay(kind: Kind) {
             at_replica.sort();
         }
         assert!(at_source.len() > 100, "{at_source:?}");
+        let missing: Vec<&String> = at_source.iter().filter(|gtid| !at_replica.contains(gtid)).collect();
+        assert!(missing.is_empty(), "{order:?}: {missing:?}");
         assert_eq!(at_source, at_replica, "{order:?}");
         wait_for_downstream(&below, &site.replica);
         assert_eq!(site.source.checksums(), below.checksums());
@@ -420,7 +422,7 @@ fn replicas_whose_gtids_do_not_fit_are_refused() {
             Kind::Mysql => "earliest".to_owned(),
             _ => format!("gtid:{}", site.source.sql("SELECT @@gtid_binlog_pos")),
         };
-        site.source.sql("UPDATE d.t SET v = 1");
+        site.source.sql("UPDATE d.t SET v = 1; UPDATE d.t SET v = 2; UPDATE d.t SET v = 3");
         if kind == Kind::Mariadb {
             let ended = site.run(site.replicate(&[&TRANSACTION[..], &FREE].concat()));
             ended.assert_failed_saying(&["gtid_strict_mode", "--commit-order be preserve"]);
