@@ -83,6 +83,9 @@ struct Pending<'a> {
     from: Checkpoint,
     /// The statements that give the open batch its GTID, until they are sent.
     gtid: Vec<String>,
+    /// The same for a batch that cannot be rolled back, whose changes are logged one by one under GTIDs of the replica's own: what moves the
+    /// checkpoint has the source's.
+    late_gtid: Vec<String>,
     /// It was said that some transactions do not keep their GTIDs.
     has_told_of_own_gtids: bool,
     /// The server that the session was last told to log changes for.
@@ -215,6 +218,7 @@ impl<'a> Preparer<'a> {
             emitter: None,
             from: self.from.clone(),
             gtid: vec![],
+            late_gtid: vec![],
             has_told_of_own_gtids: false,
             origin: None,
             told_defaults: self.found.told_defaults,
@@ -289,6 +293,9 @@ impl<'a> Preparer<'a> {
         if self.keeps_transactions && !pending.batch.is_open {
             pending.from.clone_from(&part.from);
             pending.gtid = self.gtid_sql(&part, pending);
+            if matches!(part.intent_kind(), Some(IntentKind::Irrevocable | IntentKind::IrrevocableRows)) {
+                pending.late_gtid = std::mem::take(&mut pending.gtid);
+            }
             // Nothing but transactions that are applied already.
             pending.batch.is_own = pending.gtid.is_empty();
         }
@@ -452,9 +459,15 @@ impl<'a> Preparer<'a> {
         }
         let defined = std::mem::take(&mut pending.batch.defined);
         let concerns_defined = std::mem::take(&mut pending.batch.concerns_defined);
+        if !pending.late_gtid.is_empty() {
+            // A note says what was begun, so nothing of it is done twice.
+            pending.outlet.plain(b"COMMIT")?;
+            pending.gtid = std::mem::take(&mut pending.late_gtid);
+            pending.batch.is_own = false;
+        }
         if !pending.batch.is_own {
             pending.tell_gtid()?;
-            if let Some(sql) = self.gtids.end_if_used_sql(pending.batch.intent.is_some()) {
+            if let Some(sql) = self.gtids.end_if_used_sql() {
                 pending.outlet.plain(sql.as_bytes())?;
             }
         }

@@ -42,13 +42,11 @@ impl GtidKeeping {
         }
     }
 
-    /// The statement behind what may have been logged by itself, such as a change of a table that cannot roll back: if it has used up the GTID, what
-    /// comes next is Spate's own. Else the server of MariaDB would give that the source's next GTID. (A server of MySQL refuses it.) `may_commit`:
-    /// what can be rolled back may be committed before that, since a note says what was begun, or it may be done again.
-    pub fn end_if_used_sql(self, may_commit: bool) -> Option<String> {
+    /// The statement behind what may have been logged by itself: if it has used up the GTID, what comes next is Spate's own. Else the server of
+    /// MariaDB would give that the source's next GTID. (A server of MySQL refuses it, as one of MariaDB refuses this within a transaction.)
+    pub fn end_if_used_sql(self) -> Option<String> {
         let end = self.end_sql().filter(|_| self == GtidKeeping::Source(Vendor::MariaDb))?;
-        let commit = if may_commit { "COMMIT; " } else { "" };
-        Some(format!("BEGIN NOT ATOMIC IF @@SESSION.gtid_seq_no=0 THEN {commit}{end}; END IF; END"))
+        Some(format!("BEGIN NOT ATOMIC IF @@SESSION.gtid_seq_no=0 THEN {end}; END IF; END"))
     }
 
     /// The statement behind a transaction with the source's GTID: what comes next is Spate's own. `None`: each has a GTID of the replica's own.

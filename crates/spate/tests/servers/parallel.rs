@@ -411,6 +411,37 @@ fn what_is_logged_by_itself_keeps_its_gtid() {
     }
 }
 
+/// What cannot be rolled back, and what has no note, is begun again after a kill, though a binlog may have it.
+#[test]
+#[cfg(feature = "failpoints")]
+fn what_cannot_be_rolled_back_keeps_its_gtid_across_kills() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let strictness: &[&str] = if kind == Kind::Mariadb { &["--gtid-strict-mode=1"] } else { &[] };
+        let site = Site::between((kind, &[]), (kind, &[logging(kind), strictness].concat()));
+        site.source.sql("CREATE DATABASE d; CREATE TABLE d.m (a INT PRIMARY KEY, b INT) ENGINE=MyISAM; CREATE TABLE d.t (a INT PRIMARY KEY)");
+        site.catch_up(&TRANSACTION);
+        for (round, point) in
+            ["after-intent", "before-checkpoint-update", "before-commit", "after-commit-sent", "after-commit"]
+                .iter()
+                .enumerate()
+        {
+            site.source.sql(&format!(
+                "USE d; CREATE TABLE x (a INT PRIMARY KEY); INSERT INTO m VALUES (2 * {round}, 0), (2 * {round} + 1, 0); UPDATE m SET b = b + 1; \
+                 DROP TABLE x; DELETE FROM m WHERE a = 2 * {round}; INSERT INTO t VALUES ({round})"
+            ));
+            // Each of them is interrupted once.
+            for nth in 1..=6 {
+                let mut command = site.replicate(&TRANSACTION);
+                command.env("SPATE_STOP_AT", format!("{point}:{nth}")).args(["--until", "caught-up"]);
+                site.run(command);
+            }
+            site.catch_up(&TRANSACTION);
+            site.assert_identical();
+        }
+        assert_eq!(gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
+    }
+}
+
 /// A replica that would pass over transactions, or refuse them.
 #[test]
 fn replicas_whose_gtids_do_not_fit_are_refused() {
