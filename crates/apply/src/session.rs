@@ -9,7 +9,7 @@ use spate_archive::{Archive, ReadOptions};
 
 use super::gather::{GatherEnd, Gatherer, Gathering};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
-use crate::concurrent::{Encoder, Executor, Front, Hand, LockWaits, Pool};
+use crate::concurrent::{Appliers, Encoder, Executor, Front, Hand, LockWaits, Pool, Tuner};
 use crate::coordinator::Coordinator;
 use crate::definitions::ReplicaDefinitions;
 use crate::files::Files;
@@ -109,6 +109,7 @@ pub struct Surroundings<'a> {
 pub fn run(given: Surroundings<'_>, prepared: Prepared, plan: &SessionPlan) -> SessionReport {
     let progress = Progress::new(given.reached);
     let result = run_stages(given, prepared, plan, &progress);
+    given.status.timeline().clear();
     SessionReport {
         result,
         last_handed: progress.last_handed(),
@@ -224,6 +225,11 @@ fn run_stages(
         }
         if let Some(pool) = pool.as_ref().filter(|_| parallel.is_some_and(|parallel| parallel.keeps_order)) {
             pooled.push(spawn(scope, "locks", move || LockWaits { maker, pool }.run()));
+        }
+        if let Some(pool) =
+            pool.as_ref().filter(|_| parallel.is_some_and(|parallel| parallel.appliers == Appliers::Auto))
+        {
+            pooled.push(spawn(scope, "tuning", move || Tuner { pool, status }.run()));
         }
         let (applied, preparing) = working.apply();
         // What the worker has failed at ends the gathering stage, and that the pool.

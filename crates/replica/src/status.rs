@@ -2,6 +2,7 @@
 //! [`Reached`](crate::reached::Reached).
 
 mod report;
+mod timeline;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ pub use report::{
     BatchStatus, Counters, ErrorStatus, Gauges, Notices, PositionStatus, Positions, PurgeStatus, SkippedStatus,
     StatusReport,
 };
+pub use timeline::{JobTimes, Timeline};
 
 /// Rates are averages over about this long.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
@@ -54,6 +56,7 @@ pub struct Status {
     started: Instant,
     state: Mutex<State>,
     received_bytes: AtomicU64,
+    timeline: Timeline,
     notify: Notify,
 }
 
@@ -104,7 +107,9 @@ impl Status {
             ..StatusReport::default()
         };
         let state = State { report, ..State::default() };
-        Status { started: Instant::now(), state: Mutex::new(state), received_bytes: AtomicU64::new(0), notify }
+        let started = Instant::now();
+        let (state, received_bytes, timeline) = (Mutex::new(state), AtomicU64::new(0), Timeline::new(started));
+        Status { started, state, received_bytes, timeline, notify }
     }
 
     /// Everything, now.
@@ -113,6 +118,7 @@ impl Status {
         state.report.counters.received_bytes = self.received_bytes.load(Ordering::Relaxed);
         state.sample();
         let mut report = state.report.clone();
+        report.timeline = self.timeline.report();
         report.gauges.uptime_seconds = self.started.elapsed().as_secs_f64();
         if let Some(archive) = &state.archive {
             report.positions.received = position(&archive.tail().received());
@@ -129,6 +135,11 @@ impl Status {
             report.gauges.lag_seconds = (state.source_now() - state.oldest_unapplied_seconds).max(0.0);
         }
         report
+    }
+
+    /// Where those report to that apply transactions beside each other.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// Says what the intake is doing.
@@ -322,6 +333,11 @@ impl Status {
     /// Tells of something that is no error.
     pub fn note(&self, stage: &str, message: &str) {
         (self.notify)(stage, message);
+    }
+
+    /// Says how many transactions execute at a time, and why.
+    pub fn appliers(&self, what: String) {
+        self.lock().report.appliers = what;
     }
 
     /// Says how row changes are written, and why, the first time.

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use spate_apply::concurrent::Appliers;
 use spate_apply::limits::{self, BatchLimits};
 use spate_apply::plan::{Parallel, PrefetchWhen};
 use spate_archive::{Retention, SyncPolicy};
@@ -186,10 +187,10 @@ pub(crate) struct ReplicateArguments {
     /// Commit in the source's order (preserve), or as transactions come to their ends (free)
     #[arg(long, value_name = "ORDER", value_enum, default_value = "preserve", help_heading = "Parallel transactions")]
     commit_order: CommitOrder,
-    /// So many transactions execute at a time
-    #[arg(long, value_name = "N", default_value_t = APPLIERS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..=APPLIERS_MAX),
+    /// So many transactions execute at a time, or as many as are found to be fastest (auto)
+    #[arg(long, value_name = "N|auto", default_value = APPLIERS_DEFAULT, value_parser = parse_appliers,
           help_heading = "Parallel transactions")]
-    appliers: u64,
+    appliers: Appliers,
     /// So many consecutive transactions share a commit of the replica, which has the last one's GTID
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=GROUP_MAX),
           help_heading = "Parallel transactions")]
@@ -222,10 +223,10 @@ pub(crate) enum Conflict {
 }
 
 /// Default of `--appliers`: enough for the server to write many commits to disk at once.
-const APPLIERS_DEFAULT: u64 = 16;
+const APPLIERS_DEFAULT: &str = "16";
 
 /// The most appliers: a server's default limit is 151 connections.
-const APPLIERS_MAX: u64 = spate_apply::concurrent::OPEN_MAX as u64;
+const APPLIERS_MAX: usize = spate_apply::concurrent::OPEN_MAX;
 
 /// The largest `--group`: readers wait for all of it, and a batch of more is better folded.
 const GROUP_MAX: u64 = 10_000;
@@ -350,6 +351,9 @@ pub(crate) struct StatusArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw when the latest transactions executed, waited for their turn, and were committed (--consistency transaction)
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) timeline: bool,
 }
 
 #[derive(Debug, Args)]
@@ -614,7 +618,7 @@ impl ReplicateArguments {
                 ParallelByArgument::LogicalClock => ParallelBy::LogicalClock,
                 ParallelByArgument::WriteSet => ParallelBy::WriteSet,
             },
-            appliers: usize::try_from(self.appliers).unwrap_or(1),
+            appliers: self.appliers,
             keeps_order: self.commit_order == CommitOrder::Preserve,
             group: self.group,
         }))
@@ -694,6 +698,15 @@ fn parse_intervals(uuid: &str, rest: &str, gtids: &mut Vec<Gtid>) -> Result<(), 
     match rest.rsplit(':').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit())) {
         true => Ok(()),
         false => Err(format!("'{uuid}:{rest}' names no transaction")),
+    }
+}
+
+/// `16`, `auto`.
+fn parse_appliers(text: &str) -> Result<Appliers, String> {
+    match text.parse() {
+        Ok(number @ 1..=APPLIERS_MAX) => Ok(Appliers::Number(number)),
+        _ if text == "auto" => Ok(Appliers::Auto),
+        _ => Err(format!("expected auto, or a number from 1 to {APPLIERS_MAX}")),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `spate status`.
 
+mod timeline;
+
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -13,7 +15,9 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
         let dir = arguments.archive.display();
         format!("no spate replicate answers for the archive in {dir} ({error}): is it running, with this --archive?")
     })?;
-    if arguments.json {
+    if arguments.timeline {
+        print(&timeline::text(&report.timeline, report.gauges.uptime_seconds))?;
+    } else if arguments.json {
         print(&serde_json::to_string_pretty(&report)?)?;
     } else {
         print(&text(&report))?;
@@ -40,6 +44,9 @@ fn text(report: &StatusReport) -> String {
     row("replica", report.replica.clone());
     row("intake", report.intake.clone());
     row("applier", report.applier.clone());
+    if !report.appliers.is_empty() {
+        row("appliers", report.appliers.clone());
+    }
     row("received", place(&report.positions.received));
     row("durable", place(&report.positions.durable));
     row("applied", place(&report.positions.applied));

@@ -100,6 +100,10 @@ struct State {
     behind: BTreeMap<u64, Vec<u64>>,
     begun: BTreeMap<u64, Begun>,
     executing: usize,
+    /// How many may execute.
+    appliers: usize,
+    /// Transactions that were committed.
+    committed: u64,
     /// Committed, and some before them are not.
     done: BTreeMap<u64, Done>,
     /// Executors that have nothing to do; the last to have had something comes last.
@@ -118,7 +122,6 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Pool<'a> {
     keeps_order: bool,
-    appliers: usize,
     bytes_max: usize,
     state: Mutex<State>,
     /// One for each executor.
@@ -144,9 +147,8 @@ impl<'a> Pool<'a> {
     ) -> Pool<'a> {
         Pool {
             keeps_order: parallel.keeps_order,
-            appliers: parallel.appliers,
             bytes_max,
-            state: Mutex::default(),
+            state: Mutex::new(State { appliers: parallel.appliers.first(), ..State::default() }),
             wakes: std::iter::repeat_with(Condvar::new).take(parallel.connections()).collect(),
             sessions: std::iter::repeat_with(AtomicU32::default).take(parallel.connections()).collect(),
             room: Condvar::new(),
@@ -262,6 +264,7 @@ impl<'a> Pool<'a> {
                     oldest_seconds: part.oldest_seconds,
                 };
                 state.begun.insert(job, begun);
+                self.status.timeline().begin(job, part.gtid(), executor);
                 self.wake_idle(&mut state);
                 return Next::Job(Box::new(part));
             }
@@ -287,6 +290,7 @@ impl<'a> Pool<'a> {
         if state.phase(job) == Some(Phase::Executing) {
             state.executing = state.executing.saturating_sub(1);
             state.enter(job, Phase::Executed);
+            self.status.timeline().executed(job);
             self.wake_idle(&mut state);
         }
         loop {
@@ -327,6 +331,7 @@ impl<'a> Pool<'a> {
             self.wake_idle(&mut state);
         }
         state.enter(job, Phase::Deferred);
+        self.status.timeline().rolled_back(job);
         loop {
             if state.error.is_some() {
                 return Turn::End;
@@ -382,6 +387,7 @@ impl<'a> Pool<'a> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let begun = state.begun.remove(&job);
+        self.status.timeline().committed(job);
         if begun.as_ref().map(|begun| begun.phase) == Some(Phase::Executing) {
             state.executing = state.executing.saturating_sub(1);
         }
@@ -393,6 +399,7 @@ impl<'a> Pool<'a> {
             net_row_changes,
             milliseconds: begun.map_or(0.0, |begun| begun.since.elapsed().as_secs_f64() * 1e3),
         };
+        state.committed += end.transactions;
         state.done.insert(end.after_seqno, Done { end, batch });
         while let Some(Done { end, batch }) = state.take_next_done() {
             self.progress.commit(&end);
@@ -419,6 +426,28 @@ impl<'a> Pool<'a> {
         }
     }
 
+    /// How many transactions were committed.
+    pub(crate) fn committed(&self) -> u64 {
+        self.lock().committed
+    }
+
+    /// True if more jobs could be begun if more might execute.
+    pub(crate) fn is_limited(&self) -> bool {
+        let state = self.lock();
+        !state.ready.is_empty() && state.executing >= state.appliers
+    }
+
+    /// So many may execute from now on.
+    pub(crate) fn set_appliers(&self, appliers: usize) {
+        let mut state = self.lock();
+        let more = appliers.saturating_sub(state.appliers);
+        state.appliers = appliers;
+        // Each wakes the next if there is more to begin.
+        if more > 0 {
+            self.wake_idle(&mut state);
+        }
+    }
+
     /// Whose turn it is may wait for it.
     fn wake_next_turn(&self, state: &State) {
         let next = state.begun.values().take_while(|begun| begun.after_seqno <= state.turn()).last();
@@ -430,7 +459,7 @@ impl<'a> Pool<'a> {
     /// True if the first job that waits for none may begin: one whose turn it is may always, since all others may wait for it.
     fn may_begin(&self, state: &State) -> bool {
         let Some((_, first)) = state.ready.first_key_value() else { return false };
-        state.executing < self.appliers || first.end.as_ref().is_some_and(|end| end.after_seqno <= state.low)
+        state.executing < state.appliers || first.end.as_ref().is_some_and(|end| end.after_seqno <= state.low)
     }
 
     fn wake_idle(&self, state: &mut State) {

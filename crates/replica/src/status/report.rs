@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::timeline::JobTimes;
+
 /// A place in the source's history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PositionStatus {
@@ -82,6 +84,9 @@ pub struct StatusReport {
     pub intake: String,
     /// What the applier is doing, likewise.
     pub applier: String,
+    /// How many transactions execute at a time, and why, where that is found out; else empty.
+    #[serde(default)]
+    pub appliers: String,
     /// How far source, archive and replica are.
     #[serde(flatten)]
     pub positions: Positions,
@@ -96,6 +101,9 @@ pub struct StatusReport {
     /// The latest of what a person may have to know, in words.
     #[serde(flatten)]
     pub notices: Notices,
+    /// The latest transactions that were applied beside each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<JobTimes>,
 }
 
 /// How far source, archive and replica are.

@@ -3,7 +3,10 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::support::ledger::{Ledger, assert_same};
+use crate::support::program::program;
 use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::session::Session;
 use crate::support::{Kind, Random, Server, Site, wait_until};
@@ -135,17 +138,19 @@ fn ways(kind: Kind) -> Vec<Vec<&'static str>> {
     ]
 }
 
+/// Where a program that applies transactions beside each other is killed.
+pub const POINTS: [&str; 7] = [
+    "after-gathering",
+    "before-turn",
+    "before-commit",
+    "after-commit-sent",
+    "after-commit",
+    "before-intent",
+    "after-intent",
+];
+
 fn kills(kind: Kind, options: &[&str]) {
     const KILLS: u64 = 30;
-    const POINTS: [&str; 7] = [
-        "after-gathering",
-        "before-turn",
-        "before-commit",
-        "after-commit-sent",
-        "after-commit",
-        "before-intent",
-        "after-intent",
-    ];
     let mut site = Site::between((kind, &[]), (kind, options));
     let mut ledger = Ledger::begin(&site.source, 5);
     let mut random = Random::new(20_261_125);
@@ -233,6 +238,18 @@ fn short_ones_do_not_wait(kind: Kind) {
         open_transactions(&site) >= 100
     });
     assert_eq!(site.replica.sql("SELECT SUM(v) FROM d.t"), "0");
+    let status = site.status();
+    let jobs: Vec<&Value> =
+        status["timeline"].as_array().unwrap().iter().filter(|job| job["committed_seconds"].is_null()).collect();
+    assert!(
+        jobs[0]["executed_seconds"].is_null()
+            && jobs.iter().filter(|job| job["executed_seconds"].is_f64()).count() >= 99,
+        "{jobs:?}"
+    );
+    let mut command = program();
+    command.args(["status", "--timeline", "--archive"]).arg(site.archive());
+    let drawn = site.run(command);
+    drawn.assert_says(&["executes", "waits for its turn", &"#".repeat(60)]);
     let released = Instant::now();
     other.sql("ROLLBACK");
     site.wait_applied();
@@ -440,6 +457,27 @@ fn what_cannot_be_rolled_back_keeps_its_gtid_across_kills() {
         }
         assert_eq!(gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
     }
+}
+
+/// The number of appliers is found out while many transactions wait.
+#[test]
+fn number_of_appliers_is_found_out() {
+    let site = Site::of(Kind::Mariadb);
+    table_of_200(&site);
+    site.catch_up(&TRANSACTION);
+    let mut sql = String::new();
+    for round in 0..60 {
+        for id in 1..=200 {
+            sql.push_str(&format!("UPDATE d.t SET v = {round} WHERE id = {id};"));
+        }
+    }
+    site.source.sql(&sql);
+    let running = site.spawn(site.replicate(&[&TRANSACTION[..], &FREE, &["--appliers", "auto"]].concat()));
+    site.wait_applied();
+    let status = site.status();
+    assert!(status["appliers"].as_str().is_some_and(|appliers| appliers.contains("apply")), "{status}");
+    running.terminate();
+    site.assert_identical();
 }
 
 /// A replica that would pass over transactions, or refuse them.

@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Instant;
 
+use crate::parallel::POINTS;
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::session::Session;
@@ -443,7 +444,8 @@ fn kill_before_a_creators_privileges_gives_them_later() {
 #[test]
 fn stopping_points_each_have_a_test() {
     let name = |point: &'static str| point.split(':').next().unwrap().to_owned();
-    let lists = [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT, &TAKEOVER];
+    let lists =
+        [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT, &TAKEOVER, &POINTS];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
     tested.extend(

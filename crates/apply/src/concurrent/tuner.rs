@@ -1,0 +1,43 @@
+//! Measures how fast jobs are applied, and sets how many execute at a time.
+
+use std::time::{Duration, Instant};
+
+use spate_replica::status::Status;
+
+use super::Pool;
+use super::tuning::Tuning;
+
+/// How often is looked whether more could be begun.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A measurement takes so many looks.
+const LOOKS: u32 = 10;
+
+/// Of which more could have been begun at so many: else the source, or what waits for what, limits, and the number of appliers does not.
+const LOOKS_LIMITED: u32 = 8;
+
+/// Sets how many execute at a time.
+pub(crate) struct Tuner<'a> {
+    pub(crate) pool: &'a Pool<'a>,
+    pub(crate) status: &'a Status,
+}
+
+impl Tuner<'_> {
+    /// Measures until the session ends.
+    pub(crate) fn run(self) {
+        let mut tuning = Tuning::new();
+        while !self.pool.is_over() {
+            self.status.appliers(tuning.reason());
+            let (began, before) = (Instant::now(), self.pool.committed());
+            let mut limited = 0;
+            for _ in 0..LOOKS {
+                std::thread::park_timeout(LOOK_EVERY);
+                limited += u32::from(self.pool.is_limited());
+            }
+            if limited >= LOOKS_LIMITED && !self.pool.is_over() {
+                tuning.measured((self.pool.committed() - before) as f64 / began.elapsed().as_secs_f64());
+                self.pool.set_appliers(tuning.appliers());
+            }
+        }
+    }
+}
