@@ -362,10 +362,11 @@ mod tests {
         let split_of = |fields: &'static [u8]| split(&measures, |_| false, fields, false);
         assert_eq!(split_of(&[1, 0, 2, b'a', b'b']), Some(vec![Some(&[1, 0][..]), Some(&b"ab"[..])]));
         assert_eq!(split_of(&[1, 0, 2, b'a']), None);
-        assert_eq!(split(&measures, |_| false, &[1, 0, 1, b'a'], true), None);
-        let flagged = split(&measures, |_| false, &[1, 0, 1, b'a'], true);
-        assert_eq!(flagged, None);
-        assert_eq!(split(&measures, |_| false, &[1, 0, 0], true), None);
-        assert_eq!(split(&measures, |_| false, &[1, 1], true), Some(vec![None, None]));
+        let flagged = |fields: &'static [u8]| split(&measures, |_| false, fields, true);
+        assert_eq!(flagged(&[1, 0, 1, b'a']), Some(vec![None, Some(&b"a"[..])]));
+        assert_eq!(flagged(&[1, 0, 2, b'a']), None);
+        assert_eq!(flagged(&[1, 0, 0]), Some(vec![None, Some(&b""[..])]));
+        assert_eq!(flagged(&[1, 1]), Some(vec![None, None]));
+        assert_eq!(split(&measures, |place| place == 0, &[1, b'a'], false), Some(vec![None, Some(&b"a"[..])]));
     }
 }
