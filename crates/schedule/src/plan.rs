@@ -1,6 +1,6 @@
 //! How to walk and fold a table's images, computed once per table map.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use spate_binlog::column::{ColumnType, Measure};
 use spate_binlog::encode::ColumnBitmap;
@@ -28,8 +28,8 @@ pub struct TablePlan {
     pub(crate) images: Option<FoldPlan>,
     /// Walks full images; tracks all columns that are not computed. `None` unless images identify the rows.
     pub(crate) rows: Option<ImagePlan>,
-    /// The unique indexes, by which its changes conflict with others. `None` if the table is not folded.
-    pub(crate) conflicts: Option<Conflicts>,
+    /// Worked out when it is first asked for: see [`TablePlan::conflicts`].
+    conflicts: OnceLock<Conflicts>,
     /// The source logs the effects of foreign keys on the table's rows.
     pub(crate) takes_cascades: bool,
 }
@@ -88,22 +88,16 @@ impl TablePlan {
             return Err(Error::Definition { table: definition.name.clone(), why: why.to_owned() });
         }
         let policy = definition.fold_policy(&map, takes_cascades);
-        let (mut images, mut rows, mut conflicts) = (None, None, None);
+        let (mut images, mut rows) = (None, None);
         match policy {
-            FoldPolicy::Fold => {
-                let fold = FoldPlan::new(&map, &definition)?;
-                let witness: Vec<usize> = fold.witness_slots.iter().map(|&slot| fold.tracked[slot]).collect();
-                let locator = TablePlan::locator_columns(&definition);
-                conflicts = Some(Conflicts::new(&definition, &map.columns, &locator, &witness));
-                images = Some(fold);
-            }
+            FoldPolicy::Fold => images = Some(FoldPlan::new(&map, &definition)?),
             FoldPolicy::Keyless => {
                 let all = ColumnBitmap::all(map.columns.len());
                 rows = Some(ImagePlan::new(&map, &all.bits, &definition.stored_columns())?);
             }
             FoldPolicy::Ordered(_) => {}
         }
-        Ok(TablePlan { map, definition, policy, images, rows, conflicts, takes_cascades })
+        Ok(TablePlan { map, definition, policy, images, rows, conflicts: OnceLock::new(), takes_cascades })
     }
 
     /// The plan of a table that the same transaction creates: only the source's table map is known.
@@ -121,7 +115,6 @@ impl TablePlan {
             columns: (1..=map.columns.len()).map(column).collect(),
             row_key: vec![],
             unique_columns: vec![],
-            unique_keys: vec![],
             has_hidden_unique_key: false,
             engine: String::new(),
             row_end,
@@ -138,9 +131,20 @@ impl TablePlan {
             policy,
             images: None,
             rows: None,
-            conflicts: None,
+            conflicts: OnceLock::new(),
             takes_cascades: false,
         }
+    }
+
+    /// The unique indexes, by which the table's changes conflict with others. `None` if it is not folded.
+    pub(crate) fn conflicts(&self) -> Option<&Conflicts> {
+        let fold = self.images.as_ref()?;
+        Some(self.conflicts.get_or_init(|| {
+            let witness: Vec<usize> = fold.witness_slots.iter().map(|&slot| fold.tracked[slot]).collect();
+            let mut locator = self.definition.row_key.clone();
+            locator.sort_unstable();
+            Conflicts::new(&self.definition, &self.map.columns, &locator, &witness)
+        }))
     }
 
     /// True if the table has columns of which MySQL may log only the changes.

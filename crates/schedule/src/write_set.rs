@@ -11,13 +11,12 @@ use std::hash::{Hash, Hasher};
 
 use spate_binlog::Span;
 use spate_binlog::column::{ColumnType, Measure};
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::Result;
 use crate::definition::{ColumnDefinition, TableDefinition};
 use crate::fold::TableFold;
 use crate::item::Item;
-use crate::plan::TablePlan;
 use crate::{Alone, Batch};
 
 /// What a batch writes.
@@ -89,7 +88,7 @@ pub fn collect(batch: &Batch, keys: &mut Vec<Key>) -> Result<std::result::Result
 
 fn of_fold(fold: &TableFold, keys: &mut Vec<Key>) -> Result<std::result::Result<(), Unknown>> {
     let plan = &fold.plan;
-    let Some(conflicts) = &plan.conflicts else { return Ok(Err(Unknown::NoKey)) };
+    let Some(conflicts) = plan.conflicts() else { return Ok(Err(Unknown::NoKey)) };
     if plan.definition.has_hidden_unique_key {
         return Ok(Err(Unknown::HiddenKey));
     }
@@ -246,14 +245,9 @@ pub(crate) fn values_of<'a>(image: &'a [u8], spans: &[Span], slots: &[usize]) ->
 }
 
 fn hash_of(parts: &[&[u8]]) -> u64 {
-    match parts {
-        [one] => xxh3_64(one),
-        parts => {
-            let mut hasher = Xxh3Default::default();
-            parts.iter().for_each(|part| hasher.update(part));
-            hasher.digest()
-        }
-    }
+    let mut hasher = Xxh3Default::default();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.digest()
 }
 
 fn compared(column: &ColumnDefinition, column_type: ColumnType) -> Compared {
@@ -302,14 +296,6 @@ fn is_well_known(collation: &str) -> bool {
     rule.is_some_and(|rule| RULES.contains(&rule))
         || collation == "latin1_swedish_ci"
         || collation.starts_with("uca1400_a")
-}
-
-impl TablePlan {
-    pub(crate) fn locator_columns(definition: &TableDefinition) -> Vec<usize> {
-        let mut columns = definition.row_key.clone();
-        columns.sort_unstable();
-        columns
-    }
 }
 
 #[cfg(test)]
