@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use spate_binlog::{Gtid, MariaDbGtid};
 use spate_connection::{Connection, Vendor};
 use spate_replica::dialect::Collations;
+use spate_replica::gtids::{self, GtidKeeping};
 use spate_replica::others::Others;
 use spate_replica::{Result, catalog, temporary, told_defaults};
 use spate_schedule::BatchBuilder;
@@ -12,7 +13,6 @@ use spate_schedule::temporary::TemporaryTable;
 
 use crate::plan::{Parallel, SessionPlan};
 use crate::sessions::Logging;
-use spate_replica::gtids::GtidKeeping;
 
 /// What a session finds on the replica before it begins.
 #[derive(Debug)]
@@ -26,21 +26,31 @@ pub(crate) struct Found {
     pub(crate) temporary_tables: BTreeSet<TemporaryTable>,
     /// What the source said last of `explicit_defaults_for_timestamp`: see `told_defaults.rs`. `None`: nothing yet.
     pub(crate) told_defaults: Option<bool>,
-    /// MySQL: transactions have GTIDs.
+    /// Transactions can have the source's GTIDs, and are to have them.
     has_gtids: bool,
     /// MariaDB: the last GTIDs in the replica's binlog, of each domain and server.
-    pub(crate) logged: Vec<MariaDbGtid>,
+    logged: Vec<MariaDbGtid>,
     /// There are tables that are system-versioned by transactions.
     numbers_transactions: bool,
 }
 
 impl Found {
-    /// Asks the replica, over the session that will apply.
+    /// Asks the replica, over the session that will apply. `keeps_gtids`: transactions are to keep the source's GTIDs. `has_spread`: some are applied
+    /// ahead of others, so that a number in the binlog says nothing of the smaller ones.
     ///
     /// # Errors
     /// Any error of the connection.
-    pub(crate) fn ask(connection: &mut Connection) -> Result<Found> {
+    pub(crate) fn ask(connection: &mut Connection, keeps_gtids: bool, has_spread: bool) -> Result<Found> {
         const PACKET_BYTES: usize = 16 << 20;
+        let (has_gtids, logged) = match connection.server_version().vendor {
+            _ if !keeps_gtids => (false, vec![]),
+            Vendor::MariaDb if has_spread => (true, vec![]),
+            Vendor::MariaDb => (true, gtids::logged(connection)?),
+            Vendor::MySql => {
+                let mode = connection.query("SELECT @@GLOBAL.gtid_mode")?.single_text();
+                (mode.as_deref() == Some("ON"), vec![])
+            }
+        };
         let packet = connection.query("SELECT @@max_allowed_packet")?.single_text();
         Ok(Found {
             max_allowed_packet: packet.and_then(|text| text.parse().ok()).unwrap_or(PACKET_BYTES),
@@ -48,18 +58,8 @@ impl Found {
             logging: Logging::ask(connection)?,
             temporary_tables: temporary::kept(connection)?,
             told_defaults: told_defaults::resume(connection)?,
-            logged: match connection.server_version().vendor {
-                Vendor::MariaDb => {
-                    let state =
-                        connection.query("SELECT @@GLOBAL.gtid_binlog_state")?.single_text().unwrap_or_default();
-                    state.split(',').filter_map(|gtid| gtid.parse().ok()).collect()
-                }
-                Vendor::MySql => vec![],
-            },
-            has_gtids: match connection.server_version().vendor {
-                Vendor::MariaDb => true,
-                Vendor::MySql => connection.query("SELECT @@GLOBAL.gtid_mode")?.single_text().as_deref() == Some("ON"),
-            },
+            has_gtids,
+            logged,
             numbers_transactions: catalog::has_versions_by_transactions(connection)?,
         })
     }

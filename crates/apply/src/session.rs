@@ -129,14 +129,11 @@ fn run_stages(
     let from = checkpoint.unwrap_or_default();
     given.reached.begin_session();
     connection.set_read_timeout(Some(SILENCE_MAX))?;
-    let mut found = Found::ask(&mut connection)?;
     let spread = spread::read(&mut connection)?;
-    if spread.iter().any(|&gtid| !from.gtid_position.covers(gtid)) {
-        // The numbers between are not in it.
-        found.logged.clear();
-    }
-    let plan =
-        &SessionPlan { exclusions: Exclusions { applied: spread.clone(), ..plan.exclusions.clone() }, ..plan.clone() };
+    // Those that the checkpoint covers do not come any more.
+    let ahead = spread::beyond(&spread, &from.gtid_position);
+    let found = Found::ask(&mut connection, maker.keeps_gtids, !ahead.is_empty())?;
+    let plan = &SessionPlan { exclusions: Exclusions { applied: spread, ..plan.exclusions.clone() }, ..plan.clone() };
     let gtids = found.gtids(plan, connection.server_version().vendor);
     connection.set_read_timeout(None)?;
     wait_for_place(archive, &from, stop);
@@ -170,8 +167,6 @@ fn run_stages(
             keeps_order: parallel.keeps_order,
         };
         executors = (0..parallel.connections()).map(hand).collect();
-        // Those that the checkpoint covers do not come any more.
-        let ahead = spread.into_iter().filter(|&gtid| !from.gtid_position.covers(gtid)).collect();
         front = Some(Front::new(pool, progress, status, parallel, choice.clone(), keeper, ahead));
     }
     let (coordinator, lane) = Coordinator::new(progress, &hold, &over, front);

@@ -18,10 +18,8 @@ pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, e
             // What Spate applied is logged as the replica's own.
             let own = connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default();
             let mut missing = |of: &Checkpoint, from: &Checkpoint| -> Result<bool> {
-                let (of, from) = (&of.gtid_position, &from.gtid_position);
-                let answer = connection.query(&format!("SELECT GTID_SUBTRACT('{of}', '{from}')"))?;
-                let rest = answer.single_text().unwrap_or_default().replace(['\n', ' '], "");
-                Ok(rest.split(',').any(|part| !part.is_empty() && part.contains('-') && !part.starts_with(&own)))
+                let sets = sets_beyond(connection, &of.gtid_position, &from.gtid_position)?;
+                Ok(sets.iter().any(|set| !set.starts_with(&own)))
             };
             (missing(executed, known)?, missing(known, executed)?)
         }
@@ -43,6 +41,13 @@ pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, e
         return Err(unsuitable(connection, why));
     }
     Ok(has_more)
+}
+
+/// MySQL: what the one set of GTIDs has and the other lacks, each server's by itself, as the server subtracts them.
+pub(crate) fn sets_beyond(connection: &mut Connection, of: &GtidPosition, from: &GtidPosition) -> Result<Vec<String>> {
+    let rest = connection.query(&format!("SELECT GTID_SUBTRACT('{of}', '{from}')"))?.single_text().unwrap_or_default();
+    let rest = rest.replace(['\n', ' '], "");
+    Ok(rest.split(',').filter(|set| set.contains('-')).map(str::to_owned).collect())
 }
 
 /// A checkpoint's place, for people.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use spate_binlog::{Gtid, GtidPosition};
+use spate_binlog::{Gtid, GtidPosition, MariaDbGtid};
 use spate_connection::{Connection, Vendor};
 use spate_replica::checkpoint::Checkpoint;
-use spate_replica::gtids::own_domain;
+use spate_replica::gtids;
 use spate_replica::status::Status;
 use spate_replica::{Error, Result, spread};
 
 use crate::ReplicateOptions;
-use crate::ahead::unsuitable;
+use crate::ahead::{sets_beyond, unsuitable};
 
 /// Looks at the replica's GTIDs, if transactions are to keep those of the source: fails if it would pass over some, or refuse them.
 ///
@@ -48,27 +48,22 @@ fn in_domains(
     ahead: &BTreeSet<Gtid>,
     keeps_order: bool,
 ) -> Result<Option<String>> {
-    let answer =
-        connection.query("SELECT @@GLOBAL.gtid_binlog_state, @@GLOBAL.gtid_strict_mode, @@GLOBAL.server_id")?;
-    let own_domain = answer.text_at(0, 2).and_then(|id| id.parse().ok()).map(own_domain);
-    let is_strict = answer.text_at(0, 1).as_deref() == Some("1");
+    let answer = connection.query("SELECT @@GLOBAL.gtid_strict_mode, @@GLOBAL.server_id")?;
+    let is_strict = answer.text_at(0, 0).as_deref() == Some("1");
+    let own_domain = answer.text_at(0, 1).and_then(|id| id.parse().ok()).map(gtids::own_domain);
     if is_strict && !keeps_order {
         let why = "with gtid_strict_mode, its binlog takes GTIDs only in their order: let --commit-order be preserve, do without its binlog \
                    (--no-replica-binlog), or SET GLOBAL gtid_strict_mode=OFF there";
         return Err(unsuitable(connection, why.to_owned()));
     }
-    let state = answer.text_at(0, 0).unwrap_or_default();
-    let logged = state.split(',').filter_map(|text| text.trim().parse().ok());
     // The next one may have been begun, and be in the binlog, without a note: a definition that can be repeated.
-    let is_beyond = |gtid: &Gtid| match gtid {
-        Gtid::MariaDb(own) => {
-            Some(own.domain_id) != own_domain
-                && position.domains().any(|known| known.domain_id == own.domain_id && known.sequence + 1 < own.sequence)
-                && !ahead.contains(gtid)
-        }
-        Gtid::MySql(_) => false,
+    let is_beyond = |own: &MariaDbGtid| {
+        Some(own.domain_id) != own_domain
+            && position.domains().any(|known| known.domain_id == own.domain_id && known.sequence + 1 < own.sequence)
+            && !ahead.contains(&Gtid::MariaDb(*own))
     };
-    let beyond: Vec<String> = logged.filter(is_beyond).map(|gtid: Gtid| gtid.to_string()).collect();
+    let beyond: Vec<String> =
+        gtids::logged(connection)?.iter().filter(|gtid| is_beyond(gtid)).map(ToString::to_string).collect();
     if beyond.is_empty() {
         return Ok(None);
     }
@@ -109,19 +104,17 @@ fn in_sets(
         replica: connection.peer().to_string(),
         why: format!("gtid_executed is {executed:?}: {error}"),
     })?;
-    let sql = format!("SELECT GTID_SUBTRACT('{executed}', '{known}'), GTID_SUBTRACT('{known}', '{executed}')");
-    let answer = connection.query(&sql)?;
-    let text = |column| answer.text_at(0, column).unwrap_or_default().split_whitespace().collect::<String>();
-    let (more, lacks) = (text(0), text(1));
+    let more = sets_beyond(connection, &executed, &known)?;
+    let lacks = sets_beyond(connection, &known, &executed)?.join(",");
     // Its own, and those of servers of which the source has told nothing, come from no source.
-    let is_of_source = |set: &&str| {
+    let is_of_source = |set: &String| {
         let uuid = set.split(':').next().unwrap_or_default();
         uuid != own && (position.is_empty() || position.to_string().contains(uuid))
     };
-    let more: Vec<&str> = more.split(',').filter(|set| !set.is_empty()).filter(is_of_source).collect();
+    let more: Vec<String> = more.into_iter().filter(is_of_source).collect();
     // A definition that can be repeated has no note. (If the one is another transaction, that it is passed over is noticed when it is applied.)
     let is_one = |set: &str| set.split_once(':').is_some_and(|(_, numbers)| !numbers.contains(['-', ':']));
-    if !more.is_empty() && !matches!(more[..], [one] if is_one(one)) {
+    if !more.is_empty() && !matches!(&more[..], [one] if is_one(one)) {
         let why = format!(
             "its gtid_executed has {} already, and Spate's checkpoint is at '{position}': the replica would pass over those transactions. Begin behind \
              them, or RESET BINARY LOGS AND GTIDS there if it does not have what they did",

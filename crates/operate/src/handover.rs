@@ -55,7 +55,7 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
         return Err(unsuitable(why));
     }
     let position = &checkpoint.gtid_position;
-    if spread::read(connection)?.iter().any(|&gtid| !position.covers(gtid)) {
+    if !spread::beyond(&spread::read(connection)?, position).is_empty() {
         let why = "an earlier run was interrupted while some transactions were applied ahead of others: let spate replicate finish it (--until \
                    caught-up), then hand over";
         return Err(unsuitable(why));

@@ -89,9 +89,7 @@ impl ApplierLock {
     /// # Errors
     /// [`Error::Locked`] if another session holds it; any error of the connections.
     pub fn begin(&self, role: Role, session: &mut Connection, other: &mut Connection) -> Result<()> {
-        let (what, id) = (role.name(), session.connection_id());
-        other
-            .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ('{what}', {id})").as_bytes())?;
+        make_known(role.name(), session.connection_id(), other)?;
         // Nobody says anything in a branch while its transaction is read.
         if role == Role::Main {
             session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
@@ -104,9 +102,7 @@ impl ApplierLock {
     /// # Errors
     /// Any error of the connection.
     pub fn announce(what: &str, session: &mut Connection) -> Result<()> {
-        let (what, id) = (quote::text(what), session.connection_id());
-        session
-            .execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ({what}, {id})").as_bytes())?;
+        make_known(what, session.connection_id(), session)?;
         session.execute(format!("SET SESSION wait_timeout={IDLE_SECONDS_MAX}").as_bytes())?;
         Ok(())
     }
@@ -179,6 +175,13 @@ fn await_known_sessions(guard: &mut Connection) -> Result<()> {
         }
         std::thread::sleep(END_LOOK_EVERY);
     }
+}
+
+/// Writes down that a session will execute, so that the next holder of the applier's lock waits for its end.
+fn make_known(what: &str, id: u32, by: &mut Connection) -> Result<()> {
+    let what = quote::text(what);
+    by.execute(format!("REPLACE INTO spate.session (what, connection_id) VALUES ({what}, {id})").as_bytes())?;
+    Ok(())
 }
 
 /// Takes a lock for this session; `name` is quoted.

@@ -45,11 +45,10 @@ impl Exclusions {
             return Some(Exclusion::Server);
         }
         let gtid = gtid?;
-        match () {
-            () if self.applied.contains(&gtid) => Some(Exclusion::Applied),
-            () if self.gtids.contains(&gtid) => Some(Exclusion::Named),
-            () => None,
+        if self.applied.contains(&gtid) {
+            return Some(Exclusion::Applied);
         }
+        self.gtids.contains(&gtid).then_some(Exclusion::Named)
     }
 
     /// True if there is a ring to be broken: what is applied must then be logged under the id of the server it came from.

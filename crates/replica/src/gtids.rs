@@ -1,7 +1,9 @@
 //! The source's GTIDs on the replica: each transaction that Spate applies one to one has the GTID that it has on the source.
 
-use spate_binlog::Gtid;
-use spate_connection::Vendor;
+use spate_binlog::{Gtid, MariaDbGtid};
+use spate_connection::{Connection, Vendor};
+
+use crate::error::Result;
 
 /// MariaDB: no two replicas have the same domain for what Spate writes by itself, since they may replicate from each other.
 const OWN_DOMAIN: u32 = 0x5350_4154;
@@ -10,6 +12,15 @@ const OWN_DOMAIN: u32 = 0x5350_4154;
 /// the source.
 pub fn own_domain(server_id: u32) -> u32 {
     OWN_DOMAIN ^ server_id
+}
+
+/// MariaDB: the last GTIDs in the server's binlog, of each domain and server; none if it has no binlog.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn logged(connection: &mut Connection) -> Result<Vec<MariaDbGtid>> {
+    let state = connection.query("SELECT @@GLOBAL.gtid_binlog_state")?.single_text().unwrap_or_default();
+    Ok(state.split(',').filter_map(|gtid| gtid.trim().parse().ok()).collect())
 }
 
 /// Whose GTIDs the replica's transactions have.
@@ -22,11 +33,6 @@ pub enum GtidKeeping {
 }
 
 impl GtidKeeping {
-    /// True if they are the source's.
-    pub fn is_of_source(self) -> bool {
-        self != GtidKeeping::Own
-    }
-
     /// The statements before a transaction that give it this GTID; none if it has one of the replica's own. MariaDB compares the number with those
     /// of the domain that the session has before the statement, so it has a statement of its own.
     pub fn begin_sql(self, gtid: Option<Gtid>) -> Vec<String> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use spate_binlog::Gtid;
 use spate_binlog::encode::ColumnBitmap;
+use spate_binlog::{Gtid, GtidPosition};
 use spate_schedule::emit::OwnUpdate;
 
 use crate::error::{Error, Result, TransactionPlace};
@@ -36,6 +36,11 @@ pub fn read(connection: &mut Connection) -> Result<BTreeSet<Gtid>> {
         }
     }
     Ok(spread)
+}
+
+/// Those of them that the checkpoint's position does not cover.
+pub fn beyond(spread: &BTreeSet<Gtid>, position: &GtidPosition) -> BTreeSet<Gtid> {
+    spread.iter().copied().filter(|&gtid| !position.covers(gtid)).collect()
 }
 
 /// Sees to it that each of so many appliers has a row.
