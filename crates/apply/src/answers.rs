@@ -1,7 +1,8 @@
 //! Answers of the replica, held against what was expected of them.
 
 use spate_binlog::RowsKind;
-use spate_connection::{CODE_LOCK_WAIT, Connection};
+use spate_connection::{CODE_DEADLOCK, CODE_LOCK_WAIT, Connection, Peer};
+use spate_replica::checkpoint::CODE_MOVED;
 use spate_replica::{Error, Result};
 
 use super::command::{Change, Execution, Expected, RowCheck};
@@ -18,7 +19,7 @@ const CODE_DATA_TRUNCATED: u16 = 1265;
 /// True if a server has said that it did not execute a statement, and nobody has interrupted it.
 pub(crate) fn is_final_refusal(error: &spate_connection::Error) -> bool {
     /// Other sessions held a lock.
-    const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, 1213];
+    const LOCK_CODES: [u16; 2] = [CODE_LOCK_WAIT, CODE_DEADLOCK];
     error
         .code()
         .is_some_and(|code| !spate_connection::ServerError::is_transient_code(code) || LOCK_CODES.contains(&code))
@@ -91,6 +92,18 @@ pub(crate) fn skipped_rows(info: &str) -> u64 {
     skipped.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// Names a refusal because the checkpoint is not where it was left; others become what `otherwise` makes of them.
+pub(crate) fn refused_checkpoint(
+    error: spate_connection::Error,
+    replica: &Peer,
+    otherwise: impl FnOnce(spate_connection::Error) -> Error,
+) -> Error {
+    match error.code() {
+        Some(CODE_MOVED) => Error::CheckpointMoved { replica: replica.to_string() },
+        _ => otherwise(error),
+    }
+}
+
 /// Gives a server's refusal its place, if that is known; otherwise the next session takes the batch apart.
 pub(crate) fn refused(source: spate_connection::Error, change: Option<Change>) -> Error {
     let is_named = source.code() == Some(CODE_LOCK_WAIT) && change.is_some();
@@ -129,7 +142,7 @@ fn advice(code: Option<u16>) -> &'static str {
             "The JSON document on the replica is not the one that the source changed: compare the replica with the source (spate \
              verify)"
         }
-        Some(CODE_LOCK_WAIT | 1213) => "Other sessions write to the replica",
+        Some(CODE_LOCK_WAIT | CODE_DEADLOCK) => "Other sessions write to the replica",
         Some(1290 | 1836) => "The replica is read-only for this user: it needs the privilege READ_ONLY ADMIN",
         Some(1044 | 1142 | 1143 | 1227 | 1370 | 1698) => "The user of Spate lacks a privilege on the replica",
         _ => "Compare the replica with the source (spate verify), or leave this transaction out (--skip)",

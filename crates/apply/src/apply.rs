@@ -18,7 +18,8 @@ use spate_schedule::item::LoadFile;
 
 use super::account_guard::AccountGuard;
 use super::answers::{
-    CODE_DUPLICATE_KEY, answered, checked, compare_with_expected, is_final_refusal, refused, skipped_rows,
+    CODE_DUPLICATE_KEY, answered, checked, compare_with_expected, is_final_refusal, refused, refused_checkpoint,
+    skipped_rows,
 };
 use super::command::{Change, Command, Commit, Definition, Execution, Expected, FoundRow, RowCheck};
 use super::files::Files;
@@ -28,7 +29,6 @@ use crate::prefetch::{ChunkMark, Prefetching};
 use crate::progress::Progress;
 use crate::sweep::{Left, Sweep};
 use spate_replica::applier_lock::PING_EVERY;
-use spate_replica::checkpoint::CODE_MOVED;
 use spate_replica::creator;
 use spate_replica::journal::{self, Intent, IntentKind};
 use spate_replica::others::OwnDefinitions;
@@ -37,7 +37,7 @@ use spate_replica::temporary::{self, CopyBudget};
 use spate_replica::{Error, Result};
 
 /// Packets sent and not yet answered. Enough that the server never waits for us; few, since each is held in its buffers.
-const IN_FLIGHT_MAX: usize = 3;
+pub(crate) const IN_FLIGHT_MAX: usize = 3;
 
 /// The same for packets of a statement of the source and of what sets the session up for it: each is small, and a statement
 /// takes about four of them.
@@ -523,12 +523,8 @@ impl<'a> Applier<'a> {
     /// Waits for the answer of a commit, or of what comes before it.
     fn receive_of_commit(&mut self) -> Result<()> {
         let main = self.sessions.main();
-        match main.receive_result() {
-            Err(error) if error.code() == Some(CODE_MOVED) => {
-                Err(Error::CheckpointMoved { replica: main.peer().to_string() })
-            }
-            answer => answer.map(drop).map_err(|error| refused(error, None)),
-        }
+        let answer = main.receive_result();
+        answer.map(drop).map_err(|error| refused_checkpoint(error, main.peer(), |error| refused(error, None)))
     }
 
     fn report_commit(&mut self, committed: Committed) -> Result<()> {

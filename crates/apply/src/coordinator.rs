@@ -105,19 +105,11 @@ impl Dispatch for Coordinator<'_> {
     }
 
     fn may_begin(&mut self, gtid: Option<Gtid>, seqno: u64) -> bool {
-        let may_begin = self.hold.try_begin(gtid, seqno);
-        if let Some(front) = self.front.as_mut().filter(|_| may_begin) {
-            front.pass(gtid);
-        }
-        may_begin
+        self.hold.try_begin(gtid, seqno) && self.begin(gtid)
     }
 
     fn wait_begin(&mut self, gtid: Option<Gtid>, seqno: u64) -> bool {
-        let may_begin = self.hold.wait_begin(gtid, seqno, self.stop);
-        if let Some(front) = self.front.as_mut().filter(|_| may_begin) {
-            front.pass(gtid);
-        }
-        may_begin
+        self.hold.wait_begin(gtid, seqno, self.stop) && self.begin(gtid)
     }
 
     fn is_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
@@ -172,6 +164,14 @@ impl Dispatch for Coordinator<'_> {
 }
 
 impl Coordinator<'_> {
+    /// This transaction comes next.
+    fn begin(&mut self, gtid: Option<Gtid>) -> bool {
+        if let Some(front) = &mut self.front {
+            front.pass(gtid);
+        }
+        true
+    }
+
     fn is_worker_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
         if !self.is_hungry {
             self.is_hungry = match self.hunger.recv_timeout(timeout) {

@@ -164,15 +164,17 @@ impl Open {
             _ => self.checkpoint.clone(),
         };
         open.is_continued = goes_on;
-        let mut hints = open.hints.clone();
-        let mut from = self.from.clone();
-        if !goes_on {
-            // The transaction that is underway is the first of the next batch.
-            let is_underway =
-                self.underway.as_ref().is_some_and(|underway| underway.excluded != Some(Exclusion::Applied));
-            open.hints = is_underway.then(|| hints.pop()).flatten().into_iter().collect();
-            from = std::mem::replace(&mut self.from, self.checkpoint.clone());
-        }
+        let (hints, from) = match goes_on {
+            true => (open.hints.clone(), self.from.clone()),
+            false => {
+                let mut hints = std::mem::take(&mut open.hints);
+                // The transaction that is underway is the first of the next batch.
+                let is_underway =
+                    self.underway.as_ref().is_some_and(|underway| underway.excluded != Some(Exclusion::Applied));
+                open.hints = is_underway.then(|| hints.pop()).flatten().into_iter().collect();
+                (hints, std::mem::replace(&mut self.from, self.checkpoint.clone()))
+            }
+        };
         if !goes_on {
             open.transactions = 0;
             open.origin = None;

@@ -26,7 +26,7 @@ const LARGE_SQL_BYTES: usize = 2 << 20;
 /// Where commands go.
 enum Output {
     Applier(SyncSender<Command>),
-    /// They are kept for whoever made them.
+    /// They are kept until they are taken.
     Kept(RefCell<Vec<Command>>),
 }
 

@@ -66,6 +66,9 @@ impl fmt::Display for ServerError {
 /// A lock wait timeout.
 pub const CODE_LOCK_WAIT: u16 = 1205;
 
+/// A deadlock.
+pub const CODE_DEADLOCK: u16 = 1213;
+
 /// Error numbers after which the same statement may succeed, on this connection or on a new one.
 const TRANSIENT_CODES: [u16; 21] = [
     1020, // record has changed since last read (snapshot isolation)
@@ -79,7 +82,7 @@ const TRANSIENT_CODES: [u16; 21] = [
     1184, // new aborting connection
     1203, // the user has too many connections
     CODE_LOCK_WAIT,
-    1213, // deadlock
+    CODE_DEADLOCK,
     1317, // query interrupted: a client killed it
     1479, // transaction branch was rolled back: deadlock (XA)
     1613, // transaction branch was rolled back: timeout (XA)

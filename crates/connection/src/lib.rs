@@ -36,7 +36,7 @@ mod tls;
 mod version;
 
 pub use connection::Connection;
-pub use error::{CODE_LOCK_WAIT, Error, Peer, Result, ServerError};
+pub use error::{CODE_DEADLOCK, CODE_LOCK_WAIT, Error, Peer, Result, ServerError};
 pub use login::Protection;
 pub use options::ConnectOptions;
 pub use result::{Outcome, ResultSet, Row, StatementOutcome};

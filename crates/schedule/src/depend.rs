@@ -204,7 +204,7 @@ impl Dependencies {
         for hint in hints {
             let clock = hint.clock.ok_or(Wall::NoHint)?;
             let numbers = &mut self.clock.numbers;
-            // Each file begins to count anew.
+            // Each file begins to count at one.
             if numbers.back().is_some_and(|&(number, _)| number >= clock.sequence_number) {
                 numbers.clear();
                 self.clock.file_after = hint.seqno - 1;
@@ -254,7 +254,7 @@ impl Keys {
         let Some((last, last_any)) = index.map(|index| self.indexes.entry(index).or_default()) else { return };
         match value {
             Some(_) => waits.on.extend(Some(*last_any).filter(|&before| before != job)),
-            // Whoever has written any value of the index.
+            // All that have written any value of the index.
             None if *last != job => waits.after = waits.after.max(*last),
             // It was written by this job too, and perhaps by others before.
             None if *last_any != job => waits.after = waits.after.max(job - 1),

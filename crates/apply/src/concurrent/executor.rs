@@ -2,27 +2,21 @@
 
 use spate_archive::stopping_point;
 use spate_binlog::Gtid;
-use spate_connection::{CODE_LOCK_WAIT, Connection, Vendor};
+use spate_connection::{CODE_DEADLOCK, CODE_LOCK_WAIT, Connection, Vendor};
 use spate_replica::applier_lock::ApplierLock;
-use spate_replica::checkpoint::CODE_MOVED;
 use spate_replica::gtids::GtidKeeping;
 use spate_replica::{Error, Result, spread};
 
 use super::encoding::{Encoded, Encoder};
 use super::pool::{Next, Pool, Turn};
 use crate::Part;
-use crate::answers::{checked, refused};
+use crate::answers::{checked, refused, refused_checkpoint};
+use crate::apply::IN_FLIGHT_MAX;
 use crate::command::Execution;
 use crate::halt::Halt;
 use crate::sessions::{Ends, SessionMaker};
 
-/// Packets sent and not yet answered, as for the worker's applier.
-const IN_FLIGHT_MAX: usize = 3;
-
-/// Deadlock.
-const CODE_DEADLOCK: u16 = 1213;
-
-/// How often a job is executed anew although all before it are committed: those behind it may hold locks, each for a moment.
+/// How often a job is executed again although all before it are committed: those behind it may hold locks, each for a moment.
 const LATE_ATTEMPTS_MAX: u32 = 20;
 
 /// What an executor is given.
@@ -269,10 +263,7 @@ impl<'a> Executor<'a> {
             }
             connection.receive_result()
         });
-        let outcome = answer.map_err(|error| match error.code() {
-            Some(CODE_MOVED) => Error::CheckpointMoved { replica: peer.to_string() },
-            _ => refused(error, None),
-        })?;
+        let outcome = answer.map_err(|error| refused_checkpoint(error, &peer, |error| refused(error, None)))?;
         // A server of MySQL executes nothing of a transaction whose GTID it has already, and says that all is well.
         let is_unwritten = |position: usize| outcome.each.get(position).is_none_or(|each| each.affected_rows == 0);
         if position.is_some_and(is_unwritten) {
@@ -298,10 +289,7 @@ impl<'a> Executor<'a> {
         sql.add(Some(&to.update_sql(&from)));
         let connection = self.connection()?;
         let sealed = connection.send_statements(&sql.sql, sql.count).and_then(|()| connection.receive_result());
-        sealed.map_err(|error| match error.code() {
-            Some(CODE_MOVED) => Error::CheckpointMoved { replica: connection.peer().to_string() },
-            _ => error.into(),
-        })?;
+        sealed.map_err(|error| refused_checkpoint(error, connection.peer(), Error::from))?;
         self.hand.pool.sealed(to);
         Ok(())
     }

@@ -15,6 +15,7 @@ use spate_schedule::{Item, TableName};
 
 use super::{Parallel, Pool};
 use crate::Part;
+use crate::answers::refused_checkpoint;
 use crate::halt::{self, Halt};
 use crate::progress::Progress;
 
@@ -158,8 +159,8 @@ impl<'a> Front<'a> {
 
     fn seal(&mut self, to: &Checkpoint, from: &Checkpoint) -> Result<()> {
         let sql = format!("START TRANSACTION;{};{};COMMIT", to.update_sql(from), spread::clear_sql());
-        self.keeper.execute(sql.as_bytes())?;
-        Ok(())
+        let sealed = self.keeper.execute(sql.as_bytes());
+        sealed.map(drop).map_err(|error| refused_checkpoint(error, self.keeper.peer(), Error::from))
     }
 
     /// True if the part is one or more whole transactions of rows that can be rolled back, written as the source's images.

@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The oldest job has executed for so long when the server is asked what it waits for.
 const PATIENCE: Duration = Duration::from_millis(40);
 
-/// Between two questions. InnoDB answers from a copy, which it makes anew only if nobody has read it for 100 ms: who asks more often than that
+/// Between two questions. InnoDB answers from a copy, which it makes again only if nobody has read it for 100 ms: who asks more often than that
 /// is told the same for ever.
 const ASK_EVERY: Duration = Duration::from_millis(150);
 

@@ -128,7 +128,7 @@ pub(crate) struct Pool<'a> {
     wakes: Vec<Condvar>,
     /// The sessions of the executors; 0 if there is none yet.
     sessions: Vec<AtomicU32>,
-    /// Wakes whoever waits for room, or for the end of all.
+    /// Wakes those that wait for room, or for the end of all.
     room: Condvar,
     progress: &'a Progress<'a>,
     status: &'a Status,

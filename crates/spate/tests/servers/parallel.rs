@@ -233,7 +233,7 @@ fn short_ones_do_not_wait(kind: Kind) {
     site.source.sql(&updates);
     let running = site.spawn(site.replicate(&[&TRANSACTION[..], &["--appliers", "4"]].concat()));
     wait_until("all to be executed", || {
-        // InnoDB makes its answer anew only if nobody has asked for 100 ms.
+        // InnoDB makes another answer only if nobody has asked for 100 ms.
         sleep(Duration::from_millis(400));
         open_transactions(&site) >= 100
     });
@@ -264,7 +264,7 @@ fn short_transactions_are_executed_behind_a_long_one() {
     short_ones_do_not_wait(Kind::Mysql);
 }
 
-/// Without an order, others are committed while the oldest waits. Whoever comes next applies none of them again.
+/// Without an order, others are committed while the oldest waits. The next program applies none of them again.
 fn spread_is_finished(kind: Kind, next: &[&str]) {
     let site = Site::of(kind);
     table_of_200(&site);
