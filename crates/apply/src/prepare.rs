@@ -1,6 +1,7 @@
 //! The second stage: sorts and encodes a batch into the statements that the replica will execute. Rows are written by an emitter,
 //! one for each dialect; everything else is the same in all of them.
 
+mod gtids;
 mod statements;
 
 use std::collections::BTreeSet;
@@ -180,14 +181,6 @@ impl Pending<'_> {
         }
     }
 
-    /// The next statement of the session that applies is the first of the batch's transaction.
-    fn tell_gtid(&mut self) -> Result<()> {
-        for sql in std::mem::take(&mut self.gtid) {
-            self.outlet.plain(sql.as_bytes())?;
-        }
-        Ok(())
-    }
-
     /// Ends a run of rows: the next statement of the session is none that changes rows.
     fn end_rows(&mut self) -> Result<()> {
         match &mut self.emitter {
@@ -292,12 +285,7 @@ impl<'a> Preparer<'a> {
         self.refuse_conversions(&part, pending)?;
         if self.keeps_transactions && !pending.batch.is_open {
             pending.from.clone_from(&part.from);
-            pending.gtid = self.gtid_sql(&part, pending);
-            if matches!(part.intent_kind(), Some(IntentKind::Irrevocable | IntentKind::IrrevocableRows)) {
-                pending.late_gtid = std::mem::take(&mut pending.gtid);
-            }
-            // Nothing but transactions that are applied already.
-            pending.batch.is_own = pending.gtid.is_empty();
+            self.begin_gtid(&part, pending);
         }
         self.note_intention(&part, pending)?;
         let may_undo = part.batch.items.iter().any(|item| matches!(item, Item::Undo));
@@ -348,44 +336,6 @@ impl<'a> Preparer<'a> {
         pending.batch.defined.extend(part.statement().filter(|_| is_definition).map(Outdated::changed_by));
         pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined, is_definition });
         if waits && !self.is_in_ring && !self.keeps_transactions { Ok(()) } else { self.end_batch(None, pending) }
-    }
-
-    /// What gives the batch the source's GTID, if the replica's binlog does not have it. While a session of the source has temporary tables, MariaDB would log their end under that GTID if this
-    /// session ended within the batch, and takes tables for others once the session has another server id: then the replica's own.
-    fn gtid_sql(&self, part: &Part, pending: &mut Pending<'a>) -> Vec<String> {
-        let has_tables = !part.batch.temporary.open.is_empty()
-            || !pending.temporary.tables.open.is_empty()
-            || pending.temporary.has_copies
-            || pending.temporary.unnamed.kept().next().is_some();
-        if has_tables && self.gtids == GtidKeeping::Source(Vendor::MariaDb) {
-            if !std::mem::replace(&mut pending.has_told_of_own_gtids, true) {
-                let message =
-                    "while a session of the source has temporary tables, statements get GTIDs of the replica's own";
-                self.status.note("applier", message);
-            }
-            return vec![];
-        }
-        self.gtids.begin_sql(part.gtid().filter(|&gtid| !self.found.has_logged(gtid)))
-    }
-
-    /// A value that is taken from a sequence stays taken, and is logged by itself: it would use up the GTID of the transaction. True if the
-    /// sequences are set, under GTIDs of the replica's own.
-    fn set_sequences_first(&self, part: &Part, pending: &mut Pending<'a>) -> Result<bool> {
-        let gtid = std::mem::take(&mut pending.gtid);
-        if gtid.is_empty() {
-            return Ok(false);
-        }
-        for item in &part.batch.items {
-            match item {
-                Item::Sequence(setting) => pending.outlet.plain(sequence_sql(setting).as_bytes())?,
-                Item::Rows(segment) if segment.is_of_sequences() => self.prepare_segment(segment, part, pending)?,
-                _ => continue,
-            }
-            pending.end_rows()?;
-            pending.outlet.plain(b"COMMIT")?;
-        }
-        pending.gtid = gtid;
-        Ok(true)
     }
 
     /// With the first part it is known how rows are written, and the session is told so.
@@ -459,18 +409,7 @@ impl<'a> Preparer<'a> {
         }
         let defined = std::mem::take(&mut pending.batch.defined);
         let concerns_defined = std::mem::take(&mut pending.batch.concerns_defined);
-        if !pending.late_gtid.is_empty() {
-            // A note says what was begun, so nothing of it is done twice.
-            pending.outlet.plain(b"COMMIT")?;
-            pending.gtid = std::mem::take(&mut pending.late_gtid);
-            pending.batch.is_own = false;
-        }
-        if !pending.batch.is_own {
-            pending.tell_gtid()?;
-            if let Some(sql) = self.gtids.end_if_used_sql() {
-                pending.outlet.plain(sql.as_bytes())?;
-            }
-        }
+        self.end_gtid(pending)?;
         keep_temporary(pending)?;
         pending.end_transaction();
         let (mut sql, mut statements) = pending.outlet.take_for_commit()?;

@@ -16,6 +16,7 @@
 mod encoding;
 mod executor;
 mod front;
+mod jobs;
 mod lock_waits;
 mod pool;
 mod tuner;

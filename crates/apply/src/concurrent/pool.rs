@@ -1,6 +1,6 @@
 //! The jobs that are not committed: which of them may begin, which executor has each, and whose turn it is to commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,9 +12,10 @@ use spate_replica::status::{BatchStatus, Status};
 use spate_schedule::depend::Waits;
 
 use super::Parallel;
+use super::jobs::{Begun, Done, Phase, State, Waiting, weight};
+use crate::Part;
 use crate::halt::{Halt, Result};
 use crate::progress::Progress;
-use crate::{Part, PartEnd};
 
 /// Transactions that are gathered and not committed. Enough to find parallelism behind a long transaction; the set of applied ones, which each
 /// commit writes, grows with it.
@@ -45,77 +46,6 @@ pub(crate) enum Turn {
     Ping,
     /// The session ends.
     End,
-}
-
-/// Where a job is that was begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Executing,
-    /// It waits for its turn.
-    Executed,
-    /// The same, and it is in the way of an earlier one.
-    Unwanted,
-    /// It was rolled back, and waits for all before it.
-    Deferred,
-    Committing,
-}
-
-/// A job that was begun.
-#[derive(Debug)]
-struct Begun {
-    executor: usize,
-    after_seqno: u64,
-    phase: Phase,
-    since: Instant,
-    oldest_seconds: f64,
-}
-
-/// A job that is about to be committed, while the session has not seen it.
-#[derive(Debug)]
-struct Done {
-    end: PartEnd,
-    batch: BatchStatus,
-}
-
-/// A job that waits for others.
-#[derive(Debug)]
-struct Waiting {
-    part: Part,
-    /// How many it waits for; all up to one transaction count as one.
-    missing: usize,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// This transaction and all before it are applied.
-    low: u64,
-    /// The position of this transaction, or of a later one, is written and may not be committed.
-    written: u64,
-    low_checkpoint: Checkpoint,
-    waiting: HashMap<u64, Waiting>,
-    ready: BTreeMap<u64, Part>,
-    /// By a job: those that wait for it.
-    dependents: HashMap<u64, Vec<u64>>,
-    /// By a transaction: those that wait for it and all before it.
-    behind: BTreeMap<u64, Vec<u64>>,
-    begun: BTreeMap<u64, Begun>,
-    executing: usize,
-    /// How many may execute.
-    appliers: usize,
-    /// Transactions that were committed.
-    committed: u64,
-    /// Committed, and some before them are not.
-    done: BTreeMap<u64, Done>,
-    /// Executors that have nothing to do; the last to have had something comes last.
-    idle: Vec<usize>,
-    bytes: usize,
-    transactions: usize,
-    /// Where the row of `spate.checkpoint` is.
-    sealed: Checkpoint,
-    sealed_seqno: u64,
-    is_sealing: bool,
-    is_closed: bool,
-    error: Option<Error>,
 }
 
 /// The jobs of a session.
@@ -249,10 +179,10 @@ impl<'a> Pool<'a> {
     pub(crate) fn next(&self, executor: usize) -> Next {
         let mut state = self.lock();
         loop {
-            if state.error.is_some() || state.is_closed && state.ready.is_empty() && state.waiting.is_empty() {
+            if state.error.is_some() || state.is_ended() {
                 return Next::End;
             }
-            if self.may_begin(&state)
+            if state.may_begin()
                 && let Some((job, part)) = state.ready.pop_first()
             {
                 state.executing += 1;
@@ -287,8 +217,7 @@ impl<'a> Pool<'a> {
     pub(crate) fn wait_turn(&self, executor: usize, part: &Part) -> Turn {
         let job = part.reached.seqno;
         let mut state = self.lock();
-        if state.phase(job) == Some(Phase::Executing) {
-            state.executing = state.executing.saturating_sub(1);
+        if state.end_execution(job) {
             state.enter(job, Phase::Executed);
             self.status.timeline().executed(job);
             self.wake_idle(&mut state);
@@ -326,8 +255,7 @@ impl<'a> Pool<'a> {
     pub(crate) fn wait_late(&self, executor: usize, part: &Part) -> Turn {
         let job = part.reached.seqno;
         let mut state = self.lock();
-        if state.phase(job) == Some(Phase::Executing) {
-            state.executing = state.executing.saturating_sub(1);
+        if state.end_execution(job) {
             self.wake_idle(&mut state);
         }
         state.enter(job, Phase::Deferred);
@@ -386,11 +314,9 @@ impl<'a> Pool<'a> {
         let job = part.reached.seqno;
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.end_execution(job);
         let begun = state.begun.remove(&job);
         self.status.timeline().committed(job);
-        if begun.as_ref().map(|begun| begun.phase) == Some(Phase::Executing) {
-            state.executing = state.executing.saturating_sub(1);
-        }
         state.bytes = state.bytes.saturating_sub(weight(part));
         state.transactions = state.transactions.saturating_sub(part.hints.len());
         let batch = BatchStatus {
@@ -419,9 +345,8 @@ impl<'a> Pool<'a> {
         state.free(freed);
         self.wake_next_turn(state);
         self.wake_idle(state);
-        let is_ended = state.is_closed && state.ready.is_empty() && state.waiting.is_empty();
         self.room.notify_all();
-        if is_ended {
+        if state.is_ended() {
             self.wakes.iter().for_each(Condvar::notify_all);
         }
     }
@@ -456,14 +381,8 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// True if the first job that waits for none may begin: one whose turn it is may always, since all others may wait for it.
-    fn may_begin(&self, state: &State) -> bool {
-        let Some((_, first)) = state.ready.first_key_value() else { return false };
-        state.executing < state.appliers || first.end.as_ref().is_some_and(|end| end.after_seqno <= state.low)
-    }
-
     fn wake_idle(&self, state: &mut State) {
-        if self.may_begin(state)
+        if state.may_begin()
             && let Some(executor) = state.idle.pop()
         {
             self.wakes[executor].notify_all();
@@ -521,56 +440,4 @@ impl<'a> Pool<'a> {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl State {
-    /// Jobs that are not committed.
-    fn jobs(&self) -> usize {
-        self.waiting.len() + self.ready.len() + self.begun.len()
-    }
-
-    /// One of those that these wait for is out of their way.
-    fn free(&mut self, jobs: Vec<u64>) {
-        for job in jobs {
-            let Some(waiting) = self.waiting.get_mut(&job) else { continue };
-            waiting.missing -= 1;
-            if waiting.missing == 0
-                && let Some(Waiting { part, .. }) = self.waiting.remove(&job)
-            {
-                self.ready.insert(job, part);
-            }
-        }
-    }
-
-    /// Nothing is left that an executor does.
-    fn is_drained(&self) -> bool {
-        self.jobs() == 0 && !self.is_sealing
-    }
-
-    /// The job behind this transaction may be committed.
-    fn turn(&self) -> u64 {
-        self.low.max(self.written)
-    }
-
-    fn phase(&self, job: u64) -> Option<Phase> {
-        self.begun.get(&job).map(|begun| begun.phase)
-    }
-
-    fn enter(&mut self, job: u64, phase: Phase) {
-        if let Some(begun) = self.begun.get_mut(&job) {
-            begun.phase = phase;
-        }
-    }
-
-    /// The job behind the watermark, if it is committed.
-    fn take_next_done(&mut self) -> Option<Done> {
-        let entry = self.done.first_entry()?;
-        (*entry.key() <= self.low).then(|| entry.remove())
-    }
-}
-
-/// What a job counts for in memory: its rows are in the pool and, encoded, with its executor.
-fn weight(part: &Part) -> usize {
-    const EACH: usize = 1 << 10;
-    EACH + 2 * usize::try_from(part.batch.statistics.event_bytes).unwrap_or(usize::MAX / 4)
 }
