@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use spate_apply::concurrent::Appliers;
 use spate_apply::limits::{self, BatchLimits};
 use spate_apply::plan::{Parallel, PrefetchWhen};
 use spate_archive::{Retention, SyncPolicy};
@@ -17,7 +16,6 @@ use spate_binlog::{Gtid, GtidPosition};
 use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::until::{Start, Until};
-use spate_schedule::depend::ParallelBy;
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
@@ -25,6 +23,7 @@ use crate::help_examples::{
     LIST_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES,
     VERIFY_EXAMPLES,
 };
+use crate::parallel_arguments::ParallelArguments;
 
 /// A parallel replicator for MySQL and MariaDB
 ///
@@ -170,31 +169,8 @@ pub(crate) struct ReplicateArguments {
     /// out (auto), always, or never
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) prefetch: PrefetchArgument,
-    /// What the replica's transactions are: batches of many, of which each leaves a state that the source had (snapshot), or those of the source,
-    /// one to one, with its GTIDs (transaction)
-    #[arg(long, value_name = "WHAT", value_enum, default_value = "snapshot", help_heading = "Parallel transactions")]
-    consistency: Consistency,
-    /// How is found out which transactions may be applied beside each other: by their schemas (shard), by those that committed together on a source
-    /// of MariaDB (commit-group), by MySQL's logical clock, or by the keys of their rows (write-set)
-    #[arg(
-        long,
-        value_name = "POLICY",
-        value_enum,
-        default_value = "write-set",
-        help_heading = "Parallel transactions"
-    )]
-    parallel_by: ParallelByArgument,
-    /// Commit in the source's order (preserve), or as transactions come to their ends (free)
-    #[arg(long, value_name = "ORDER", value_enum, default_value = "preserve", help_heading = "Parallel transactions")]
-    commit_order: CommitOrder,
-    /// So many transactions execute at a time, or as many as are found to be fastest (auto)
-    #[arg(long, value_name = "N|auto", default_value = APPLIERS_DEFAULT, value_parser = parse_appliers,
-          help_heading = "Parallel transactions")]
-    appliers: Appliers,
-    /// So many consecutive transactions share a commit of the replica, which has the last one's GTID
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=GROUP_MAX),
-          help_heading = "Parallel transactions")]
-    group: u64,
+    #[command(flatten)]
+    parallel: ParallelArguments,
     /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
     /// replica log what is applied under the id of the server that wrote it
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
@@ -220,44 +196,6 @@ pub(crate) enum Conflict {
     Stop,
     /// Overwrite rows that are there, insert rows that are missing, remove rows that have a unique value of another row
     Repair,
-}
-
-/// Default of `--appliers`: enough for the server to write many commits to disk at once.
-const APPLIERS_DEFAULT: &str = "16";
-
-/// The most appliers: a server's default limit is 151 connections.
-const APPLIERS_MAX: usize = spate_apply::concurrent::OPEN_MAX;
-
-/// The largest `--group`: readers wait for all of it, and a batch of more is better folded.
-const GROUP_MAX: u64 = 10_000;
-
-/// What the replica's transactions are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Consistency {
-    /// Batches, folded
-    Snapshot,
-    /// The source's own transactions
-    Transaction,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ParallelByArgument {
-    /// Transactions of different schemas
-    Shard,
-    /// Those that committed together on the source (MariaDB)
-    CommitGroup,
-    /// Those that MySQL's logical clock says were committing beside each other
-    LogicalClock,
-    /// Those that write different rows
-    WriteSet,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum CommitOrder {
-    /// That of the source: each state that a reader sees is one that the source had
-    Preserve,
-    /// Any: each transaction is whole
-    Free,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -597,31 +535,7 @@ impl ReplicateArguments {
 
     /// How transactions are applied beside each other; `None` if they become batches.
     pub(crate) fn parallel(&self) -> Result<Option<Parallel>, String> {
-        if self.consistency == Consistency::Snapshot {
-            return Ok(None);
-        }
-        let refused =
-            |option: &str, why: &str| Err(format!("--consistency transaction and {option} exclude each other: {why}"));
-        if !self.ignore_server_ids.is_empty() {
-            return refused("--ignore-server-ids", "in a ring, what is applied takes the id of its origin");
-        }
-        if self.commit_order == CommitOrder::Free && self.group > 1 {
-            return refused(
-                "--group with --commit-order free",
-                "without an order, a server writes many commits at once by itself",
-            );
-        }
-        Ok(Some(Parallel {
-            by: match self.parallel_by {
-                ParallelByArgument::Shard => ParallelBy::Shard,
-                ParallelByArgument::CommitGroup => ParallelBy::CommitGroup,
-                ParallelByArgument::LogicalClock => ParallelBy::LogicalClock,
-                ParallelByArgument::WriteSet => ParallelBy::WriteSet,
-            },
-            appliers: self.appliers,
-            keeps_order: self.commit_order == CommitOrder::Preserve,
-            group: self.group,
-        }))
+        self.parallel.plan(!self.ignore_server_ids.is_empty())
     }
 
     pub(crate) fn limits(&self) -> BatchLimits {
@@ -698,15 +612,6 @@ fn parse_intervals(uuid: &str, rest: &str, gtids: &mut Vec<Gtid>) -> Result<(), 
     match rest.rsplit(':').next().is_some_and(|last| last.starts_with(|first: char| first.is_ascii_digit())) {
         true => Ok(()),
         false => Err(format!("'{uuid}:{rest}' names no transaction")),
-    }
-}
-
-/// `16`, `auto`.
-fn parse_appliers(text: &str) -> Result<Appliers, String> {
-    match text.parse() {
-        Ok(number @ 1..=APPLIERS_MAX) => Ok(Appliers::Number(number)),
-        _ if text == "auto" => Ok(Appliers::Auto),
-        _ => Err(format!("expected auto, or a number from 1 to {APPLIERS_MAX}")),
     }
 }
 

@@ -11,6 +11,7 @@ mod handback;
 mod handover;
 mod help_examples;
 mod lab;
+mod parallel_arguments;
 mod prefetch;
 mod progress_line;
 mod replicate;
