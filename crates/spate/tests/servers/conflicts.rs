@@ -186,19 +186,9 @@ fn replica_of_the_replica_follows_repairs() {
     site.source.sql("UPDATE d.t SET u = 11 WHERE id = 1; DELETE FROM d.t WHERE id = 2");
     site.catch_up(&["--start", "gtid:", "--on-conflict", "repair"]);
     site.assert_identical();
-    below.sql(&format!(
-        "SET GLOBAL gtid_slave_pos = ''; CHANGE MASTER TO master_host='127.0.0.1', master_port={}, master_user='spate', \
-         master_password='{}', master_use_gtid=slave_pos; START SLAVE",
-        site.replica.port,
-        crate::support::server::PASSWORD,
-    ));
-    let position = site.replica.sql("SELECT @@gtid_binlog_pos");
-    assert_eq!(
-        below.sql(&format!("SELECT MASTER_GTID_WAIT('{position}', 60)")),
-        "0",
-        "{}",
-        below.sql("SHOW SLAVE STATUS")
-    );
+    below.sql("SET GLOBAL gtid_slave_pos = ''");
+    below.follow(&site.replica);
+    below.wait_followed(&site.replica.position());
     assert_eq!(site.replica.checksums(), below.checksums());
 }
 

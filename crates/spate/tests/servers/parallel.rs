@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::program;
-use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::session::Session;
 use crate::support::{Kind, Random, Server, Site, wait_until};
 
@@ -43,40 +42,6 @@ fn gtids_of_source(server: &Server, source: &Server) -> Vec<String> {
     events.collect()
 }
 
-/// A native replica behind the replica.
-fn downstream(replica: &Server) -> Server {
-    let kind = replica.kind;
-    let server = Server::replica(kind, &["--server-id=3"]);
-    let port = replica.port;
-    server.sql(&match kind {
-        Kind::Mysql => format!(
-            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
-             SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA"
-        ),
-        _ => format!(
-            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
-             MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE"
-        ),
-    });
-    server
-}
-
-fn wait_for_downstream(server: &Server, replica: &Server) {
-    let (wait, status) = match server.kind {
-        Kind::Mysql => (
-            format!(
-                "SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', 60)",
-                replica.sql("SELECT @@GLOBAL.gtid_executed").replace("\\n", "")
-            ),
-            "SHOW REPLICA STATUS",
-        ),
-        _ => {
-            (format!("SELECT MASTER_GTID_WAIT('{}', 60)", replica.sql("SELECT @@gtid_binlog_pos")), "SHOW SLAVE STATUS")
-        }
-    };
-    assert_eq!(server.sql(&wait), "0", "{}", server.sql(status));
-}
-
 /// Rows, statements, definitions and tables without a key.
 fn work(site: &Site, ledger: &mut Ledger) {
     for _ in 0..4 {
@@ -90,7 +55,8 @@ fn gtids_stay(kind: Kind) {
         let is_strict = kind == Kind::Mariadb && order.is_empty();
         let strictness: &[&str] = if is_strict { &["--gtid-strict-mode=1"] } else { &[] };
         let site = Site::between((kind, &[]), (kind, &[logging(kind), strictness].concat()));
-        let below = downstream(&site.replica);
+        let below = Server::replica(kind, &["--server-id=3"]);
+        below.follow(&site.replica);
         let mut ledger = Ledger::begin(&site.source, 3);
         work(&site, &mut ledger);
         site.catch_up(&[&TRANSACTION[..], order].concat());
@@ -107,7 +73,7 @@ fn gtids_stay(kind: Kind) {
         let missing: Vec<&String> = at_source.iter().filter(|gtid| !at_replica.contains(gtid)).collect();
         assert!(missing.is_empty(), "{order:?}: {missing:?}");
         assert_eq!(at_source, at_replica, "{order:?}");
-        wait_for_downstream(&below, &site.replica);
+        below.wait_followed(&site.replica.position());
         assert_eq!(site.source.checksums(), below.checksums());
     }
 }

@@ -1,6 +1,5 @@
 //! Native replication as the oracle: a second replica, like the first in everything, that follows the source by itself.
 
-use super::server::{ACCOUNT, PASSWORD};
 use super::{Ended, Kind, Server, Site};
 
 /// A source, a replica of Spate's, and a native one.
@@ -31,32 +30,14 @@ impl Oracle {
 
     /// Lets the native replica follow from the beginning of the source's binlog, and waits until it has all.
     pub fn native_catches_up(&self) {
-        let port = self.site.source.port;
-        let (begin, wait) = match self.kind {
-            Kind::Mysql => (
-                format!(
-                    "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
-                     SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA"
-                ),
-                format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{}', 60)", self.site.source.position()),
-            ),
-            _ => (
-                format!(
-                    "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
-                     MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE"
-                ),
-                format!("SELECT MASTER_GTID_WAIT('{}', 60)", self.site.source.position()),
-            ),
-        };
         let follows = match self.kind {
             Kind::Mysql => "SELECT COUNT(*) FROM performance_schema.replication_applier_configuration",
             _ => "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND = 'Slave_SQL'",
         };
         if self.native.sql(follows) == "0" {
-            self.native.sql(&begin);
+            self.native.follow(&self.site.source);
         }
-        let status = if self.kind == Kind::Mysql { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" };
-        assert_eq!(self.native.sql(&wait), "0", "{}", self.native.sql(status));
+        self.native.wait_followed(&self.site.source.position());
     }
 
     /// Both replicas catch up; then they are compared. Returns what Spate has said.

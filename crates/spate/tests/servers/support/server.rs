@@ -196,6 +196,30 @@ impl Server {
         self.directory.path().join("s")
     }
 
+    /// Lets this server's own replication follow another one, by GTID.
+    pub fn follow(&self, source: &Server) {
+        let port = source.port;
+        self.sql(&match self.kind {
+            Kind::Mysql => format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='{ACCOUNT}', \
+                 SOURCE_PASSWORD='{PASSWORD}', GET_SOURCE_PUBLIC_KEY=1, SOURCE_AUTO_POSITION=1; START REPLICA"
+            ),
+            _ => format!(
+                "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{ACCOUNT}', \
+                 MASTER_PASSWORD='{PASSWORD}', MASTER_USE_GTID=slave_pos; START SLAVE"
+            ),
+        });
+    }
+
+    /// Waits until its own replication has come to a position.
+    pub fn wait_followed(&self, position: &str) {
+        let (wait, status) = match self.kind {
+            Kind::Mysql => (format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', 60)"), "SHOW REPLICA STATUS"),
+            _ => (format!("SELECT MASTER_GTID_WAIT('{position}', 60)"), "SHOW SLAVE STATUS"),
+        };
+        assert_eq!(self.sql(&wait), "0", "{}", self.sql(status));
+    }
+
     /// The GTID position of all that is in the binlog.
     pub fn position(&self) -> String {
         self.sql(match self.kind.vendor() {
