@@ -142,6 +142,16 @@ impl Follower {
         Ok(boundary)
     }
 
+    /// Passes over a whole transaction that is known without having been read.
+    pub(crate) fn pass(&mut self, record: &TransactionRecord) {
+        self.seqno = record.seqno;
+        self.source_position = record.source_end_position;
+        if let Some(gtid) = record.gtid {
+            self.has_seen_gtid = true;
+            self.gtid_position.advance(gtid);
+        }
+    }
+
     /// The body of an event that [`Follower::take`] has accepted.
     pub(crate) fn body<'a>(&self, event: &'a [u8]) -> spate_binlog::Result<&'a [u8]> {
         // A format description always has room for a checksum, even if it announces none.

@@ -197,6 +197,14 @@ impl IndexReader {
         let offset = RECORD_LENGTH as u64;
         is_index.then_some(IndexReader { file, next_seqno: first_seqno, end: 0, offset, chunk: Vec::new(), used: 0 })
     }
+
+    /// Goes on behind the first records, so many, of which this is the last.
+    pub(crate) fn jump(&mut self, records: u64, last: &TransactionRecord) {
+        self.offset = (records + 1) * RECORD_LENGTH as u64;
+        (self.next_seqno, self.end) = (last.seqno + 1, last.end());
+        self.chunk.clear();
+        self.used = 0;
+    }
 }
 
 impl Iterator for IndexReader {

@@ -10,6 +10,7 @@ use crate::blocks::{EventBlocks, Next, RawEvent, ReadOptions};
 use crate::covered::Covered;
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::index::{IndexReader, TransactionRecord};
+use crate::scan::begins_transaction;
 use crate::tail::{ArchiveFile, Waited};
 use crate::{Error, Result};
 
@@ -365,35 +366,15 @@ impl ArchiveReader {
         // The reader reads the last of them, as a proof that the index belongs to this file.
         let mut last = first;
         for record in records {
-            self.follower.seqno = last.seqno;
-            self.follower.source_position = last.source_end_position;
-            if let Some(gtid) = last.gtid {
-                self.follower.gtid_position.advance(gtid);
-            }
+            self.follower.pass(&last);
             last = record;
         }
-        let is_true = offset == first.offset && self.begins_transaction(&last)?;
+        let Some(blocks) = &mut self.blocks else { return Ok(()) };
+        let is_true = offset == first.offset && begins_transaction(blocks, &self.follower, &last)?;
         if !is_true {
             self.follower = follower;
         }
-        if let Some(blocks) = &mut self.blocks {
-            blocks.jump(if is_true { last.offset } else { offset });
-        }
+        blocks.jump(if is_true { last.offset } else { offset });
         Ok(())
-    }
-
-    /// True if a transaction begins at the place that `record` names.
-    fn begins_transaction(&mut self, record: &TransactionRecord) -> Result<bool> {
-        let Some(blocks) = &mut self.blocks else { return Ok(false) };
-        blocks.jump(record.offset);
-        let raw = match blocks.next() {
-            Ok(Next::Event(raw)) => raw,
-            Ok(_) | Err(Error::Corrupt { .. } | Error::EventTooLarge { .. }) => return Ok(false),
-            Err(other) => return Err(other),
-        };
-        let mut follower = self.follower.clone();
-        let taken = follower.take(&raw.header, blocks.bytes(raw.range), raw.offset, true);
-        let gtid = follower.tracker.gtid().map(|event| event.gtid);
-        Ok(matches!(taken, Ok(Boundary::Begin | Boundary::Whole)) && gtid == record.gtid)
     }
 }

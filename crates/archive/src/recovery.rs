@@ -1,6 +1,6 @@
 //! Opens an archive after its last writer ended, also by a crash.
 //!
-//! Recovery reads and verifies the whole last file; the files before it were synced when the next one was begun. It
+//! Recovery reads and verifies what of the last file was not surely synced; the files before it were synced when the next one was begun. It
 //! truncates a last transaction that was never synced, because a crash can have torn it. It reports damage that no
 //! crash explains: a bad event with whole transactions after it, or a bad event that was synced.
 
@@ -14,7 +14,7 @@ use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::fs::{FileHandle, FileSystem};
 use crate::index::{IndexReader, IndexWriter, TransactionRecord, durable_end, index_path, is_complete};
 use crate::list::{FileList, ListedFile};
-use crate::scan::{Scanned, is_whole_after, scan_file, start_of};
+use crate::scan::{Noted, Scanned, is_whole_after, scan_file, scan_file_behind, start_of};
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
 use crate::{Error, Result};
@@ -197,7 +197,10 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
         return Err(Error::Inconsistent { path, why });
     }
     let mut comparison = Comparison::new(fs, &path, file.first_seqno());
-    let mut scanned = scan_file(fs, &path, &file.start, length, |record| comparison.compare(record))?;
+    // What was on disk when its record was written, no crash has torn. Whoever reads it verifies it.
+    let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
+    let durable = index.take_while(|(_, durable)| *durable).map(|(record, _)| record);
+    let mut scanned = scan_file_behind(fs, &path, &file.start, length, durable, |noted| comparison.note(noted))?;
     if let Some(stop) = scanned.stop.take() {
         let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
         let hints = index.map(|(record, _)| record.offset);
@@ -230,6 +233,17 @@ struct Comparison {
 impl Comparison {
     fn new(fs: &dyn FileSystem, path: &Path, first_seqno: u64) -> Comparison {
         Comparison { index: IndexReader::open(fs, path, first_seqno), right: 0, missing: Vec::new() }
+    }
+
+    fn note(&mut self, noted: Noted) {
+        match noted {
+            // They are the index's own.
+            Noted::Known(count, last) => {
+                self.right = count;
+                self.index.iter_mut().for_each(|index| index.jump(count, &last));
+            }
+            Noted::Read(record) => self.compare(record),
+        }
     }
 
     fn compare(&mut self, record: TransactionRecord) {

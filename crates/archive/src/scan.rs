@@ -63,6 +63,34 @@ impl Scan {
     }
 }
 
+/// True if the transaction of this record begins at its place; `follower` is the state before it.
+pub(crate) fn begins_transaction(
+    blocks: &mut EventBlocks,
+    follower: &Follower,
+    record: &TransactionRecord,
+) -> Result<bool> {
+    blocks.jump(record.offset);
+    let raw = match blocks.next() {
+        Ok(Next::Event(raw)) => raw,
+        Ok(_) | Err(Error::Corrupt { .. } | Error::EventTooLarge { .. }) => return Ok(false),
+        Err(other) => return Err(other),
+    };
+    let mut follower = follower.clone();
+    let taken = follower.take(&raw.header, blocks.bytes(raw.range), raw.offset, true);
+    let gtid = follower.tracker.gtid().map(|event| event.gtid);
+    let begins = matches!(taken, Ok(Boundary::Begin | Boundary::Whole));
+    Ok(begins && gtid == record.gtid && follower.seqno == record.seqno)
+}
+
+/// What a walk through a file tells of its transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// Its first ones, so many, of which this is the last, were known.
+    Known(u64, TransactionRecord),
+    /// This one was read.
+    Read(TransactionRecord),
+}
+
 /// The result of recovery's walk through a file.
 #[derive(Debug)]
 pub(crate) struct Scanned {
@@ -84,33 +112,88 @@ pub(crate) fn scan_file(
     length: u64,
     mut note: impl FnMut(TransactionRecord),
 ) -> Result<Scanned> {
+    scan_file_behind(fs, path, start, length, std::iter::empty(), |noted| match noted {
+        Noted::Read(record) => note(record),
+        Noted::Known(..) => {}
+    })
+}
+
+/// The same, but does not walk through the transactions of these records, which are the file's first, but for the last of them, which shows that they
+/// are of this file.
+pub(crate) fn scan_file_behind(
+    fs: &dyn FileSystem,
+    path: &Path,
+    start: &Follower,
+    length: u64,
+    mut known: impl Iterator<Item = TransactionRecord>,
+    mut note: impl FnMut(Noted),
+) -> Result<Scanned> {
     let mut scan = Scan::open(fs, path, FIRST_EVENT_OFFSET, length, true)?;
-    let mut follower = start.clone();
-    let mut last = None;
-    let mut is_aligned = true;
-    let mut whole_end = FIRST_EVENT_OFFSET;
-    let mut source_position = follower.source_position;
-    let stop = loop {
-        let (raw, boundary) = match scan.step(&mut follower)? {
+    let mut walked =
+        Scanned { follower: start.clone(), whole_end: FIRST_EVENT_OFFSET, last: None, is_aligned: true, stop: None };
+    let mut source_position = walked.follower.source_position;
+    let mut first_known = known.next();
+    loop {
+        if let Some(first) = first_known.take_if(|first| first.offset == scan.offset())
+            && first.seqno == walked.follower.seqno + 1
+            && !walked.follower.is_relay_log()
+            && let Some(noted) = walked.pass_known(&mut scan, first, &mut known)?
+        {
+            source_position = walked.follower.source_position;
+            note(noted);
+        }
+        let (raw, boundary) = match scan.step(&mut walked.follower)? {
             Ok(Some(taken)) => taken,
-            Ok(None) => break None,
-            Err(stop) => break Some(stop),
+            Ok(None) => break,
+            Err(stop) => {
+                walked.stop = Some(stop);
+                break;
+            }
         };
         let end = scan.offset();
-        is_aligned &= raw.header.next_position == end as u32;
+        walked.is_aligned &= raw.header.next_position == end as u32;
         if matches!(boundary, Boundary::End | Boundary::Whole) {
-            let record = follower.record(&raw.header, end);
-            last = Some(record);
-            note(record);
+            let record = walked.follower.record(&raw.header, end);
+            walked.last = Some(record);
+            note(Noted::Read(record));
         }
-        if !follower.tracker.in_transaction() {
-            whole_end = end;
-            source_position = follower.source_position;
+        if !walked.follower.tracker.in_transaction() {
+            walked.whole_end = end;
+            source_position = walked.follower.source_position;
         }
-    };
-    follower.abandon_transaction();
-    follower.source_position = source_position;
-    Ok(Scanned { follower, whole_end, last, is_aligned, stop })
+    }
+    walked.follower.abandon_transaction();
+    walked.follower.source_position = source_position;
+    Ok(walked)
+}
+
+impl Scanned {
+    /// Passes over known transactions, of which `first` begins here, up to the last of them. `None`: there are no others, or the last is not in this file,
+    /// and the walk goes on here.
+    fn pass_known(
+        &mut self,
+        scan: &mut Scan,
+        first: TransactionRecord,
+        known: &mut impl Iterator<Item = TransactionRecord>,
+    ) -> Result<Option<Noted>> {
+        let (mut follower, mut is_aligned, mut count) = (self.follower.clone(), self.is_aligned, 0);
+        let (mut passed, mut last) = (None, first);
+        for next in known {
+            follower.pass(&last);
+            is_aligned &= last.end() == last.source_end_position;
+            count += 1;
+            passed = Some(std::mem::replace(&mut last, next));
+        }
+        let Some(passed) = passed else { return Ok(None) };
+        if !begins_transaction(&mut scan.blocks, &follower, &last)? {
+            scan.blocks.jump(first.offset);
+            return Ok(None);
+        }
+        scan.blocks.jump(last.offset);
+        (self.follower, self.is_aligned) = (follower, is_aligned);
+        (self.whole_end, self.last) = (last.offset, Some(passed));
+        Ok(Some(Noted::Known(count, passed)))
+    }
 }
 
 /// True if a whole transaction, with right checksums, stands anywhere after the bad event at `offset`: then the file

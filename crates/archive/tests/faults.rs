@@ -245,7 +245,7 @@ fn reader_reports_every_flipped_bit_at_its_event() {
 }
 
 #[test]
-fn damage_that_no_crash_explains_stops_opening_and_names_the_place() {
+fn damage_that_no_crash_explains_stops_opening_or_reading_and_names_the_place() {
     let files = history(ChecksumAlgorithm::Crc32);
     let fs = FaultyFileSystem::default();
     let mut writer = open(&fs.shared(), SyncPolicy::Os).unwrap();
@@ -273,6 +273,12 @@ fn damage_that_no_crash_explains_stops_opening_and_names_the_place() {
                 // Without an index, a bad last transaction cannot be distinguished from one that a crash tore.
                 Ok(_) if !has_index && offset >= last_transaction => {}
                 Ok(_) if bit == (file.events[0] + 17) * 8 => {}
+                // What was surely synced is not read again, but for the last transaction: whoever reads it finds the damage.
+                Ok(writer) if has_index && offset < last_transaction => {
+                    let error = transactions(writer.archive(), &Seek::Earliest).unwrap_err();
+                    let Error::Corrupt { path, offset: found, .. } = &error else { panic!("bit {bit}: {error}") };
+                    assert_eq!((path.as_path(), *found), (local(&file.name).as_path(), offset as u64), "bit {bit}");
+                }
                 Ok(_) => panic!("bit {bit} at offset {offset} went unnoticed, index: {has_index}"),
             }
         }
@@ -329,6 +335,30 @@ fn index_lost_or_damaged_is_rebuilt() {
             assert_eq!(fs.read(&path).unwrap(), live, "{damage:?}");
         }
     }
+}
+
+/// Each record is whole, and names a true place; only, the first transaction is left out, and those behind it have the numbers before theirs.
+#[test]
+fn index_without_the_first_transaction_is_rebuilt() {
+    const RECORD: usize = 112;
+    let files = history(ChecksumAlgorithm::Crc32);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    drop(writer);
+    let path = local("bin.000003.index");
+    let live = fs.read(&path).unwrap();
+    let records: Vec<&[u8]> = live.chunks(RECORD).collect();
+    let mut shifted = records[0].to_vec();
+    for (earlier, record) in records[1..].iter().zip(&records[2..]) {
+        let mut record = [&earlier[..8], &record[8..RECORD - 4]].concat();
+        record.extend_from_slice(&crc32fast::hash(&record).to_le_bytes());
+        shifted.extend_from_slice(&record);
+    }
+    fs.overwrite(&path, shifted);
+    let archive = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    assert_eq!(fs.read(&path).unwrap(), live);
+    assert_eq!(transactions(archive.archive(), &Seek::Seqno(1)).unwrap(), expected(&files));
 }
 
 #[test]
