@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::backlog::BacklogPlan;
+use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
 use crate::equal::{self, EqualOptions};
 use crate::follower::LivePlan;
@@ -76,6 +77,9 @@ pub enum LabCommand {
     /// Measure the lag under a live load
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyOptions),
+    /// Widen the commit groups of an intermediate source, and measure what the server behind it gains
+    #[command(after_help = chain::EXAMPLES)]
+    Chain(ChainOptions),
     /// Compare Spate with the server's own replication under hostile statements and failures, drawn from a seed
     #[command(after_help = options::EXAMPLES)]
     Torture(TortureOptions),
@@ -246,6 +250,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Sandbox { command } => sandbox(command),
         LabCommand::Race(options) => race(options),
         LabCommand::Steady(options) => steady(options),
+        LabCommand::Chain(options) => options.run(),
         LabCommand::Torture(options) => options.run(),
         LabCommand::Equal(options) => options.run(),
         LabCommand::Demo(options) => demo(options),

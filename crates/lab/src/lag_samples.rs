@@ -141,7 +141,8 @@ impl Asking {
         let behind = match self.applier {
             Applier::Native => native::seconds_behind(self.vendor, &mut self.session)?,
             Applier::Spate => {
-                let row = self.session.first_row("SELECT MAX(source_seconds) FROM spate.checkpoint")?;
+                let row =
+                    self.session.first_row("SELECT MAX(source_seconds) FROM spate.checkpoint WHERE applier = 0")?;
                 let applied: Option<u64> = row.and_then(|row| row.get_opt(0)).and_then(std::result::Result::ok);
                 applied.filter(|&applied| applied > 0).map(|applied| now.saturating_sub(applied))
             }

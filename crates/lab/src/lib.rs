@@ -8,6 +8,7 @@
 //! - [`workload`], [`dataset`], [`backlog`], [`binlog_count`]: the changes of a source while its replica was down;
 //! - [`contender`], [`native`], [`spate_program`]: the programs that catch up;
 //! - [`race`], [`comparison`], [`results`]: the race, the comparison of its tables, and its result;
+//! - [`chain`]: intermediate sources, one behind the other;
 //! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: a demonstration of all of these;
 //! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
 //! - [`command`], [`screen`]: the command line, and its output for people.
@@ -17,6 +18,7 @@
 pub mod backlog;
 pub mod beat;
 pub mod binlog_count;
+pub mod chain;
 pub mod command;
 pub mod comparison;
 pub mod contender;

@@ -62,6 +62,40 @@ struct Sampler {
     thread: JoinHandle<()>,
 }
 
+/// Where the program is.
+fn program_path() -> Result<PathBuf> {
+    match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => std::env::current_exe().map(|laboratory| laboratory.with_file_name("spate")).map_err(|source| {
+            Error::ProgramNotRun { program: "spate".into(), advice: "Name it in SPATE_BIN.", source }
+        }),
+    }
+}
+
+/// What `spate analyze` says of the binlogs in a server's data directory.
+///
+/// # Errors
+/// [`Error::ProgramNotRun`], [`Error::ProgramFailed`].
+pub fn analyze(directory: &Path) -> Result<serde_json::Value> {
+    let path = program_path()?;
+    let mut command = Command::new(&path);
+    command.arg("analyze").arg(directory).args(["--base-name", "binlog", "--appliers", "1", "--json"]);
+    let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
+        program: path.display().to_string(),
+        advice: "Name it in SPATE_BIN.",
+        source,
+    })?;
+    let failed = |text: String| Error::ProgramFailed {
+        program: "spate analyze".into(),
+        status: output.status.to_string(),
+        output: text,
+    };
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}
+
 impl SpateProgram {
     /// The program for this source and replica; its files go to `directory`. It reaches the source over TCP with a
     /// password, as over a network, and the replica through its socket, as beside it.
@@ -69,14 +103,8 @@ impl SpateProgram {
     /// # Errors
     /// [`Error::ProgramNotRun`] if the program's path is unknown.
     pub fn new(source: &Sandbox, source_password: &str, replica: &Sandbox, directory: &Path) -> Result<SpateProgram> {
-        let path = match std::env::var_os(PROGRAM_VARIABLE) {
-            Some(path) => PathBuf::from(path),
-            None => std::env::current_exe().map(|laboratory| laboratory.with_file_name("spate")).map_err(|source| {
-                Error::ProgramNotRun { program: "spate".into(), advice: "Name it in SPATE_BIN.", source }
-            })?,
-        };
         Ok(SpateProgram {
-            path,
+            path: program_path()?,
             source: format!("{ACCOUNT}@127.0.0.1:{}", source.port()),
             source_password: source_password.to_owned(),
             source_authority: Some(source.data_directory().join("ca.pem")).filter(|file| file.exists()),

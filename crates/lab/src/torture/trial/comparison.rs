@@ -56,7 +56,11 @@ impl Trial<'_> {
 
     /// True if Spate's replica is at this position. (A Spate that has stopped no longer answers.)
     fn is_applied_exactly(&self, end: &str) -> Result<bool> {
-        let kept = self.servers.replica.connect()?.value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint");
+        let kept = self
+            .servers
+            .replica
+            .connect()?
+            .value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint WHERE applier = 0");
         let applied = kept.unwrap_or_default();
         Ok(position::has_reached(&applied, end) && position::has_reached(end, &applied))
     }

@@ -1,0 +1,279 @@
+//! Intermediate sources: a chain A → B → C → D of servers with the vendor's own replication, where C waits before it commits, so that more transactions
+//! share a commit group, and D has more to do at the same time.
+//!
+//! B and C apply the backlog of the server before and log it. How many transactions a commit group has is read from each server's binlog, by `spate analyze`;
+//! how much that helps is what D takes with so many appliers, which go by the groups (MariaDB: conservative, MySQL: the logical clock).
+
+mod options;
+
+use std::path::Path;
+use std::time::Duration;
+
+use comfy_table::Table;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+pub use options::{ChainOptions, EXAMPLES};
+
+use crate::backlog::{Backlog, BacklogPlan};
+use crate::comparison::{checksums, different_tables};
+use crate::contender::NativeMode;
+use crate::dataset::{DataSet, become_replica, replica_options};
+use crate::home::LabHome;
+use crate::native::NativeReplication;
+use crate::sandbox::{Lifetime, Sandbox};
+use crate::screen::{Screen, table};
+use crate::server_options::{Durability, ServerOptions};
+use crate::spate_program;
+use crate::vendor::Vendor;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// B and C have to be done before D can begin, and are not what is measured.
+const FAST_APPLIERS: u32 = 16;
+
+/// Server ids of B, C and D, behind those of source and replica.
+const FIRST_ID: u32 = 11;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct ChainPlan {
+    /// What A writes.
+    pub backlog: BacklogPlan,
+    /// What C waits for: so many transactions.
+    pub wait_count: u32,
+    /// But no longer than this, in microseconds.
+    pub wait_microseconds: u32,
+    /// The numbers of D's appliers.
+    pub appliers: Vec<u32>,
+    /// Whether D writes each commit to the disk.
+    pub durability: Durability,
+    /// Give up after this.
+    pub limit: Duration,
+}
+
+/// The commit groups in a server's binlog.
+#[derive(Debug, Clone, Serialize)]
+pub struct Groups {
+    /// A, B or C.
+    pub server: String,
+    /// Transactions of a group, on average.
+    pub mean: f64,
+}
+
+/// What D took, behind a C of one setting.
+#[derive(Debug, Clone, Serialize)]
+pub struct Variant {
+    /// How C waits; empty if it does not.
+    pub waiting: String,
+    /// How long C took.
+    pub intermediate_seconds: f64,
+    /// In C's binlog.
+    pub group_size: f64,
+    /// How long D took, by its number of appliers.
+    pub runs: Vec<Run>,
+}
+
+/// D, with so many appliers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    /// How many.
+    pub appliers: u32,
+    /// How long it took.
+    pub seconds: f64,
+    /// Its tables are those of A.
+    pub identical: bool,
+}
+
+/// The result of the scenario.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChainResult {
+    /// The server's version.
+    pub server: String,
+    /// Transactions of the backlog.
+    pub transactions: u64,
+    /// Commit groups of A and B.
+    pub groups: Vec<Groups>,
+    /// C without waiting, and with it.
+    pub variants: Vec<Variant>,
+}
+
+impl ChainResult {
+    /// True if all tables were those of A.
+    pub fn all_identical(&self) -> bool {
+        self.variants.iter().flat_map(|variant| &variant.runs).all(|run| run.identical)
+    }
+
+    /// For people: a line for each setting of C, with what D takes in seconds, and how many times as fast as one applier that is.
+    pub fn to_table(&self) -> Table {
+        let numbers =
+            self.variants.first().map(|variant| variant.runs.iter().map(|run| run.appliers)).into_iter().flatten();
+        let mut header = vec!["C waits".to_owned(), "C takes s".to_owned(), "transactions a group".to_owned()];
+        header.extend(numbers.map(|appliers| format!("D with {appliers}")));
+        let rows = self.variants.iter().map(|variant| {
+            let waiting = if variant.waiting.is_empty() { "no".to_owned() } else { variant.waiting.clone() };
+            let one = variant.runs.first().map_or(0.0, |run| run.seconds);
+            let mut row =
+                vec![waiting, format!("{:.1}", variant.intermediate_seconds), format!("{:.2}", variant.group_size)];
+            row.extend(variant.runs.iter().map(|run| {
+                let mark = if run.identical { "" } else { " DIFFERENT" };
+                format!("{:.1} ({:.2} ×){mark}", run.seconds, one / run.seconds)
+            }));
+            row
+        });
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        table(&header, 1, rows.collect())
+    }
+
+    /// What was applied, and by whom.
+    pub fn summary(&self) -> String {
+        let groups: Vec<String> = self
+            .groups
+            .iter()
+            .map(|groups| format!("{}: {:.2} transactions a group", groups.server, groups.mean))
+            .collect();
+        format!("{}: {} transactions; {}", self.server, self.transactions, groups.join(", "))
+    }
+}
+
+/// A chain that is being built.
+struct Chain<'a> {
+    binaries: &'a ServerBinaries,
+    plan: &'a ChainPlan,
+    dataset: &'a DataSet,
+    end: String,
+    directory: &'a Path,
+    screen: &'a Screen,
+}
+
+/// Builds the chain and measures it.
+///
+/// # Errors
+/// Those of the load, the servers and their replication. Tables that differ are part of the result.
+pub fn run(
+    home: &LabHome,
+    binaries: &ServerBinaries,
+    plan: &ChainPlan,
+    directory: &Path,
+    screen: &Screen,
+) -> Result<ChainResult> {
+    let step = screen.spinner("the data set");
+    let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
+    step.finish_and_clear();
+    let Backlog { source: a, facts } =
+        Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
+    let chain = Chain { binaries, plan, dataset: &dataset, end: facts.end.clone(), directory, screen };
+    let b = chain.server("b", FIRST_ID, true, Durability::Relaxed, |options| options)?;
+    chain.follow("b", &b, &a, (FAST_APPLIERS, chain.fast_mode()))?;
+    let of_a = group_size(&a)?;
+    let groups =
+        vec![Groups { server: "A".to_owned(), mean: of_a }, Groups { server: "B".to_owned(), mean: group_size(&b)? }];
+    a.stop()?;
+    let mut variants = Vec::new();
+    for waits in [false, true] {
+        let name = if waits { "c-waiting" } else { "c" };
+        let c = chain.server(name, FIRST_ID + 1, true, Durability::Durable, |options| match waits {
+            true => chain.waiting().into_iter().fold(options, |options, (name, value)| options.with(name, value)),
+            false => options,
+        })?;
+        // Those that wait for others must be there to be waited for.
+        let appliers = if waits { plan.wait_count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
+        let took = chain.follow(name, &c, &b, (appliers, chain.fast_mode()))?;
+        let waiting: Vec<String> = chain.waiting().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut runs = Vec::new();
+        for &appliers in &plan.appliers {
+            let name = format!("d-{appliers}");
+            let d = chain.server(&name, FIRST_ID + 2, false, plan.durability, |options| options)?;
+            let took = chain.follow(&name, &d, &c, (appliers, chain.group_mode()))?;
+            let identical = different_tables(&checksums(&d)?, &facts.checksums).is_empty();
+            runs.push(Run { appliers, seconds: took.as_secs_f64(), identical });
+            d.stop()?;
+            let place = directory.join(&name);
+            std::fs::remove_dir_all(&place).map_err(Error::file("remove", &place))?;
+        }
+        variants.push(Variant {
+            waiting: if waits { waiting.join(" ") } else { String::new() },
+            intermediate_seconds: took.as_secs_f64(),
+            group_size: group_size(&c)?,
+            runs,
+        });
+        c.stop()?;
+    }
+    Ok(ChainResult {
+        server: format!("{} ({})", binaries.version, binaries.full_version),
+        transactions: facts.count.transactions,
+        groups,
+        variants,
+    })
+}
+
+impl Chain<'_> {
+    /// A server with the data that the backlog begins with.
+    fn server(
+        &self,
+        name: &str,
+        id: u32,
+        logs: bool,
+        durability: Durability,
+        with: impl FnOnce(ServerOptions) -> ServerOptions,
+    ) -> Result<Sandbox> {
+        let (vendor, shape) = (self.binaries.vendor(), &self.plan.backlog.shape);
+        let options = replica_options(vendor, shape, logs).with_durability(durability).with("server-id", id);
+        let place = self.directory.join(name);
+        let server = Sandbox::restore(self.binaries, &self.dataset.frozen, &place, &with(options), Lifetime::Ours)?;
+        let position = &self.dataset.facts.position;
+        become_replica(&server, position)?;
+        if vendor == Vendor::MariaDb {
+            // Whoever follows it begins behind this, which is in no binlog of its own.
+            server.connect()?.run(&format!("SET GLOBAL gtid_binlog_state = '{position}'"))?;
+        }
+        Ok(server)
+    }
+
+    /// Has `server` fetch and then apply the whole backlog from `source`; returns how long the applying took.
+    fn follow(&self, name: &str, server: &Sandbox, source: &Sandbox, appliers: (u32, NativeMode)) -> Result<Duration> {
+        let step = self.screen.spinner(&format!("{name} fetches the backlog"));
+        let password = &self.dataset.facts.password;
+        let mut native =
+            NativeReplication::prepare(name, appliers, source, password, server, &self.end, self.plan.limit)?;
+        native.receive()?;
+        step.finish_and_clear();
+        let step = self.screen.spinner(&format!("{name} applies it with {} appliers", appliers.0));
+        let took = native.apply(&ProgressBar::hidden())?;
+        step.finish_and_clear();
+        native.stop()?;
+        Ok(took)
+    }
+
+    /// How C waits.
+    fn waiting(&self) -> [(&'static str, u32); 2] {
+        let (count, microseconds) = (self.plan.wait_count, self.plan.wait_microseconds);
+        match self.binaries.vendor() {
+            Vendor::MariaDb => [("binlog-commit-wait-count", count), ("binlog-commit-wait-usec", microseconds)],
+            Vendor::MySql => {
+                [("binlog-group-commit-sync-no-delay-count", count), ("binlog-group-commit-sync-delay", microseconds)]
+            }
+        }
+    }
+
+    fn fast_mode(&self) -> NativeMode {
+        match self.binaries.vendor() {
+            Vendor::MariaDb => NativeMode::Optimistic,
+            Vendor::MySql => NativeMode::Order,
+        }
+    }
+
+    /// The mode that goes by commit groups.
+    fn group_mode(&self) -> NativeMode {
+        match self.binaries.vendor() {
+            Vendor::MariaDb => NativeMode::Conservative,
+            Vendor::MySql => NativeMode::Order,
+        }
+    }
+}
+
+/// How many transactions the commit groups in a server's binlog have, on average.
+fn group_size(server: &Sandbox) -> Result<f64> {
+    let analysis = spate_program::analyze(&server.data_directory())?;
+    Ok(analysis["group_size_mean"].as_f64().unwrap_or_default())
+}

@@ -1,0 +1,48 @@
+//! `spate lab chain`, with the programs that `cargo build` has built.
+
+#![allow(clippy::unwrap_used)]
+
+mod programs;
+
+use std::process::Command;
+
+use programs::spate;
+
+/// The groups in the binlog of a C that does not wait, and of one that does. D's tables are those of A.
+fn group_sizes(server: &str) -> (f64, f64) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("chain.json");
+    let mut command = Command::new(spate());
+    command.args([
+        "lab",
+        "chain",
+        "--server",
+        server,
+        "--seconds",
+        "2",
+        "--rate",
+        "300",
+        // Few of A's transactions wait for others: C could commit all of them together.
+        "--rows",
+        "20000",
+        "--appliers",
+        "1,4",
+    ]);
+    command.args(["--wait-count", "16", "--wait-microseconds", "50000", "--json"]).arg(&json);
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let variants = result["variants"].as_array().unwrap();
+    let size = |variant: usize| variants[variant]["group_size"].as_f64().unwrap();
+    for variant in variants {
+        assert_eq!(variant["runs"].as_array().unwrap().len(), 2, "{result}");
+    }
+    (size(0), size(1))
+}
+
+#[test]
+fn waiting_widens_the_groups_of_mariadb() {
+    let (plain, waiting) = group_sizes("mariadb-10.11");
+    assert!(waiting > plain && waiting > 1.5, "{plain} {waiting}");
+}
