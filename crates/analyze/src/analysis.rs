@@ -13,7 +13,7 @@ use crate::counts::{Folded, Folding, Largest, Moment, Outstanding, Runs, SizeCou
 use crate::dependencies::Policy;
 use crate::reading::Transactions;
 use crate::simulating::Simulating;
-use crate::simulation::{CommitOrder, Costs, Setting};
+use crate::simulation::{CommitOrder, Costs, SerialShares, Setting};
 use crate::tables::{HotRow, TableFacts};
 use crate::transaction::{Reach, Transaction};
 
@@ -37,6 +37,8 @@ pub struct Options {
     pub costs: Costs,
     /// The replica's processors.
     pub processors: u32,
+    /// What more appliers do not make faster.
+    pub serial: SerialShares,
     /// Threads that simulate.
     pub threads: usize,
 }
@@ -49,6 +51,7 @@ impl Default for Options {
             fold: vec![1, 10, 100, 1_000, 10_000, 100_000, 0],
             costs: Costs::default(),
             processors: here as u32,
+            serial: SerialShares::default(),
             threads: here,
         }
     }
@@ -114,6 +117,8 @@ pub struct Analysis {
     pub processors: u32,
     /// Transactions that were simulated.
     pub simulated_transactions: u64,
+    /// How long one applier takes that commits each transaction by itself, by the simulation.
+    pub serial_seconds: f64,
     /// What each policy could bring.
     pub speed_ups: Vec<SpeedUp>,
     /// What each could bring with any number of appliers: the longest chain of transactions that wait for each other decides.
@@ -255,7 +260,7 @@ fn count(
     let simulated = simulating.finish();
     let speed_up = |setting: Setting, nanoseconds: u64| SpeedUp {
         setting,
-        factor: simulated.serial_nanoseconds as f64 / nanoseconds.max(1) as f64,
+        factor: options.serial.applied(setting.order, simulated.serial_nanoseconds as f64 / nanoseconds.max(1) as f64),
     };
     let all: Vec<SpeedUp> = simulated
         .simulations
@@ -290,6 +295,8 @@ fn count(
         costs: options.costs,
         processors: options.processors,
         simulated_transactions: simulated.transactions,
+        serial_seconds: simulated.serial_nanoseconds as f64 / 1e9 * transactions as f64
+            / simulated.transactions.max(1) as f64,
         speed_ups,
         limits,
         tables: tables.len() as u64,

@@ -20,6 +20,12 @@ pub enum Error {
         #[source]
         error: spate_binlog::Error,
     },
+    /// Costs cannot be worked out from the runs.
+    #[error("costs are worked out from a run of one applier and one of several, and there is none of {missing}")]
+    Runs {
+        /// What is missing.
+        missing: &'static str,
+    },
     /// The page could not be made.
     #[error(transparent)]
     Page(#[from] spate_page::PageError),

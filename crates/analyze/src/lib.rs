@@ -12,6 +12,7 @@
 
 mod advice;
 mod analysis;
+mod calibration;
 mod counts;
 mod dependencies;
 mod error;
@@ -24,10 +25,11 @@ mod tables;
 mod transaction;
 
 pub use analysis::{Analysis, Options, Progress, SpeedUp, analyze};
+pub use calibration::{Calibration, Compared, Measured, calibrate};
 pub use counts::{Folded, Moment, Outstanding, SizeCount};
 pub use dependencies::{Dependencies, Dependency, Policy};
 pub use error::{Error, Result};
 pub use page::page;
-pub use simulation::{CommitOrder, Costs, Setting, Simulation};
+pub use simulation::{CommitOrder, Costs, SerialShares, Setting, Simulation};
 pub use tables::{HotRow, TableFacts};
 pub use transaction::{Reach, TableNumber, Transaction};

@@ -43,6 +43,17 @@ impl Default for Costs {
 }
 
 impl Costs {
+    /// So many times these costs.
+    pub(crate) fn scaled(&self, scale: f64) -> Costs {
+        let Costs { transaction, row, statement, commit } = *self;
+        Costs {
+            transaction: transaction * scale,
+            row: row * scale,
+            statement: statement * scale,
+            commit: commit * scale,
+        }
+    }
+
     /// Nanoseconds of executing a transaction.
     pub(crate) fn execution(&self, rows: u64, statements: u64) -> u64 {
         (1e3 * (self.transaction + self.row * rows as f64 + self.statement * statements as f64)) as u64
@@ -72,6 +83,37 @@ impl CommitOrder {
             CommitOrder::PreserveDelegated => "order kept, commits delegated",
             CommitOrder::Free => "order free",
         }
+    }
+}
+
+/// The part of one applier's time that more appliers do not make shorter, by the order of commits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct SerialShares {
+    /// Order kept.
+    pub preserve: f64,
+    /// Order kept, commits delegated.
+    pub preserve_delegated: f64,
+    /// Order free.
+    pub free: f64,
+}
+
+impl SerialShares {
+    pub(crate) fn set(&mut self, order: CommitOrder, share: f64) {
+        match order {
+            CommitOrder::Preserve => self.preserve = share,
+            CommitOrder::PreserveDelegated => self.preserve_delegated = share,
+            CommitOrder::Free => self.free = share,
+        }
+    }
+
+    /// How many times as fast appliers are that would be so many times as fast without it.
+    pub(crate) fn applied(&self, order: CommitOrder, factor: f64) -> f64 {
+        let share = match order {
+            CommitOrder::Preserve => self.preserve,
+            CommitOrder::PreserveDelegated => self.preserve_delegated,
+            CommitOrder::Free => self.free,
+        };
+        1.0 / (share + (1.0 - share) / factor)
     }
 }
 

@@ -1,21 +1,26 @@
 //! `spate analyze`: what parallelism binlogs have.
 
+mod measured;
+
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use spate_analyze::{
-    Analysis, CommitOrder, Costs, Folded, HotRow, Options, Policy, Progress, TableFacts, analyze, page,
+    Analysis, Calibration, CommitOrder, Costs, Folded, HotRow, Measured, Options, Policy, Progress, TableFacts,
+    analyze, calibrate, page,
 };
 use spate_archive::{Archive, DirectoryOptions, RealFileSystem, SyncPolicy};
 use spate_receive::FetchOptions;
 use spate_receive::intake::IntakeOptions;
 use spate_replica::until::Until;
 
+use self::measured::Runs;
 use crate::arguments::{AnalyzeArguments, made_server_id};
 use crate::{Failure, archive, print, say, signals};
 
@@ -51,6 +56,10 @@ pub(crate) fn run(arguments: &AnalyzeArguments) -> Result<ExitCode, Failure> {
     let options = Options::default();
     let processors = arguments.processors.unwrap_or(options.processors);
     let options = Options { appliers, costs, processors, ..options };
+    let (options, calibrations) = match &arguments.race {
+        Some(race) => calibrated(&archive, options, race)?,
+        None => (options, vec![]),
+    };
     let analysis = analyze(&archive, &options, &mut |progress| show(&line, progress))?;
     line.finish_and_clear();
     if let Some(path) = &arguments.html {
@@ -59,10 +68,65 @@ pub(crate) fn run(arguments: &AnalyzeArguments) -> Result<ExitCode, Failure> {
         say(&format!("the page is {}", path.display()));
     }
     match arguments.json {
-        true => print(&serde_json::to_string_pretty(&analysis)?)?,
-        false => print(&text(&analysis))?,
+        true => print(&serde_json::to_string_pretty(&Report { analysis: &analysis, calibrations: &calibrations })?)?,
+        false => {
+            print(&text(&analysis))?;
+            calibrations.iter().try_for_each(|of| print(&comparison(of)))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The analysis, with what runs say of its costs.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    analysis: &'a Analysis,
+    #[serde(skip_serializing_if = "<[CalibrationOf]>::is_empty")]
+    calibrations: &'a [CalibrationOf],
+}
+
+/// What the runs of one kind of applier say.
+#[derive(Debug, Serialize)]
+struct CalibrationOf {
+    of: &'static str,
+    #[serde(flatten)]
+    calibration: Calibration,
+}
+
+/// The costs that runs tell. The analysis goes by those of Spate, if there are any.
+fn calibrated(archive: &Archive, options: Options, race: &Path) -> Result<(Options, Vec<CalibrationOf>), Failure> {
+    let mut calibrations = Vec::new();
+    for Runs { of, measured } in measured::read(race)? {
+        let calibration =
+            calibrate(archive, &options, &measured).map_err(|error| format!("{} ({of}): {error}", race.display()))?;
+        calibrations.push(CalibrationOf { of, calibration });
+    }
+    let options = match calibrations.last() {
+        Some(of) => of.calibration.applied_to(options),
+        None => options,
+    };
+    Ok((options, calibrations))
+}
+
+fn comparison(of: &CalibrationOf) -> String {
+    let Calibration { costs: Costs { transaction, row, statement, commit }, serial, .. } = &of.calibration;
+    let header = ["run", "seconds", "simulated", "difference"];
+    let rows = of.calibration.compared.iter().map(|compared| {
+        let mark = if compared.is_calibration { " (costs are from it)" } else { "" };
+        let difference = format!("{:+.0} %{mark}", compared.difference() * 1e2);
+        let Measured { name, seconds, .. } = &compared.measured;
+        vec![name.clone(), format!("{seconds:.2}"), format!("{:.2}", compared.predicted_seconds), difference]
+    });
+    format!(
+        "\nRuns of {}, and the simulation ({transaction:.0} µs for a transaction, {row:.1} for a row change, {statement:.0} for a statement, {commit:.0} for a \
+         commit; not faster with more appliers: {:.0} % with the order kept, {:.0} % with commits delegated, {:.0} % with the order free):\n{}",
+        of.of,
+        serial.preserve * 1e2,
+        serial.preserve_delegated * 1e2,
+        serial.free * 1e2,
+        table(&header, rows)
+    )
 }
 
 /// Receives what the source has now. Returns the source's name.

@@ -183,3 +183,45 @@ fn damaged_and_missing_binlogs_are_errors_that_name_the_place() {
     command.arg("analyze").arg(site.archive());
     site.run(command).assert_failed_saying(&[&*file.file_name().unwrap().to_string_lossy()]);
 }
+
+/// Runs that were measured say what things cost, and which part of that does not become faster.
+#[test]
+fn measured_runs_are_compared_with_the_simulation() {
+    let site = Site::of(Kind::Mariadb);
+    let mut sql = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT);".to_owned();
+    sql.extend((1..=200).map(|id| format!("INSERT INTO d.t VALUES ({id}, 0);")));
+    site.source.sql(&sql);
+    site.fetch(&["--start", "earliest"]);
+    let race = site.archive().with_file_name("race.json");
+    let run = |name: &str, seconds: f64| serde_json::json!({"name": name, "seconds": seconds, "error": null, "gave_up_after_seconds": null});
+    let write = |contenders: &[Value]| {
+        let text = serde_json::json!({"server": "mariadb-10.11", "contenders": contenders}).to_string();
+        fs::write(&race, text).unwrap();
+    };
+    let file = race.to_str().unwrap();
+    let all = [
+        run("spate", 1.0),
+        run("spate:consistency=transaction,commit-order=free,appliers=1", 10.0),
+        run("spate:consistency=transaction,commit-order=free,appliers=2", 6.6),
+        run("spate:consistency=transaction,commit-order=free,appliers=8", 4.0),
+    ];
+    write(&all);
+    let analysis = analyze(&site, &["--race", file]);
+    let compared = analysis["calibrations"][0]["compared"].as_array().unwrap();
+    assert_eq!(compared.len(), 3, "{analysis}");
+    let predicted = |place: usize| compared[place]["predicted_seconds"].as_f64().unwrap();
+    assert!((predicted(0) - 10.0).abs() < 0.01 && (predicted(2) - 4.0).abs() < 0.01, "{analysis}");
+    assert!((6.0..7.5).contains(&predicted(1)), "{analysis}");
+    // The rest of the analysis goes by them.
+    assert!((factor(&analysis, "write-set", "free", 8) - 2.5).abs() < 0.05, "{analysis}");
+    for (runs, says) in [
+        (&all[..1], "no contender of it can be simulated"),
+        (&all[..2], "none of several appliers"),
+        (&all[2..], "none of one applier"),
+    ] {
+        write(runs);
+        let mut command = program();
+        command.args(["analyze", "--race", file]).arg(site.archive());
+        site.run(command).assert_failed_saying(&["race.json", says]);
+    }
+}
