@@ -111,9 +111,9 @@ pub(crate) fn refused(source: spate_connection::Error, change: Option<Change>) -
         return source.into();
     }
     match change {
-        Some(Change { place, what, .. }) => {
+        Some(Change { place, what, has_shares, .. }) => {
             let advice = advice(source.code());
-            Error::Change { place, change: what, source, advice }
+            Error::Change { has_shares, place, change: what, source, advice }
         }
         None => Error::Batch { source },
     }

@@ -25,8 +25,9 @@ use super::command::{Change, Command, Commit, Definition, Execution, Expected, F
 use super::files::Files;
 use super::repair::Repairer;
 use super::sessions::{Sessions, refusal};
+use crate::pipeline::{Turn, Turns};
 use crate::prefetch::{ChunkMark, Prefetching};
-use crate::progress::Progress;
+use crate::report::Report;
 use crate::sweep::{Left, Sweep};
 use spate_replica::applier_lock::PING_EVERY;
 use spate_replica::creator;
@@ -86,7 +87,7 @@ pub(crate) struct ApplierTools<'a> {
     pub(crate) own_definitions: &'a OwnDefinitions,
     /// Is told how long chunks of rows take. `None`: rows are not prefetched.
     pub(crate) prefetching: Option<&'a Prefetching<'a>>,
-    pub(crate) progress: &'a Progress<'a>,
+    pub(crate) report: Report<'a>,
     pub(crate) status: &'a Status,
 }
 
@@ -113,6 +114,8 @@ struct Committed {
 struct OpenBatch {
     /// When its first command came. `None`: none came yet.
     began: Option<Instant>,
+    /// How long it has waited for its turn.
+    waited: Duration,
     /// What it does was noted before.
     has_intent: bool,
     /// The definition that was noted, until the replica has executed it.
@@ -202,6 +205,7 @@ impl<'a> Applier<'a> {
                 self.execute(execution)?;
                 stopping_point("between-statements");
             }
+            Command::AwaitTurn(seqno) => self.await_turn(seqno)?,
             Command::LoadBlock(block) => self.tools.files.append(&block)?,
             Command::Load(execution, load) => self.load(execution, &load)?,
             Command::Intend(intent) => self.note_intention(intent)?,
@@ -227,6 +231,36 @@ impl<'a> Applier<'a> {
             Command::Commit(commit) => self.end_batch(commit)?,
         }
         Ok(())
+    }
+
+    /// Waits until another has applied everything up to this transaction. What was executed before stays, and what it locks is not committed
+    /// before.
+    fn await_turn(&mut self, seqno: u64) -> Result<()> {
+        let Report::InTurn(turns) = self.tools.report else { return Ok(()) };
+        let begun = Instant::now();
+        let mut pinged = begun;
+        stopping_point("ahead-of-turn");
+        loop {
+            match turns.wait(seqno) {
+                Turn::Come => break,
+                Turn::Never => return Err(Error::Unexplained),
+                Turn::NotYet if pinged.elapsed() >= PING_EVERY => {
+                    self.receive_all()?;
+                    self.sessions.main().execute(b"DO 0")?;
+                    pinged = Instant::now();
+                }
+                Turn::NotYet => {}
+            }
+        }
+        stopping_point("in-turn");
+        self.batch.waited += begun.elapsed();
+        Ok(())
+    }
+
+    /// How long the batch has taken, which ends.
+    fn took(&mut self) -> Duration {
+        let waited = std::mem::take(&mut self.batch.waited);
+        self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed().saturating_sub(waited))
     }
 
     fn note_intention(&mut self, intent: Box<Intent>) -> Result<()> {
@@ -277,7 +311,9 @@ impl<'a> Applier<'a> {
         }
         compare_with_expected(self.sessions.definer()?, answer, definition.expected).map_err(refused)?;
         stopping_point("after-definition");
-        self.tools.progress.execute(definition.seqno);
+        if let Some(progress) = self.tools.report.progress() {
+            progress.execute(definition.seqno);
+        }
         Ok(())
     }
 
@@ -301,7 +337,9 @@ impl<'a> Applier<'a> {
 
     /// Sends a commit. Its answer is waited for, unless a definition follows at once.
     fn end_batch(&mut self, mut commit: Commit) -> Result<()> {
-        self.tools.status.applying(commit.oldest_seconds);
+        if self.tools.report.progress().is_some() {
+            self.tools.status.applying(commit.oldest_seconds);
+        }
         let note = commit.note.take();
         self.receive_all()?;
         if commit.is_sent {
@@ -327,7 +365,7 @@ impl<'a> Applier<'a> {
         let Some(Committing { commit, note, fulfils }) = self.committing.take() else { return Ok(None) };
         let committed = self.receive_commit(fulfils).map(|()| Committed {
             commit,
-            took: self.batch.began.take().map_or(Duration::ZERO, |began| began.elapsed()),
+            took: self.took(),
             had_definition: std::mem::take(&mut self.batch.has_definition),
         });
         if let (Ok(_), Some(intent)) = (&committed, note) {
@@ -530,14 +568,20 @@ impl<'a> Applier<'a> {
     fn report_commit(&mut self, committed: Committed) -> Result<()> {
         let Committed { commit, took, had_definition } = committed;
         let tools = &mut self.tools;
-        // A definition before them is no part of what rows cost.
-        if !had_definition {
-            tools.progress.measure(commit.row_changes, took);
+        match tools.report {
+            Report::Share(board, applier) => board.commit(applier, &commit.end, commit.net_row_changes, took),
+            Report::Whole(progress) | Report::InTurn(&Turns { progress, .. }) => {
+                // A definition before them is no part of what rows cost.
+                if !had_definition {
+                    progress.measure(commit.row_changes, took);
+                }
+                let batch = commit.status(took.as_secs_f64() * 1e3);
+                tools.status.applied(&commit.end.checkpoint, Some(&batch));
+                tools.status.left_out(&commit.end.skipped, commit.end.ignored);
+                // Behind this, another may report the next batch.
+                progress.commit(&commit.end);
+            }
         }
-        tools.progress.commit(&commit.end);
-        let batch = commit.status(took.as_secs_f64() * 1e3);
-        tools.status.applied(&commit.end.checkpoint, Some(&batch));
-        tools.status.left_out(&commit.end.skipped, commit.end.ignored);
         // The preparing stage may be gone already, at the end of a run.
         let _is_gone = self.tickets.try_send(());
         if let Some(repairer) = &mut tools.repairer {

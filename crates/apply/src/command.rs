@@ -19,6 +19,8 @@ use spate_replica::status::BatchStatus;
 pub(crate) enum Command {
     /// Execute this within the open transaction.
     Execute(Execution),
+    /// Wait until another has applied everything up to this transaction.
+    AwaitTurn(u64),
     /// Keep a block of a file that a LOAD DATA will read.
     LoadBlock(FileBlock),
     /// Execute a LOAD DATA.
@@ -58,6 +60,7 @@ impl Command {
     pub(crate) fn needs_answers(&self) -> bool {
         match self {
             Command::Execute(_)
+            | Command::AwaitTurn(_)
             | Command::LoadBlock(_)
             | Command::Intend(_)
             | Command::Define(_)
@@ -186,6 +189,8 @@ pub(crate) struct RowCheck {
 pub(crate) struct Change {
     pub(crate) place: TransactionPlace,
     pub(crate) what: String,
+    /// Several appliers were interrupted, and some of them have applied their rows of the transaction.
+    pub(crate) has_shares: bool,
     /// The row change, if it is one: a repair needs it.
     pub(crate) row: Option<Box<RowChange>>,
 }

@@ -3,24 +3,26 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use spate_binlog::Gtid;
+use spate_replica::checkpoint::APPLIER;
 
 use crate::Pace;
 use crate::Part;
-use crate::concurrent::Front;
 use crate::halt::{Halt, Result};
 use crate::hold::HoldState;
 use crate::progress::Progress;
 
 /// How long to wait for a worker before looking whether to stop.
-const STOP_CHECK: Duration = Duration::from_millis(100);
+pub(crate) const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// The worker's end of its lane: it asks for a part, and takes it.
 #[derive(Debug)]
 pub(crate) struct Lane {
+    /// Whose it is: the row of `spate.checkpoint` that its commits move.
+    pub(crate) applier: u32,
     /// One message asks for one part.
-    pub(crate) hunger: Sender<()>,
+    pub(crate) hunger: Sender<u32>,
     pub(crate) parts: Receiver<Part>,
 }
 
@@ -59,6 +61,22 @@ pub trait Dispatch {
     /// [`Halt::StageEnded`] if somebody asks the session to stop first.
     fn wait_in_effect(&mut self, seqno: u64) -> Result<()>;
 
+    /// Waits until what was handed out is applied, unless one worker applies all of it in its order.
+    ///
+    /// # Errors
+    /// As [`Dispatch::finish`].
+    fn drain(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nothing comes for now.
+    ///
+    /// # Errors
+    /// As [`Dispatch::finish`].
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Nothing more comes: waits until what would be unclear to the next session is applied.
     ///
     /// # Errors
@@ -68,12 +86,68 @@ pub trait Dispatch {
     }
 }
 
+/// What applies beside the worker. It and the worker never have something at the same time.
+pub(crate) trait Beside {
+    /// This transaction comes next.
+    fn pass(&mut self, _gtid: Option<Gtid>) {}
+
+    /// True if it could take a part.
+    ///
+    /// # Errors
+    /// [`Halt::StageEnded`].
+    fn has_room_within(&mut self, timeout: Duration) -> Result<bool>;
+
+    /// True if it can take this part, which is no piece of a transaction that the worker has. Else the worker applies it.
+    ///
+    /// # Errors
+    /// [`Halt::StageEnded`]; any error of the connection.
+    fn fits(&mut self, part: &Part) -> Result<bool>;
+
+    /// The worker has applied everything before the part, which is taken next.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    fn begin(&mut self, part: &Part) -> Result<()>;
+
+    /// Takes a part that fits.
+    ///
+    /// # Errors
+    /// As [`Beside::fits`].
+    fn take(&mut self, part: Part, stop: &AtomicBool) -> Result<()>;
+
+    /// Waits until nothing is left with it, and has the checkpoint say where the replica is.
+    ///
+    /// # Errors
+    /// As [`Beside::fits`].
+    fn drain(&mut self) -> Result<()>;
+
+    /// Nothing comes for now: has the checkpoint say where the replica is, if everything is applied.
+    ///
+    /// # Errors
+    /// As [`Beside::fits`].
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Nothing more comes, and it is drained.
+    ///
+    /// # Errors
+    /// As [`Beside::begin`].
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Hands parts out.
 pub(crate) struct Coordinator<'a> {
-    /// Takes jobs. `None`: all goes to the worker.
-    front: Option<Front<'a>>,
+    /// `None`: all goes to the worker.
+    beside: Option<Box<dyn Beside + Send + 'a>>,
+    /// The last transaction that the worker was given. `None`: it has nothing, and what is beside it may have something.
+    with_worker: Option<u64>,
+    /// The worker has a piece of a transaction that goes on.
+    is_in_pieces: bool,
     parts: Sender<Part>,
-    hunger: Receiver<()>,
+    hunger: Receiver<u32>,
     /// The worker has asked for a part that it did not get yet.
     is_hungry: bool,
     progress: &'a Progress<'a>,
@@ -87,21 +161,30 @@ impl<'a> Coordinator<'a> {
         progress: &'a Progress<'a>,
         hold: &'a HoldState,
         stop: &'a AtomicBool,
-        front: Option<Front<'a>>,
+        beside: Option<Box<dyn Beside + Send + 'a>>,
     ) -> (Coordinator<'a>, Lane) {
         let (parts, parts_out) = bounded(1);
         let (hunger_in, hunger) = bounded(1);
-        let coordinator = Coordinator { front, parts, hunger, is_hungry: false, progress, hold, stop };
-        (coordinator, Lane { hunger: hunger_in, parts: parts_out })
+        let coordinator = Coordinator {
+            beside,
+            with_worker: None,
+            is_in_pieces: false,
+            parts,
+            hunger,
+            is_hungry: false,
+            progress,
+            hold,
+            stop,
+        };
+        (coordinator, Lane { applier: APPLIER, hunger: hunger_in, parts: parts_out })
     }
 }
 
 impl Dispatch for Coordinator<'_> {
     fn begin_after(&mut self, seqno: u64) {
         self.progress.begin_after(seqno);
-        if let Some(front) = &mut self.front {
-            front.begin_after(seqno);
-        }
+        // As if the worker had had it: what is beside it begins behind that.
+        self.with_worker = Some(seqno);
     }
 
     fn may_begin(&mut self, gtid: Option<Gtid>, seqno: u64) -> bool {
@@ -113,10 +196,10 @@ impl Dispatch for Coordinator<'_> {
     }
 
     fn is_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
-        if let Some(front) = &self.front {
-            return front.has_room_within(timeout);
+        match self.beside_at_work() {
+            Some(beside) => beside.has_room_within(timeout),
+            None => self.is_worker_hungry_within(timeout),
         }
-        self.is_worker_hungry_within(timeout)
     }
 
     fn pace(&self) -> Pace {
@@ -124,18 +207,21 @@ impl Dispatch for Coordinator<'_> {
     }
 
     fn hand_out(&mut self, part: Part) -> Result<()> {
-        let part = match &mut self.front {
-            Some(front) => match front.take(part, self.stop)? {
-                Some(part) => part,
-                None => return Ok(()),
-            },
-            None => part,
-        };
-        while !self.is_worker_hungry_within(STOP_CHECK)? {
-            if self.stop.load(Ordering::Acquire) {
-                return Err(Halt::StageEnded);
+        if let Some(beside) = &mut self.beside {
+            if !self.is_in_pieces && beside.fits(&part)? {
+                if let Some(seqno) = self.with_worker.take() {
+                    unless_stopped(self.stop, || Ok(self.progress.wait_applied(seqno, STOP_CHECK)))?;
+                    beside.begin(&part)?;
+                }
+                return beside.take(part, self.stop);
             }
+            if self.with_worker.is_none() {
+                beside.drain()?;
+            }
+            self.is_in_pieces = part.end.is_none();
+            self.with_worker = Some(part.reached.seqno);
         }
+        unless_stopped(self.stop, || self.is_worker_hungry_within(STOP_CHECK))?;
         self.is_hungry = false;
         self.progress.hand_out(part.reached.seqno);
         spate_archive::stopping_point("after-gathering");
@@ -147,39 +233,71 @@ impl Dispatch for Coordinator<'_> {
     }
 
     fn wait_in_effect(&mut self, seqno: u64) -> Result<()> {
-        while !self.progress.wait_in_effect(seqno, STOP_CHECK) {
-            if self.stop.load(Ordering::Acquire) {
-                return Err(Halt::StageEnded);
-            }
-        }
-        Ok(())
+        unless_stopped(self.stop, || Ok(self.progress.wait_in_effect(seqno, STOP_CHECK)))
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        self.beside_at_work().map_or(Ok(()), |beside| beside.drain())
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        self.beside_at_work().map_or(Ok(()), |beside| beside.rest())
     }
 
     fn finish(&mut self) -> Result<()> {
-        match &mut self.front {
-            Some(front) => front.drain(),
-            None => Ok(()),
-        }
+        self.drain()?;
+        self.beside.as_mut().map_or(Ok(()), |beside| beside.finish())
     }
 }
 
-impl Coordinator<'_> {
+impl<'a> Coordinator<'a> {
+    /// What applies beside the worker, if the worker has nothing.
+    fn beside_at_work(&mut self) -> Option<&mut Box<dyn Beside + Send + 'a>> {
+        self.beside.as_mut().filter(|_| self.with_worker.is_none())
+    }
+
     /// This transaction comes next.
     fn begin(&mut self, gtid: Option<Gtid>) -> bool {
-        if let Some(front) = &mut self.front {
-            front.pass(gtid);
+        if let Some(beside) = &mut self.beside {
+            beside.pass(gtid);
         }
         true
     }
 
     fn is_worker_hungry_within(&mut self, timeout: Duration) -> Result<bool> {
         if !self.is_hungry {
-            self.is_hungry = match self.hunger.recv_timeout(timeout) {
-                Ok(()) => true,
-                Err(RecvTimeoutError::Timeout) => false,
-                Err(RecvTimeoutError::Disconnected) => return Err(Halt::StageEnded),
-            };
+            self.is_hungry = receive_within(&self.hunger, timeout)?.is_some();
         }
         Ok(self.is_hungry)
+    }
+}
+
+/// Looks again and again, and each time waits for a moment, until it is so.
+///
+/// # Errors
+/// [`Halt::StageEnded`] if somebody asks the session to stop first; the errors of looking.
+pub(crate) fn unless_stopped(stop: &AtomicBool, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    while !is_so()? {
+        if stop.load(Ordering::Acquire) {
+            return Err(Halt::StageEnded);
+        }
+    }
+    Ok(())
+}
+
+/// The next message; `None` if there is none in time. (Even for no time at all, the channel would wait for a moment, and this is asked with every
+/// transaction.)
+pub(crate) fn receive_within<T>(channel: &Receiver<T>, timeout: Duration) -> Result<Option<T>> {
+    match timeout.is_zero() {
+        true => match channel.try_recv() {
+            Ok(message) => Ok(Some(message)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Halt::StageEnded),
+        },
+        false => match channel.recv_timeout(timeout) {
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Halt::StageEnded),
+        },
     }
 }

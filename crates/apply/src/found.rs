@@ -15,7 +15,7 @@ use crate::plan::{Parallel, SessionPlan};
 use crate::sessions::Logging;
 
 /// What a session finds on the replica before it begins.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Found {
     /// The replica's limit of a packet, in bytes.
     pub(crate) max_allowed_packet: usize,
@@ -83,6 +83,11 @@ impl Found {
             (logged.domain_id, logged.server_id) == (gtid.domain_id, gtid.server_id) && logged.sequence >= gtid.sequence
         };
         self.logged.iter().any(is_behind)
+    }
+
+    /// The same for one of several appliers: nothing but rows comes there.
+    pub(crate) fn of_share(&self) -> Found {
+        Found { temporary_tables: BTreeSet::new(), logged: vec![], ..self.clone() }
     }
 
     /// A builder that begins with it.

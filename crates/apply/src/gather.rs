@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use spate_archive::{Archive, ArchiveReader, ArchivedEvent, ReadOptions, Waited};
 use spate_binlog::payload::PayloadEvents;
-use spate_binlog::{Boundary, EventHeader, EventType};
+use spate_binlog::{Boundary, EventHeader, EventType, Gtid};
 use spate_schedule::outdated::Outdated;
+use spate_schedule::shards::Passed;
 use spate_schedule::versioning::LastMoment;
 use spate_schedule::{Alone, Answer, Batch, BatchBuilder, Surprise, TableName};
 use spate_sql::Servers;
@@ -22,6 +23,7 @@ use crate::unfinished::{DefinitionChange, UnfinishedDefinitions};
 use spate_connection::ServerVersion;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::journal::IntentKind;
+use spate_replica::sharding::Uneven;
 use spate_replica::status::Status;
 use spate_replica::{Error, TransactionPlace};
 
@@ -55,6 +57,8 @@ pub struct Gathering<'a> {
     pub status: &'a Status,
     /// Set when gathering is to end.
     pub stop: &'a AtomicBool,
+    /// Appliers that were interrupted at different positions. `None`: there are none.
+    pub uneven: Option<&'a Uneven>,
 }
 
 /// Where batches take shape. It reads one event after the other; what it must know of the replica it asks of `replica`, and what it
@@ -139,12 +143,21 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     /// Reads again after the last part, and expects of a transaction what it turned out to be.
     fn rewind(&mut self, seqno: u64, surprise: Surprise) -> Result<ArchiveReader> {
         let handed = self.handed.clone().unwrap_or_default();
+        if surprise == Surprise::Contradicts {
+            self.builder.rewind();
+            self.builder.fold_alone();
+            return self.read_again(handed);
+        }
         self.expected.retain(|&(known, _)| known > handed.checkpoint.seqno);
         if !self.expected.insert((seqno, surprise)) {
             // It was expected already: to read again would never end.
             return Err(Halt::TurnedOut { seqno, surprise });
         }
         self.builder.rewind();
+        self.read_again(handed)
+    }
+
+    fn read_again(&mut self, handed: Open) -> Result<ArchiveReader> {
         let seek = handed.checkpoint.seek();
         self.open = handed;
         Ok(self.given.archive.reader(&seek, ReadOptions::default())?)
@@ -225,6 +238,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
 
     /// Ends the batch before the transaction that is underway.
     fn separate(&mut self) -> Result<()> {
+        self.gather_in()?;
         let earlier = self.builder.take_earlier();
         self.hand_over_batch(earlier, false, true)?;
         self.open.separate();
@@ -243,12 +257,25 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         }
         let excluded = self.given.plan.exclusions.of(gtid, event.header.server_id);
         self.look_for_others()?;
-        let ends_before = excluded.is_none()
-            && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
+        let passed = self.given.uneven.map(|uneven| uneven.passed(&self.open.checkpoint));
+        if excluded.is_some() && passed.as_ref().is_some_and(Option::is_some) {
+            return Err(left_out_in_part(event, gtid).into());
+        }
+        let is_level = self.pass_over(passed);
+        let ends_before = is_level
+            || excluded.is_none()
+                && (self.builder.ends_before(event.gtid().as_ref()) || self.is_of_other_origin(event.header.server_id));
         let needs_fresh = excluded.is_none() && self.needs_fresh_definitions(event.seqno);
         let is_held = !self.dispatch.may_begin(gtid, event.seqno);
         if is_held || ends_before || needs_fresh {
             self.hand_over_whole()?;
+        }
+        if is_held {
+            // Who asked looks for the checkpoint.
+            self.dispatch.drain()?;
+        }
+        if is_level {
+            self.given.uneven = None;
         }
         if is_held && !self.dispatch.wait_begin(gtid, event.seqno) {
             return Ok(Some(GatherEnd::Stopped));
@@ -263,10 +290,19 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             self.expect_definition(event.seqno.saturating_sub(1), Outdated::All, &DefinitionChange::ANY)?;
         }
         self.open.begin_transaction(event, excluded);
+        self.open.batch.passes_over = self.given.uneven.is_some();
         if gtid.is_none() && excluded.is_none() {
             self.builder.begin_anonymous();
         }
         Ok(None)
+    }
+
+    /// Says whose rows of the next transaction are applied already. True if those are level from here on that were interrupted.
+    fn pass_over(&mut self, passed: Option<Option<Passed>>) -> bool {
+        let Some(passed) = passed else { return false };
+        let is_level = passed.is_none();
+        self.builder.pass_over(passed);
+        is_level
     }
 
     /// True if a table map of this transaction contradicts the definition that rows before it were gathered by. Changes that were not applied yet
@@ -283,6 +319,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         let noticed = self.replica.look_for_others()?;
         if noticed.definitions {
             self.forget(&Outdated::All);
+            // By the others, it was decided who applies what, and what waits for what.
+            self.dispatch.drain()?;
         }
         noticed.ways.tell(&mut self.builder);
         Ok(())
@@ -315,7 +353,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
 
     fn note_contradiction(&self, surprise: Surprise) {
         let contradiction = self.builder.contradiction().filter(|_| surprise == Surprise::Redefined);
-        if let Some(contradiction) = contradiction {
+        if let Some(contradiction) = contradiction.filter(|contradiction| !contradiction.differences.is_empty()) {
             self.given.status.table_redefined(contradiction, &self.open.place.gtid);
         }
     }
@@ -443,6 +481,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
             return Ok(Some(GatherEnd::Reached));
         }
         if self.open.batch.transactions == 0 {
+            self.dispatch.rest()?;
             return wait(reader);
         }
         if self.dispatch.is_hungry_within(ARRIVAL_CHECK)? {
@@ -493,6 +532,7 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     fn is_full(&self, gathered: Duration) -> bool {
         self.open.batch.transactions >= self.given.plan.limits.transactions_max
             || self.builder.memory_bytes() >= self.given.plan.limits.memory_bytes_max
+            || self.open.source_seconds() >= self.given.plan.limits.source_seconds_max
             || gathered >= self.given.plan.limits.duration_max
     }
 
@@ -514,8 +554,23 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
 
     /// Waits until the next stage is hungry, and gives it what was gathered. `goes_on`: the batch goes on in the next part.
     fn hand_over(&mut self, goes_on: bool) -> Result<()> {
+        self.gather_in()?;
         let batch = self.builder.take();
+        if goes_on {
+            // What is handed out cannot be read again.
+            self.builder.fold_alone();
+        }
         self.hand_over_batch(batch, goes_on, false)
+    }
+
+    /// Has everything folded that other threads have.
+    fn gather_in(&mut self) -> Result<()> {
+        self.builder.gather_in().map_err(|error| match error {
+            spate_schedule::Error::TurnedOut(surprise) => {
+                Halt::TurnedOut { seqno: self.open.checkpoint.seqno, surprise }
+            }
+            error => Error::Transaction { place: self.open.place.clone(), error }.into(),
+        })
     }
 
     /// What tells later whether the part's definition has taken effect, if it is a definition of tables. It is asked for here, while those before it
@@ -534,7 +589,10 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
     fn hand_over_batch(&mut self, batch: Batch, goes_on: bool, is_followed: bool) -> Result<()> {
         let Some(part) = self.open.close(batch, goes_on) else { return Ok(()) };
         let fingerprint = self.fingerprint(&part)?;
-        let part = Part { is_followed, fingerprint, ..part };
+        let mut part = Part { is_followed, fingerprint, ..part };
+        if let (Some(uneven), Some(end)) = (self.given.uneven.filter(|_| part.passes_over), &mut part.end) {
+            end.levels = uneven.passed(&end.checkpoint).is_none();
+        }
         // Underway and not ended, a transaction's first half is handed out.
         let is_whole = part.end.is_some() || self.open.underway.is_none();
         self.handed = is_whole.then(|| self.open.clone());
@@ -547,6 +605,22 @@ fn wait(reader: &ArchiveReader) -> Result<Option<GatherEnd>> {
     match reader.wait(STOP_CHECK) {
         Waited::Closed => Err(Halt::StageEnded),
         Waited::Ready | Waited::TimedOut => Ok(None),
+    }
+}
+
+/// The error of a transaction that is to be left out, and of which some appliers have applied their rows.
+fn left_out_in_part(event: &ArchivedEvent<'_>, gtid: Option<Gtid>) -> Error {
+    let place = TransactionPlace {
+        gtid: gtid.map(|gtid| gtid.to_string()).unwrap_or_default(),
+        file: event.source_file.to_string(),
+        position: event.source_end_position,
+    };
+    let why = "several appliers were interrupted at different positions, and some of them have applied their rows of it: half of it would stay. Make \
+               the replica's rows such that it can be applied, or let them be made so (--on-conflict repair)"
+        .to_owned();
+    Error::Transaction {
+        place,
+        error: spate_schedule::Error::Refused { what: "a transaction that is left out".to_owned(), why },
     }
 }
 

@@ -32,15 +32,18 @@ pub mod gather;
 mod half_load;
 pub mod halt;
 mod hold;
+pub mod lanes;
 pub mod limits;
 mod open;
 mod outlet;
 mod pace;
+mod pipeline;
 pub mod plan;
 pub mod prefetch;
 mod prepare;
 mod progress;
 pub mod repair;
+mod report;
 pub mod session;
 pub mod sessions;
 pub mod settle;
@@ -63,6 +66,7 @@ use spate_schedule::{Alone, Batch, Item, Statement};
 
 use spate_replica::TransactionPlace;
 use spate_replica::checkpoint::Checkpoint;
+use spate_replica::choice::{self, Dialect, DialectChoice};
 use spate_replica::exclusions::Skipped;
 use spate_replica::journal::{Intent, IntentKind};
 
@@ -92,6 +96,10 @@ pub struct Part {
     pub is_followed: bool,
     /// What tells later whether its definition has taken effect. `None`: it has none, or the applier asks for it.
     pub fingerprint: Option<String>,
+    /// Before anything of it is executed, all transactions up to this one must be applied, by another. `None`: they are, or will be by then.
+    pub turn: Option<u64>,
+    /// Rows of it were left out, since some of the appliers that were interrupted have applied them.
+    pub passes_over: bool,
 }
 
 /// A transaction of a part.
@@ -117,9 +125,44 @@ pub struct PartEnd {
     pub skipped: Vec<Skipped>,
     /// How many transactions in it were left out because of the server that they come from.
     pub ignored: u64,
+    /// Appliers that were interrupted at different positions are level after it.
+    pub levels: bool,
 }
 
 impl Part {
+    /// Rows of it, for one of several that apply it.
+    pub(crate) fn share(&self, batch: Batch, end: Option<PartEnd>) -> Part {
+        Part {
+            batch,
+            format: Arc::clone(&self.format),
+            server_id: self.server_id,
+            oldest_seconds: self.oldest_seconds,
+            from: self.from.clone(),
+            hints: vec![],
+            place: self.place.clone(),
+            reached: self.reached.clone(),
+            end,
+            is_followed: false,
+            fingerprint: None,
+            turn: None,
+            passes_over: false,
+        }
+    }
+
+    /// True if it is one or more whole transactions, of nothing but rows that can be rolled back, of which none is left out.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_whole = self.end.as_ref().is_some_and(|end| end.skipped.is_empty());
+        is_whole && !self.passes_over && self.batch.is_of_rows()
+    }
+
+    /// True if its rows are written as the source's images.
+    ///
+    /// # Errors
+    /// As [`DialectChoice::choose`].
+    pub(crate) fn is_replayed(&self, choice: &DialectChoice) -> spate_replica::Result<bool> {
+        Ok(choice.choose(choice::vendor_of(&self.format))? == Dialect::Replay)
+    }
+
     /// The GTID of its last transaction that is not left out or applied already.
     pub(crate) fn gtid(&self) -> Option<Gtid> {
         self.hints.last()?.gtid
@@ -186,6 +229,7 @@ impl PartEnd {
         self.after_seqno = before.after_seqno;
         self.transactions += before.transactions;
         self.ignored += before.ignored;
+        self.levels |= before.levels;
         self.skipped.splice(0..0, before.skipped);
     }
 

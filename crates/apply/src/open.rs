@@ -55,6 +55,8 @@ pub(super) struct OpenBatch {
     ignored: u64,
     /// What the source says of its transactions, with the one that is underway.
     hints: Vec<Known>,
+    /// Rows of it are left out that are applied already.
+    pub(super) passes_over: bool,
 }
 
 /// The transaction that is being read.
@@ -137,6 +139,11 @@ impl Open {
         }
     }
 
+    /// So much of the source's time is in the batch, in seconds.
+    pub(super) fn source_seconds(&self) -> u64 {
+        (self.checkpoint.source_seconds as f64 - self.batch.oldest_seconds).max(0.0) as u64
+    }
+
     /// Ends the batch before the transaction that is underway, which becomes the first of the next.
     pub(super) fn separate(&mut self) {
         self.batch.began = Some(Instant::now());
@@ -158,6 +165,7 @@ impl Open {
             transactions: open.transactions,
             skipped: std::mem::take(&mut open.skipped),
             ignored: std::mem::take(&mut open.ignored),
+            levels: false,
         });
         let reached = match (&self.underway, goes_on) {
             (Some(underway), true) => underway.checkpoint.clone(),
@@ -193,6 +201,8 @@ impl Open {
             end,
             is_followed: false,
             fingerprint: None,
+            turn: None,
+            passes_over: open.passes_over,
         })
     }
 }

@@ -8,7 +8,9 @@ use spate_replica::until::Until;
 use spate_schedule::Surprise;
 
 pub use crate::concurrent::Parallel;
+pub use crate::lanes::Sharding;
 use crate::limits::BatchLimits;
+pub use crate::pipeline::PipelineWhen;
 pub use crate::prefetch::PrefetchWhen;
 use crate::repair::RepairScope;
 
@@ -35,6 +37,12 @@ pub struct SessionPlan {
     pub exclusions: Exclusions,
     /// Transactions stay what they are, and are applied beside each other. `None`: they become batches.
     pub parallel: Option<Parallel>,
+    /// Rows are divided among appliers that commit independently of each other. `None`: one applies all.
+    pub sharding: Option<Sharding>,
+    /// When a batch of rows is executed by another connection while the one before it is not committed.
+    pub pipeline: PipelineWhen,
+    /// Threads that fold large tables beside the one that reads.
+    pub fold_helpers: usize,
     /// When rows are read by other connections before they are applied.
     pub prefetch: PrefetchWhen,
 }
@@ -53,6 +61,9 @@ impl SessionPlan {
             transactions_max: None,
             exclusions: Exclusions::default(),
             parallel: None,
+            sharding: None,
+            pipeline: PipelineWhen::Never,
+            fold_helpers: 0,
             prefetch: PrefetchWhen::default(),
         }
     }

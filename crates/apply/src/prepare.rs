@@ -32,11 +32,12 @@ use crate::halt::{Halt, Result};
 use crate::sweep::Sweeper;
 use spate_connection::{Vendor, quote};
 use spate_replica::Error;
-use spate_replica::checkpoint::Checkpoint;
+use spate_replica::checkpoint::{APPLIER, Checkpoint};
 use spate_replica::choice::{self, Dialect, DialectChoice};
 use spate_replica::gtids::GtidKeeping;
 use spate_replica::journal::{self, Intent, IntentKind};
 use spate_replica::records;
+use spate_replica::sharding;
 use spate_replica::statement_state::DefinerState;
 use spate_replica::status::Status;
 use spate_replica::temporary;
@@ -66,8 +67,8 @@ pub(crate) struct Preparer<'a> {
     pub(crate) from: Checkpoint,
     /// Take row changes apart, one a statement, each with a description.
     pub(crate) one_by_one: bool,
-    /// Each batch is a transaction of the source, or a few: nothing is committed together with it.
-    pub(crate) keeps_transactions: bool,
+    /// Others apply before and behind its batches: nothing is committed together with one.
+    pub(crate) stands_apart: bool,
     /// Whose GTIDs the replica's transactions have.
     pub(crate) gtids: GtidKeeping,
     /// The replica is part of a ring: its binlog must say which server a change comes from.
@@ -240,7 +241,7 @@ impl<'a> Preparer<'a> {
         if pending.ending.is_none() && !pending.batch.is_open {
             self.wait_ticket()?;
         }
-        if self.lane.hunger.send(()).is_err() {
+        if self.lane.hunger.send(self.lane.applier).is_err() {
             self.end_batch(None, pending)?;
             return Ok(None);
         }
@@ -279,12 +280,19 @@ impl<'a> Preparer<'a> {
     }
 
     fn prepare_part(&self, part: Part, pending: &mut Pending<'a>) -> Result<()> {
+        if let Some(seqno) = part.turn {
+            pending.outlet.flush(None)?;
+            pending.outlet.send(Command::AwaitTurn(seqno))?;
+        }
         self.begin_session(&part, pending)?;
         self.tell_origin(&part, pending)?;
         self.tell_defaults(&part, pending)?;
         self.refuse_conversions(&part, pending)?;
-        if self.keeps_transactions && !pending.batch.is_open {
+        if self.lane.applier == APPLIER && !pending.batch.is_open && pending.batch.joined.is_none() {
+            // Others may have applied what comes before. (An applier of shares has a row of its own, and is where its last share ended.)
             pending.from.clone_from(&part.from);
+        }
+        if self.stands_apart && !pending.batch.is_open {
             self.begin_gtid(&part, pending);
         }
         self.note_intention(&part, pending)?;
@@ -335,7 +343,7 @@ impl<'a> Preparer<'a> {
         let is_definition = may_be_joined && part.batch.alone == Some(Alone::Definition);
         pending.batch.defined.extend(part.statement().filter(|_| is_definition).map(Outdated::changed_by));
         pending.ending = Some(Ending { end, oldest_seconds: part.oldest_seconds, may_be_joined, is_definition });
-        if waits && !self.is_in_ring && !self.keeps_transactions { Ok(()) } else { self.end_batch(None, pending) }
+        if waits && !self.is_in_ring && !self.stands_apart { Ok(()) } else { self.end_batch(None, pending) }
     }
 
     /// With the first part it is known how rows are written, and the session is told so.
@@ -421,13 +429,17 @@ impl<'a> Preparer<'a> {
         }
         if pending.from != end.checkpoint {
             statements += 1;
-            sql.extend_from_slice(end.checkpoint.update_sql(&pending.from).as_bytes());
+            sql.extend_from_slice(end.checkpoint.update_sql_of(self.lane.applier, &pending.from).as_bytes());
             sql.push(b';');
             pending.from.clone_from(&end.checkpoint);
         }
+        if end.levels {
+            statements += 1;
+            sql.extend_from_slice(sharding::end_sql().as_bytes());
+            sql.push(b';');
+        }
         let holds_locks = std::mem::take(&mut pending.batch.holds_locks);
-        let note =
-            next.filter(|_| !holds_locks && !self.keeps_transactions).and_then(|next| self.note_with_commit(next));
+        let note = next.filter(|_| !holds_locks && !self.stands_apart).and_then(|next| self.note_with_commit(next));
         let is_before_definition =
             note.is_some() || next.is_some_and(|next| next.batch.alone == Some(Alone::Definition));
         // A note replaces the one before.

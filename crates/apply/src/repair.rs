@@ -405,5 +405,6 @@ fn unrepaired(change: &Change, source: spate_connection::Error, advice: &'static
     if source.is_transient() || source.server_error().is_none() {
         return source.into();
     }
-    Error::Change { place: change.place.clone(), change: change.what.clone(), source, advice }
+    let Change { place, what, has_shares, .. } = change.clone();
+    Error::Change { has_shares, place, change: what, source, advice }
 }

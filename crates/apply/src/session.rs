@@ -10,17 +10,20 @@ use spate_archive::{Archive, ReadOptions};
 use super::gather::{GatherEnd, Gatherer, Gathering};
 use super::sessions::{Ends, SILENCE_MAX, SessionMaker, Sessions};
 use crate::concurrent::{Appliers, Encoder, Executor, Front, Hand, LockWaits, Pool, Tuner};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Beside, Coordinator};
 use crate::definitions::ReplicaDefinitions;
 use crate::files::Files;
 use crate::found::Found;
 use crate::halt::{self, Halt};
 use crate::hold::{self, HoldState};
-use crate::plan::{PrefetchWhen, SessionPlan};
+use crate::lanes::Crew;
+use crate::pipeline::Pair;
+use crate::plan::{PipelineWhen, PrefetchWhen, SessionPlan};
 use crate::prefetch::{Prefetching, QUERIES_MAX, READERS, Reader};
 use crate::progress::Progress;
+use crate::report::Report;
 use crate::stage::{join, spawn};
-use crate::worker::{Employment, Worker};
+use crate::worker::{Employment, Tools, Worker};
 use spate_connection::Connection;
 use spate_replica::Result;
 use spate_replica::applier_lock::{ApplierLock, Role};
@@ -33,6 +36,7 @@ use spate_replica::others::{Others, OwnDefinitions};
 use spate_replica::own_schema;
 use spate_replica::privileges;
 use spate_replica::reached::Reached;
+use spate_replica::sharding;
 use spate_replica::spread;
 use spate_replica::status::Status;
 
@@ -133,22 +137,47 @@ fn run_stages(
     // Those that the checkpoint covers do not come any more.
     let ahead = spread::beyond(&spread, &from.gtid_position);
     let found = Found::ask(&mut connection, maker.keeps_gtids, !ahead.is_empty())?;
-    let plan = &SessionPlan { exclusions: Exclusions { applied: spread, ..plan.exclusions.clone() }, ..plan.clone() };
+    let bytes_max = plan.limits.memory_bytes_max;
+    // Where a batch is taken apart, or repaired, one applies all.
+    let is_usual = !plan.one_by_one && !plan.is_one_batch;
+    let sharding = plan.sharding.as_ref().filter(|_| is_usual);
+    let is_pipelined = is_usual && plan.parallel.is_none() && sharding.is_none() && may_pipeline(plan, &found, maker);
+    let limits = match sharding {
+        Some(sharding) => plan.limits.shared(sharding.spread_max),
+        None if is_pipelined => plan.limits.in_turn(),
+        None => plan.limits,
+    };
+    let plan =
+        &SessionPlan { exclusions: Exclusions { applied: spread, ..plan.exclusions.clone() }, limits, ..plan.clone() };
     let gtids = found.gtids(plan, connection.server_version().vendor);
     connection.set_read_timeout(None)?;
     wait_for_place(archive, &from, stop);
     let reader = archive.reader(&from.seek(), ReadOptions::default())?;
     let mut asking = maker.connect()?;
+    let uneven = sharding::read_uneven(&mut connection, &from)?;
+    if let Some(uneven) = &uneven {
+        let message =
+            format!("{} appliers were interrupted at different positions: making them even first", uneven.appliers());
+        status.note("applier", &message);
+    }
     let own_definitions = OwnDefinitions::default();
     own_definitions.count([&mut connection])?;
     let others = Others::begin(&mut asking, &own_definitions)?;
     let ends = Ends::new([connection.shutdown_handle()?, asking.shutdown_handle()?]);
     let watching_end = watching.shutdown_handle()?;
     let (hold, over, is_applied) = (HoldState::default(), AtomicBool::new(false), AtomicBool::new(false));
-    let parallel = plan.parallel.filter(|_| !plan.one_by_one && !plan.is_one_batch);
-    let bytes_max = plan.limits.memory_bytes_max;
+    let parallel = plan.parallel.filter(|_| is_usual);
     let pool = parallel.map(|parallel| Pool::new(&parallel, bytes_max, progress, status, &over));
-    let (mut front, mut executors) = (None, Vec::<Hand<'_>>::new());
+    let when = if plan.one_by_one || plan.parallel.is_some() || sharding.is_some() {
+        PrefetchWhen::Never
+    } else {
+        plan.prefetch
+    };
+    let prefetching = Prefetching::new(when, status);
+    let hire = |sharding| Crew::hire(sharding, bytes_max, (maker, &ends), (progress, status), &over);
+    let crew = sharding.map(hire).transpose()?;
+    let pair = (is_pipelined && uneven.is_none()).then(|| Pair::new(progress, &over));
+    let (mut beside, mut executors) = (None::<Box<dyn Beside + Send + '_>>, Vec::<Hand<'_>>::new());
     if let (Some(pool), Some(parallel)) = (&pool, parallel) {
         let mut keeper = maker.open()?;
         ends.add(&keeper)?;
@@ -167,33 +196,50 @@ fn run_stages(
             keeps_order: parallel.keeps_order,
         };
         executors = (0..parallel.connections()).map(hand).collect();
-        front = Some(Front::new(pool, progress, status, parallel, choice.clone(), keeper, ahead));
+        let front = Front::new(pool, progress, status, parallel, choice.clone(), keeper, ahead);
+        beside = Some(Box::new(front));
     }
-    let (coordinator, lane) = Coordinator::new(progress, &hold, &over, front);
-    let builder = found.builder(plan, &others);
+    let files = archive.dir();
+    let tools = Tools { plan, maker, ends: &ends, lock: &lock, found: &found, choice: &choice, files, status };
+    let mut workers = Vec::new();
+    if let Some(crew) = &crew {
+        let (divider, own) = crew.workers(tools)?;
+        beside = Some(Box::new(divider));
+        workers = own;
+    }
+    let mut in_turn = None;
+    if let Some(pair) = &pair {
+        let (alternator, own) = pair.workers(tools)?;
+        beside = Some(Box::new(alternator));
+        in_turn = Some(own);
+    }
+    let (coordinator, lane) = Coordinator::new(progress, &hold, &over, beside);
+    let mut builder = found.builder(plan, &others);
+    let fold_helpers = builder.fold_beside(if is_usual && plan.parallel.is_none() { plan.fold_helpers } else { 0 });
     let replica = ReplicaDefinitions { catalog: Catalog::new(asking), others, choice: choice.clone() };
-    let gathering = Gathering { archive, plan, status, stop: &over };
+    let gathering = Gathering { archive, plan, status, stop: &over, uneven: uneven.as_ref() };
     let gatherer = Gatherer::new(gathering, builder, replica, coordinator, from.clone());
-    let when = if plan.one_by_one || plan.parallel.is_some() { PrefetchWhen::Never } else { plan.prefetch };
-    let prefetching = Prefetching::new(when, status);
     let (lookups_in, lookups) = bounded(QUERIES_MAX);
     let worker = Worker::new(Employment {
         lane,
         plan,
-        found,
+        found: found.clone(),
         from,
-        choice,
+        choice: choice.clone(),
         maker,
-        sessions: Sessions::new(maker, connection, lock, &ends),
+        sessions: Sessions::new(maker, connection, lock.clone(), &ends),
         files: Files::in_directory(archive.dir().to_path_buf()),
         own_definitions: &own_definitions,
         gtids,
         prefetch: prefetching.as_ref().map(|prefetching| (prefetching, lookups_in)),
-        progress,
+        report: Report::Whole(progress),
         status,
     });
     thread::scope(|scope| {
         let gathering = spawn(scope, "gather", move || gatherer.run(reader));
+        for helper in fold_helpers {
+            spawn(scope, "fold", move || helper.run());
+        }
         let working = worker.start(scope);
         for prefetching in prefetching.iter().flat_map(|prefetching| std::iter::repeat_n(prefetching, READERS)) {
             let reader = Reader { maker, ends: &ends, lookups: lookups.clone(), prefetching };
@@ -226,11 +272,19 @@ fn run_stages(
         {
             pooled.push(spawn(scope, "tuning", move || Tuner { pool, status }.run()));
         }
+        if let Some(crew) = &crew {
+            pooled.extend(crew.start(workers, scope));
+        }
+        if let (Some(pair), Some(workers)) = (&pair, in_turn) {
+            pooled.extend(pair.start(workers, scope));
+        }
         let (applied, preparing) = working.apply();
         // What the worker has failed at ends the gathering stage, and that the pool.
         over.store(true, Ordering::Release);
         pooled.into_iter().for_each(join);
-        let applied = pool.as_ref().and_then(Pool::take_error).map_or(applied, Err);
+        let failed = pool.as_ref().and_then(Pool::take_error).or_else(|| crew.as_ref()?.board().take_error());
+        let failed = failed.or_else(|| pair.as_ref()?.turns().take_error());
+        let applied = failed.map_or(applied, Err);
         is_applied.store(true, Ordering::Release);
         over.store(true, Ordering::Release);
         prefetching.iter().for_each(Prefetching::end);
@@ -243,6 +297,12 @@ fn run_stages(
         join(forwarding);
         outcome(applied, held, prepared, gathered, stop)
     })
+}
+
+/// True if two connections may apply batches in turn: they read committed rows, repair none, and do not say which server of a ring a change is from.
+fn may_pipeline(plan: &SessionPlan, found: &Found, maker: SessionMaker<'_>) -> bool {
+    let is_in_ring = plan.exclusions.break_ring() && !maker.without_binlog;
+    plan.pipeline != PipelineWhen::Never && plan.repairs.is_none() && found.logging.may_read_committed && !is_in_ring
 }
 
 /// Waits for a moment until the archive reaches the checkpoint's place, where a source without GTIDs is followed: the intake may be about to fetch
@@ -288,7 +348,7 @@ fn outcome(
     Ok(end)
 }
 
-/// Makes the session end when the process is told to. True if a statement does not let it: what it has done is rolled back then, or
+/// Makes the session end when the process is told to, or a stage has failed. True if a statement does not let it: what it has done is rolled back then, or
 /// found out by the next start, as after a crash.
 fn forward_stop(stop: &AtomicBool, over: &AtomicBool, is_applied: &AtomicBool) -> bool {
     const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -298,9 +358,12 @@ fn forward_stop(stop: &AtomicBool, over: &AtomicBool, is_applied: &AtomicBool) -
     while !is_applied.load(Ordering::Acquire) {
         if stop.load(Ordering::Acquire) {
             over.store(true, Ordering::Release);
-            if *deadline.get_or_insert_with(|| Instant::now() + STATEMENT_GRACE) <= Instant::now() {
-                return true;
-            }
+        }
+        // Also if one of several appliers has failed, and another waits.
+        if over.load(Ordering::Acquire)
+            && *deadline.get_or_insert_with(|| Instant::now() + STATEMENT_GRACE) <= Instant::now()
+        {
+            return true;
         }
         thread::park_timeout(STOP_CHECK);
     }

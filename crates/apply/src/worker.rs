@@ -1,18 +1,20 @@
 //! A worker: a stage that prepares and a stage that executes, over one connection to the replica. What the one must ask of the
 //! connection passes through the other, and stays within the worker.
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread::{Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Sender, bounded};
 use spate_connection::Vendor;
-use spate_replica::Result;
+use spate_replica::applier_lock::ApplierLock;
 use spate_replica::catalog::Catalog;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::choice::{Dialect, DialectChoice};
 use spate_replica::gtids::GtidKeeping;
 use spate_replica::others::OwnDefinitions;
 use spate_replica::status::Status;
+use spate_replica::{Error, Result};
 use spate_schedule::TableName;
 use spate_schedule::outdated::Outdated;
 
@@ -23,20 +25,26 @@ use crate::emit::replay::ReplayEmitter;
 use crate::emit::sql::SqlEmitter;
 use crate::files::Files;
 use crate::found::Found;
-use crate::halt;
+use crate::halt::{self, Halt};
 use crate::plan::SessionPlan;
 use crate::prefetch::{FeederState, Lookup, Prefetching};
 use crate::prepare::{Emitter, Preparer};
-use crate::progress::Progress;
 use crate::repair::Repairer;
-use crate::sessions::{SessionMaker, Sessions};
+use crate::report::Report;
+use crate::sessions::{Ends, SessionMaker, Sessions};
 use crate::stage::{join, spawn};
 
 /// Prepared statements on their way to the applier: enough to keep it busy while the next is encoded.
 const COMMANDS_AHEAD_MAX: usize = 8;
 
+/// The same for one of several appliers.
+const COMMANDS_AHEAD_OF_SHARE_MAX: usize = 2;
+
 /// Batches that were taken from the gathering stage and are not committed: one that executes, one that is prepared.
 const BATCHES_AHEAD_MAX: usize = 2;
+
+/// The same for one of two that apply in turn: the other executes meanwhile.
+const BATCHES_AHEAD_OF_TURN_MAX: usize = 1;
 
 /// What a worker is given for its session.
 pub(crate) struct Employment<'a> {
@@ -53,8 +61,61 @@ pub(crate) struct Employment<'a> {
     pub(crate) gtids: GtidKeeping,
     /// `None`: rows are not prefetched.
     pub(crate) prefetch: Option<(&'a Prefetching<'a>, Sender<Lookup>)>,
-    pub(crate) progress: &'a Progress<'a>,
+    pub(crate) report: Report<'a>,
     pub(crate) status: &'a Status,
+}
+
+/// What workers beside others are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Tools<'a> {
+    pub(crate) plan: &'a SessionPlan,
+    pub(crate) maker: SessionMaker<'a>,
+    pub(crate) ends: &'a Ends,
+    pub(crate) lock: &'a ApplierLock,
+    pub(crate) found: &'a Found,
+    pub(crate) choice: &'a DialectChoice,
+    pub(crate) files: &'a Path,
+    pub(crate) status: &'a Status,
+}
+
+impl<'a> Tools<'a> {
+    /// A worker that applies nothing but rows, over a connection of its own, which others know by this name. It executes no definitions, as
+    /// `own_definitions` says.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    pub(crate) fn worker(
+        self,
+        name: &str,
+        lane: Lane,
+        own_definitions: &'a OwnDefinitions,
+        report: Report<'a>,
+    ) -> Result<Worker<'a>> {
+        let Tools { plan, maker, ends, lock, found, choice, files, status } = self;
+        let mut connection = maker.open()?;
+        ends.add(&connection)?;
+        ApplierLock::announce(name, &mut connection)?;
+        // It locks nothing between rows, for which others would wait.
+        if found.logging.may_read_committed {
+            connection.execute(b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+        }
+        own_definitions.count([&mut connection])?;
+        Ok(Worker::new(Employment {
+            lane,
+            plan,
+            found: found.of_share(),
+            from: Checkpoint::default(),
+            choice: choice.clone(),
+            maker,
+            sessions: Sessions::new(maker, connection, lock.clone(), ends),
+            files: Files::in_directory(files.to_path_buf()),
+            own_definitions,
+            gtids: GtidKeeping::Own,
+            prefetch: None,
+            report,
+            status,
+        }))
+    }
 }
 
 /// A pair of stages that have not begun.
@@ -83,23 +144,28 @@ impl<'a> Worker<'a> {
             own_definitions,
             gtids,
             prefetch,
-            progress,
+            report,
             status,
         } = given;
+        let (is_whole, is_in_turn) = (matches!(report, Report::Whole(_)), matches!(report, Report::InTurn(_)));
         let vendor = sessions.main().server_version().vendor;
         // A channel that drops messages which nobody will receive: with them go the senders of answers that others wait for.
-        let (commands_in, commands) = mpsc::sync_channel(COMMANDS_AHEAD_MAX);
-        let (tickets, tickets_out) = bounded(BATCHES_AHEAD_MAX);
-        for _ in 0..BATCHES_AHEAD_MAX {
+        let (commands_in, commands) = mpsc::sync_channel(match is_whole || is_in_turn {
+            true => COMMANDS_AHEAD_MAX,
+            false => COMMANDS_AHEAD_OF_SHARE_MAX,
+        });
+        let batches_max = if is_in_turn { BATCHES_AHEAD_OF_TURN_MAX } else { BATCHES_AHEAD_MAX };
+        let (tickets, tickets_out) = bounded(batches_max);
+        for _ in 0..batches_max {
             let _has_room = tickets.try_send(());
         }
         let tools = ApplierTools {
             files,
-            repairer: plan.repairs.map(|scope| Repairer::new(maker, scope, choice.clone())),
+            repairer: plan.repairs.filter(|_| is_whole).map(|scope| Repairer::new(maker, scope, choice.clone())),
             accounts: AccountGuard::new(maker),
             own_definitions,
             prefetching: prefetch.as_ref().map(|(prefetching, _)| *prefetching),
-            progress,
+            report,
             status,
         };
         let one_by_one = plan.one_by_one;
@@ -116,7 +182,7 @@ impl<'a> Worker<'a> {
             found,
             from,
             one_by_one,
-            keeps_transactions: plan.parallel.is_some(),
+            stands_apart: is_in_turn || is_whole && (plan.parallel.is_some() || plan.sharding.is_some()),
             gtids,
             is_in_ring: plan.exclusions.break_ring() && !maker.without_binlog,
             status,
@@ -139,6 +205,20 @@ impl<'scope> Working<'_, 'scope> {
     /// ends by itself after that.
     pub(crate) fn apply(self) -> (Result<()>, Preparing<'scope>) {
         (self.applier.run(), Preparing(self.preparing))
+    }
+}
+
+impl<'scope> Working<'_, 'scope> {
+    /// Applies until there is no more to do, and tells how each of its stages has ended.
+    pub(crate) fn run(self, tell: impl Fn(Result<()>)) {
+        let (applied, preparing) = self.apply();
+        // Told before the other is waited for, which may wait for parts until somebody ends the session.
+        tell(applied);
+        tell(match preparing.join() {
+            Ok(()) | Err(Halt::StageEnded) => Ok(()),
+            Err(Halt::Failed(error)) => Err(error),
+            Err(_) => Err(Error::Unexplained),
+        });
     }
 }
 

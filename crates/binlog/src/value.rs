@@ -36,6 +36,7 @@ pub fn named_values<'a>(image: &[u8], columns: impl Iterator<Item = NamedValue<'
     for NamedValue { name, column_type, is_unsigned, span } in columns {
         let comma = if text.is_empty() { "" } else { ", " };
         let equals = if name.is_empty() { "" } else { "=" };
+        let name = name.replace(char::is_control, "\u{fffd}");
         let value = ShownValue { column_type, bytes: span.value(image), is_unsigned };
         text += &match span.is_null {
             true => format!("{comma}{name}{equals}NULL"),

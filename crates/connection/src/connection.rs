@@ -476,7 +476,8 @@ impl Connection {
 
     fn check_usable(&self) -> Result<()> {
         match self.is_unusable {
-            true => Err(self.link.protocol("the connection was abandoned within an answer")),
+            // Whoever met the error before this has told it.
+            true => Err(self.link.lost(std::io::Error::other("it was given up within an answer"))),
             false => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use spate_replica::applier_lock::ApplierLock;
 use spate_replica::asking;
 use spate_replica::checkpoint;
 use spate_replica::{Error, Result};
-use spate_replica::{journal, own_schema, spread};
+use spate_replica::{journal, own_schema, sharding, spread};
 
 use crate::ahead::first_beyond;
 
@@ -57,6 +57,11 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
     let position = &checkpoint.gtid_position;
     if !spread::beyond(&spread::read(connection)?, position).is_empty() {
         let why = "an earlier run was interrupted while some transactions were applied ahead of others: let spate replicate finish it (--until \
+                   caught-up), then hand over";
+        return Err(unsuitable(why));
+    }
+    if sharding::find_uneven(connection, &checkpoint)?.is_some() {
+        let why = "an earlier run was interrupted while its appliers were at different positions: let spate replicate finish it (--until \
                    caught-up), then hand over";
         return Err(unsuitable(why));
     }

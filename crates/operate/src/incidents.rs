@@ -111,11 +111,8 @@ impl Incident {
         let status = Status::new(String::new(), String::new(), Box::new(notify));
         let reached = Reached::default();
         reached.find(&self.replica.checkpoint);
-        let limits = BatchLimits {
-            transactions_max: self.batch_max,
-            memory_bytes_max: MEMORY_BYTES_MAX,
-            duration_max: std::time::Duration::MAX,
-        };
+        let limits =
+            BatchLimits { transactions_max: self.batch_max, memory_bytes_max: MEMORY_BYTES_MAX, ..BatchLimits::NONE };
         let base = SessionPlan {
             repairs: self.repairs.then_some(RepairScope::All),
             exclusions: self.exclusions.clone(),
@@ -196,7 +193,7 @@ impl Incident {
         if plan.one_by_one {
             builder.never_fold();
         }
-        let given = Gathering { archive: &archive, plan: &plan, status, stop: &stop };
+        let given = Gathering { archive: &archive, plan: &plan, status, stop: &stop, uneven: None };
         let gathered = Gatherer::new(given, builder, FakeDefinitions(&shared), FakeDispatch(&shared), from).run(reader);
         let worker = shared.into_inner();
         if worker.is_crashed {

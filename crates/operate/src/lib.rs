@@ -14,6 +14,7 @@ pub mod handover;
 mod incidents;
 mod narrowing;
 pub mod replicate;
+pub mod rules;
 mod supervision;
 pub mod takeover;
 

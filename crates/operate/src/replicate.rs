@@ -11,9 +11,10 @@ use spate_binlog::GtidPosition;
 use crate::ahead::check_not_overtaken;
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::gtids_fit;
+use crate::rules::{self, RuleFile};
 use crate::supervision::{Directive, Said, Session, Supervision};
 use spate_apply::limits::BatchLimits;
-use spate_apply::plan::{Parallel, PrefetchWhen, SessionPlan};
+use spate_apply::plan::{Parallel, PipelineWhen, PrefetchWhen, SessionPlan, Sharding};
 use spate_apply::repair::RepairScope;
 use spate_apply::session::{self, Prepared, SessionReport, Surroundings};
 use spate_apply::sessions::SessionMaker;
@@ -65,6 +66,14 @@ pub struct ReplicateOptions {
     pub dialect: WantedDialect,
     /// Transactions stay what they are, and are applied beside each other. `None`: they become batches.
     pub parallel: Option<Parallel>,
+    /// Rows are divided among appliers that commit independently of each other. `None`: one applies all.
+    pub sharding: Option<Sharding>,
+    /// Where the rules of that stand. `None`: there are none.
+    pub rule_file: Option<RuleFile>,
+    /// When a batch of rows is begun before the one before it is committed.
+    pub pipeline: PipelineWhen,
+    /// Threads that fold large tables beside the one that reads.
+    pub fold_helpers: usize,
     /// When rows are read by other connections before they are applied.
     pub prefetch: PrefetchWhen,
     /// What to do with a row change that does not fit the replica's rows.
@@ -84,7 +93,7 @@ pub enum OnConflict {
 }
 
 impl ReplicateOptions {
-    fn session_maker(&self) -> SessionMaker<'_> {
+    pub(crate) fn session_maker(&self) -> SessionMaker<'_> {
         SessionMaker {
             replica: &self.replica,
             without_binlog: self.without_replica_binlog,
@@ -225,6 +234,9 @@ fn begin(
     let mut prepared = prepare(options)?;
     let connection = &mut prepared.connection;
     check_both(connection, options, status)?;
+    if let (Some(sharding), Some(file)) = (&options.sharding, &options.rule_file) {
+        rules::check(connection, &file.path, &sharding.rules.now())?;
+    }
     for gtid in records::skipped_of(connection, &options.exclusions.gtids)? {
         reached.leave_out(gtid);
     }
@@ -310,6 +322,9 @@ fn supervise(
     let limits = BatchLimits { transactions_max: options.limits.transactions_max.min(group), ..options.limits };
     let base = SessionPlan {
         parallel: options.parallel,
+        sharding: options.sharding.clone(),
+        pipeline: options.pipeline,
+        fold_helpers: options.fold_helpers,
         repairs: (options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         exclusions: options.exclusions.clone(),
         prefetch: options.prefetch,
@@ -374,7 +389,7 @@ fn run_session(
     if let Some(seqno) = repair_until {
         plan = plan.repairing(seqno);
     }
-    let report = match ready {
+    let report = match ready.and_then(|prepared| has_place(prepared, given.reached)) {
         Ok(prepared) => {
             given.status.applier(if plan.one_by_one { "applying one by one" } else { "applying" });
             session::run(given, prepared, &plan)
@@ -388,6 +403,19 @@ fn run_session(
         repairs: repair_until.is_some(),
         applied_seqno: given.reached.seqno(),
     }
+}
+
+/// Fails if this process has applied something to the replica, and the replica's checkpoint is gone: it may be another server by now.
+fn has_place(prepared: Prepared, reached: &Reached) -> Result<Prepared> {
+    if prepared.checkpoint.is_some() || reached.seqno() == 0 {
+        return Ok(prepared);
+    }
+    let why = format!(
+        "it has no row any more, and said before: '{}'. Somebody has removed it, or the replica was made anew. Make sure what the replica holds, then \
+         start again, and say where to begin (--start)",
+        reached.checkpoint().gtid_position
+    );
+    Err(Error::Checkpoint { replica: prepared.connection.peer().to_string(), why })
 }
 
 fn tell_wait(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, status: &Status) {

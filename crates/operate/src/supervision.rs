@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use spate_apply::gather::GatherEnd;
 use spate_apply::halt::Halt;
 use spate_apply::limits::BatchLimits;
-use spate_apply::plan::SessionPlan;
+use spate_apply::plan::{PipelineWhen, SessionPlan};
 use spate_apply::session::SessionReport;
 use spate_replica::Error;
 use spate_replica::lock_holders::LockWaits;
@@ -128,6 +128,8 @@ pub(crate) struct Supervision {
     /// Why the batch that was tried last was refused.
     refusal: Option<String>,
     lock_waits: LockWaits,
+    /// The latest session has waited for a lock in vain: it may have been its own, of another connection.
+    has_met_lock: bool,
 }
 
 impl Supervision {
@@ -139,6 +141,7 @@ impl Supervision {
             known_error: None,
             refusal: None,
             lock_waits: LockWaits::default(),
+            has_met_lock: false,
         }
     }
 
@@ -165,6 +168,7 @@ impl Supervision {
             last_seqno: [self.last_seqno(), base.last_seqno].into_iter().flatten().min(),
             transactions_max: pace.by_rows(),
             expected: self.expected.clone(),
+            pipeline: if self.has_met_lock { PipelineWhen::Never } else { base.pipeline },
             ..base.clone()
         }
     }
@@ -191,6 +195,7 @@ impl Supervision {
             }
             Err(Halt::Failed(error)) => error,
         };
+        self.has_met_lock = error.is_lock_conflict();
         match Policy::of(&error) {
             Policy::Narrow => self.narrow(error, in_doubt, last_handed),
             // A change that could not be repaired does not keep back the changes before it.

@@ -147,11 +147,15 @@ fn one_session(
     let is_on = AtomicBool::new(options.always);
     pursuit.arrive(&native.place);
     let (queries_in, queries) = bounded(QUERIES_WAITING * options.threads);
-    let limits =
-        BatchLimits { transactions_max: BATCH_TRANSACTIONS, memory_bytes_max: BATCH_BYTES, duration_max: BATCH_TIME };
+    let limits = BatchLimits {
+        transactions_max: BATCH_TRANSACTIONS,
+        memory_bytes_max: BATCH_BYTES,
+        duration_max: BATCH_TIME,
+        ..BatchLimits::NONE
+    };
     let plan = SessionPlan::new(limits, Until::Forever);
     let status = Status::new(String::new(), String::new(), Box::new(|_, _| {}));
-    let gathering = Gathering { archive: &archive, plan: &plan, status: &status, stop: &over };
+    let gathering = Gathering { archive: &archive, plan: &plan, status: &status, stop: &over, uneven: None };
     let known = RefCell::new(Known::new(Catalog::new(connect(options)?)));
     let rows_in_memory = memory::rows_in_memory(&mut watching)?;
     let ahead = Ahead {

@@ -47,6 +47,14 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS spate.session 
      what VARCHAR(20) CHARACTER SET ascii NOT NULL PRIMARY KEY, connection_id BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB \
      COMMENT='what the next Spate ends before it begins'";
 
+/// The table of the account whose sessions those are.
+pub(crate) const CREATE_ACCOUNT: &str = "CREATE TABLE IF NOT EXISTS spate.account (\
+     id TINYINT UNSIGNED NOT NULL PRIMARY KEY, user_name VARCHAR(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB \
+     COMMENT='whose sessions the next Spate ends before it begins'";
+
+/// The name of the account of this session. (It may hold an @.)
+const OWN_ACCOUNT: &str = "LEFT(USER(), CHAR_LENGTH(USER()) - CHAR_LENGTH(SUBSTRING_INDEX(USER(), '@', -1)) - 1)";
+
 /// A session that executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -155,26 +163,55 @@ impl Role {
     }
 }
 
-/// Waits until no session is left that an earlier applier has made known. One that is at nothing is ended; what another is at may be such
-/// that half of it stays. (The server gives the same ids after a restart: only this user's sessions count.)
+/// Waits until no session is left that an earlier applier has made known. One that is at nothing, or at rows that can be rolled back, is ended; what another is at may be such
+/// that half of it stays. (The server gives the same ids after a restart: only sessions of that applier's account, and of this one, count.)
+///
+/// # Errors
+/// [`Error::Locked`] if one does not end; [`Error::Privilege`] if this account may not see those of another; any error of the connection.
 fn await_known_sessions(guard: &mut Connection) -> Result<()> {
-    const LEFT: &str = "SELECT ID, COMMAND FROM information_schema.PROCESSLIST \
-         WHERE ID IN (SELECT connection_id FROM spate.session) AND USER = SUBSTRING_INDEX(USER(), '@', 1) \
-         AND ID <> CONNECTION_ID()";
+    let own = guard.query(&format!("SELECT {OWN_ACCOUNT}"))?.single_text().unwrap_or_default();
+    let account = guard.query("SELECT user_name FROM spate.account WHERE id = 0")?.single_text();
+    let is_of_other = account.as_ref().is_some_and(|account| *account != own);
+    if is_of_other {
+        may_see_others(guard)?;
+    }
+    let left_sessions = format!(
+        "SELECT ID, COMMAND, (SELECT COUNT(*) FROM spate.session WHERE connection_id = ID \
+         AND (what LIKE 'rows-%' OR what LIKE 'share-%' OR what LIKE 'turn-%')) FROM information_schema.PROCESSLIST \
+         WHERE ID IN (SELECT connection_id FROM spate.session) \
+         AND USER IN ({}, {}) AND ID <> CONNECTION_ID()",
+        quote::text(&own),
+        quote::text(account.as_ref().unwrap_or(&own))
+    );
     let deadline = Instant::now() + END_TIME_MAX;
     loop {
-        let left = guard.query(LEFT)?;
-        let Some(id) = left.text_at(0, 0) else { return Ok(()) };
+        let left = guard.query(&left_sessions)?;
+        let Some(id) = left.text_at(0, 0) else { break };
         if Instant::now() > deadline {
             return Err(Error::Locked { replica: guard.peer().to_string(), holder: id });
         }
         for row in 0..left.rows.len() {
-            if left.text_at(row, 1).as_deref() == Some("Sleep") {
+            let is_at_rows = left.text_at(row, 2).is_some_and(|count| count != "0");
+            if is_at_rows || left.text_at(row, 1).as_deref() == Some("Sleep") {
                 end_session(guard, &left.text_at(row, 0).unwrap_or_default());
             }
         }
         std::thread::sleep(END_LOOK_EVERY);
     }
+    if account.as_ref() != Some(&own) {
+        // A value, no function: a replica of this replica must see at once that the statement is of Spate's own table.
+        let sql = format!("REPLACE INTO spate.account (id, user_name) VALUES (0, {})", quote::text(&own));
+        guard.execute(sql.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Fails if this account cannot find out whether sessions of another account are left.
+fn may_see_others(guard: &mut Connection) -> Result<()> {
+    let seen = guard.query("SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1");
+    let grant = "GRANT PROCESS ON *.* TO <the user of Spate>";
+    let action = "see whether sessions are left of the account that Spate had before, to go on as another";
+    seen.map(drop).map_err(|error| Error::from(error).with_missing_privilege(action, grant))
 }
 
 /// Writes down that a session will execute, so that the next holder of the applier's lock waits for its end.

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::spread;
 use spate_connection::{Connection, ResultSet, quote};
 
-/// The row of each table with one row for each applier that is this applier's. `snapshot` consistency has one applier.
+/// The row of each table with one row for each applier that says how far the replica has come as a whole. Other rows are of appliers that may
+/// have come further, each with its own rows of tables: see [`crate::sharding`].
 pub const APPLIER: u32 = 0;
 
 /// The columns of a checkpoint, with their types, in each table that holds one.
@@ -24,9 +25,6 @@ pub(crate) use column_definitions;
 
 /// Their names, in the order of [`Checkpoint::parse`] and [`Checkpoint::values_sql`].
 pub(crate) const COLUMNS: &str = "gtid_position,source_file,source_position,seqno,source_seconds";
-
-/// Asks for the positions of all appliers: GTID position, file and offset.
-pub const POSITIONS_QUERY: &str = "SELECT gtid_position,source_file,source_position FROM spate.checkpoint";
 
 /// The table of checkpoints: one row for each applier.
 pub(crate) const CREATE_TABLE: &str = concat!(
@@ -100,16 +98,30 @@ impl Checkpoint {
     /// The statement that moves the row from one checkpoint to this. It fails with the error 1690 if the row is not at `from`, and
     /// writes the row again if somebody has removed it.
     pub fn update_sql(&self, from: &Checkpoint) -> String {
+        self.update_sql_of(APPLIER, from)
+    }
+
+    /// The same of one of several appliers.
+    pub fn update_sql_of(&self, applier: u32, from: &Checkpoint) -> String {
         let Checkpoint { gtid_position, source_position, seqno, source_seconds, .. } = self;
         let (file, values) = (quote::text(&self.source_file), self.values_sql());
         let (from_seqno, from_position, from_file) = (from.seqno, from.source_position, quote::text(&from.source_file));
         // The first assignment decides, since those behind it see what it has set. Not a WHERE: finding nothing is no error.
         format!(
-            "INSERT INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values}) ON DUPLICATE KEY UPDATE \
+            "INSERT INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({applier},{values}) ON DUPLICATE KEY UPDATE \
              seqno=IF(seqno={from_seqno} AND source_position={from_position} AND source_file={from_file},{seqno},\
              applier+1+18446744073709551615),gtid_position='{gtid_position}',source_file={file},\
              source_position={source_position},source_seconds={source_seconds}"
         )
+    }
+
+    /// True if this is behind `other` in the source's binlog: not the same place, and not before it. Both are places of one binlog.
+    pub fn is_beyond(&self, other: &Checkpoint) -> bool {
+        if !self.gtid_position.is_empty() {
+            return !other.gtid_position.covers_all(&self.gtid_position);
+        }
+        let place = |checkpoint: &Checkpoint| (file_number(&checkpoint.source_file), checkpoint.source_position);
+        place(self) > place(other)
     }
 
     /// The values of the [`COLUMNS`], as SQL.
@@ -118,6 +130,11 @@ impl Checkpoint {
         let file = quote::text(&self.source_file);
         format!("'{gtid_position}',{file},{source_position},{seqno},{source_seconds}")
     }
+}
+
+/// `binlog.000012` is behind `binlog.000009`, and before `binlog.1000000`.
+fn file_number(file: &str) -> u64 {
+    file.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 /// The server's error if the checkpoint is not where it was left: a sum that is too large, which no mode makes a warning of. (A subquery of two
@@ -137,6 +154,32 @@ pub fn read(connection: &mut Connection) -> Result<Option<Checkpoint>> {
     Checkpoint::parse(columns_of(&rows, 0, 0)).map(Some).map_err(wrong)
 }
 
+/// The appliers that have come further than the replica as a whole, with where they are.
+///
+/// # Errors
+/// Any error of the connection; [`Error::Checkpoint`] if a row cannot be read.
+pub fn read_ahead(connection: &mut Connection, whole: &Checkpoint) -> Result<Vec<(u32, Checkpoint)>> {
+    let appliers = read_appliers(connection)?;
+    Ok(appliers.into_iter().filter(|(_, checkpoint)| checkpoint.is_beyond(whole)).collect())
+}
+
+/// All appliers that have rows of their own, with where they are.
+///
+/// # Errors
+/// Any error of the connection; [`Error::Checkpoint`] if a row cannot be read.
+pub(crate) fn read_appliers(connection: &mut Connection) -> Result<Vec<(u32, Checkpoint)>> {
+    let sql = format!("SELECT {COLUMNS},applier FROM spate.checkpoint WHERE applier <> {APPLIER}");
+    let rows = connection.query(&sql)?;
+    let mut appliers = Vec::new();
+    for row in 0..rows.rows.len() {
+        let wrong = |why| Error::Checkpoint { replica: connection.peer().to_string(), why };
+        let checkpoint = Checkpoint::parse(columns_of(&rows, row, 0)).map_err(wrong)?;
+        let applier = rows.text_at(row, 5).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX);
+        appliers.push((applier, checkpoint));
+    }
+    Ok(appliers)
+}
+
 /// The [`COLUMNS`] of a row, of which the first is the column `first`.
 pub(crate) fn columns_of(rows: &ResultSet, row: usize, first: usize) -> [String; 5] {
     std::array::from_fn(|column| rows.text_at(row, first + column).unwrap_or_default())
@@ -149,7 +192,8 @@ pub(crate) fn columns_of(rows: &ResultSet, row: usize, first: usize) -> [String;
 pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()> {
     let values = checkpoint.values_sql();
     let sql = format!(
-        "REPLACE INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values});{}",
+        "DELETE FROM spate.checkpoint WHERE applier<>{APPLIER};\
+         REPLACE INTO spate.checkpoint (applier,{COLUMNS}) VALUES ({APPLIER},{values});{}",
         spread::clear_sql()
     );
     connection.execute(sql.as_bytes())?;
@@ -161,7 +205,7 @@ pub fn begin(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<()>
 /// # Errors
 /// Any error of the connection.
 pub fn forget(connection: &mut Connection) -> Result<()> {
-    let sql = format!("DELETE FROM spate.checkpoint WHERE applier = {APPLIER};{}", spread::clear_sql());
+    let sql = format!("DELETE FROM spate.checkpoint;{}", spread::clear_sql());
     connection.execute(sql.as_bytes())?;
     Ok(())
 }

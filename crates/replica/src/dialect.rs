@@ -134,7 +134,7 @@ pub fn binlog_half_sql_bytes(event_bytes: usize) -> usize {
 }
 
 /// Names that the replica knows: collations and character sets by the ids that events carry, and variables.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Collations {
     names: HashMap<u32, (String, String)>,
     /// The replica's version.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use spate_binlog::GtidPosition;
+use spate_connection::{CODE_DEADLOCK, CODE_LOCK_WAIT};
 use spate_schedule::Surprise;
 
 /// Shorthand for results of this crate.
@@ -135,8 +136,10 @@ pub enum Error {
         source_bytes: Option<u64>,
     },
     /// The replica refused one change of one transaction.
-    #[error("{place}: {change}: {source}. Nothing of this transaction was applied. {advice}")]
+    #[error("{place}: {change}: {source}. {} {advice}", applied(*.has_shares))]
     Change {
+        /// Several appliers were interrupted, and some of them have applied their rows of it.
+        has_shares: bool,
         /// Which transaction.
         place: TransactionPlace,
         /// The change, its table and key.
@@ -335,6 +338,16 @@ pub enum Error {
     },
 }
 
+/// How much of a transaction was applied whose change was refused.
+fn applied(has_shares: bool) -> &'static str {
+    match has_shares {
+        true => {
+            "Several appliers share the rows: some of this transaction may be applied already, so it cannot be left out until this change is applied."
+        }
+        false => "Nothing of this transaction was applied.",
+    }
+}
+
 impl Error {
     /// True if trying again later can help, without anybody doing anything.
     pub fn is_transient(&self) -> bool {
@@ -345,6 +358,11 @@ impl Error {
             Error::Archive(error) => error.is_transient(),
             _ => false,
         }
+    }
+
+    /// True if a transaction of the replica did not get a lock, or lost those that it had.
+    pub fn is_lock_conflict(&self) -> bool {
+        matches!(self.code(), Some(CODE_LOCK_WAIT | CODE_DEADLOCK))
     }
 
     /// The number of a server's error.

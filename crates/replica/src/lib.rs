@@ -34,6 +34,7 @@ pub mod own_schema;
 pub mod privileges;
 pub mod reached;
 pub mod records;
+pub mod sharding;
 pub mod spread;
 pub mod statement_state;
 pub mod status;

@@ -1,7 +1,9 @@
 //! Spate's own schema on the replica: all its tables, created together where any is missing.
 
 use crate::error::{Error, Result};
-use crate::{applier_lock, checkpoint, hold_request, journal, lock_names, records, spread, temporary, told_defaults};
+use crate::{
+    applier_lock, checkpoint, hold_request, journal, lock_names, records, sharding, spread, temporary, told_defaults,
+};
 use spate_connection::Connection;
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
@@ -9,11 +11,14 @@ const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
 
 /// Each table's name, and the statement that creates it.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 15] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
     ("spread", spread::CREATE_TABLE),
+    ("sharding", sharding::CREATE_TABLE),
+    ("dealt", sharding::CREATE_DEALT),
     ("lock_name", lock_names::CREATE_TABLE),
     ("session", applier_lock::CREATE_TABLE),
+    ("account", applier_lock::CREATE_ACCOUNT),
     ("intent", journal::CREATE_TABLE),
     ("prepared", journal::CREATE_PREPARED_TABLE),
     ("hold", hold_request::CREATE_TABLE),

@@ -2,6 +2,7 @@
 //! [`Reached`](crate::reached::Reached).
 
 mod report;
+mod sharding;
 mod timeline;
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ pub use report::{
     BatchStatus, Counters, ErrorStatus, Gauges, Notices, PositionStatus, Positions, PurgeStatus, SkippedStatus,
     StatusReport,
 };
+pub use sharding::{ApplierStatus, ShardingStatus};
 pub use timeline::{JobTimes, Timeline};
 
 /// Rates are averages over about this long.
@@ -246,6 +248,11 @@ impl Status {
         self.lock().report.counters.prefetched_row_changes += row_changes;
     }
 
+    /// Counts row changes that were executed before the batch before theirs was committed.
+    pub fn executed_ahead(&self, row_changes: u64) {
+        self.lock().report.counters.executed_ahead_row_changes += row_changes;
+    }
+
     /// Notes files removed from the archive.
     pub fn purged(&self, files: u64, bytes: u64) {
         let purged = &mut self.lock().report.counters.purged;
@@ -338,6 +345,11 @@ impl Status {
     /// Says how many transactions execute at a time, and why.
     pub fn appliers(&self, what: String) {
         self.lock().report.appliers = what;
+    }
+
+    /// Says what each of several appliers has done.
+    pub fn sharding(&self, sharding: ShardingStatus) {
+        self.lock().report.sharding = Some(sharding);
     }
 
     /// Says how row changes are written, and why, the first time.

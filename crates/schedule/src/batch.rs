@@ -16,6 +16,8 @@ use spate_sql::{Servers, SqlText};
 use crate::definition::{TableDefinition, TableName};
 use crate::difference::Contradiction;
 use crate::error::Surprise;
+use crate::fold::Helper;
+use crate::fold::helpers::Helpers;
 use crate::item::{Alone, FileBlock, Item, LoadFile, Statement, StatementContext};
 use crate::known::KnownTables;
 use crate::opened::OpenedTables;
@@ -23,6 +25,7 @@ use crate::outdated::Outdated;
 use crate::plan::TablePlan;
 use crate::row_session::RowSession;
 use crate::segment::Segment;
+use crate::shards::Passed;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
 pub use crate::transaction::BatchStatistics;
@@ -52,6 +55,8 @@ pub struct Batch {
     pub alone: Option<Alone>,
     /// True if it changes rows of tables whose engine cannot roll back.
     pub has_irrevocable_rows: bool,
+    /// Its row changes are all in the source's order.
+    pub is_unfolded: bool,
     /// MySQL: the `explicit_defaults_for_timestamp` to create its temporary tables with. `None` if the source gave the
     /// same value before, or none. All parts of a batch have the same value.
     pub explicit_defaults: Option<bool>,
@@ -60,6 +65,22 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// True if it is nothing but changes of rows that can be rolled back, in a session that needs nothing for them: other connections may apply
+    /// something else beside it.
+    pub fn is_of_rows(&self) -> bool {
+        self.alone.is_none()
+            && !self.has_irrevocable_rows
+            && self.explicit_defaults.is_none()
+            && self.temporary.open.is_empty()
+            && self.temporary.used_by.is_empty()
+            && self.items.iter().all(|item| item.rows().is_some())
+    }
+
+    /// Its changes of rows.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.items.iter().filter_map(Item::rows)
+    }
+
     /// The first statement of the source. `None`: it has only rows.
     pub fn statement(&self) -> Option<&Statement> {
         self.items.iter().find_map(|item| match item {
@@ -101,6 +122,8 @@ pub struct BatchBuilder {
     /// When the event that is being taken was logged, in seconds since 1970.
     event_seconds: u32,
     buffers: Buffers,
+    /// Threads that fold large tables.
+    helpers: Helpers,
 }
 
 /// How changes are taken, as the replica and both servers' versions need it.
@@ -116,6 +139,8 @@ struct Rules {
     /// The servers that have to read statements alike.
     servers: Servers,
     last_moments: LastMoments,
+    /// Whose rows of the current transaction are applied already. `None`: nobody's.
+    passed: Option<Passed>,
 }
 
 /// Tables as the replica defines them and the source maps them.
@@ -167,6 +192,18 @@ impl BatchBuilder {
         BatchBuilder::default()
     }
 
+    /// Has so many other threads fold large tables; each of these is to be run in one. The batches stay the same.
+    pub fn fold_beside(&mut self, helpers: usize) -> Vec<Helper> {
+        let helpers_out;
+        (self.helpers, helpers_out) = Helpers::new(helpers);
+        helpers_out
+    }
+
+    /// Folds the next batch without help: in the last one that was not taken, changes of a row contradict each other.
+    pub fn fold_alone(&mut self) {
+        self.helpers.rest();
+    }
+
     /// Applies every row change in the source's order, unfolded, to find the transaction at which a batch failed.
     pub fn never_fold(&mut self) {
         self.rules.never_folds = true;
@@ -189,6 +226,11 @@ impl BatchBuilder {
     /// own.
     pub fn number_transactions(&mut self) {
         self.rules.numbers_transactions = true;
+    }
+
+    /// Says whose rows of the next transaction are applied already: they are left out.
+    pub fn pass_over(&mut self, passed: Option<Passed>) {
+        self.rules.passed = passed;
     }
 
     /// Sets the server that has written the statements, and the server that will execute them. A text that the two
@@ -275,6 +317,34 @@ impl BatchBuilder {
     /// # Errors
     /// A definite [`Error`]; the batch is then of no use.
     pub fn event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
+        let answer = self.take_event(header, body)?;
+        self.check_helpers().map(|()| answer)
+    }
+
+    /// Has everything folded that was given to other threads: to be called before a batch is taken.
+    ///
+    /// # Errors
+    /// [`Surprise::Contradicts`] if that could not be done beside each other.
+    pub fn gather_in(&mut self) -> Result<()> {
+        self.bring_home();
+        self.check_helpers()
+    }
+
+    fn check_helpers(&self) -> Result<()> {
+        match self.helpers.contradicts {
+            true => Err(Error::TurnedOut(Surprise::Contradicts)),
+            false => Ok(()),
+        }
+    }
+
+    fn bring_home(&mut self) {
+        if let Some(row_changes) = self.helpers.bring_home(self.gathered.segment.folds_mut()) {
+            self.gathered.batch.statistics.row_changes += row_changes;
+            self.gathered.segment_memory_bytes = self.gathered.segment.memory_bytes();
+        }
+    }
+
+    fn take_event(&mut self, header: &EventHeader, body: &[u8]) -> Result<Answer> {
         self.gathered.batch.statistics.event_bytes += u64::from(header.event_length);
         self.event_seconds = header.timestamp_seconds;
         if self.transaction.gtid.is_announced {
@@ -350,13 +420,14 @@ impl BatchBuilder {
 
     /// Row changes of the source that the open batch was given.
     pub fn row_changes(&self) -> u64 {
-        self.gathered.batch.statistics.row_changes
+        self.gathered.batch.statistics.row_changes + self.helpers.row_changes()
     }
 
     /// Bytes of memory that the open batch holds.
     pub fn memory_bytes(&self) -> usize {
         let context: usize = self.context.iter().map(StatementContext::memory_bytes).sum();
-        self.gathered.batch_memory_bytes + self.gathered.segment_memory_bytes + context
+        let away = self.helpers.memory_bytes();
+        self.gathered.batch_memory_bytes + self.gathered.segment_memory_bytes + away + context
     }
 
     /// Ends the batch and returns it; the builder continues with an empty one. A transaction that has not ended
@@ -369,8 +440,10 @@ impl BatchBuilder {
         self.transaction.apart = None;
         self.transaction.so_far.was_taken = true;
         self.taken = (self.sessions.temporary.open.clone(), self.sessions.defaults);
+        self.helpers.begin_batch();
         let mut batch = std::mem::take(&mut self.gathered.batch);
         batch.alone.clone_from(&self.transaction.alone);
+        batch.is_unfolded = self.rules.never_folds;
         batch.explicit_defaults = self.transaction.explicit_defaults;
         let used_by = std::mem::take(&mut self.sessions.temporary.used_by);
         let needed_by = std::mem::take(&mut self.sessions.temporary.needed_by);
@@ -408,6 +481,8 @@ impl BatchBuilder {
 
     /// Forgets all events since the batch last taken: they will come again.
     pub fn rewind(&mut self) {
+        self.bring_home();
+        self.helpers.contradicts = false;
         self.gathered = Gathered::default();
         self.context.clear();
         self.transaction = OpenTransaction::default();
@@ -517,6 +592,7 @@ impl BatchBuilder {
 
     /// Ends the open segment: later changes are applied after it.
     fn cut(&mut self) {
+        self.bring_home();
         self.gathered.segment_memory_bytes = 0;
         let segment = self.gathered.segment.take();
         if !segment.is_empty() {

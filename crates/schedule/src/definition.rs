@@ -25,9 +25,18 @@ fn may_be(one: &str, other: &str) -> bool {
     !one.is_ascii() || !other.is_ascii() || one.eq_ignore_ascii_case(other)
 }
 
+impl TableName {
+    /// All letters of it, whatever they are: not to be shown.
+    pub(crate) fn full(&self) -> String {
+        format!("{}.{}", self.schema, self.table)
+    }
+}
+
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.schema, self.table)
+        // A line break in a name would begin a line of a log.
+        let visible = |name: &str| name.replace(char::is_control, "\u{fffd}");
+        write!(f, "{}.{}", visible(&self.schema), visible(&self.table))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | policy | waits for |
 //! | --- | --- |
-//! | shard | the last transactions of the same schemas |
+//! | shard | the last transactions of the same schemas, and of tables that foreign keys connect with its own |
 //! | commit group (MariaDB) | all before those that committed together with it on the source |
 //! | logical clock (MySQL) | all up to the one that the source names |
 //! | write set | the last transactions that wrote one of its keys: see [`crate::write_set`] |
@@ -15,8 +15,9 @@ use std::fmt;
 
 use spate_binlog::gtid::LogicalClock;
 
+use crate::segment::Segment;
 use crate::write_set::{self, Key, Unknown};
-use crate::{Batch, Item, Result};
+use crate::{Batch, Result};
 
 /// With fewer keys than this, none is forgotten: they take some twenty bytes each.
 const KEYS_KEPT_MIN: usize = 1 << 16;
@@ -82,9 +83,16 @@ pub struct Dependencies {
     wall: u64,
     group: Group,
     clock: Clock,
-    /// The last job of each schema.
-    shards: HashMap<String, u64>,
+    /// The last job of each schema, and of each group of tables that foreign keys connect.
+    shards: HashMap<Shard, u64>,
     keys: Keys,
+}
+
+/// What the policy by shards goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Shard {
+    Schema(String),
+    ForeignGroup(usize),
 }
 
 /// The transactions that committed together on the source, of which the latest is one.
@@ -145,7 +153,7 @@ impl Dependencies {
         let (Some(first), Some(last)) = (hints.first(), hints.last()) else { return Ok((Waits::default(), None)) };
         let (before, last) = (first.seqno - 1, last.seqno);
         let found = match self.by {
-            ParallelBy::Shard => Ok(self.by_shard(batch, last)),
+            ParallelBy::Shard => self.by_shard(batch, last),
             ParallelBy::CommitGroup => self.by_group(hints),
             ParallelBy::LogicalClock => self.by_clock(hints, low),
             ParallelBy::WriteSet => self.by_keys(batch, last, low)?,
@@ -167,21 +175,23 @@ impl Dependencies {
         Ok((waits, wall))
     }
 
-    fn by_shard(&mut self, batch: &Batch, last: u64) -> Waits {
+    fn by_shard(&mut self, batch: &Batch, last: u64) -> std::result::Result<Waits, Wall> {
+        // Triggers of the replica may change any table.
+        if batch.is_unfolded {
+            return Err(Wall::Unknown(Unknown::Triggers));
+        }
         let mut waits = Waits::default();
-        for item in &batch.items {
-            let Item::Rows(segment) = item else { continue };
-            for name in segment.table_names() {
-                let before = match self.shards.get_mut(&name.schema) {
-                    Some(known) => std::mem::replace(known, last),
-                    None => self.shards.insert(name.schema.clone(), last).unwrap_or_default(),
-                };
+        for plan in batch.segments().flat_map(Segment::plans) {
+            let definition = &plan.definition;
+            let schema = Shard::Schema(definition.name.schema.clone());
+            for shard in [Some(schema), definition.foreign_group.map(Shard::ForeignGroup)].into_iter().flatten() {
+                let before = self.shards.insert(shard, last).unwrap_or_default();
                 if before != last {
                     waits.on.push(before);
                 }
             }
         }
-        waits
+        Ok(waits)
     }
 
     fn by_group(&mut self, hints: &[Hint]) -> std::result::Result<Waits, Wall> {

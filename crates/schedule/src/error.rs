@@ -50,6 +50,8 @@ pub enum Surprise {
     /// The source's table map contradicts the definition by which rows were gathered: everything before the transaction
     /// must be applied, and definitions must be read again.
     Redefined,
+    /// Changes of a row contradict each other, which were folded by another thread: see [`crate::BatchBuilder::fold_alone`].
+    Contradicts,
 }
 
 impl fmt::Display for Surprise {
@@ -61,6 +63,7 @@ impl fmt::Display for Surprise {
                 "it creates temporary tables with another explicit_defaults_for_timestamp"
             }
             Surprise::Redefined => "the source's table is not what the replica's definition says",
+            Surprise::Contradicts => "changes of a row contradict each other",
         })
     }
 }

@@ -26,6 +26,8 @@
 //! The fold does not take a change that contradicts its state ([`Verdict::Cut`]): the caller ends the segment and
 //! begins another with it.
 
+mod divide;
+pub(crate) mod helpers;
 mod net;
 mod partial;
 
@@ -40,6 +42,7 @@ use crate::plan::{FoldPlan, TablePlan};
 use crate::write_set::{self, Conflicts, Key};
 use crate::{Error, Result};
 
+pub use helpers::{HELPERS_MAX, Helper};
 pub use net::{NetChange, NetChanges};
 use partial::Shapes;
 pub(crate) use partial::image_of;
@@ -56,6 +59,8 @@ pub struct TableFold {
     phantom: Option<Phantom>,
     /// The highest row whose AUTO_INCREMENT value was raised, and the row before that update.
     raised: Option<(Phantom, Phantom)>,
+    /// Row keys have changed of which images held only a part.
+    has_moved_partially: bool,
     shapes: Shapes,
     scratch: Scratch,
 }
@@ -143,6 +148,7 @@ impl TableFold {
             index: HashTable::new(),
             phantom: None,
             raised: None,
+            has_moved_partially: false,
             shapes: Shapes::default(),
             scratch: Scratch::default(),
         })

@@ -275,6 +275,14 @@ fn default_database<'a>(header: &EventHeader, query: &QueryEvent<'a>, text: SqlT
 }
 
 impl Item {
+    /// Its row changes. `None`: it is something else.
+    pub fn rows(&self) -> Option<&Segment> {
+        match self {
+            Item::Rows(segment) => Some(segment),
+            _ => None,
+        }
+    }
+
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         match self {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use spate_binlog::TableMap;
+use spate_binlog::column::ColumnType;
 
 use crate::definition::{TableDefinition, TableName};
 use crate::difference::{Contradiction, Difference, differences};
@@ -37,6 +38,8 @@ struct Known {
     standing: Standing,
     /// The table map that it was last compared with, without the id.
     compared: Vec<u8>,
+    /// How it lays out the columns of unique keys.
+    keys: Vec<ColumnType>,
     /// Differences that are facts.
     facts: Vec<Difference>,
 }
@@ -65,7 +68,7 @@ impl KnownTables {
 
     fn insert(&mut self, definition: TableDefinition, standing: Standing) {
         let name = definition.name.clone();
-        let known = Known { definition: Arc::new(definition), standing, compared: vec![], facts: vec![] };
+        let known = Known { definition: Arc::new(definition), standing, compared: vec![], keys: vec![], facts: vec![] };
         self.tables.insert(name, known);
     }
 
@@ -85,6 +88,14 @@ impl KnownTables {
         let Some(known) = self.tables.get_mut(name) else { return Fit::Unknown };
         let said = map.body.get(ID_BYTES..).unwrap_or_default();
         if known.compared != said || known.standing != Standing::Used {
+            let keys = key_columns(map, &known.definition);
+            if known.standing == Standing::Used && !is_read_again && known.keys != keys {
+                // The source has altered it without logging that: keys of rows before and behind cannot be compared.
+                return Fit::Contradicts(Contradiction {
+                    definition: Arc::clone(&known.definition),
+                    differences: vec![],
+                });
+            }
             let mut differences = differences(map, &known.definition);
             differences.retain(|difference| !known.facts.contains(difference));
             if !differences.is_empty() {
@@ -105,6 +116,7 @@ impl KnownTables {
                 self.facts.push(Contradiction { definition: Arc::clone(&known.definition), differences });
             }
             known.compared = said.to_vec();
+            known.keys = keys;
             known.standing = Standing::Used;
         }
         Fit::Fits(Arc::clone(&known.definition))
@@ -116,9 +128,15 @@ impl KnownTables {
     }
 }
 
+/// The types of the columns that unique keys are on, in the source's table.
+fn key_columns(map: &TableMap, definition: &TableDefinition) -> Vec<ColumnType> {
+    let others = definition.unique_keys.iter().flat_map(|key| &key.columns);
+    let columns = definition.row_key.iter().chain(others);
+    columns.filter_map(|&column| map.columns.get(column)).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use spate_binlog::column::ColumnType;
     use spate_binlog::table_map::OptionalMetadata;
 
     use super::*;
@@ -173,6 +191,26 @@ mod tests {
         known.learn_ahead(definition(2));
         assert!(fits(&known.fit(&name(), &map(2), false), 2));
         assert_eq!(known.take_facts(), []);
+    }
+
+    #[test]
+    fn other_layout_of_a_key_is_a_contradiction_each_time() {
+        let mut known = KnownTables::default();
+        known.learn(TableDefinition { row_key: vec![0], ..definition(2) });
+        let mut other = map(2);
+        other.columns[0] = ColumnType::BigInt;
+        other.body.push(1);
+        let mut of_value = map(2);
+        of_value.columns[1] = ColumnType::BigInt;
+        of_value.body.push(2);
+        assert!(fits(&known.fit(&name(), &map(2), false), 2));
+        // Of another column than the key's, it does not matter.
+        assert!(!matches!(known.fit(&name(), &of_value, true), Fit::Unknown));
+        for map in [&other, &of_value] {
+            assert!(matches!(known.fit(&name(), map, false), Fit::Contradicts(_)));
+            assert!(fits(&known.fit(&name(), map, true), 2));
+            assert!(fits(&known.fit(&name(), map, false), 2));
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The decisions: this crate turns a stream of transactions into batches for the replica. Pure: no I/O, no clock, no
-//! thread.
+//! thread of its own: [`fold::Helper`]s are run by the caller.
 //!
 //! The tour, in the order of the data path:
 //! - [`batch`]: events go in, batches come out: row changes folded per table, everything else in the source's order;
@@ -10,6 +10,8 @@
 //! - [`item`]: the parts of a batch;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`write_set`]: the keys that a batch writes; [`depend`]: which earlier transactions one has to wait for;
+//! - [`shards`]: which applier applies which rows, where several divide them among themselves;
+//! - [`ahead`]: which rows of a batch may be executed while the batch before it is not committed;
 //! - [`applied`]: which transactions are applied, where several workers commit independently;
 //! - [`outdated`]: whose definitions a statement puts out of date;
 //! - [`sequence`]: rows of sequences that cannot be written as they stand;
@@ -17,6 +19,7 @@
 //! - [`emit`]: net changes as chunks of events for replay;
 //! - [`row_change`]: single row changes, for repairs.
 
+pub mod ahead;
 pub mod applied;
 pub mod arena;
 pub mod batch;
@@ -39,6 +42,7 @@ pub mod row_change;
 pub mod row_session;
 pub mod segment;
 pub mod sequence;
+pub mod shards;
 pub mod statement;
 pub mod temporary;
 mod transaction;

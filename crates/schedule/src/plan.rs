@@ -199,15 +199,7 @@ impl FoldPlan {
     /// Replaces the content of `output` with the locator of the row in `image`.
     #[inline]
     pub(crate) fn locator(&self, image: &[u8], spans: &[Span], output: &mut Vec<u8>) {
-        output.clear();
-        output.resize(self.locator_null_bytes, 0);
-        for (number, &slot) in self.locator_slots.iter().enumerate() {
-            // The replica's key has no NULL, but the source's column may.
-            if spans[slot].is_null {
-                output[number / 8] |= 1 << (number % 8);
-            }
-            output.extend_from_slice(spans[slot].field(image));
-        }
+        write_locator(image, self.locator_null_bytes, self.locator_slots.iter().map(|&slot| &spans[slot]), output);
     }
 
     /// True if two images have the same locator.
@@ -272,6 +264,25 @@ impl FoldPlan {
             }
         }
         u64::from_be_bytes(prefix)
+    }
+}
+
+/// Replaces the content of `output` with the locator of the row whose key's columns have these spans in `image`.
+#[inline]
+pub(crate) fn write_locator<'s>(
+    image: &[u8],
+    null_bytes: usize,
+    spans: impl Iterator<Item = &'s Span>,
+    output: &mut Vec<u8>,
+) {
+    output.clear();
+    output.resize(null_bytes, 0);
+    for (number, span) in spans.enumerate() {
+        // The replica's key has no NULL, but the source's column may.
+        if span.is_null {
+            output[number / 8] |= 1 << (number % 8);
+        }
+        output.extend_from_slice(span.field(image));
     }
 }
 

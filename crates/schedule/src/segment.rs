@@ -54,6 +54,10 @@ impl Segment {
         &self.folds
     }
 
+    pub(crate) fn folds_mut(&mut self) -> &mut [TableFold] {
+        &mut self.folds
+    }
+
     /// False only if all its rows are of tables that none of these definitions changes, and nothing but these rows changes with them.
     pub fn may_concern(&self, defined: &[Outdated]) -> bool {
         let is_folded_only = self.ordered.is_empty() && self.keyless.is_empty();
@@ -72,10 +76,12 @@ impl Segment {
 
     /// True if there are no changes but of sequences.
     pub fn is_of_sequences(&self) -> bool {
-        let folded = self.folds.iter().map(|fold| fold.plan());
-        let keyless = self.keyless.iter().map(KeylessRows::plan);
-        let mut plans = folded.chain(keyless).chain(self.ordered.iter().map(|rows| &rows.plan));
-        plans.all(|plan| plan.definition.is_sequence)
+        self.plans().all(|plan| plan.definition.is_sequence)
+    }
+
+    /// True if there are changes of sequences: servers neither lock nor roll them back.
+    pub fn has_sequences(&self) -> bool {
+        self.plans().any(|plan| plan.definition.is_sequence)
     }
 
     /// The session to apply them in; `None` means any.
@@ -113,6 +119,45 @@ impl Segment {
         std::mem::replace(self, Segment { session, ..Segment::default() })
     }
 
+    /// The plans of its tables; one of several if there are.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = &TablePlan> {
+        let folded = self.folds.iter().map(|fold| &*fold.plan);
+        let keyless = self.keyless.iter().map(|rows| &**rows.plan());
+        folded.chain(keyless).chain(self.ordered.iter().map(|rows| &*rows.plan))
+    }
+
+    /// How many net changes of rows it holds, or about so many.
+    pub fn net_rows(&self) -> u64 {
+        let folded: usize = self.folds.iter().map(TableFold::touched_rows).sum();
+        (folded + self.keyless.len() + self.ordered.len()) as u64
+    }
+
+    /// No changes, for the same session.
+    pub(crate) fn empty_like(other: &Segment) -> Segment {
+        Segment { session: other.session.clone(), ..Segment::default() }
+    }
+
+    pub(crate) fn into_tables(self) -> (Vec<TableFold>, Vec<KeylessRows>, Vec<OrderedRows>) {
+        (self.folds, self.keyless, self.ordered)
+    }
+
+    pub(crate) fn add_fold(&mut self, fold: TableFold) {
+        if !fold.is_untouched() {
+            self.fold_of.insert(fold.plan.definition.name.clone(), self.folds.len());
+            self.folds.push(fold);
+        }
+    }
+
+    pub(crate) fn add_keyless(&mut self, rows: KeylessRows) {
+        self.keyless_of.insert(rows.plan().definition.name.clone(), self.keyless.len());
+        self.keyless.push(rows);
+    }
+
+    pub(crate) fn add_ordered(&mut self, rows: OrderedRows) {
+        self.ordered_tables.insert(rows.plan.definition.name.clone(), ());
+        self.ordered.push(rows);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.folds.is_empty() && self.keyless.is_empty() && self.ordered.is_empty()
     }
@@ -131,23 +176,28 @@ impl Segment {
         Ok(self.keyless.last_mut())
     }
 
-    /// The fold of a plan's table; `None` if this segment already holds the table in another shape or in order.
-    pub(crate) fn fold_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<&mut TableFold>> {
+    /// The fold of a plan's table, and its place; `None` if this segment already holds the table in another shape or in order.
+    pub(crate) fn fold_for(&mut self, plan: &Arc<TablePlan>) -> Result<Option<(usize, &mut TableFold)>> {
         // Nearly always, it is the table of the row before.
         if self.folds.last().is_some_and(|fold| Arc::ptr_eq(&fold.plan, plan)) {
-            return Ok(self.folds.last_mut());
+            return Ok(self.last_fold());
         }
         let name = &plan.definition.name;
         if let Some(&index) = self.fold_of.get(name) {
             let fold = &mut self.folds[index];
-            return Ok(if fold.has_shape_of(plan) { Some(fold) } else { None });
+            return Ok(if fold.has_shape_of(plan) { Some((index, fold)) } else { None });
         }
         if self.keyless_of.contains_key(name) || self.ordered_tables.contains_key(name) {
             return Ok(None);
         }
         self.fold_of.insert(name.clone(), self.folds.len());
         self.folds.push(TableFold::new(Arc::clone(plan))?);
-        Ok(self.folds.last_mut())
+        Ok(self.last_fold())
+    }
+
+    fn last_fold(&mut self) -> Option<(usize, &mut TableFold)> {
+        let place = self.folds.len().checked_sub(1)?;
+        self.folds.last_mut().map(|fold| (place, fold))
     }
 
     /// Forgets the fold of the plan's table if it was only just begun, and nothing has been folded into it.

@@ -43,6 +43,8 @@ pub enum Key {
 pub enum Unknown {
     /// It holds something else than rows.
     Statement,
+    /// Row changes fire triggers of the replica, which may change any table.
+    Triggers,
     /// Rows of this place among the batch's tables are not known by a key.
     NoKey,
     /// A unique key is on something that row images do not show.
@@ -55,6 +57,7 @@ impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Unknown::Statement => "it holds a statement",
+            Unknown::Triggers => "its rows fire triggers of the replica",
             Unknown::NoKey => "rows of a table without a usable key",
             Unknown::HiddenKey => "a unique key of a table is on an expression or a computed column",
             Unknown::PartialImages => {
@@ -169,6 +172,11 @@ impl Conflicts {
 }
 
 impl Index {
+    /// True if two values are equal only if all their bytes are.
+    pub(crate) fn is_of_bytes(&self) -> bool {
+        self.columns.iter().all(|&(_, compared)| compared == Compared::Bytes)
+    }
+
     /// Of a row with these values, each `None` for NULL. `None`: with a NULL, it is equal to no other.
     pub(crate) fn key(&self, values: &[Option<&[u8]>], scratch: &mut Vec<u8>) -> Option<Key> {
         scratch.clear();

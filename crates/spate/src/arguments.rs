@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use spate_apply::limits::{self, BatchLimits};
-use spate_apply::plan::{Parallel, PrefetchWhen};
+use spate_apply::plan::{PipelineWhen, PrefetchWhen};
 use spate_archive::{Retention, SyncPolicy};
 use spate_binlog::{Gtid, GtidPosition};
 use spate_replica::choice::{Dialect, WantedDialect};
 use spate_replica::exclusions::Exclusions;
 use spate_replica::until::{Start, Until};
+use spate_schedule::fold::HELPERS_MAX;
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
@@ -23,7 +24,7 @@ use crate::help_examples::{
     LIST_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES,
     VERIFY_EXAMPLES,
 };
-use crate::parallel_arguments::ParallelArguments;
+use crate::parallel_arguments::{Applied, ParallelArguments};
 
 /// A parallel replicator for MySQL and MariaDB
 ///
@@ -169,6 +170,13 @@ pub(crate) struct ReplicateArguments {
     /// out (auto), always, or never
     #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
     pub(crate) prefetch: PrefetchArgument,
+    /// When to execute a batch of rows, as far as it has nothing to do with the one before, while that is not committed: while that makes
+    /// applying faster (auto), always, or never. In any case, batches are committed one after the other; for --consistency snapshot
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub(crate) pipelining: PipeliningArgument,
+    /// Threads that fold large tables beside the one that reads; without it, one for each processor beyond two, and at most 4
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=HELPERS_MAX as i64))]
+    fold_threads: Option<u8>,
     #[command(flatten)]
     parallel: ParallelArguments,
     /// Leave out what these servers wrote, to break a ring; each Spate of the ring names its replica's id. It also makes the
@@ -206,6 +214,26 @@ pub(crate) enum PrefetchArgument {
     Always,
     /// Never
     Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PipeliningArgument {
+    /// While it makes applying faster: where rows are found in the replica's memory, and the replica is behind
+    Auto,
+    /// For every batch that is nothing but rows
+    Always,
+    /// Never
+    Never,
+}
+
+impl PipeliningArgument {
+    pub(crate) fn when(self) -> PipelineWhen {
+        match self {
+            PipeliningArgument::Auto => PipelineWhen::Helpful,
+            PipeliningArgument::Always => PipelineWhen::Always,
+            PipeliningArgument::Never => PipelineWhen::Never,
+        }
+    }
 }
 
 impl PrefetchArgument {
@@ -292,6 +320,9 @@ pub(crate) struct StatusArguments {
     /// Draw when the latest transactions executed, waited for their turn, and were committed (--consistency transaction)
     #[arg(long, conflicts_with = "json")]
     pub(crate) timeline: bool,
+    /// What each applier has of the work, how far it is behind, and how even that is (--consistency shard)
+    #[arg(long, conflicts_with = "timeline")]
+    pub(crate) appliers: bool,
 }
 
 #[derive(Debug, Args)]
@@ -429,6 +460,9 @@ pub(crate) struct PurgeArguments {
     pub(crate) keep_age: Option<Duration>,
 }
 
+/// The most appliers that are simulated.
+pub(crate) const APPLIERS_SIMULATED_MAX: u32 = 1024;
+
 #[derive(Debug, Args)]
 pub(crate) struct AnalyzeArguments {
     /// An archive, or any directory of binlogs or relay logs
@@ -450,7 +484,7 @@ pub(crate) struct AnalyzeArguments {
     pub(crate) base_name: Option<String>,
     /// Numbers of appliers to simulate
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64, 128, 256],
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(APPLIERS_SIMULATED_MAX)))]
     pub(crate) appliers: Vec<u32>,
     /// The replica's processors; without it, as many as there are here
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -467,6 +501,10 @@ pub(crate) struct AnalyzeArguments {
     /// What it takes for a commit
     #[arg(long, value_name = "MICROSECONDS", value_parser = parse_microseconds)]
     pub(crate) commit_cost: Option<f64>,
+    /// Work the costs out from runs that were measured with these binlogs, and compare all of them with the simulation: what spate lab race --json has
+    /// written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transaction_cost", "row_cost", "statement_cost", "commit_cost"])]
+    pub(crate) race: Option<PathBuf>,
     /// Also write a page with graphs: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -524,6 +562,14 @@ pub(crate) fn retention(size: Option<u64>, age: Option<Duration>) -> Option<Rete
 }
 
 impl ReplicateArguments {
+    /// Threads that fold large tables beside the one that reads.
+    pub(crate) fn fold_helpers(&self) -> usize {
+        /// One reads, and one prepares what the replica executes.
+        const OTHERS: usize = 2;
+        let processors = || std::thread::available_parallelism().map_or(OTHERS, usize::from);
+        self.fold_threads.map_or_else(|| processors().saturating_sub(OTHERS).min(HELPERS_MAX), usize::from)
+    }
+
     /// Transactions that are left out.
     pub(crate) fn exclusions(&self) -> Exclusions {
         Exclusions {
@@ -533,9 +579,9 @@ impl ReplicateArguments {
         }
     }
 
-    /// How transactions are applied beside each other; `None` if they become batches.
-    pub(crate) fn parallel(&self) -> Result<Option<Parallel>, String> {
-        self.parallel.plan(!self.ignore_server_ids.is_empty())
+    /// How transactions are applied.
+    pub(crate) fn applied(&self) -> Result<Applied, String> {
+        self.parallel.plan(!self.ignore_server_ids.is_empty(), self.memory)
     }
 
     pub(crate) fn limits(&self) -> BatchLimits {

@@ -23,7 +23,7 @@ use spate_schedule::definition::ColumnDefinition;
 use spate_schedule::emit::ChunkWriter;
 use spate_schedule::outdated::Outdated;
 use spate_schedule::versioning::LastMoment;
-use spate_schedule::{BatchBuilder, Item, TableDefinition, TableName};
+use spate_schedule::{BatchBuilder, TableDefinition, TableName};
 use spate_sql::Server;
 
 use crate::arguments::FoldStatsArguments;
@@ -81,13 +81,12 @@ fn open_directory(arguments: &FoldStatsArguments) -> Result<Archive, Failure> {
 fn fold(archive: &Archive, batch_transactions: u64, assumed_keys: &mut Vec<TableName>) -> Result<FoldStats, Failure> {
     let limits = BatchLimits {
         transactions_max: if batch_transactions == 0 { u64::MAX } else { batch_transactions },
-        memory_bytes_max: usize::MAX,
-        duration_max: Duration::MAX,
+        ..BatchLimits::NONE
     };
     let end = archive.tail().received().seqno;
     let plan = SessionPlan { last_seqno: Some(end), ..SessionPlan::new(limits, Until::Forever) };
     let status = Status::new(String::new(), String::new(), Box::new(|_, _| {}));
-    let given = Gathering { archive, plan: &plan, status: &status, stop: &AtomicBool::new(false) };
+    let given = Gathering { archive, plan: &plan, status: &status, stop: &AtomicBool::new(false), uneven: None };
     let mut stats = FoldStats { batch_transactions, ..FoldStats::default() };
     let mut encoding = Duration::ZERO;
     let began = Instant::now();
@@ -146,12 +145,7 @@ impl Dispatch for Counter<'_> {
             Ok(())
         };
         let mut writer = ChunkWriter::new(CHUNK_BYTES_MAX, 0, RowsVersion::V1, count);
-        let segments = batch.items.iter().filter_map(|item| match item {
-            Item::Rows(segment) => Some(segment),
-            _ => None,
-        });
-        let written =
-            segments.into_iter().try_for_each(|segment| writer.segment(segment)).and_then(|()| writer.finish());
+        let written = batch.segments().try_for_each(|segment| writer.segment(segment)).and_then(|()| writer.finish());
         let net = written.map_err(|error| spate_replica::Error::Transaction { place, error })?;
         self.stats.net_row_changes += net;
         self.stats.net_bytes += net_bytes;

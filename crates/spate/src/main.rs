@@ -20,6 +20,7 @@ mod status;
 mod status_socket;
 mod verify;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -87,7 +88,7 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 /// A line for people, on standard error. Nobody there to read it is no reason to fail.
 fn say(line: &str) {
-    let _unheard = writeln!(std::io::stderr(), "{line}");
+    let _unheard = writeln!(std::io::stderr(), "{}", harmless(line));
 }
 
 /// A line of the result, on standard output.
@@ -95,5 +96,14 @@ fn say(line: &str) {
 /// # Errors
 /// The reader is gone.
 fn print(text: &str) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{text}")
+    writeln!(std::io::stdout(), "{}", harmless(text))
+}
+
+/// A text without characters that control a terminal, such as a source's users may put into names.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    match text.contains(is_harmful) {
+        true => text.replace(is_harmful, "\u{fffd}").into(),
+        false => text.into(),
+    }
 }

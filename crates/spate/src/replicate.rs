@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use spate_archive::{FileSystem, RealFileSystem};
+use spate_operate::rules;
 use spate_operate::takeover::{self, Turns};
 use spate_operate::{Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
@@ -12,6 +14,7 @@ use spate_replica::journal::InterruptedStatement;
 use spate_replica::status::Status;
 
 use crate::arguments::{Conflict, Outcome, ReplicateArguments};
+use crate::parallel_arguments::Applied;
 use crate::status_socket::StatusSocket;
 use crate::{Failure, print, progress_line, say, signals};
 
@@ -26,6 +29,11 @@ pub(crate) enum Begins {
 
 pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
     let archiving = &arguments.archiving;
+    let (parallel, sharding, rule_file) = match arguments.applied()? {
+        Applied::Snapshot => (None, None, None),
+        Applied::Transaction(parallel) => (Some(parallel), None, None),
+        Applied::Shard(sharding, rule_file) => (None, Some(sharding), rule_file),
+    };
     let options = ReplicateOptions {
         intake: IntakeOptions {
             start_place: None,
@@ -46,7 +54,11 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         }),
         exclusions: arguments.exclusions(),
         dialect: arguments.dialect.wanted(),
-        parallel: arguments.parallel()?,
+        parallel,
+        sharding,
+        rule_file,
+        fold_helpers: arguments.fold_helpers(),
+        pipeline: arguments.pipelining.when(),
         prefetch: arguments.prefetch.when(),
         on_conflict: match arguments.on_conflict {
             Conflict::Stop => OnConflict::Stop,
@@ -55,6 +67,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         retention: archiving.retention(),
     };
     let stop = signals::stop_flag()?;
+    let reload = options.rule_file.is_some().then(signals::reload_flag).transpose()?;
     let line = progress_line::line();
     let told = line.clone();
     let notify = move |stage: &str, message: &str| told.suspend(|| say(&format!("spate {stage}: {message}")));
@@ -68,6 +81,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
     let done = thread::scope(|scope| {
         let serving = scope.spawn(|| socket.serve(&status, &over));
         let drawing = scope.spawn(|| progress_line::draw(&line, &status, &over));
+        let reloading = reload.as_ref().map(|reload| scope.spawn(|| reload_rules(&options, reload, &status, &over)));
         let channel = arguments.channel.as_deref();
         let done = match (arguments.takeover_when_behind, begins) {
             (Some(takeover_behind), _) => {
@@ -81,6 +95,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         over.store(true, Ordering::Release);
         serving.thread().unpark();
         drawing.thread().unpark();
+        reloading.iter().for_each(|reloading| reloading.thread().unpark());
         done
     });
     if archiving.json {
@@ -101,4 +116,15 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the rules read again whenever a signal says so.
+fn reload_rules(options: &ReplicateOptions, reload: &AtomicBool, status: &Status, over: &AtomicBool) {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    while !over.load(Ordering::Acquire) {
+        if reload.swap(false, Ordering::AcqRel) {
+            rules::reload(options, status);
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
 }

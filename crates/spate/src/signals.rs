@@ -1,9 +1,9 @@
-//! SIGTERM and SIGINT: stop at the next batch boundary. A second one: at once.
+//! SIGTERM and SIGINT: stop at the next batch boundary. A second one: at once. SIGHUP: read the rules again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::flag;
 
 /// A flag that the signals raise.
@@ -18,4 +18,14 @@ pub(crate) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// A flag that SIGHUP raises.
+///
+/// # Errors
+/// As [`stop_flag`].
+pub(crate) fn reload_flag() -> std::io::Result<Arc<AtomicBool>> {
+    let reload = Arc::new(AtomicBool::new(false));
+    flag::register(SIGHUP, Arc::clone(&reload))?;
+    Ok(reload)
 }

@@ -1,5 +1,6 @@
 //! `spate status`.
 
+mod appliers;
 mod timeline;
 
 use std::process::ExitCode;
@@ -17,6 +18,10 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     })?;
     if arguments.timeline {
         print(&timeline::text(&report.timeline, report.gauges.uptime_seconds))?;
+    } else if arguments.appliers && !arguments.json {
+        let sharding =
+            report.sharding.as_ref().ok_or("one applier applies all: it runs without --consistency shard")?;
+        print(&appliers::text(sharding))?;
     } else if arguments.json {
         print(&serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -31,12 +36,18 @@ const SHOWN_MAX: usize = 5;
 /// Columns, where the output is no terminal that says how many it has.
 const WIDTH: u16 = 120;
 
-fn text(report: &StatusReport) -> String {
+/// A table without rows, as wide as the terminal.
+fn empty_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
     if table.width().is_none() {
         table.set_width(WIDTH);
     }
+    table
+}
+
+fn text(report: &StatusReport) -> String {
+    let mut table = empty_table();
     let mut row = |name: &str, value: String| {
         table.add_row([name.to_owned(), value]);
     };

@@ -9,6 +9,9 @@ pub enum Error {
     /// A connection or a query failed.
     #[error(transparent)]
     Wire(#[from] spate_connection::Error),
+    /// What Spate keeps on the replica cannot be read.
+    #[error(transparent)]
+    Replica(#[from] spate_replica::Error),
     /// A server's answer makes no sense.
     #[error("unexpected answer: {why}")]
     Unexpected {

@@ -10,7 +10,7 @@ use super::report::Position;
 use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start_on_source, start_snapshots};
 use super::{Progress, ProgressSink, VerifyOptions};
 use spate_connection::{ConnectOptions, Connection, Vendor};
-use spate_replica::checkpoint;
+use spate_replica::checkpoint::{self, Checkpoint};
 
 /// Time between two reads of the replica's position.
 const POLL: Duration = Duration::from_millis(20);
@@ -288,17 +288,20 @@ fn read_applied(replica: &mut Connection) -> Result<Vec<Applied>> {
     if applied.is_empty() { read_native(replica) } else { Ok(applied) }
 }
 
-/// Reads Spate's checkpoint, one row per applier; empty if Spate never applied to this replica.
+/// Reads Spate's checkpoint, and those of appliers that have come further; empty if Spate never applied to this replica.
 fn read_checkpoint(replica: &mut Connection) -> Result<Vec<Applied>> {
-    let answer = match replica.query(checkpoint::POSITIONS_QUERY) {
-        Err(error) if matches!(error.code(), Some(NO_SUCH_TABLE | NO_SUCH_SCHEMA)) => return Ok(Vec::new()),
-        answer => answer?,
+    let whole = match checkpoint::read(replica) {
+        Err(spate_replica::Error::Wire(error)) if matches!(error.code(), Some(NO_SUCH_TABLE | NO_SUCH_SCHEMA)) => None,
+        whole => whole?,
     };
-    let row = |row| {
-        let text = |column| answer.text_at(row, column).unwrap_or_default();
-        Applied { gtid: text(0), file: text(1), offset: text(2).parse().unwrap_or(0) }
+    let Some(whole) = whole else { return Ok(Vec::new()) };
+    let ahead = checkpoint::read_ahead(replica, &whole)?.into_iter().map(|(_, checkpoint)| checkpoint);
+    let applied = |checkpoint: Checkpoint| Applied {
+        gtid: checkpoint.gtid_position.to_string(),
+        file: checkpoint.source_file,
+        offset: checkpoint.source_position,
     };
-    Ok((0..answer.rows.len()).map(row).collect())
+    Ok(std::iter::once(whole.clone()).chain(ahead).map(applied).collect())
 }
 
 /// Reads the position of the server's own replication; empty if it never replicated.

@@ -63,5 +63,10 @@ fn changes<'a>(segment: &'a Segment, part: &'a Part) -> impl Iterator<Item = Cha
 fn changes_of<'a>(ordered: &OrderedRows, part: &'a Part) -> impl Iterator<Item = Change> + use<'a> {
     let version = RowsVersion::of(&part.format);
     let rows = ordered.describe().into_iter().zip(ordered.row_changes(part.server_id, version));
-    rows.map(|(what, row)| Change { place: part.place.clone(), what, row: Some(Box::new(row)) })
+    rows.map(|(what, row)| Change {
+        has_shares: part.passes_over,
+        place: part.place.clone(),
+        what,
+        row: Some(Box::new(row)),
+    })
 }

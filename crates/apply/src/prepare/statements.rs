@@ -379,5 +379,10 @@ fn refused(statement: &Statement, part: &Part, why: impl Into<String>) -> Halt {
 }
 
 fn change(statement: &Statement, part: &Part) -> Change {
-    Change { place: part.place.clone(), what: spate_sql::excerpt(&statement.sql), row: None }
+    Change {
+        has_shares: part.passes_over,
+        place: part.place.clone(),
+        what: spate_sql::excerpt(&statement.sql),
+        row: None,
+    }
 }

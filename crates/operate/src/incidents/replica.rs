@@ -265,7 +265,7 @@ impl<'a> FakeWorker<'a> {
         if self.refused.iter().any(|refused| sql.contains(refused)) {
             let source = refusal(1105, "it is refused");
             let error = match self.plan.one_by_one {
-                true => Error::Change { place: part.place.clone(), change: sql, source, advice: "" },
+                true => Error::Change { has_shares: false, place: part.place.clone(), change: sql, source, advice: "" },
                 false => Error::Batch { source },
             };
             return Err(self.fail(error));
@@ -289,7 +289,9 @@ impl<'a> FakeWorker<'a> {
                 let source = refusal(code, "the row does not fit");
                 let what = format!("{:?} of {}", change.kind, change.after.0).to_lowercase();
                 let error = match self.plan.one_by_one {
-                    true => Error::Change { place: part.place.clone(), change: what, source, advice: "" },
+                    true => {
+                        Error::Change { has_shares: false, place: part.place.clone(), change: what, source, advice: "" }
+                    }
                     false => Error::Batch { source },
                 };
                 return Err(self.fail(error));

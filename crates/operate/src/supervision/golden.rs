@@ -163,6 +163,7 @@ impl Incident {
                 "duplicate" | "stubborn" => match one_by_one {
                     false => Error::Batch { source: server(1062, "Duplicate entry") },
                     true => Error::Change {
+                        has_shares: false,
                         place: place(seqno),
                         change: "insert".to_owned(),
                         source: server(1062, "Duplicate entry"),

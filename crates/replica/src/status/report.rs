@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sharding::ShardingStatus;
 use super::timeline::JobTimes;
 
 /// A place in the source's history.
@@ -101,6 +102,9 @@ pub struct StatusReport {
     /// The latest of what a person may have to know, in words.
     #[serde(flatten)]
     pub notices: Notices,
+    /// The appliers that divide the rows among themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharding: Option<ShardingStatus>,
     /// The latest transactions that were applied beside each other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<JobTimes>,
@@ -154,6 +158,9 @@ pub struct Counters {
     /// Row changes whose pages other connections read before they were applied.
     #[serde(default)]
     pub prefetched_row_changes: u64,
+    /// Net row changes that were executed while the batch before theirs was not committed.
+    #[serde(default)]
+    pub executed_ahead_row_changes: u64,
     /// Row changes repaired.
     #[serde(default)]
     pub repairs: u64,

@@ -14,6 +14,7 @@ use crate::known::Fit;
 use crate::own_schema::{self, OWN_SCHEMA};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk};
+use crate::shards::Left;
 use crate::{Error, Result, sequence, versioning};
 
 impl BatchBuilder {
@@ -123,9 +124,16 @@ impl BatchBuilder {
             self.cut();
         }
         self.agree_on_session(&plan);
-        match rows.has_partial_json {
-            true => self.partial_json(&plan, rows, images)?,
-            false => self.images(&plan, &rows, images)?,
+        match self.rules.passed.as_ref().map_or(Ok(Left::All), |passed| passed.left(&plan, &rows, images))? {
+            Left::All if rows.has_partial_json => self.partial_json(&plan, rows, images)?,
+            Left::All => self.images(&plan, &rows, images)?,
+            Left::Runs(runs) => {
+                for (kind, images) in runs {
+                    let mut run = rows;
+                    (run.kind, run.has_partial_json) = (kind, false);
+                    self.images(&plan, &run, &images)?;
+                }
+            }
         }
         if is_apart {
             self.cut();
@@ -195,7 +203,7 @@ impl BatchBuilder {
     fn fold(&mut self, plan: &Arc<TablePlan>, rows: &RowsEvent<'_>, mut images: &[u8]) -> Result<()> {
         let is_full = rows.has_full_images();
         while !images.is_empty() {
-            let Some(fold) = self.gathered.segment.fold_for(plan)? else {
+            let Some((place, fold)) = self.gathered.segment.fold_for(plan)? else {
                 let is_ordered = self.gathered.segment.ordered_tables.contains_key(&plan.definition.name);
                 if is_ordered
                     && (!is_full || plan.has_json())
@@ -206,6 +214,19 @@ impl BatchBuilder {
                 self.cut();
                 continue;
             };
+            // What is apart may have to be taken away again, and what was handed out cannot be read again.
+            let may_help = is_full && self.transaction.apart.is_none() && !self.transaction.so_far.was_taken;
+            if may_help && let Some(moved_bytes) = self.helpers.take(place, fold, rows.kind, images) {
+                self.gathered.segment_memory_bytes = self.gathered.segment_memory_bytes.saturating_sub(moved_bytes);
+                return Ok(());
+            }
+            if !is_full {
+                self.helpers.rest();
+            }
+            if self.helpers.have(place) {
+                self.bring_home();
+                continue;
+            }
             let memory_before = fold.memory_bytes();
             let verdict = match is_full {
                 true => fold.take(rows.kind, images)?,

@@ -61,12 +61,14 @@ impl BatchBuilder {
             },
             alone: None,
             has_irrevocable_rows: self.gathered.batch.has_irrevocable_rows,
+            is_unfolded: false,
             explicit_defaults: None,
             temporary: TemporaryTables::default(),
         };
         let mut earlier = std::mem::replace(&mut self.gathered.batch, own);
         earlier.temporary = TemporaryTables { open: self.taken.0.clone(), ..self.sessions.temporary.clone() };
         earlier.has_irrevocable_rows = had_irrevocable_rows;
+        earlier.is_unfolded = self.rules.never_folds;
         earlier
     }
 
@@ -85,6 +87,10 @@ impl BatchBuilder {
     /// well, such as the values that it took from sequences. Before one of [`Surprise::Redefined`], the caller has
     /// everything applied and forgets all definitions.
     pub fn expect(&mut self, surprise: Surprise) {
+        if surprise == Surprise::Contradicts {
+            self.fold_alone();
+            return;
+        }
         if self.transaction.is_mysql || surprise == Surprise::Redefined {
             self.transaction.expected.insert(surprise);
             return;

@@ -35,7 +35,7 @@ pub const FULL: ShapeNumber = 0;
 const SHAPES_MAX: usize = 64;
 
 /// The shapes that a fold has met. Empty as long as all images are full.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Shapes(Vec<Arc<Shape>>);
 
 /// A set of columns, and how to walk images of it.
@@ -335,6 +335,7 @@ impl TableFold {
         if raise.is_some() && from.is_none() {
             return Ok(Verdict::Ordered);
         }
+        self.has_moved_partially = true;
         match self.delete_partial(plan, before, scratch)? {
             Verdict::Folded(_) => {}
             other => return Ok(other),

@@ -86,6 +86,46 @@ impl Server {
     }
 }
 
+/// What was tried: a kind of change, the key of a row, another key, and a value.
+pub type Attempt = (u8, i32, i32, i32);
+
+/// The attempts that succeed, as a source logs them. `values`: what a change of such a kind writes, by the other key and the value.
+pub fn history(source: &mut Server, attempts: &[Attempt], values: impl Fn(u8, i32, i32) -> Values) -> Vec<Change> {
+    let mut history = Vec::new();
+    for &(kind, id, to, v) in attempts {
+        let row = source.rows.get(&id).map(|&values| (id, values));
+        let written = values(kind, to, v);
+        let change = match (kind, row) {
+            (0 | 1, _) => Some(Change::Insert(id, written)),
+            (2, Some((id, values))) => Some(Change::Delete(id, values)),
+            (3, Some(before)) => Some(Change::Update(before, (to, written))),
+            (_, Some(before)) => Some(Change::Update(before, (id, written))),
+            (_, None) => None,
+        };
+        if let Some(change) = change.filter(|&change| source.apply(change).is_ok()) {
+            history.push(change);
+        }
+    }
+    history
+}
+
+/// Writes all of a batch, which is nothing but rows, as chunks of events for replay.
+pub fn write(batch: &Batch, chunk_bytes_max: usize, mut chunk: impl FnMut(&[u8])) {
+    let sink = |events: &[u8]| -> Result<(), spate_schedule::Error> {
+        chunk(events);
+        Ok(())
+    };
+    let mut writer = ChunkWriter::new(chunk_bytes_max, 1, RowsVersion::V1, sink);
+    for item in &batch.items {
+        match item {
+            Item::Rows(segment) => writer.segment(segment).unwrap(),
+            other => panic!("unexpected {other:?}"),
+        }
+        // Segments are applied one after the other.
+    }
+    writer.finish().unwrap();
+}
+
 pub fn name() -> TableName {
     TableName { schema: "s".into(), table: "t".into() }
 }
@@ -221,19 +261,7 @@ fn event(builder: &mut BatchBuilder, event_type: EventType, body: &[u8], definit
 /// The changes that a server would execute, decoded from the events that would be replayed.
 pub fn emitted(batch: &Batch, chunk_bytes_max: usize) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut writer =
-        ChunkWriter::new(chunk_bytes_max, 1, RowsVersion::V1, |events: &[u8]| -> Result<(), spate_schedule::Error> {
-            decode(events, &mut changes);
-            Ok(())
-        });
-    for item in &batch.items {
-        match item {
-            Item::Rows(segment) => writer.segment(segment).unwrap(),
-            other => panic!("unexpected {other:?}"),
-        }
-        // Segments are applied one after the other.
-    }
-    writer.finish().unwrap();
+    write(batch, chunk_bytes_max, |events| decode(events, &mut changes));
     changes
 }
 

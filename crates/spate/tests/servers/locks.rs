@@ -1,5 +1,9 @@
 //! The locks that keep two Spates from applying to one replica, when statements of the source take and release locks themselves.
 
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::session::Session;
 use crate::support::{Kind, Site, wait_until};
 
@@ -164,5 +168,77 @@ fn guard_does_not_wait_for_itself() {
         site.source.sql("INSERT INTO d.t VALUES (1)");
         site.catch_up(&[]);
         site.assert_identical();
+    }
+}
+
+/// Spate goes on as another account: sessions that the first one has left are ended all the same.
+#[test]
+fn sessions_of_another_account_are_ended() {
+    const SHARD: [&str; 8] =
+        ["--start", "earliest", "--consistency", "shard", "--parallel-by", "shard", "--appliers", "4"];
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.source.sql(
+            "CREATE DATABASE d; CREATE TABLE d.u (id INT PRIMARY KEY, v INT); INSERT INTO d.u VALUES (1, 0); CREATE TABLE d.k (a INT)",
+        );
+        site.catch_up(&["--start", "earliest"]);
+        for account in ["spate2", "sp@te", "sp@te"] {
+            let before: u32 = site.replica.sql("SELECT COUNT(*) FROM d.k").parse().unwrap();
+            site.replica.sql(&format!(
+                "CREATE USER IF NOT EXISTS '{account}'@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON *.* TO '{account}'@'%' WITH GRANT OPTION"
+            ));
+            let mut other = Session::open(&site.replica);
+            other.sql("BEGIN; SELECT id FROM d.u WHERE id = 1 FOR UPDATE");
+            site.source.sql(
+                &(1..=5)
+                    .map(|n| format!("BEGIN; UPDATE d.u SET v = v + 1; INSERT INTO d.k VALUES ({n}); COMMIT;"))
+                    .collect::<String>(),
+            );
+            let running = site.spawn(site.replicate_as(account, &SHARD));
+            sleep(Duration::from_millis(1700));
+            running.kill();
+            let next = if account == "spate2" { ACCOUNT } else { account };
+            let going_on = site.spawn(site.replicate_as(next, &[&SHARD[..], &["--until", "caught-up"]].concat()));
+            sleep(Duration::from_millis(700));
+            other.sql("ROLLBACK");
+            let ended = going_on.wait();
+            assert!(ended.status.success(), "{}", ended.output);
+            assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.k"), (before + 5).to_string(), "{kind:?}, {account}");
+            site.assert_identical();
+        }
+        // One that may not see the sessions of others cannot know.
+        site.replica.sql(&format!(
+            "CREATE USER lower@'%' IDENTIFIED BY '{PASSWORD}'; GRANT ALL ON spate.* TO lower@'%'; \
+             GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, {} ON *.* TO lower@'%'",
+            if kind == Kind::Mysql {
+                "REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN"
+            } else {
+                "BINLOG REPLAY, BINLOG ADMIN"
+            }
+        ));
+        let refused = site.run(site.replicate_as("lower", &["--dialect", "replay", "--until", "caught-up"]));
+        refused.assert_failed_saying(&["PROCESS"]);
+    }
+}
+
+/// A replica that is made anew, without its checkpoint, is not taken for one at the beginning.
+#[test]
+fn checkpoint_that_is_gone_ends_the_run() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        site.both("CREATE DATABASE d; CREATE TABLE d.t (a INT)");
+        let running = site.spawn(site.replicate(&["--start", "earliest"]));
+        site.source.sql("INSERT INTO d.t VALUES (1), (2)");
+        site.wait_applied();
+        site.replica.sql("DELETE FROM spate.checkpoint");
+        let ids = site.replica.sql(&format!(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{ACCOUNT}' AND ID <> CONNECTION_ID()"
+        ));
+        for id in ids.lines() {
+            let _gone_by_itself = site.replica.try_sql(&format!("KILL {id}"));
+        }
+        site.source.sql("INSERT INTO d.t VALUES (3)");
+        running.wait().assert_failed_saying(&["the checkpoint", "it has no row any more", "--start"]);
+        assert_eq!(site.replica.sql("SELECT COUNT(*) FROM d.t"), "2");
     }
 }

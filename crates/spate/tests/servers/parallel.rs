@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::kills::{kill_at_random, stop_at_random};
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::program;
 use crate::support::session::Session;
@@ -89,7 +90,7 @@ fn gtids_stay_the_sources_and_a_replica_behind_goes_on_on_mysql() {
 }
 
 /// Ways of applying that replace each other across kills.
-fn ways(kind: Kind) -> Vec<Vec<&'static str>> {
+pub fn ways(kind: Kind) -> Vec<Vec<&'static str>> {
     vec![
         vec!["--start", "earliest"],
         TRANSACTION.to_vec(),
@@ -116,7 +117,7 @@ pub const POINTS: [&str; 7] = [
 ];
 
 fn kills(kind: Kind, options: &[&str]) {
-    const KILLS: u64 = 30;
+    const KILLS: u64 = 20;
     let mut site = Site::between((kind, &[]), (kind, options));
     let mut ledger = Ledger::begin(&site.source, 5);
     let mut random = Random::new(20_261_125);
@@ -125,11 +126,7 @@ fn kills(kind: Kind, options: &[&str]) {
     for kill in 1..=KILLS {
         let way = &ways[random.below(ways.len() as u64) as usize];
         let mut command = site.replicate(way);
-        let is_at_point = cfg!(feature = "failpoints") && random.below(2) == 0;
-        if is_at_point {
-            let point = POINTS[random.below(POINTS.len() as u64) as usize];
-            command.env("SPATE_STOP_AT", format!("{point}:{}", 1 + random.below(25)));
-        }
+        stop_at_random(&mut command, &POINTS, &mut random);
         for _ in 0..3 {
             ledger.work(&site.source);
         }
@@ -138,13 +135,7 @@ fn kills(kind: Kind, options: &[&str]) {
         }
         let running = site.spawn(command);
         ledger.work(&site.source);
-        sleep(Duration::from_millis(random.below(400)));
-        if random.below(3) == 0 {
-            site.replica.kill();
-            site.replica.begin();
-            sleep(Duration::from_millis(random.below(300)));
-        }
-        running.kill();
+        kill_at_random(&mut site, running, &mut random);
         if kill % 6 == 0 {
             site.catch_up(&ways[random.below(ways.len() as u64) as usize]);
             assert_same(&site);
@@ -516,6 +507,75 @@ fn readers_see_states_that_the_source_had() {
             assert!(wrong.len() < views, "{kind:?}: {wrong:?}");
             read()[1] == 400
         });
+        running.terminate();
+        site.assert_identical();
+    }
+}
+
+/// By schemas, tables that foreign keys connect are not beside each other, wherever they are.
+#[test]
+fn foreign_keys_between_schemas_are_waited_for() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        for order in [&[][..], &FREE] {
+            let site = Site::of(kind);
+            site.source.sql(
+                "CREATE DATABASE a; CREATE DATABASE b; CREATE TABLE b.y (id INT PRIMARY KEY, v INT); INSERT INTO b.y VALUES (1, 0); \
+                 CREATE TABLE a.parent (id INT PRIMARY KEY); INSERT INTO a.parent VALUES (1), (2); \
+                 CREATE TABLE b.child (id INT PRIMARY KEY, parent INT, FOREIGN KEY (parent) REFERENCES a.parent (id) ON DELETE CASCADE); \
+                 INSERT INTO b.child VALUES (1, 1), (2, 2)",
+            );
+            site.catch_up(&["--start", "earliest"]);
+            let mut other = Session::open(&site.replica);
+            other.sql("BEGIN; SELECT id FROM b.y WHERE id = 1 FOR UPDATE");
+            site.source.sql(
+                "SET foreign_key_checks=0; BEGIN; UPDATE b.y SET v = 7; INSERT INTO b.child VALUES (3, 1); COMMIT; \
+                 SET foreign_key_checks=1; DELETE FROM a.parent WHERE id = 1",
+            );
+            let way = [&TRANSACTION[..], &["--parallel-by", "shard"], order].concat();
+            let running = site.spawn(site.replicate(&way));
+            sleep(Duration::from_millis(1500));
+            other.sql("ROLLBACK");
+            site.wait_applied();
+            running.terminate();
+            site.assert_identical();
+        }
+    }
+}
+
+/// Rows of sequences are neither locked nor rolled back: one after the other.
+#[test]
+fn sequences_are_set_in_the_sources_order() {
+    const SEQUENCES: u32 = 40;
+    let site = Site::of(Kind::Mariadb);
+    let create: String = (1..=SEQUENCES).map(|n| format!("CREATE SEQUENCE d.s{n} NOCACHE;")).collect();
+    site.source.sql(&format!("CREATE DATABASE d; {create}"));
+    site.catch_up(&["--start", "earliest"]);
+    site.source.sql("SET GLOBAL binlog_commit_wait_count=4; SET GLOBAL binlog_commit_wait_usec=300000");
+    let next: String = (1..=SEQUENCES).map(|n| format!("SELECT NEXTVAL(d.s{n});")).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| site.source.sql(&next));
+        }
+    });
+    site.catch_up(&[&TRANSACTION[..], &["--parallel-by", "commit-group", "--appliers", "8"]].concat());
+    for n in 1..=SEQUENCES {
+        let sql = format!("SELECT next_not_cached_value FROM d.s{n}");
+        assert_eq!(site.replica.sql(&sql), site.source.sql(&sql), "d.s{n}");
+    }
+}
+
+/// At rest, the checkpoint says where the replica is: a comparison looks for it.
+#[test]
+fn comparison_meets_a_resting_replica_of_any_order() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        table_of_200(&site);
+        let running = site.spawn(site.replicate(&[&TRANSACTION[..], &FREE].concat()));
+        site.source.sql(&(1..=7).map(|id| format!("UPDATE d.t SET v = 1 WHERE id = {id};")).collect::<String>());
+        site.wait_applied();
+        site.run(site.command("verify", &[])).assert_says(&["identical"]);
+        site.source.sql("UPDATE d.t SET v = 2");
+        site.wait_applied();
         running.terminate();
         site.assert_identical();
     }

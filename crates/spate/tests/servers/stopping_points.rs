@@ -15,6 +15,7 @@ use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::session::Session;
 use crate::support::{Kind, PATIENCE, Site, wait_until};
+use crate::{pipelining, shards};
 
 /// Small batches and frequent syncs, so that each point is passed often.
 const OPTIONS: [&str; 8] =
@@ -444,8 +445,18 @@ fn kill_before_a_creators_privileges_gives_them_later() {
 #[test]
 fn stopping_points_each_have_a_test() {
     let name = |point: &'static str| point.split(':').next().unwrap().to_owned();
-    let lists =
-        [&PIPELINE[..], &FIRST_START, &SEMI_SYNC, &HOLD, &DEFINITION_CLEAR, &DEFINITION_IN_DOUBT, &TAKEOVER, &POINTS];
+    let lists = [
+        &PIPELINE[..],
+        &FIRST_START,
+        &SEMI_SYNC,
+        &HOLD,
+        &DEFINITION_CLEAR,
+        &DEFINITION_IN_DOUBT,
+        &TAKEOVER,
+        &POINTS,
+        &shards::POINTS,
+        &pipelining::POINTS,
+    ];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
     tested.extend(

@@ -32,7 +32,7 @@ fn resting_servers_at_different_positions_are_refused() {
     let status = pair.at_source.query("SHOW MASTER STATUS").unwrap();
     let (file, offset) = (status.text(0, "File").unwrap(), status.text(0, "Position").unwrap());
     pair.on_replica(&format!(
-        "REPLACE INTO spate.checkpoint VALUES (0, '', '{file}', {offset}, 0); INSERT INTO s.t VALUES (1)"
+        "REPLACE INTO spate.checkpoint VALUES (0, '', '{file}', {offset}, 0, 0); INSERT INTO s.t VALUES (1)"
     ));
     assert!(run(&pair.options(), &|_| {}).unwrap().is_identical());
 

@@ -23,7 +23,7 @@ impl Pair {
         at_replica
             .execute(
                 b"CREATE SCHEMA spate; CREATE TABLE spate.checkpoint (applier INT PRIMARY KEY, gtid_position TEXT NOT NULL, \
-                  source_file VARCHAR(255) NOT NULL, source_position BIGINT NOT NULL, seqno BIGINT NOT NULL)",
+                  source_file VARCHAR(255) NOT NULL, source_position BIGINT NOT NULL, seqno BIGINT NOT NULL, source_seconds BIGINT NOT NULL)",
             )
             .unwrap();
         at_replica.execute(hold_request::CREATE_TABLE.as_bytes()).unwrap();
@@ -44,7 +44,7 @@ impl Pair {
     /// Sets the checkpoint as if the replica had applied everything.
     fn align(&mut self) {
         let gtid = self.at_source.query("SELECT @@gtid_binlog_pos").unwrap().single_text().unwrap();
-        self.on_replica(&format!("REPLACE INTO spate.checkpoint VALUES (0, '{gtid}', '', 0, 0)"));
+        self.on_replica(&format!("REPLACE INTO spate.checkpoint VALUES (0, '{gtid}', '', 0, 0, 0)"));
     }
 
     fn options(&self) -> VerifyOptions {

@@ -1,6 +1,7 @@
 //! What the tests share: real servers in directories of their own, the built program, and a busy source.
 
 pub mod contents;
+pub mod kills;
 pub mod kind;
 pub mod ledger;
 pub mod memory;

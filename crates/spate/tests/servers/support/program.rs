@@ -74,6 +74,23 @@ impl Site {
         self.applying("replicate", options)
     }
 
+    /// The same, as another account of the replica with the same password.
+    pub fn replicate_as(&self, account: &str, options: &[&str]) -> Command {
+        let mut command = program();
+        command
+            .arg("replicate")
+            .arg("--source")
+            .arg(format!("{ACCOUNT}@127.0.0.1:{}", self.source_port))
+            .arg("--replica")
+            .arg(format!("{account}@127.0.0.1:{}", self.replica_port))
+            .arg("--archive")
+            .arg(self.archive())
+            .args(options);
+        self.source.allow_password(&mut command, "source");
+        self.replica.allow_password(&mut command, "replica");
+        command
+    }
+
     /// `spate takeover` from the source to the replica.
     pub fn takeover(&self, options: &[&str]) -> Command {
         self.applying("takeover", options)
