@@ -25,6 +25,7 @@ use crate::outdated::Outdated;
 use crate::plan::TablePlan;
 use crate::row_session::RowSession;
 use crate::segment::Segment;
+use crate::sequence::Settings;
 use crate::shards::Passed;
 use crate::statement::{self, StatementClass};
 use crate::temporary::{Origins, TemporaryTable, TemporaryTables};
@@ -166,6 +167,8 @@ struct Gathered {
     batch_memory_bytes: usize,
     segment: Segment,
     segment_memory_bytes: usize,
+    /// What sequences are set to behind the segment.
+    sequences: Settings,
     /// How often partial images of it had to be applied in order.
     ordered_partial: usize,
 }
@@ -597,6 +600,9 @@ impl BatchBuilder {
         let segment = self.gathered.segment.take();
         if !segment.is_empty() {
             self.push(Item::Rows(segment));
+        }
+        for setting in self.gathered.sequences.drain() {
+            self.push(Item::Sequence(setting));
         }
     }
 

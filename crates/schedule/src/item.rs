@@ -26,7 +26,7 @@ pub enum Item {
     Statement(Statement),
     /// A block of a file that a LOAD DATA will read.
     LoadBlock(FileBlock),
-    /// A sequence that a statement sets.
+    /// A sequence that SETVAL sets.
     Sequence(SequenceSetting),
     /// Rolls back the changes of the batch so far, as far as possible. The batch is one transaction that the source
     /// rolled back, but some of its effects stayed.

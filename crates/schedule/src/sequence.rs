@@ -1,10 +1,16 @@
-//! Sequences: their one row says which values are used up. An image with the bounds is written unchanged. A server
-//! accepts an image of only the next value and the round from its own replica thread only, so Spate turns it into the
-//! SETVAL that such a thread executes.
+//! Sequences: their one row says which values are used up.
+//!
+//! Sessions that take values from one sequence are not logged in the order in which they took them. A server's own replica thread executes a row of a
+//! sequence as SETVAL, which never goes back; only where the GTID event marks a definition is the row written as it is. To others a server does not do
+//! that: it writes their rows as they are, and takes none of the next value and the round only. So Spate turns rows into SETVAL itself. Of many,
+//! the highest is enough.
+
+use std::collections::BTreeMap;
 
 use spate_binlog::column::ColumnType;
 use spate_binlog::table_map::bit_is_set;
 use spate_binlog::{ImagePlan, Span, TableMap};
+use spate_sql::{Server, Vendor};
 
 use crate::Result;
 use crate::definition::{TableDefinition, TableName};
@@ -26,8 +32,68 @@ const ROUND: usize = 7;
 /// The first column of the sequence's bounds.
 const MINIMUM: usize = 1;
 
-/// The state to which the last row in `images` sets the sequence; `None` if the images can be written unchanged. An
-/// event holds a row for each value that its statement took. `columns` are those that the images have.
+/// The first version of each series of MariaDB whose GTID events mark rows that define a sequence. (10.7 ended before.)
+const MARKS_SINCE: [(u32, u32); 8] =
+    [(10_03, 39), (10_04, 29), (10_05, 20), (10_06, 13), (10_08, 8), (10_09, 6), (10_10, 4), (10_11, 3)];
+
+/// True if a server tells by the GTID event whether a row defines its sequence, or is what SETVAL or NEXTVAL has left.
+pub(crate) fn marks_definitions(source: Option<Server>) -> bool {
+    let Some(Server { vendor: Vendor::MariaDb, version }) = source else { return false };
+    let (series, patch) = (version / 100, version % 100);
+    match MARKS_SINCE.iter().find(|&&(marked, _)| marked == series) {
+        Some(&(_, since)) => patch >= since,
+        None => series > 11_00 || series == 11_00 && patch >= 2,
+    }
+}
+
+/// What rows have set sequences to. Of each, the highest state, as far as that is known: it is the largest value if the sequence rises, the
+/// smallest if it falls, and partial rows do not say which. SETVAL passes over the other.
+#[derive(Debug, Default)]
+pub(crate) struct Settings(BTreeMap<TableName, Reached>);
+
+#[derive(Debug)]
+struct Reached {
+    round: u64,
+    lowest: i128,
+    highest: i128,
+}
+
+impl Settings {
+    /// Notes a setting. Returns the bytes of memory that it takes.
+    pub(crate) fn take(&mut self, setting: SequenceSetting) -> usize {
+        let SequenceSetting { name, value, round } = setting;
+        let new = Reached { round, lowest: value, highest: value };
+        if let Some(reached) = self.0.get_mut(&name) {
+            if round > reached.round {
+                *reached = new;
+            } else if round == reached.round {
+                reached.lowest = reached.lowest.min(value);
+                reached.highest = reached.highest.max(value);
+            }
+            return 0;
+        }
+        let bytes = size_of::<(TableName, Reached)>() + name.schema.len() + name.table.len();
+        self.0.insert(name, new);
+        bytes
+    }
+
+    pub(crate) fn has(&self, name: &TableName) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// What to set.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = SequenceSetting> + use<> {
+        std::mem::take(&mut self.0).into_iter().flat_map(|(name, Reached { round, lowest, highest })| {
+            let highest = (highest != lowest).then_some(highest);
+            let setting = move |value| SequenceSetting { name: name.clone(), value, round };
+            [Some(lowest), highest].into_iter().flatten().map(setting)
+        })
+    }
+}
+
+/// The state to which the last row in `images` sets the sequence; `None` if the images are to be written unchanged. An
+/// event holds a row for each value that its statement took. `columns` are those that the images have. `may_define`: they say what the sequence is, if
+/// they have all columns.
 ///
 /// # Errors
 /// [`crate::Error::Binlog`] if an image cannot be measured, or lacks one of the two columns.
@@ -36,8 +102,9 @@ pub(crate) fn setting(
     map: &TableMap,
     columns: &[u8],
     mut images: &[u8],
+    may_define: bool,
 ) -> Result<Option<SequenceSetting>> {
-    if bit_is_set(columns, MINIMUM) {
+    if may_define && bit_is_set(columns, MINIMUM) {
         return Ok(None);
     }
     let tracked = [NEXT_VALUE, ROUND];
@@ -76,6 +143,34 @@ fn no_sequence(definition: &TableDefinition) -> crate::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn highest_state_is_kept_whichever_way_the_sequence_goes() {
+        let setting = |value, round| SequenceSetting {
+            name: TableName { schema: "d".to_owned(), table: "s".to_owned() },
+            value,
+            round,
+        };
+        let mut settings = Settings::default();
+        assert!(settings.take(setting(7, 0)) > 0);
+        let drained: Vec<_> = settings.drain().collect();
+        assert_eq!(drained, [setting(7, 0)]);
+        for (value, round) in [(9, 0), (5, 1), (8, 0), (6, 1), (4, 1)] {
+            settings.take(setting(value, round));
+        }
+        assert!(settings.has(&setting(0, 0).name));
+        let drained: Vec<_> = settings.drain().collect();
+        assert_eq!(drained, [setting(4, 1), setting(6, 1)]);
+        assert_eq!(settings.drain().count(), 0);
+    }
+
+    #[test]
+    fn versions_that_mark_definitions_are_told() {
+        let marks = |version| marks_definitions(Some(Server { vendor: Vendor::MariaDb, version }));
+        assert!([10_11_03, 10_11_19, 10_06_13, 11_00_02, 11_04_01, 12_00_01].map(marks).iter().all(|&marks| marks));
+        assert!([10_11_02, 10_06_12, 10_07_08, 10_02_44, 11_00_01].map(marks).iter().all(|&marks| !marks));
+        assert!(!marks_definitions(None));
+    }
 
     #[test]
     fn integers_keep_their_sign_at_any_width() {

@@ -14,6 +14,7 @@ use crate::known::Fit;
 use crate::own_schema::{self, OWN_SCHEMA};
 use crate::plan::TablePlan;
 use crate::segment::{OrderedRows, RowWalk};
+use crate::sequence::SequenceSetting;
 use crate::shards::Left;
 use crate::{Error, Result, sequence, versioning};
 
@@ -106,14 +107,9 @@ impl BatchBuilder {
         self.gathered.batch.has_irrevocable_rows |= !plan.definition.is_transactional;
         let mut buffer = std::mem::take(&mut self.buffers.rows);
         let images = rows.images(&mut buffer)?;
-        let setting = match plan.definition.is_sequence {
-            true => sequence::setting(&plan.definition, &plan.map, rows.columns, images)?,
-            false => None,
-        };
-        if let Some(setting) = setting {
+        if let Some(setting) = self.sequence_setting(&plan, &rows, images)? {
             self.gathered.batch.statistics.row_changes += 1;
-            self.cut();
-            self.push(Item::Sequence(setting));
+            self.gathered.batch_memory_bytes += self.gathered.sequences.take(setting);
             self.buffers.rows = buffer;
             return Ok(());
         }
@@ -140,6 +136,25 @@ impl BatchBuilder {
         }
         self.buffers.rows = buffer;
         Ok(())
+    }
+
+    /// What the rows set a sequence to. `None`: they are rows of a table, or say what the sequence is, which comes behind what it was set to before.
+    fn sequence_setting(
+        &mut self,
+        plan: &TablePlan,
+        rows: &RowsEvent<'_>,
+        images: &[u8],
+    ) -> Result<Option<SequenceSetting>> {
+        if !plan.definition.is_sequence {
+            return Ok(None);
+        }
+        let may_define =
+            self.transaction.has(GtidEvent::DDL) || !sequence::marks_definitions(self.rules.servers.source);
+        let setting = sequence::setting(&plan.definition, &plan.map, rows.columns, images, may_define)?;
+        if setting.is_none() && self.gathered.sequences.has(&plan.definition.name) {
+            self.cut();
+        }
+        Ok(setting)
     }
 
     /// Begins another segment if the server would compute other values of these rows in the open segment's session.

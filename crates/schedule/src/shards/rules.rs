@@ -94,12 +94,13 @@ impl Rules {
     /// # Errors
     /// What is wrong with it, and in which line.
     pub fn parse(text: &str, appliers: u32) -> Result<Rules, RuleError> {
+        let lines = Lines::of(text);
         let file: File = toml::from_str(text).map_err(|error| RuleError {
-            line: error.span().map(|span| line_of(text, span.start)),
+            line: error.span().map(|span| lines.at(span.start)),
             why: error.message().to_owned(),
         })?;
         let action = |target: &Spanned<Target>| {
-            let wrong = |why| RuleError { line: Some(line_of(text, target.span().start)), why };
+            let wrong = |why| RuleError { line: Some(lines.at(target.span().start)), why };
             action_of(target.get_ref(), appliers).map_err(wrong)
         };
         let mut rules = Rules { text: text.to_owned(), hash: file.hash, ..Rules::default() };
@@ -108,11 +109,11 @@ impl Rules {
             let FileRule { tables, to } = rule.get_ref();
             let action = action(to)?;
             if tables.is_empty() {
-                let line = Some(line_of(text, rule.span().start));
+                let line = Some(lines.at(rule.span().start));
                 return Err(RuleError { line, why: "the rule names no table".to_owned() });
             }
             for name in tables {
-                let line = line_of(text, name.span().start);
+                let line = lines.at(name.span().start);
                 let wrong = |why| RuleError { line: Some(line), why };
                 let before = match parse_name(name.get_ref()).map_err(wrong)? {
                     (schema, None) => rules.schemas.insert(schema, (action, line)),
@@ -152,8 +153,18 @@ impl Rules {
     }
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.as_bytes().iter().take(offset).filter(|&&byte| byte == b'\n').count()
+/// Where a text's lines end.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Lines {
+        Lines(text.bytes().enumerate().filter(|&(_, byte)| byte == b'\n').map(|(offset, _)| offset).collect())
+    }
+
+    /// The number of the line in which a byte stands. The first is 1.
+    fn at(&self, offset: usize) -> usize {
+        1 + self.0.partition_point(|&end| end < offset)
+    }
 }
 
 fn action_of(target: &Target, appliers: u32) -> Result<Action, String> {

@@ -542,28 +542,6 @@ fn foreign_keys_between_schemas_are_waited_for() {
     }
 }
 
-/// Rows of sequences are neither locked nor rolled back: one after the other.
-#[test]
-fn sequences_are_set_in_the_sources_order() {
-    const SEQUENCES: u32 = 40;
-    let site = Site::of(Kind::Mariadb);
-    let create: String = (1..=SEQUENCES).map(|n| format!("CREATE SEQUENCE d.s{n} NOCACHE;")).collect();
-    site.source.sql(&format!("CREATE DATABASE d; {create}"));
-    site.catch_up(&["--start", "earliest"]);
-    site.source.sql("SET GLOBAL binlog_commit_wait_count=4; SET GLOBAL binlog_commit_wait_usec=300000");
-    let next: String = (1..=SEQUENCES).map(|n| format!("SELECT NEXTVAL(d.s{n});")).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| site.source.sql(&next));
-        }
-    });
-    site.catch_up(&[&TRANSACTION[..], &["--parallel-by", "commit-group", "--appliers", "8"]].concat());
-    for n in 1..=SEQUENCES {
-        let sql = format!("SELECT next_not_cached_value FROM d.s{n}");
-        assert_eq!(site.replica.sql(&sql), site.source.sql(&sql), "d.s{n}");
-    }
-}
-
 /// At rest, the checkpoint says where the replica is: a comparison looks for it.
 #[test]
 fn comparison_meets_a_resting_replica_of_any_order() {
