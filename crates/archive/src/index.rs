@@ -2,7 +2,7 @@
 //!
 //! The index is never the truth: it can always be rebuilt from the binlog file. It is not synced. A record whose
 //! `durable` bit is set was written after the fsync that covered its transaction had returned. So recovery knows that a
-//! crash cannot have lost the bytes of that transaction.
+//! crash cannot have lost the bytes of that transaction, nor those before it.
 //!
 //! Layout (little endian). Header, as long as a record: magic `SPATEIDX`, version u32, record length u32, first seqno
 //! u64, zeros, CRC32 of the bytes before it. Record, 112 bytes: seqno, offset, length, source end position, GTID number
@@ -165,10 +165,20 @@ pub(crate) fn is_complete(
     reader.next().is_some() && last.is_some_and(|record| record.end() <= length)
 }
 
-/// The end of the last transaction that was on disk when its record was written; 0 if the index has no such record.
-pub(crate) fn durable_end(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> u64 {
-    let records = IndexReader::open(fs, binlog, first_seqno).into_iter().flatten();
-    records.filter(|(_, durable)| *durable).last().map_or(0, |(record, _)| record.end())
+/// What was on disk when a record was written that says so. All before it in the file was, too.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Synced {
+    /// Transactions, from the file's first on.
+    pub(crate) transactions: usize,
+    /// The end of the last; 0 if there is none.
+    pub(crate) end: u64,
+}
+
+/// What the index of `binlog` says of what was synced.
+pub(crate) fn synced(fs: &dyn FileSystem, binlog: &Path, first_seqno: u64) -> Synced {
+    let records = IndexReader::open(fs, binlog, first_seqno).into_iter().flatten().enumerate();
+    let last = records.filter(|(_, (_, durable))| *durable).last();
+    last.map(|(index, (record, _))| Synced { transactions: index + 1, end: record.end() }).unwrap_or_default()
 }
 
 /// Reads an index from its beginning, up to the first record that is damaged or out of order: records and durable bits.

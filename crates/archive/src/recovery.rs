@@ -12,7 +12,7 @@ use spate_binlog::GtidPosition;
 
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::fs::{FileHandle, FileSystem};
-use crate::index::{IndexReader, IndexWriter, TransactionRecord, durable_end, index_path, is_complete};
+use crate::index::{IndexReader, IndexWriter, TransactionRecord, index_path, is_complete, synced};
 use crate::list::{FileList, ListedFile};
 use crate::scan::{Noted, Scanned, is_whole_after, scan_file, scan_file_behind, start_of};
 use crate::stopping::stopping_point;
@@ -118,12 +118,12 @@ fn drop_empty_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Resul
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Error::io("open", &path)(error)),
     };
-    let durable_end = durable_end(fs, &path, listed.first_seqno);
-    if durable_end > length {
-        let why = format!("the file has {length} bytes, but {durable_end} were synced to it");
+    let synced = synced(fs, &path, listed.first_seqno);
+    if synced.end > length {
+        let why = format!("the file has {length} bytes, but {} were synced to it", synced.end);
         return Err(Error::Inconsistent { path, why });
     }
-    if durable_end > 0 || has_format(fs, &path, listed, length)? {
+    if synced.end > 0 || has_format(fs, &path, listed, length)? {
         return Ok(list);
     }
     list.files.pop();
@@ -191,21 +191,21 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
     let path = dir.join(&**file.name());
     let handle = fs.open_write(&path).map_err(Error::io("open", &path))?;
     let length = handle.length().map_err(Error::io("read", &path))?;
-    let durable_end = durable_end(fs, &path, file.first_seqno());
-    if durable_end > length {
-        let why = format!("the file has {length} bytes, but {durable_end} were synced to it");
+    let synced = synced(fs, &path, file.first_seqno());
+    if synced.end > length {
+        let why = format!("the file has {length} bytes, but {} were synced to it", synced.end);
         return Err(Error::Inconsistent { path, why });
     }
     let mut comparison = Comparison::new(fs, &path, file.first_seqno());
-    // What was on disk when its record was written, no crash has torn. Whoever reads it verifies it.
+    // What was synced, no crash has torn. Whoever reads it verifies it.
     let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
-    let durable = index.take_while(|(_, durable)| *durable).map(|(record, _)| record);
+    let durable = index.take(synced.transactions).map(|(record, _)| record);
     let mut scanned = scan_file_behind(fs, &path, &file.start, length, durable, |noted| comparison.note(noted))?;
     if let Some(stop) = scanned.stop.take() {
         let index = IndexReader::open(fs, &path, file.first_seqno()).into_iter().flatten();
         let hints = index.map(|(record, _)| record.offset);
         // `drop_empty_file` has removed a last file without a format description.
-        let was_durable = stop.offset < durable_end || stop.offset == FIRST_EVENT_OFFSET;
+        let was_durable = stop.offset < synced.end || stop.offset == FIRST_EVENT_OFFSET;
         if was_durable || is_whole_after(fs, &path, &scanned.follower, stop.offset, length, hints)? {
             return Err(Error::corrupt(&path, stop.offset)(stop.source));
         }
@@ -224,7 +224,7 @@ fn recover_last_file(fs: &dyn FileSystem, dir: &Path, file: Arc<ArchiveFile>) ->
 /// Compares the index with the file's transactions.
 struct Comparison {
     index: Option<IndexReader>,
-    /// Records of the index that are right and say that they are durable.
+    /// Records of the index that are right, and whose transactions are durable by it.
     right: u64,
     /// The records that are to follow them.
     missing: Vec<TransactionRecord>,

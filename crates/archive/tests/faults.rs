@@ -361,6 +361,33 @@ fn index_without_the_first_transaction_is_rebuilt() {
     assert_eq!(transactions(archive.archive(), &Seek::Seqno(1)).unwrap(), expected(&files));
 }
 
+/// Where the source sends faster than it is synced, records are written that do not say so; one behind them does.
+#[test]
+fn what_is_before_a_synced_transaction_is_not_read_again() {
+    const RECORD: usize = 112;
+    const FLAGS: usize = 44;
+    const DURABLE: u8 = 2;
+    let files = history(ChecksumAlgorithm::Crc32);
+    let fs = FaultyFileSystem::default();
+    let mut writer = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    send_rest(&files, &mut writer, 3).unwrap();
+    drop(writer);
+    let path = local("bin.000003.index");
+    let mut index = fs.read(&path).unwrap();
+    let count = index.len() / RECORD;
+    for record in index.chunks_mut(RECORD).take(count - 1).skip(1) {
+        assert_ne!(record[FLAGS] & DURABLE, 0);
+        record[FLAGS] &= !DURABLE;
+        let crc = crc32fast::hash(&record[..RECORD - 4]);
+        record[RECORD - 4..].copy_from_slice(&crc.to_le_bytes());
+    }
+    fs.overwrite(&path, index.clone());
+    let archive = open(&fs.shared(), SyncPolicy::Always).unwrap();
+    assert_eq!(transactions(archive.archive(), &Seek::Earliest).unwrap(), expected(&files));
+    drop(archive);
+    assert_eq!(fs.read(&path).unwrap(), index);
+}
+
 #[test]
 fn stale_index_is_not_followed() {
     let files = history(ChecksumAlgorithm::Crc32);
