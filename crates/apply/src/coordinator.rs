@@ -43,6 +43,11 @@ pub trait Dispatch {
     /// [`Halt::StageEnded`].
     fn is_hungry_within(&mut self, timeout: Duration) -> Result<bool>;
 
+    /// True if what is handed out now would only wait for the end of what was handed out before, which is near: rows are in the replica's memory.
+    fn would_wait(&mut self) -> bool {
+        false
+    }
+
     /// What a row change costs, by the latest batch.
     fn pace(&self) -> Pace;
 
@@ -200,6 +205,11 @@ impl Dispatch for Coordinator<'_> {
             Some(beside) => beside.has_room_within(timeout),
             None => self.is_worker_hungry_within(timeout),
         }
+    }
+
+    fn would_wait(&mut self) -> bool {
+        let is_in_effect = |progress: &Progress<'_>| progress.wait_in_effect(progress.last_handed(), Duration::ZERO);
+        self.beside_at_work().is_none() && self.progress.pace().is_of_memory() && !is_in_effect(self.progress)
     }
 
     fn pace(&self) -> Pace {

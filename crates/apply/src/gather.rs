@@ -505,7 +505,8 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         // At the end of what was received, nothing waits for this.
         let gather_min =
             self.dispatch.pace().gather_min(self.builder.row_changes(), self.given.plan.limits.duration_max);
-        let is_worth_it = gathered >= gather_min && self.dispatch.is_hungry_within(Duration::ZERO)?;
+        let is_worth_it =
+            gathered >= gather_min && self.dispatch.is_hungry_within(Duration::ZERO)? && !self.dispatch.would_wait();
         let is_due = (is_worth_it || self.is_full(gathered)) && !self.must_gather_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;

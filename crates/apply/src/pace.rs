@@ -24,6 +24,9 @@ const MEASURED_CHANGES_MIN: u64 = 1_000;
 /// Beyond, each batch is gathered as long as it may be anyway. A batch that waited for a lock says no more than this.
 const EACH_MAX: Duration = Duration::from_millis(1);
 
+/// From this on, a row change takes longer than the server's memory explains: rows are read from disk.
+const IN_MEMORY_MAX: Duration = Duration::from_micros(25);
+
 /// What a row change costs, as far as a session knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
@@ -46,6 +49,11 @@ impl Pace {
                 Pace::Known(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX)).min(EACH_MAX))
             }
         }
+    }
+
+    /// True if rows are in the replica's memory, for all that is known.
+    pub(crate) fn is_of_memory(self) -> bool {
+        matches!(self, Pace::Known(each) if each < IN_MEMORY_MAX)
     }
 
     /// How long to gather a batch, of so many row changes until now, before it is handed out although there is more to read;

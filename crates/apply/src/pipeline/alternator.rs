@@ -10,12 +10,9 @@ use spate_replica::status::Status;
 use spate_schedule::ahead::Touched;
 
 use super::{PipelineWhen, Turns};
+use crate::Part;
 use crate::coordinator::{Beside, STOP_CHECK, receive_within, unless_stopped};
 use crate::halt::{Halt, Result};
-use crate::{Pace, Part};
-
-/// From this on, a row change takes longer than the server's memory explains: rows are read from disk, where prefetching helps, and one worker does it.
-const EACH_MAX: Duration = Duration::from_micros(25);
 
 /// After so many batches of rows, one more is taken to be followed by others. (The first behind a definition is committed together with that, and the
 /// first of a session is small.)
@@ -100,7 +97,8 @@ impl Beside for Alternator<'_> {
         if self.given.when == PipelineWhen::Always {
             return Ok(true);
         }
-        if !matches!(self.given.turns.progress.pace(), Pace::Known(each) if each < EACH_MAX) {
+        // Where rows are read from disk, prefetching helps, and one worker does it.
+        if !self.given.turns.progress.pace().is_of_memory() {
             return Ok(false);
         }
         self.batches = self.batches.saturating_add(1);
