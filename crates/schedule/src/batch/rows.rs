@@ -9,7 +9,7 @@ use super::{Answer, BatchBuilder, CUTS_AROUND_ORDERED_MAX};
 use crate::definition::{FoldPolicy, OrderedReason, TableName};
 use crate::error::Surprise;
 use crate::fold::Verdict;
-use crate::item::{Alone, Item};
+use crate::item::Alone;
 use crate::known::Fit;
 use crate::own_schema::{self, OWN_SCHEMA};
 use crate::plan::TablePlan;
