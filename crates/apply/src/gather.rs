@@ -505,8 +505,10 @@ impl<'a, R: Definitions, D: Dispatch> Gatherer<'a, R, D> {
         // At the end of what was received, nothing waits for this.
         let gather_min =
             self.dispatch.pace().gather_min(self.builder.row_changes(), self.given.plan.limits.duration_max);
-        let is_worth_it =
-            gathered >= gather_min && self.dispatch.is_hungry_within(Duration::ZERO)? && !self.dispatch.would_wait();
+        // The end of a batch of which a part is executed is not kept from it.
+        let is_worth_it = gathered >= gather_min
+            && self.dispatch.is_hungry_within(Duration::ZERO)?
+            && (self.open.batch.is_continued || !self.dispatch.would_wait());
         let is_due = (is_worth_it || self.is_full(gathered)) && !self.must_gather_more(gathered);
         if reached || alone.is_some() || is_due {
             self.hand_over_whole()?;
