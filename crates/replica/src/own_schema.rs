@@ -42,6 +42,32 @@ fn refuse_views(connection: &mut Connection) -> Result<()> {
     Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
 }
 
+/// Creates tables of another use of the schema than replication, where they are missing: each name, and the statement that creates it.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_tables(connection: &mut Connection, tables: &[(&str, &str)]) -> Result<()> {
+    let names: Vec<String> = tables.iter().map(|(name, _)| format!("'{name}'")).collect();
+    let present = connection.query(&format!(
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({}) \
+         AND TABLE_TYPE = 'BASE TABLE'",
+        names.join(", ")
+    ))?;
+    if present.single_text() == Some(tables.len().to_string()) {
+        return Ok(());
+    }
+    refuse_views(connection)?;
+    for sql in [CREATE_SCHEMA].into_iter().chain(tables.iter().map(|(_, sql)| *sql)) {
+        execute(connection, sql)?;
+    }
+    Ok(())
+}
+
+fn execute(connection: &mut Connection, sql: &str) -> Result<()> {
+    let created = connection.execute(sql.as_bytes()).map(drop);
+    created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", GRANT))
+}
+
 /// Asks whether documents can be kept with rows of temporary tables.
 const HAS_DOCUMENTS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS \
      WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents'";
@@ -61,13 +87,9 @@ pub fn create(connection: &mut Connection) -> Result<()> {
         return Ok(());
     }
     refuse_views(connection)?;
-    let mut create = |sql: &str| {
-        let created = connection.execute(sql.as_bytes());
-        created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", GRANT))
-    };
-    create(CREATE_SCHEMA)?;
+    execute(connection, CREATE_SCHEMA)?;
     for (_, sql) in TABLES {
-        create(sql)?;
+        execute(connection, sql)?;
         spate_archive::stopping_point("after-own-table");
     }
     // The table was made just now, or by a version without documents.

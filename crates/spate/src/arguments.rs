@@ -21,9 +21,10 @@ use spate_schedule::fold::HELPERS_MAX;
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
     ANALYZE_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES,
-    LIST_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES,
-    VERIFY_EXAMPLES,
+    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES,
+    TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
 };
+use crate::load_arguments::LoadArguments;
 use crate::parallel_arguments::{Applied, ParallelArguments};
 
 /// A parallel replicator for MySQL and MariaDB
@@ -66,6 +67,9 @@ pub(crate) enum Command {
     /// Tell what parallelism binlogs have: what is hot, what folding leaves, and how fast a replica could be
     #[command(after_help = ANALYZE_EXAMPLES)]
     Analyze(AnalyzeArguments),
+    /// Load files of records into tables, each record once
+    #[command(after_help = LOAD_EXAMPLES)]
+    Load(Box<LoadArguments>),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]

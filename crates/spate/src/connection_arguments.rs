@@ -103,6 +103,13 @@ side!(
     "The replica: [user@]host[:port] or [user@]/path/to/socket; without it, an option file says where it is"
 );
 
+side!(
+    ServerArguments,
+    "server",
+    "SPATE_SERVER_PASSWORD",
+    "The server: [user@]host[:port] or [user@]/path/to/socket; without it, an option file says where it is"
+);
+
 /// The first of these wins: the command line, the side's own file, the files for both, the environment.
 fn complete(
     mut endpoint: Endpoint,

@@ -154,3 +154,42 @@ Examples:
   spate analyze --source spate@db1.example.com
   # All figures, for programs
   spate analyze /var/lib/spate --json";
+
+/// Of `spate load`.
+pub(crate) const LOAD_EXAMPLES: &str = "\
+Examples:
+  # Files with a header, into a table that is there
+  spate load --server loader@db1 --table shop.orders --header orders-*.csv.gz
+
+  # Call records into a table a day, made like a template; first a look
+  spate load --server loader@db1 --layout calls.toml --dry-run incoming/
+  spate load --server loader@db1 --layout calls.toml incoming/
+
+  # The same for every file that comes, until a signal
+  spate load --server loader@db1 --layout calls.toml --watch incoming/
+
+  # What was rejected, after it was mended
+  spate load --server loader@db1 --layout calls.toml calls.dat-1b2c3d4e.rejects
+
+A layout, such as calls.toml:
+  [input]
+  format = \"fixed\"
+  [[table]]
+  name = \"cdr.calls_{start:%Y%m%d}\"
+  template = \"cdr.calls_template\"
+  [[column]]
+  name = \"caller\"
+  position = 1
+  width = 15
+  [[column]]
+  name = \"start\"
+  position = 16
+  width = 14
+  type = \"datetime\"
+  format = \"%Y%m%d%H%M%S\"
+
+Whatever is killed, the same command goes on where it was: no record comes twice, none is lost. docs/load.md has all of it.
+
+Privileges:
+  GRANT SELECT, INSERT, CREATE, ALTER, DROP, INDEX ON cdr.* TO loader@…   (SELECT and INSERT are enough for tables that are there)
+  GRANT ALL PRIVILEGES ON spate.* TO loader@…                             what is loaded";

@@ -1,4 +1,4 @@
-//! The `spate` command: replication, a check before it, its status, comparison, the archive, and the laboratory.
+//! The `spate` command: replication, a check before it, its status, comparison, files into tables, the archive, and the laboratory.
 
 mod analyze;
 mod archive;
@@ -11,6 +11,8 @@ mod handback;
 mod handover;
 mod help_examples;
 mod lab;
+mod load;
+mod load_arguments;
 mod parallel_arguments;
 mod prefetch;
 mod progress_line;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
         Command::Prefetch(options) => prefetch::run(&options),
+        Command::Load(options) => load::run(&options),
         Command::Analyze(options) => analyze::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),

@@ -34,6 +34,7 @@ mod large;
 mod large_rows;
 mod letter_case;
 mod lexing;
+mod load;
 mod locks;
 mod logging;
 mod logins;

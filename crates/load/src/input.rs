@@ -1,0 +1,159 @@
+//! Inputs: files, compressed or not, and standard input. What they hold is addressed by the byte after decompression.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// How much is read at once: enough that a disk's sequential speed is reached.
+const READ_BYTES: usize = 256 << 10;
+
+/// Standard input, among the names of files.
+const STANDARD_INPUT: &str = "-";
+
+/// Where records come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputName {
+    /// The path; `-` is standard input.
+    path: PathBuf,
+    /// The name in the manifest: the path from the root.
+    pub name: String,
+}
+
+impl InputName {
+    /// The input of a name on the command line.
+    ///
+    /// # Errors
+    /// [`Error::File`] if there is no such file.
+    pub fn of(path: &Path) -> Result<InputName> {
+        if path.as_os_str() == STANDARD_INPUT {
+            return Ok(InputName { path: path.to_owned(), name: "standard input".to_owned() });
+        }
+        let whole = path.canonicalize().map_err(|error| Error::file(path, error))?;
+        let name = whole.to_str().ok_or_else(|| {
+            Error::file(path, io::Error::other("its name is not UTF-8, and cannot be kept on the server: rename it"))
+        })?;
+        Ok(InputName { path: whole.clone(), name: name.to_owned() })
+    }
+
+    /// True for standard input.
+    pub fn is_standard_input(&self) -> bool {
+        self.path.as_os_str() == STANDARD_INPUT
+    }
+
+    /// The last part of the name, for files that belong to it.
+    pub(crate) fn short(&self) -> String {
+        match self.is_standard_input() {
+            true => "standard-input".to_owned(),
+            false => self.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Its size on disk, in bytes; `None` for what has none.
+    pub(crate) fn size(&self) -> Option<u64> {
+        let is_file = |metadata: &Metadata| metadata.is_file();
+        std::fs::metadata(&self.path).ok().filter(is_file).map(|metadata| metadata.len())
+    }
+
+    /// Opens it at the beginning. What is read of the disk is added to `bytes_read`.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn open(&self, bytes_read: &Arc<AtomicU64>) -> Result<Input> {
+        let failed = |error| Error::file(&self.path, error);
+        let bytes = Arc::clone(bytes_read);
+        if self.is_standard_input() {
+            return Input::of(Counted { of: io::stdin(), bytes }).map_err(failed);
+        }
+        let file = File::open(&self.path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::Error::other("it is a directory")));
+        }
+        Input::of(Counted { of: file, bytes }).map_err(failed)
+    }
+}
+
+/// All inputs that the command line names: files, and what directories hold, in the order of their names.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn find(paths: &[PathBuf]) -> Result<Vec<InputName>> {
+    let mut found: Vec<InputName> = Vec::new();
+    for path in paths {
+        if path.as_os_str() != STANDARD_INPUT && path.is_dir() {
+            for path in files_of(path)? {
+                found.push(InputName::of(&path)?);
+            }
+        } else {
+            found.push(InputName::of(path)?);
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    found.retain(|input| seen.insert(input.name.clone()));
+    Ok(found)
+}
+
+/// The files in a directory that are data: neither hidden, nor on their way, nor rejects.
+pub(crate) fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
+    const ON_THEIR_WAY: [&str; 4] = ["tmp", "part", "partial", "filepart"];
+    let failed = |error| Error::file(directory, error);
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let is_rejects = name.ends_with(crate::rejects::RECORDS) || name.ends_with(crate::rejects::REASONS);
+        if path.is_file() && !name.starts_with('.') && !ON_THEIR_WAY.contains(&extension.as_str()) && !is_rejects {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The bytes of an input, decompressed.
+pub(crate) struct Input(Box<dyn Read + Send>);
+
+impl Input {
+    /// Looks at the first bytes: gzip and zstd are known by them.
+    fn of(mut reader: impl Read + Send + 'static) -> io::Result<Input> {
+        const GZIP: [u8; 2] = [0x1f, 0x8b];
+        const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+        let mut first = Vec::with_capacity(ZSTD.len());
+        Read::by_ref(&mut reader).take(ZSTD.len() as u64).read_to_end(&mut first)?;
+        let (is_gzip, is_zstd) = (first.starts_with(&GZIP), first.starts_with(&ZSTD));
+        let whole = io::Cursor::new(first).chain(reader);
+        Ok(Input(match (is_gzip, is_zstd) {
+            (true, _) => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(whole))),
+            (_, true) => Box::new(zstd::Decoder::with_buffer(buffered(whole))?),
+            _ => Box::new(whole),
+        }))
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+fn buffered<R: Read>(reader: R) -> BufReader<R> {
+    BufReader::with_capacity(READ_BYTES, reader)
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    of: R,
+    bytes: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.of.read(buffer)?;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

@@ -1,0 +1,278 @@
+//! One connection that loads pieces: each by one transaction, with its row in the manifest.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use spate_connection::backoff::Backoff;
+use spate_connection::{ConnectOptions, Connection, ServerError, quote};
+
+use crate::error::{Error, Result};
+use crate::manifest::{self, Entry, Totals};
+use crate::pieces::Piece;
+use crate::refused::{self, Duplicates};
+use crate::rejects::Rejects;
+use crate::rows::{Converter, Group, Reject, Row, Rows};
+use crate::tables::{self, Name, Table, Tables};
+
+/// A piece is tried so often before a deadlock or the like ends the load.
+const ATTEMPTS_MAX: usize = 20;
+
+/// What all connections of a load share.
+pub(crate) struct Shared<'a> {
+    pub(crate) options: &'a crate::run::LoadOptions,
+    pub(crate) tables: Mutex<Tables>,
+    /// The connection that makes tables, and holds the lock.
+    pub(crate) control: Mutex<Connection>,
+    /// Held while a piece goes into tables that cannot roll back, so that the number of their rows tells how far it came.
+    pub(crate) one_by_one: Mutex<()>,
+    pub(crate) stop: &'a AtomicBool,
+    /// True if the server takes LOAD DATA LOCAL.
+    pub(crate) local_files: AtomicBool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The statements that load rows into one table.
+pub(crate) struct Door<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) columns: &'a crate::columns::Columns,
+    pub(crate) duplicates: Duplicates,
+}
+
+/// A connection that loads.
+pub(crate) struct Loader<'a> {
+    shared: &'a Shared<'a>,
+    connection: Connection,
+    converter: Converter<'a>,
+    /// What an attempt was about to commit: if the answer was lost, the next one may find it there.
+    committing: Loaded,
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Loaded {
+    pub(crate) totals: Totals,
+    /// The rows that each table got.
+    pub(crate) tables: Vec<(Name, u64)>,
+}
+
+/// Connects for loading.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
+    let mut connect = ConnectOptions::new("server");
+    connect.local_files = true;
+    let mut connection = Connection::connect(&options.server, &connect)?;
+    // The statements that Spate writes have backslashes; and doubt must be told.
+    let mode = "REPLACE(REPLACE(@@GLOBAL.sql_mode, 'NO_BACKSLASH_ESCAPES', ''), 'ANSI_QUOTES', '')";
+    let sql = format!(
+        "SET NAMES utf8mb4;\
+         SET SESSION autocommit = 0, max_error_count = {}, sql_mode = CONCAT_WS(',', 'STRICT_ALL_TABLES', NULLIF({mode}, ''))",
+        refused::WARNINGS_MAX
+    );
+    connection.execute(sql.as_bytes())?;
+    if !options.writes_binlog {
+        connection.execute(b"SET SESSION sql_log_bin = 0")?;
+    }
+    if let Some(zone) = &options.time_zone {
+        connection.execute(format!("SET SESSION time_zone = {}", quote::text(zone)).as_bytes())?;
+    }
+    Ok(connection)
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(shared: &'a Shared<'a>, converter: Converter<'a>) -> Result<Loader<'a>> {
+        Ok(Loader { shared, connection: connect(shared.options)?, converter, committing: Loaded::default() })
+    }
+
+    /// Loads a piece, once.
+    ///
+    /// # Errors
+    /// Any but what a retry mends.
+    pub(crate) fn load(&mut self, piece: &Piece, epoch: u64, rejects: &Rejects) -> Result<Loaded> {
+        self.committing = Loaded::default();
+        let rows = convert(self.shared, &self.shared.tables, &mut self.converter, piece)?;
+        let mut backoff = Backoff::default();
+        for attempt in 1.. {
+            let error = match self.attempt(piece, epoch, &rows, rejects) {
+                Ok(loaded) => return Ok(loaded),
+                Err(error) if attempt < ATTEMPTS_MAX && (error.is_transient() || closes_the_door(&error)) => error,
+                Err(error) => return Err(error),
+            };
+            let is_lost = matches!(&error, Error::Connection(error) if error.is_connection_lost());
+            if closes_the_door(&error) {
+                self.shared.local_files.store(false, Ordering::Relaxed);
+            } else {
+                let delay = backoff.next_delay();
+                backoff.wait(delay, self.shared.stop);
+            }
+            if self.shared.stop.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            if is_lost {
+                match connect(self.shared.options) {
+                    Ok(connection) => self.connection = connection,
+                    Err(error) if error.is_transient() => {}
+                    Err(error) => return Err(error),
+                }
+            } else {
+                self.connection.execute(b"ROLLBACK")?;
+            }
+        }
+        Err(Error::Stopped)
+    }
+
+    fn attempt(&mut self, piece: &Piece, epoch: u64, rows: &Rows, rejects: &Rejects) -> Result<Loaded> {
+        let file = piece.whole.id;
+        let name = &piece.whole.input.name;
+        if manifest::is_loaded(&mut self.connection, name, file, epoch, piece.start)? {
+            self.connection.execute(b"ROLLBACK")?;
+            return Ok(std::mem::take(&mut self.committing));
+        }
+        let has_lines = crate::split::Splitter::of(&self.shared.options.layout.input).has_lines();
+        let mut entry = Entry {
+            file,
+            start: piece.start,
+            end: piece.end(),
+            lines: piece.lines(rows.records, has_lines),
+            hash: piece.hash(),
+            totals: Totals { records: rows.records, ..Totals::default() },
+        };
+        let tables = self.shared.tables_of(&rows.groups)?;
+        let held: Vec<&Table> = tables.iter().map(|table| &**table).filter(|table| !table.rolls_back).collect();
+        let one_by_one = (!held.is_empty()).then(|| lock(&self.shared.one_by_one));
+        for table in &held {
+            let lines = (piece.first_line, piece.first_line + entry.lines);
+            let mut control = lock(&self.shared.control);
+            manifest::open_piece(&mut control, &entry, lines, table.name.parts())?;
+        }
+        let mut refused: Vec<Reject> = Vec::new();
+        let mut loaded = Vec::new();
+        for (group, table) in rows.groups.iter().zip(&tables) {
+            let door = Door { table, columns: &piece.whole.columns, duplicates: self.shared.options.duplicates };
+            let is_open = self.shared.local_files.load(Ordering::Relaxed);
+            let outcome = refused::load(&mut self.connection, &door, &rows.text, &group.rows, is_open)?;
+            entry.totals.loaded += outcome.loaded;
+            loaded.push((table.name.clone(), outcome.loaded));
+            refused.extend(outcome.refused);
+            spate_archive::stopping_point("load-after-rows");
+        }
+        let mut all: Vec<Reject> = rows.rejects.iter().cloned().chain(refused).collect();
+        all.sort_by_key(|reject| reject.record.start);
+        entry.totals.rejected = all.len() as u64;
+        rejects.write(piece, &all)?;
+        spate_archive::stopping_point("load-before-commit");
+        let mut sql = manifest::entry_sql(&entry);
+        if !held.is_empty() {
+            sql.push(';');
+            sql.push_str(&manifest::close_piece_sql(&entry));
+        }
+        sql.push_str(";COMMIT");
+        self.committing = Loaded { totals: entry.totals, tables: loaded };
+        self.connection.execute(sql.as_bytes())?;
+        drop(one_by_one);
+        spate_archive::stopping_point("load-after-commit");
+        Ok(std::mem::take(&mut self.committing))
+    }
+}
+
+/// True if the server does not take LOAD DATA LOCAL (any more): rows are inserted then.
+fn closes_the_door(error: &Error) -> bool {
+    matches!(error, Error::Connection(error) if error.code().is_some_and(|code| refused::CODES_NO_LOCAL_FILES.contains(&code)))
+}
+
+/// The rows of a piece. Tables and partitions that they need are made, unless `tables` are those of a dry run.
+///
+/// # Errors
+/// Of the tables.
+pub(crate) fn convert(
+    shared: &Shared<'_>,
+    tables: &Mutex<Tables>,
+    converter: &mut Converter<'_>,
+    piece: &Piece,
+) -> Result<Rows> {
+    let rules = &shared.options.layout.rules;
+    let columns = &piece.whole.columns;
+    let rows = converter.convert(piece, &mut |rule, name| {
+        let table = lock(tables).find(&mut lock(&shared.control), &rules[rule], name)?;
+        tables::check_columns(&table, columns)?;
+        let find = |(name, is_number): &(String, bool)| {
+            let column = columns.all.iter().position(|column| column.loads && column.name.eq_ignore_ascii_case(name));
+            column.map(|column| (column, *is_number))
+        };
+        // Behind a key column that the file does not have, there is no order.
+        Ok(table.key.iter().map_while(find).collect())
+    })?;
+    for group in &rows.groups {
+        for (partition, values) in &group.partitions {
+            let rule = &rules[group.rule];
+            let mut tables = lock(tables);
+            tables.make_partition(&mut lock(&shared.control), rule, &group.table, partition, values)?;
+        }
+    }
+    Ok(rows)
+}
+
+impl Shared<'_> {
+    fn tables_of(&self, groups: &[Group]) -> Result<Vec<Arc<Table>>> {
+        let rules = &self.options.layout.rules;
+        let find = |group: &Group| lock(&self.tables).find(&mut lock(&self.control), &rules[group.rule], &group.table);
+        groups.iter().map(find).collect()
+    }
+}
+
+impl Door<'_> {
+    /// The statement that reads rows from a file.
+    pub(crate) fn load_sql(&self) -> String {
+        let (names, set) = tables::column_list(self.columns);
+        let word = match self.duplicates {
+            Duplicates::Reject => "",
+            Duplicates::Ignore => "IGNORE ",
+            Duplicates::Replace => "REPLACE ",
+        };
+        format!(
+            "LOAD DATA LOCAL INFILE 'spate' {word}INTO TABLE {} CHARACTER SET utf8mb4 FIELDS TERMINATED BY '\\t' ESCAPED BY '\\\\' \
+             LINES TERMINATED BY '\\n' ({names}){set}",
+            self.table.name.quoted()
+        )
+    }
+
+    /// The statement that has the rows in it.
+    pub(crate) fn insert_sql(&self, text: &[u8], rows: &[Row]) -> String {
+        let loaded = || self.columns.all.iter().filter(|column| column.loads);
+        let names: Vec<String> = loaded().map(|column| quote::identifier(&column.name)).collect();
+        let word = if self.duplicates == Duplicates::Replace { "REPLACE" } else { "INSERT" };
+        let mut sql = format!("{word} INTO {} ({}) VALUES ", self.table.name.quoted(), names.join(","));
+        for (number, row) in rows.iter().enumerate() {
+            sql.push_str(if number == 0 { "(" } else { ",(" });
+            let values = crate::rows::values_of_row(&text[row.text.start as usize..row.text.end as usize]);
+            for (number, (column, value)) in loaded().zip(values).enumerate() {
+                if number > 0 {
+                    sql.push(',');
+                }
+                match value {
+                    None => sql.push_str("NULL"),
+                    Some(value) if column.is_hexadecimal() => {
+                        sql.push_str("x'");
+                        sql.push_str(&String::from_utf8_lossy(&value));
+                        sql.push('\'');
+                    }
+                    Some(value) => sql.push_str(&quote::text(&String::from_utf8_lossy(&value))),
+                }
+            }
+            sql.push(')');
+        }
+        sql
+    }
+}
+
+/// True if the server refuses a row for what is in it.
+pub(crate) fn is_of_a_row(error: &ServerError) -> bool {
+    /// Errors about values, among those whose SQLSTATE does not say so: truncated, no default, no partition, wrong value, wrong
+    /// geometry, invalid text, wrong date, invalid JSON, check constraint, cannot add a row for a foreign key.
+    const CODES: [u16; 14] = [1265, 1364, 1526, 1366, 1416, 1300, 1411, 1525, 3140, 3819, 1748, 1292, 1690, 3156];
+    ["22", "23", "45"].iter().any(|class| error.sql_state.starts_with(class)) || CODES.contains(&error.code)
+}

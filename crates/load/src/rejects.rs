@@ -1,0 +1,216 @@
+//! Records that were not loaded: two files for each input. `….rejects.csv` says of each record where it stood, why it was not loaded, and
+//! what it was. `….rejects` has just the records, byte for byte: they can be mended there and loaded again by the same layout.
+//!
+//! A piece's rejects are written to the first before the piece is committed; what is there of a piece that was not committed is dropped
+//! when the next run begins, or at the end. The second is made of the first at the end of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use csv::ByteRecord;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Error, Result};
+use crate::input::InputName;
+use crate::pieces::Piece;
+use crate::rows::Reject;
+
+/// The end of the names of files of records.
+pub(crate) const RECORDS: &str = ".rejects";
+/// The end of the names of files of reasons.
+pub(crate) const REASONS: &str = ".rejects.csv";
+
+const HEADER: [&str; 6] = ["file", "line", "byte", "reason", "piece", "record"];
+const BYTE: usize = 2;
+const PIECE: usize = 4;
+const RECORD: usize = 5;
+
+/// The files of one input.
+#[derive(Debug)]
+pub(crate) struct Rejects {
+    records_path: PathBuf,
+    reasons_path: PathBuf,
+    /// The input's header, which the records' file gets, too.
+    header: Vec<u8>,
+    has_lines: bool,
+    file: Mutex<Option<File>>,
+}
+
+impl Rejects {
+    /// The files of an input in a directory. Nothing is made until a record is rejected.
+    pub(crate) fn of(directory: &Path, input: &InputName, header: &[u8], has_lines: bool) -> Rejects {
+        let name = format!("{}-{:08x}", input.short(), xxh3_64(input.name.as_bytes()) as u32);
+        Rejects {
+            records_path: directory.join(format!("{name}{RECORDS}")),
+            reasons_path: directory.join(format!("{name}{REASONS}")),
+            header: header.to_vec(),
+            has_lines,
+            file: Mutex::new(None),
+        }
+    }
+
+    /// The file of reasons.
+    pub(crate) fn reasons_path(&self) -> &Path {
+        &self.reasons_path
+    }
+
+    /// Drops what is of pieces that are not loaded, and what was written twice; then writes the file of records.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn settle(&self, loaded: &BTreeSet<u64>) -> Result<()> {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if !self.reasons_path.exists() {
+            return Ok(());
+        }
+        let kept = self.read(loaded)?;
+        if kept.is_empty() {
+            return [&self.reasons_path, &self.records_path].into_iter().try_for_each(|path| {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::file(path, error)),
+                    _ => Ok(()),
+                }
+            });
+        }
+        replace(&self.reasons_path, |file| {
+            let mut reasons = csv::Writer::from_writer(file);
+            reasons.write_record(HEADER)?;
+            kept.values().try_for_each(|reason| reasons.write_byte_record(reason))?;
+            reasons.flush()
+        })?;
+        replace(&self.records_path, |file| {
+            file.write_all(&self.header)?;
+            kept.values().try_for_each(|reason| {
+                let record = reason.get(RECORD).unwrap_or_default();
+                file.write_all(record)?;
+                // The last record of a file may lack its end.
+                let is_open = self.has_lines && !record.ends_with(b"\n") && !record.ends_with(b"\r");
+                if is_open { file.write_all(b"\n") } else { Ok(()) }
+            })
+        })
+    }
+
+    /// The reasons of pieces that are loaded, by the record's first byte.
+    fn read(&self, loaded: &BTreeSet<u64>) -> Result<BTreeMap<u64, ByteRecord>> {
+        let failed = |error: csv::Error| Error::file(&self.reasons_path, std::io::Error::other(error));
+        let mut reader = csv::ReaderBuilder::new().from_path(&self.reasons_path).map_err(failed)?;
+        let mut kept = BTreeMap::new();
+        // A crash may have cut the last reason; its piece was not committed.
+        for reason in reader.byte_records().map_while(std::result::Result::ok) {
+            let number = |column: usize| std::str::from_utf8(reason.get(column)?).ok()?.parse::<u64>().ok();
+            if let (Some(byte), Some(piece)) = (number(BYTE), number(PIECE))
+                && loaded.contains(&piece)
+            {
+                kept.insert(byte, reason);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Writes a piece's rejects, so that they survive a crash.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn write(&self, piece: &Piece, rejects: &[Reject]) -> Result<()> {
+        if rejects.is_empty() {
+            return Ok(());
+        }
+        let failed = |error| Error::file(&self.reasons_path, error);
+        let mut reasons = csv::Writer::from_writer(Vec::new());
+        for reject in rejects {
+            let record = piece.bytes.get(reject.record.clone()).unwrap_or_default();
+            let byte = piece.start + reject.record.start as u64;
+            let fields: [&[u8]; HEADER.len()] = [
+                piece.whole.input.name.as_bytes(),
+                &reject.line.to_string().into_bytes(),
+                &byte.to_string().into_bytes(),
+                reject.reason.as_bytes(),
+                &piece.start.to_string().into_bytes(),
+                record,
+            ];
+            reasons.write_record(fields).map_err(|error| failed(std::io::Error::other(error)))?;
+        }
+        let bytes = reasons.into_inner().map_err(|error| failed(error.into_error()))?;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match &mut *file {
+            Some(file) => file,
+            none => none.insert(self.open().map_err(failed)?),
+        };
+        file.write_all(&bytes).and_then(|()| file.sync_data()).map_err(failed)
+    }
+
+    fn open(&self) -> std::io::Result<File> {
+        if let Some(directory) = self.reasons_path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(&self.reasons_path)?;
+        if file.metadata()?.len() == 0 {
+            file.write_all(format!("{}\n", HEADER.join(",")).as_bytes())?;
+        }
+        Ok(file)
+    }
+}
+
+/// Replaces a file at once by a new one.
+fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let new = path.with_file_name(name);
+    let written = || {
+        let mut file = BufWriter::new(File::create(&new)?);
+        write(&mut file)?;
+        file.into_inner()?.sync_all()?;
+        fs::rename(&new, path)
+    };
+    written().map_err(|error| Error::file(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::columns::Columns;
+    use crate::layout::Layout;
+    use crate::pieces::Whole;
+
+    fn piece(start: u64, bytes: &[u8]) -> Piece {
+        let layout = Layout::default();
+        let whole = Whole {
+            input: InputName::of(Path::new("-")).unwrap(),
+            id: 1,
+            columns: Columns::resolve(&layout, None, &["a".to_owned()]).unwrap(),
+            header: vec![],
+        };
+        Piece { whole: Arc::new(whole), start, first_line: 1, bytes: bytes.to_vec(), is_last: false }
+    }
+
+    fn reject(record: std::ops::Range<usize>) -> Reject {
+        Reject { record, line: 1, reason: "wrong, \"very\" wrong".to_owned() }
+    }
+
+    #[test]
+    fn rejects_of_pieces_that_were_not_committed_are_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let input = InputName::of(Path::new("-")).unwrap();
+        let rejects = || Rejects::of(directory.path(), &input, b"a,b\n", true);
+        let first = rejects();
+        first.write(&piece(4, b"1,\xff\n2,\"x\ny\"\n"), &[reject(0..4), reject(4..12)]).unwrap();
+        first.write(&piece(16, b"3,z\n"), &[reject(0..4)]).unwrap();
+        drop(first);
+        // The second piece comes again, in another size, and twice.
+        let second = rejects();
+        second.settle(&BTreeSet::from([4])).unwrap();
+        second.write(&piece(16, b"3,z\n4,z"), &[reject(0..4), reject(4..7)]).unwrap();
+        second.write(&piece(16, b"3,z\n4,z"), &[reject(0..4), reject(4..7)]).unwrap();
+        second.settle(&BTreeSet::from([4, 16])).unwrap();
+        assert_eq!(fs::read(&second.records_path).unwrap(), b"a,b\n1,\xff\n2,\"x\ny\"\n3,z\n4,z\n");
+        let reasons = fs::read_to_string(second.reasons_path()).unwrap_err();
+        assert_eq!(reasons.kind(), std::io::ErrorKind::InvalidData, "the record's bytes are as they were");
+        second.settle(&BTreeSet::new()).unwrap();
+        assert!(!second.reasons_path().exists() && !second.records_path.exists());
+    }
+}
