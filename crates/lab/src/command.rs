@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::backlog::BacklogPlan;
+use crate::calls::options::{GenerateCommand, StudyCommand};
 use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
 use crate::equal::{self, EqualOptions};
@@ -86,6 +87,18 @@ pub enum LabCommand {
     /// Compare what Spate and the server's own replication make of your statements on your kind of replica
     #[command(after_help = equal::EXAMPLES)]
     Equal(EqualOptions),
+    /// Make data
+    Generate {
+        #[command(subcommand)]
+        /// The command.
+        command: GenerateCommand,
+    },
+    /// Repeat a study, step by step, beside Spate
+    Study {
+        #[command(subcommand)]
+        /// The command.
+        command: StudyCommand,
+    },
     /// Show it all: a replica a minute behind, the race to catch up, the lag under a live load
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoOptions),
@@ -253,6 +266,8 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Chain(options) => options.run(),
         LabCommand::Torture(options) => options.run(),
         LabCommand::Equal(options) => options.run(),
+        LabCommand::Generate { command: GenerateCommand::Cdr(options) } => options.run(),
+        LabCommand::Study { command: StudyCommand::Cdr(options) } => options.run(),
         LabCommand::Demo(options) => demo(options),
     }
 }

@@ -10,6 +10,7 @@
 //! - [`race`], [`comparison`], [`results`]: the race, the comparison of its tables, and its result;
 //! - [`chain`]: intermediate sources, one behind the other;
 //! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: a demonstration of all of these;
+//! - [`calls`]: call detail records, and the study that loads them;
 //! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
 //! - [`command`], [`screen`]: the command line, and its output for people.
 //!
@@ -18,6 +19,7 @@
 pub mod backlog;
 pub mod beat;
 pub mod binlog_count;
+pub mod calls;
 pub mod chain;
 pub mod command;
 pub mod comparison;

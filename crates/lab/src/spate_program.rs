@@ -77,16 +77,36 @@ fn program_path() -> Result<PathBuf> {
 /// # Errors
 /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`].
 pub fn analyze(directory: &Path) -> Result<serde_json::Value> {
-    let path = program_path()?;
-    let mut command = Command::new(&path);
+    let mut command = Command::new(program_path()?);
     command.arg("analyze").arg(directory).args(["--base-name", "binlog", "--appliers", "1", "--json"]);
+    json_of(command, "spate analyze")
+}
+
+/// Loads a file by a layout into a server, and says what the program did. It writes rejects into `directory`.
+///
+/// # Errors
+/// [`Error::ProgramNotRun`], [`Error::ProgramFailed`].
+pub fn load(
+    server: &Sandbox,
+    layout: &Path,
+    file: &Path,
+    directory: &Path,
+    arguments: &[String],
+) -> Result<serde_json::Value> {
+    let mut command = Command::new(program_path()?);
+    command.args(["load", "--json", "--no-binlog", "--server"]).arg(format!("root@{}", server.socket().display()));
+    command.arg("--layout").arg(layout).arg("--rejects").arg(directory).args(arguments).arg(file);
+    json_of(command, "spate load")
+}
+
+fn json_of(mut command: Command, name: &str) -> Result<serde_json::Value> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
-        program: path.display().to_string(),
+        program: command.get_program().to_string_lossy().into_owned(),
         advice: "Name it in SPATE_BIN.",
         source,
     })?;
     let failed = |text: String| Error::ProgramFailed {
-        program: "spate analyze".into(),
+        program: name.to_owned(),
         status: output.status.to_string(),
         output: text,
     };

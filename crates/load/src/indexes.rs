@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use spate_connection::Connection;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::error::{Error, Result};
-use crate::loader::{Door, Shared, connect, convert, lock};
+use crate::loader::{Door, Shared, connect, connect_control, convert, lock};
 use crate::manifest;
 use crate::pieces::Piece;
 use crate::refused;
@@ -61,6 +63,9 @@ pub(crate) fn choose(
         IndexStrategy::Before => return said(false, "as it was said"),
         IndexStrategy::After => return said(true, "as it was said"),
         IndexStrategy::Auto => {}
+    }
+    if !manifest::owed_indexes(&mut lock(&shared.control), &shared.options.job)?.is_empty() {
+        return said(true, "an earlier run, which was interrupted, had begun so");
     }
     let tables = Mutex::new(Tables::new(&shared.options.job, true));
     let rows = convert(shared, &tables, converter, piece)?;
@@ -117,8 +122,10 @@ fn measure(
 ) -> Result<(Duration, Duration, Duration)> {
     let mut connection = connect(shared.options)?;
     let sample = &group.rows[..group.rows.len().min(SAMPLE_ROWS)];
-    let names = ["spate_load_sample_1", "spate_load_sample_2"]
-        .map(|table| Name { schema: template.schema.clone(), table: table.to_owned() });
+    // In Spate's own schema, so that they are in nobody's way; whose they are, the load's lock says.
+    let hash = xxh3_64(shared.options.job.as_bytes());
+    let names =
+        [1, 2].map(|number| Name { schema: "spate".to_owned(), table: format!("load_sample_{hash:016x}_{number}") });
     let mut timed = |name: &Name, has_indexes: bool| -> Result<Duration> {
         let failed = |error: spate_connection::Error| Error::Table {
             table: name.to_string(),
@@ -171,8 +178,7 @@ pub(crate) fn make_owed(shared: &Shared<'_>, tell: &(dyn Fn(usize, usize) + Sync
     let made = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let work = || -> Result<()> {
-        let mut connection = connect(shared.options)?;
-        connection.execute(b"SET SESSION autocommit = 1")?;
+        let mut connection = connect_control(shared.options)?;
         loop {
             let next = lock(&queue).pop();
             let Some((schema, table, definitions)) = next else { return Ok(()) };

@@ -83,6 +83,16 @@ pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
     Ok(connection)
 }
 
+/// Connects for questions and definitions.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn connect_control(options: &crate::run::LoadOptions) -> Result<Connection> {
+    let mut connection = connect(options)?;
+    connection.execute(b"SET SESSION autocommit = 1")?;
+    Ok(connection)
+}
+
 impl<'a> Loader<'a> {
     pub(crate) fn new(shared: &'a Shared<'a>, converter: Converter<'a>) -> Result<Loader<'a>> {
         Ok(Loader { shared, connection: connect(shared.options)?, converter, committing: Loaded::default() })
@@ -94,15 +104,21 @@ impl<'a> Loader<'a> {
     /// Any but what a retry mends.
     pub(crate) fn load(&mut self, piece: &Piece, epoch: u64, rejects: &Rejects) -> Result<Loaded> {
         self.committing = Loaded::default();
-        let rows = convert(self.shared, &self.shared.tables, &mut self.converter, piece)?;
         let mut backoff = Backoff::default();
+        let mut rows = None;
         for attempt in 1.. {
-            let error = match self.attempt(piece, epoch, &rows, rejects) {
+            let attempted = match &rows {
+                Some(rows) => self.attempt(piece, epoch, rows, rejects),
+                None => convert(self.shared, &self.shared.tables, &mut self.converter, piece).and_then(|converted| {
+                    let rows = rows.insert(converted);
+                    self.attempt(piece, epoch, rows, rejects)
+                }),
+            };
+            let error = match attempted {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) if attempt < ATTEMPTS_MAX && (error.is_transient() || closes_the_door(&error)) => error,
                 Err(error) => return Err(error),
             };
-            let is_lost = matches!(&error, Error::Connection(error) if error.is_connection_lost());
             if closes_the_door(&error) {
                 self.shared.local_files.store(false, Ordering::Relaxed);
             } else {
@@ -112,17 +128,26 @@ impl<'a> Loader<'a> {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(error);
             }
-            if is_lost {
-                match connect(self.shared.options) {
-                    Ok(connection) => self.connection = connection,
-                    Err(error) if error.is_transient() => {}
-                    Err(error) => return Err(error),
-                }
-            } else {
-                self.connection.execute(b"ROLLBACK")?;
+            match self.begin_again() {
+                Err(error) if !error.is_transient() => return Err(error),
+                _ => {}
             }
         }
         Err(Error::Stopped)
+    }
+
+    /// Rolls back, over new connections if the server has gone.
+    fn begin_again(&mut self) -> Result<()> {
+        if self.connection.execute(b"ROLLBACK").is_err() {
+            self.connection = connect(self.shared.options)?;
+        }
+        let mut control = lock(&self.shared.control);
+        if control.query("SELECT 1").is_err() {
+            let mut new = connect_control(self.shared.options)?;
+            manifest::lock(&mut new, &self.shared.options.job)?;
+            *control = new;
+        }
+        Ok(())
     }
 
     fn attempt(&mut self, piece: &Piece, epoch: u64, rows: &Rows, rejects: &Rejects) -> Result<Loaded> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spate_connection::{Connection, quote};
+use spate_connection::{CODE_LOCK_WAIT, Connection, quote};
 use spate_replica::own_schema;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -60,6 +60,9 @@ pub(crate) const TABLES: [(&str, &str); 4] = [
 /// The most rows of pieces that are kept of a file that is being loaded: 10 TB in the smallest usual pieces.
 const PIECES_MAX: usize = 2_000_000;
 
+/// A server may take so long to notice that the session of an earlier run is gone.
+const LOCK_SECONDS: u32 = 5;
+
 /// A file, as the manifest has it.
 #[derive(Debug)]
 pub(crate) struct FileState {
@@ -103,11 +106,19 @@ pub(crate) struct Entry {
 /// Makes the tables, and takes the lock of this load.
 ///
 /// # Errors
-/// [`Error::Running`], or any error of the connection.
+/// As [`lock`].
 pub(crate) fn open(connection: &mut Connection, job: &str) -> Result<()> {
     own_schema::create_tables(connection, &TABLES)?;
+    lock(connection, job)
+}
+
+/// Takes the lock of this load. It keeps a second run out; that two do not mix, should the server have lost it, is the epoch's business.
+///
+/// # Errors
+/// [`Error::Running`], or any error of the connection.
+pub(crate) fn lock(connection: &mut Connection, job: &str) -> Result<()> {
     let lock = quote::text(&lock_name(job));
-    let taken = connection.query(&format!("SELECT GET_LOCK({lock}, 0), IS_USED_LOCK({lock})"))?;
+    let taken = connection.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS}), IS_USED_LOCK({lock})"))?;
     match taken.text_at(0, 0).as_deref() {
         Some("1") => Ok(()),
         _ => Err(Error::Running { job: job.to_owned(), connection: taken.text_at(0, 1).unwrap_or_default() }),
@@ -125,7 +136,7 @@ fn lock_name(job: &str) -> String {
 pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, layout_hash: u64) -> Result<Begun> {
     let name_hash = xxh3_64(input.name.as_bytes());
     let (job, name) = (quote::text(job), quote::text(&input.name));
-    connection.execute(
+    let begun = connection.execute(
         format!(
             "INSERT INTO spate.load_file (job, name_hash, name, layout_hash, epoch, begun) \
              SELECT {job}, {name_hash}, {name}, {layout_hash}, 0, UTC_TIMESTAMP() FROM (SELECT 1) AS one WHERE NOT EXISTS \
@@ -133,7 +144,16 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
              UPDATE spate.load_file SET epoch = epoch + 1 WHERE job = {job} AND name_hash = {name_hash};COMMIT"
         )
         .as_bytes(),
-    )?;
+    );
+    match begun {
+        // A transaction that loads a piece of it holds the row.
+        Err(error) if error.code() == Some(CODE_LOCK_WAIT) => {
+            let why = "a session of an earlier run still loads a piece of it: wait until the server has noticed that the run is gone, or \
+                       KILL that session (SHOW PROCESSLIST)";
+            return Err(Error::Manifest { input: input.name.clone(), why: why.to_owned() });
+        }
+        begun => begun?,
+    };
     let found = connection.query(&format!(
         "SELECT id, epoch, layout_hash, name = {name}, ended, disk_bytes, begun FROM spate.load_file \
          WHERE job = {job} AND name_hash = {name_hash}"
@@ -214,8 +234,8 @@ pub(crate) fn is_loaded(connection: &mut Connection, input: &str, file: u64, epo
         let why = "another run has begun to load it; this one ends".to_owned();
         return Err(Error::Manifest { input: input.to_owned(), why });
     }
-    let found = connection
-        .query(&format!("SELECT 1 FROM spate.load_piece WHERE file = {file} AND first_byte = {start} FOR UPDATE"))?;
+    let found =
+        connection.query(&format!("SELECT 1 FROM spate.load_piece WHERE file = {file} AND first_byte = {start}"))?;
     Ok(!found.rows.is_empty())
 }
 
@@ -291,6 +311,7 @@ pub(crate) fn pay_indexes(connection: &mut Connection, job: &str, table: (&str, 
     Ok(())
 }
 
+/// A table's name as a number: names are too long for keys.
 pub(crate) fn table_hash((schema, table): (&str, &str)) -> u64 {
     xxh3_64(format!("{schema}\0{table}").as_bytes())
 }

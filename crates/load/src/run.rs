@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::indexes::{self, IndexStrategy};
 use crate::input::{self, InputName};
 use crate::layout::Layout;
-use crate::loader::{Loader, Shared, connect, convert, lock};
+use crate::loader::{Loader, Shared, connect_control, convert, lock};
 use crate::manifest::{self, Begun, Totals};
 use crate::pieces::{Piece, Pieces};
 use crate::refused::Duplicates;
@@ -176,8 +176,7 @@ struct Load<'a> {
 impl<'a> Load<'a> {
     fn begin(options: &'a LoadOptions, stop: &'a AtomicBool, progress: &'a Progress) -> Result<Load<'a>> {
         progress.tell("connecting".to_owned());
-        let mut control = connect(options)?;
-        control.execute(b"SET SESSION autocommit = 1")?;
+        let mut control = connect_control(options)?;
         if !options.is_dry {
             manifest::open(&mut control, &options.job)?;
         }

@@ -54,13 +54,11 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// True if Spate's replica is at this position. (A Spate that has stopped no longer answers.)
+    /// True if Spate's replica is at this position, with all of its appliers. (A Spate that has stopped no longer answers.)
     fn is_applied_exactly(&self, end: &str) -> Result<bool> {
-        let kept = self
-            .servers
-            .replica
-            .connect()?
-            .value::<String>("SELECT MAX(gtid_position) FROM spate.checkpoint WHERE applier = 0");
+        let kept = self.servers.replica.connect()?.value::<String>(
+            "SELECT IF(COUNT(DISTINCT gtid_position) = 1, MAX(gtid_position), '') FROM spate.checkpoint",
+        );
         let applied = kept.unwrap_or_default();
         Ok(position::has_reached(&applied, end) && position::has_reached(end, &applied))
     }

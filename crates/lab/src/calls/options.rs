@@ -1,0 +1,147 @@
+//! The command lines of `lab generate` and `lab study`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::study::{self, StudyPlan};
+use super::{CallsPlan, RECORD_BYTES, layout, template, write_records};
+use crate::home::{LabHome, create_private_directory};
+use crate::screen::{self, Screen};
+use crate::version::{ServerBinaries, ServerVersion};
+use crate::{Error, Result, results};
+
+/// Shown behind the options of `lab generate`.
+pub const GENERATE_EXAMPLES: &str = "\
+Examples:
+  # 200 MB of call records, with the layout and the template's statements
+  spate lab generate cdr --size 200MB --out ./calls
+  mariadb < ./calls/calls.sql
+  spate load --server root@/run/mysqld/mysqld.sock --layout ./calls/calls.toml ./calls/calls.dat";
+
+/// Shown behind the options of `lab study`.
+pub const STUDY_EXAMPLES: &str = "\
+Examples:
+  spate lab study cdr --size 2GB --json study.json
+  spate lab study cdr --size 200MB --server mysql-9.7 --load-option=--connections --load-option=2
+
+The exit status is 0 only if all ways led to the same rows. The disk must have room for six times the records.";
+
+/// What to make.
+#[derive(Debug, Subcommand)]
+pub enum GenerateCommand {
+    /// Call detail records of fixed width
+    #[command(after_help = GENERATE_EXAMPLES)]
+    Cdr(GenerateOptions),
+}
+
+/// What to study.
+#[derive(Debug, Subcommand)]
+pub enum StudyCommand {
+    /// The load of call detail records: a study's own way, one LOAD DATA a day, and spate load
+    #[command(after_help = STUDY_EXAMPLES)]
+    Cdr(StudyOptions),
+}
+
+/// Of the records.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct RecordOptions {
+    /// Size of the file of records, such as 200MB or 2GB
+    #[arg(long, value_name = "SIZE", default_value = "200MB", value_parser = parse_size)]
+    size: u64,
+    /// Days that they are spread over
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=365))]
+    days: u32,
+    /// The same seed makes the same records
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Options of `lab generate cdr`.
+#[derive(Debug, Args)]
+pub struct GenerateOptions {
+    #[command(flatten)]
+    records: RecordOptions,
+    /// Directory for the records, the layout and the template
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Options of `lab study cdr`.
+#[derive(Debug, Args)]
+pub struct StudyOptions {
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    #[command(flatten)]
+    records: RecordOptions,
+    /// A further argument of spate load; may be given several times
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    load_option: Vec<String>,
+    /// Leave out the study's own way, which takes longest
+    #[arg(long)]
+    without_study: bool,
+    /// Write the result to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl RecordOptions {
+    fn plan(self) -> CallsPlan {
+        CallsPlan { records: (self.size / RECORD_BYTES as u64).max(1), days: self.days, seed: self.seed }
+    }
+}
+
+impl GenerateOptions {
+    /// Makes the files.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn run(self) -> Result<ExitCode> {
+        create_private_directory(&self.out)?;
+        let plan = self.records.plan();
+        let bar = Screen::default().count_bar("records are made", plan.records);
+        write_records(plan, &self.out.join("calls.dat"), &mut |number| bar.set_position(number))?;
+        bar.finish_and_clear();
+        for (name, text) in [("calls.toml", layout()), ("calls.sql", template().join(";\n") + ";\n")] {
+            let path = self.out.join(name);
+            std::fs::write(&path, text).map_err(Error::file("write", &path))?;
+        }
+        screen::print(&format!("{} records in {}", plan.records, self.out.join("calls.dat").display()));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl StudyOptions {
+    /// Runs the study and shows its result.
+    ///
+    /// # Errors
+    /// Those of [`study::run`].
+    pub fn run(self) -> Result<ExitCode> {
+        let plan =
+            StudyPlan { calls: self.records.plan(), load_options: self.load_option, without_study: self.without_study };
+        let binaries = ServerBinaries::choose(self.server)?;
+        let home = LabHome::open()?;
+        let work = home.work()?;
+        let result = study::run(&home, &binaries, &plan, work.path(), &Screen::default())?;
+        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
+        if let Some(path) = self.json {
+            results::write_json(&result, &path)?;
+        }
+        Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// `200MB`, `2GB`: powers of 1000, as disks are sold.
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let factor = match text[digits..].to_ascii_lowercase().as_str() {
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return Err("expected a size such as 200MB or 2GB".to_owned()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "expected a size such as 200MB or 2GB".to_owned())?;
+    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(|| "that is no size".to_owned())
+}

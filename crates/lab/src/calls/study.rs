@@ -1,0 +1,358 @@
+//! The study of loading: the same records by the study's own way, by one LOAD DATA a day, and by `spate load`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use super::{CallsPlan, FIELDS, RECORD_BYTES, layout, template, write_records};
+use crate::home::{LabHome, create_private_directory};
+use crate::sandbox::{Lifetime, Sandbox, pristine_data};
+use crate::screen::{Screen, megabytes, table, thousands};
+use crate::server_options::{Durability, ServerOptions};
+use crate::sql::Session;
+use crate::version::ServerBinaries;
+use crate::{Error, Result, spate_program};
+
+/// The server's memory for rows.
+const BUFFER_POOL_MIB: u64 = 1024;
+const REDO_LOG_MIB: u64 = 1024;
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct StudyPlan {
+    /// The records.
+    pub calls: CallsPlan,
+    /// Options of `spate load`.
+    pub load_options: Vec<String>,
+    /// Leave out the study's own way, which takes longest.
+    pub without_study: bool,
+}
+
+/// A step of a way.
+#[derive(Debug, Clone, Serialize)]
+pub struct Step {
+    /// What was done.
+    pub what: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// One way to load all records.
+#[derive(Debug, Clone, Serialize)]
+pub struct Way {
+    /// Its name.
+    pub name: String,
+    /// Its steps, in order.
+    pub steps: Vec<Step>,
+    /// All of them together.
+    pub seconds: f64,
+    /// The rows that are in tables.
+    pub rows: u64,
+    /// A sum over all rows of all tables.
+    pub checksum: String,
+}
+
+/// The result.
+#[derive(Debug, Clone, Serialize)]
+pub struct StudyResult {
+    /// The server's version.
+    pub server: String,
+    /// Bytes of the file of records.
+    pub bytes: u64,
+    /// Records in it.
+    pub records: u64,
+    /// The ways.
+    pub ways: Vec<Way>,
+}
+
+impl StudyResult {
+    /// True if all ways led to the same rows.
+    pub fn all_identical(&self) -> bool {
+        self.ways.windows(2).all(|pair| (pair[0].rows, &pair[0].checksum) == (pair[1].rows, &pair[1].checksum))
+    }
+
+    /// For people.
+    pub fn to_table(&self) -> Table {
+        let best = self.ways.last().map_or(0.0, |way| way.seconds);
+        let mut rows = Vec::new();
+        for way in &self.ways {
+            for step in &way.steps {
+                rows.push(vec![way.name.clone(), step.what.clone(), format!("{:.1}", step.seconds), String::new()]);
+            }
+            let rate = format!("{:.1} × the last", way.seconds / best);
+            rows.push(vec![
+                way.name.clone(),
+                format!("all: {} rows", thousands(way.rows)),
+                format!("{:.1}", way.seconds),
+                rate,
+            ]);
+        }
+        table(&["way", "step", "seconds", "ratio"], 2, rows)
+    }
+
+    /// What was loaded, and into what.
+    pub fn summary(&self) -> String {
+        let same = if self.all_identical() { "all tables identical" } else { "THE TABLES DIFFER" };
+        format!("{}: {} records, {}; {same}", self.server, thousands(self.records), megabytes(self.bytes))
+    }
+}
+
+struct Study<'a> {
+    home: &'a LabHome,
+    binaries: &'a ServerBinaries,
+    directory: &'a Path,
+    records: PathBuf,
+    screen: &'a Screen,
+    days: Vec<String>,
+}
+
+/// Makes the records and loads them in each way, each into a server of its own.
+///
+/// # Errors
+/// Those of the servers and of the program.
+pub fn run(
+    home: &LabHome,
+    binaries: &ServerBinaries,
+    plan: &StudyPlan,
+    directory: &Path,
+    screen: &Screen,
+) -> Result<StudyResult> {
+    let records = directory.join("calls.dat");
+    let bar = screen.count_bar("records are made", plan.calls.records);
+    write_records(plan.calls, &records, &mut |number| bar.set_position(number))?;
+    bar.finish_and_clear();
+    let mut study = Study { home, binaries, directory, records, screen, days: vec![] };
+    let mut ways = Vec::new();
+    let prepared = study.prepare()?;
+    if !plan.without_study {
+        ways.push(study.by_staging_table(&prepared)?);
+    }
+    ways.push(study.by_day(&prepared)?);
+    for path in prepared.by_day.values().chain([&prepared.all]) {
+        std::fs::remove_file(path).map_err(Error::file("remove", path))?;
+    }
+    ways.push(study.by_spate(&plan.load_options)?);
+    let bytes = std::fs::metadata(&study.records).map_err(Error::file("read", &study.records))?.len();
+    Ok(StudyResult { server: binaries.full_version.clone(), bytes, records: plan.calls.records, ways })
+}
+
+/// Files with delimiters, and how long it took to write them.
+struct Prepared {
+    all: PathBuf,
+    all_seconds: f64,
+    by_day: BTreeMap<String, PathBuf>,
+    by_day_seconds: f64,
+}
+
+impl Study<'_> {
+    /// What the study's own program did: it puts delimiters between the fields and leaves damaged records out.
+    fn prepare(&mut self) -> Result<Prepared> {
+        let step = self.screen.spinner("delimiters are put into the records");
+        let all = self.directory.join("all.csv");
+        let begun = Instant::now();
+        let mut out = BufWriter::new(File::create(&all).map_err(Error::file("create", &all))?);
+        self.each_line(|line, _| out.write_all(line).map_err(Error::file("write to", &all)))?;
+        out.flush().map_err(Error::file("write to", &all))?;
+        let all_seconds = begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        let mut files: BTreeMap<String, (PathBuf, BufWriter<File>)> = BTreeMap::new();
+        let directory = self.directory;
+        self.each_line(|line, day| {
+            if !files.contains_key(day) {
+                let path = directory.join(format!("{day}.csv"));
+                let file = File::create(&path).map_err(Error::file("create", &path))?;
+                files.insert(day.to_owned(), (path, BufWriter::new(file)));
+            }
+            let Some((path, file)) = files.get_mut(day) else { return Ok(()) };
+            file.write_all(line).map_err(Error::file("write to", path))
+        })?;
+        let mut by_day = BTreeMap::new();
+        for (day, (path, mut file)) in files {
+            file.flush().map_err(Error::file("write to", &path))?;
+            by_day.insert(day, path);
+        }
+        let by_day_seconds = begun.elapsed().as_secs_f64();
+        step.finish_and_clear();
+        self.days = by_day.keys().cloned().collect();
+        Ok(Prepared { all, all_seconds, by_day, by_day_seconds })
+    }
+
+    /// Calls `see` with each whole record, delimited, and its day.
+    fn each_line(&self, mut see: impl FnMut(&[u8], &str) -> Result<()>) -> Result<()> {
+        let path = &self.records;
+        let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(Error::file("open", path))?);
+        let (mut record, mut line) = (Vec::new(), Vec::new());
+        loop {
+            record.clear();
+            if reader.read_until(b'\n', &mut record).map_err(Error::file("read", path))? == 0 {
+                return Ok(());
+            }
+            line.clear();
+            if let Some(day) = delimit(&record, &mut line) {
+                see(&line, &day)?;
+            }
+        }
+    }
+
+    fn server(&self, name: &str) -> Result<Sandbox> {
+        let vendor = self.binaries.vendor();
+        let options = ServerOptions::base(vendor, 1)
+            .with("innodb-buffer-pool-size", format!("{BUFFER_POOL_MIB}M"))
+            .with("local-infile", 1)
+            .with_redo_log_mib(vendor, REDO_LOG_MIB)
+            .with_durability(Durability::Durable);
+        let directory = self.directory.join(name);
+        create_private_directory(&directory)?;
+        let pristine = pristine_data(self.home, self.binaries)?;
+        let server = Sandbox::restore(self.binaries, &pristine, &directory, &options, Lifetime::Ours)?;
+        let mut session = server.connect()?;
+        template().iter().try_for_each(|sql| session.run(sql))?;
+        Ok(server)
+    }
+
+    fn session(server: &Sandbox) -> Result<Session> {
+        let mut session = server.connect()?;
+        session.run("SET SESSION sql_log_bin = 0")?;
+        session.run("USE cdr")?;
+        Ok(session)
+    }
+
+    /// (a): one table for all, a procedure that dispatches it, and the indexes.
+    fn by_staging_table(&self, prepared: &Prepared) -> Result<Way> {
+        let server = self.server("staging")?;
+        let mut session = Study::session(&server)?;
+        let mut steps =
+            vec![Step { what: "put delimiters into the records".to_owned(), seconds: prepared.all_seconds }];
+        let columns: Vec<String> = FIELDS.iter().map(|(name, _, sql_type)| format!("{name} {sql_type}")).collect();
+        session.run(&format!("CREATE TABLE staging ({})", columns.join(", ")))?;
+        self.step(&mut steps, "LOAD DATA into one table", || session.run(&load_sql(&prepared.all, "staging")))?;
+        session.run(DISPATCH)?;
+        self.step(&mut steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
+        self.step(&mut steps, "indexes", || {
+            self.days.iter().try_for_each(|day| {
+                session.run(&format!(
+                    "ALTER TABLE calls_{day} ADD KEY by_caller (caller, start_time), ADD KEY by_called (called, start_time), \
+                     ADD KEY by_cell (cell, start_time)"
+                ))
+            })
+        })?;
+        self.end("delimiters, LOAD DATA, procedure, indexes", steps, &server)
+    }
+
+    /// (b): what a person prepares who knows the days.
+    fn by_day(&self, prepared: &Prepared) -> Result<Way> {
+        let server = self.server("by-day")?;
+        let mut session = Study::session(&server)?;
+        let mut steps = Vec::new();
+        self.step(&mut steps, "one LOAD DATA a day (files prepared by hand)", || {
+            prepared.by_day.iter().try_for_each(|(day, path)| {
+                session.run(&format!("CREATE TABLE calls_{day} LIKE calls_template"))?;
+                session.run(&load_sql(path, &format!("calls_{day}")))
+            })
+        })?;
+        let prepared = format!("one LOAD DATA a day (beside {:.1} s of preparation)", prepared.by_day_seconds);
+        self.end(&prepared, steps, &server)
+    }
+
+    /// (c).
+    fn by_spate(&self, options: &[String]) -> Result<Way> {
+        let server = self.server("spate")?;
+        let layout_path = self.directory.join("calls.toml");
+        std::fs::write(&layout_path, layout()).map_err(Error::file("write", &layout_path))?;
+        let mut steps = Vec::new();
+        self.step(&mut steps, "spate load", || {
+            spate_program::load(&server, &layout_path, &self.records, self.directory, options).map(drop)
+        })?;
+        self.end("spate load", steps, &server)
+    }
+
+    fn step(&self, steps: &mut Vec<Step>, what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let shown = self.screen.spinner(what);
+        let begun = Instant::now();
+        work()?;
+        steps.push(Step { what: what.to_owned(), seconds: begun.elapsed().as_secs_f64() });
+        shown.finish_and_clear();
+        Ok(())
+    }
+
+    fn end(&self, name: &str, steps: Vec<Step>, server: &Sandbox) -> Result<Way> {
+        let shown = self.screen.spinner("all rows are compared");
+        let mut session = Study::session(server)?;
+        let columns: Vec<&str> = FIELDS.iter().map(|(name, _, _)| *name).collect();
+        let (mut rows, mut checksum) = (0, Vec::new());
+        for day in &self.days {
+            let sql = format!(
+                "SELECT CONCAT(COUNT(*), ':', COALESCE(BIT_XOR(CRC32(CONCAT_WS('#', {}, ISNULL(imei), ISNULL(network)))), 0)) FROM calls_{day}",
+                columns.join(", ")
+            );
+            let of_day: String = session.value(&sql)?;
+            rows += of_day.split(':').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+            checksum.push(of_day);
+        }
+        shown.finish_and_clear();
+        let seconds = steps.iter().map(|step| step.seconds).sum();
+        Ok(Way { name: name.to_owned(), steps, seconds, rows, checksum: checksum.join(" ") })
+    }
+}
+
+/// As the study's procedure: a table a day, without the indexes that come later.
+const DISPATCH: &str = "CREATE PROCEDURE dispatch() BEGIN \
+    DECLARE done INT DEFAULT 0; DECLARE one DATE; \
+    DECLARE days CURSOR FOR SELECT DISTINCT DATE(start_time) FROM staging; \
+    DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = 1; \
+    OPEN days; \
+    each_day: LOOP FETCH days INTO one; IF done THEN LEAVE each_day; END IF; \
+      SET @day = DATE_FORMAT(one, '%Y%m%d'), @begin = one; \
+      SET @sql = CONCAT('CREATE TABLE calls_', @day, ' LIKE calls_template'); PREPARE s FROM @sql; EXECUTE s; \
+      SET @sql = CONCAT('ALTER TABLE calls_', @day, ' DROP KEY by_caller, DROP KEY by_called, DROP KEY by_cell'); PREPARE s FROM @sql; EXECUTE s; \
+      SET @sql = CONCAT('INSERT INTO calls_', @day, ' SELECT * FROM staging WHERE start_time >= ? AND start_time < ? + INTERVAL 1 DAY'); \
+      PREPARE s FROM @sql; EXECUTE s USING @begin, @begin; COMMIT; \
+    END LOOP; END";
+
+fn load_sql(path: &Path, table: &str) -> String {
+    format!("LOAD DATA INFILE '{}' INTO TABLE {table} FIELDS TERMINATED BY ','", path.display())
+}
+
+/// Writes a record with delimiters, as LOAD DATA reads it; its day. `None` if it is damaged.
+fn delimit(record: &[u8], line: &mut Vec<u8>) -> Option<String> {
+    if record.len() != RECORD_BYTES {
+        return None;
+    }
+    let mut at = 0;
+    let mut day = None;
+    for (number, (name, width, sql_type)) in FIELDS.iter().enumerate() {
+        let field = record[at..at + width].trim_ascii();
+        at += width;
+        if number > 0 {
+            line.push(b',');
+        }
+        let is_number = field.iter().all(u8::is_ascii_digit);
+        match *name {
+            "start_time" => {
+                if &field[4..6] > b"12".as_slice() {
+                    return None;
+                }
+                let part = |from: usize, to: usize| std::str::from_utf8(&field[from..to]).unwrap_or_default();
+                let (date, time) = ((part(0, 4), part(4, 6), part(6, 8)), (part(8, 10), part(10, 12), part(12, 14)));
+                let written = write!(line, "{}-{}-{} {}:{}:{}", date.0, date.1, date.2, time.0, time.1, time.2);
+                written.ok()?;
+                day = Some(format!("{}{}{}", date.0, date.1, date.2));
+            }
+            "cost" => {
+                line.extend_from_slice(&field[..8]);
+                line.push(b'.');
+                line.extend_from_slice(&field[8..]);
+            }
+            _ if field.is_empty() && !sql_type.contains("NOT NULL") => line.extend_from_slice(b"\\N"),
+            _ if sql_type.contains("INT") && !is_number => return None,
+            _ => line.extend_from_slice(field),
+        }
+    }
+    line.push(b'\n');
+    day
+}
