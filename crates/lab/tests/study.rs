@@ -1,0 +1,36 @@
+//! `spate lab study`, with the programs that `cargo build` has built.
+
+#![allow(clippy::unwrap_used)]
+
+mod programs;
+
+use std::process::Command;
+
+use programs::spate;
+
+/// The study's way, one LOAD DATA a day, and `spate load` lead to the same rows.
+fn ways_lead_to_the_same_rows(server: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("study.json");
+    let mut command = Command::new(spate());
+    command.args(["lab", "study", "cdr", "--server", server, "--size", "2MB", "--days", "5", "--json"]).arg(&json);
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let ways = result["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 3, "{result}");
+    let (rows, records) = (ways[2]["rows"].as_u64().unwrap(), result["records"].as_u64().unwrap());
+    // One in a thousand is damaged.
+    assert!(rows < records && rows > records - 60, "{result}");
+}
+
+#[test]
+fn ways_lead_to_the_same_rows_on_mariadb() {
+    ways_lead_to_the_same_rows("mariadb-10.11");
+}
+
+#[test]
+fn ways_lead_to_the_same_rows_on_mysql() {
+    ways_lead_to_the_same_rows("mysql-9.7");
+}
