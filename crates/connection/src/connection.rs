@@ -174,6 +174,23 @@ impl Connection {
         self.run(sql.as_ref(), &mut CallForRows { see, is_over: false })
     }
 
+    /// Executes a text as exactly one statement and calls `see` with each row: see [`Connection::for_each_row`] and
+    /// [`Connection::send_single`].
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub fn for_each_row_of_single(
+        &mut self,
+        sql: &[u8],
+        see: impl FnMut(Row<'_>) -> ControlFlow<()>,
+    ) -> Result<Outcome> {
+        if !self.in_flight.is_empty() {
+            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
+        }
+        self.send_single(sql)?;
+        self.receive_into(&mut CallForRows { see, is_over: false })
+    }
+
     /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.
     ///
     /// # Errors

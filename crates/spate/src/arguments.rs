@@ -21,11 +21,12 @@ use spate_schedule::fold::HELPERS_MAX;
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
     ANALYZE_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES,
-    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLICATE_EXAMPLES, STATUS_EXAMPLES,
-    TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
+    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES, REPLICATE_EXAMPLES,
+    STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
 };
 use crate::load_arguments::LoadArguments;
 use crate::parallel_arguments::{Applied, ParallelArguments};
+use crate::replay_arguments::ReplayArguments;
 
 /// A parallel replicator for MySQL and MariaDB
 ///
@@ -70,6 +71,9 @@ pub(crate) enum Command {
     /// Load files of records into tables, each record once
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Box<LoadArguments>),
+    /// Replay a captured workload against a server, and measure every response
+    #[command(after_help = REPLAY_EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Replay(Box<ReplayArguments>),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]

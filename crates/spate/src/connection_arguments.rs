@@ -110,6 +110,13 @@ side!(
     "The server: [user@]host[:port] or [user@]/path/to/socket; without it, an option file says where it is"
 );
 
+side!(
+    CapturedArguments,
+    "captured",
+    "SPATE_CAPTURED_PASSWORD",
+    "The server whose log tables hold the workload: [user@]host[:port] or [user@]/path/to/socket"
+);
+
 /// The first of these wins: the command line, the side's own file, the files for both, the environment.
 fn complete(
     mut endpoint: Endpoint,

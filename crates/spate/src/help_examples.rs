@@ -193,3 +193,21 @@ Whatever is killed, the same command goes on where it was: no record comes twice
 Privileges:
   GRANT SELECT, INSERT, CREATE, ALTER, DROP, INDEX ON cdr.* TO loader@…   (SELECT and INSERT are enough for tables that are there)
   GRANT ALL PRIVILEGES ON spate.* TO loader@…                             what is loaded";
+
+/// Of `spate replay`.
+pub(crate) const REPLAY_EXAMPLES: &str = "\
+Examples:
+  # Each recorded session on a connection of its own, at the recorded pace
+  spate replay --server app@db2 --json after.json --html after.html general.log
+
+  # As fast as 8 connections can share the statements, a line for each response
+  spate replay --server app@db2 --pace fastest --threads 8 --csv responses.csv slow.log
+
+  # Large statements beside small ones
+  spate replay --server app@db2 --pace fastest large.csv,threads=2,name=large small.csv,threads=8,name=small
+
+  # What another version of the server, or other settings, change
+  spate replay compare before.json after.json
+
+Only what reads is replayed, in read-only sessions, unless --writes is given. Of a server's accounts, settings, files and replication nothing is.
+docs/replay.md says what is measured, and from when.";

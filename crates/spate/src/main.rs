@@ -16,6 +16,8 @@ mod load_arguments;
 mod parallel_arguments;
 mod prefetch;
 mod progress_line;
+mod replay;
+mod replay_arguments;
 mod replicate;
 mod signals;
 mod status;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Handover(options) => handover::run(&options),
         Command::Prefetch(options) => prefetch::run(&options),
         Command::Load(options) => load::run(&options),
+        Command::Replay(options) => replay::run(&options),
         Command::Analyze(options) => analyze::run(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),

@@ -53,6 +53,7 @@ mod prefetch;
 mod prefetch_native;
 mod privileges;
 mod refusals;
+mod replay;
 mod retention;
 mod rings;
 mod secrets;

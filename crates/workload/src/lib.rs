@@ -1,0 +1,30 @@
+//! Replays a captured workload against a server of MySQL or MariaDB, and measures every response.
+//!
+//! The way of a statement:
+//! - `lines`, `general_log`, `slow_log`, `input`: it is read of a log, with its session and its time (`recorded`);
+//! - `class`: what it may do; `digest`: what it has in common with others;
+//! - [`replay`](replay()): when and by which connection it is executed;
+//! - `measure`: what the responses add up to; `samples`: what the server and its disks did meanwhile;
+//! - [`page`](page()): for people; [`compare`](compare()): two replays beside each other.
+
+mod class;
+mod compare;
+mod digest;
+mod error;
+mod general_log;
+mod input;
+mod lines;
+mod measure;
+mod page;
+mod recorded;
+mod replay;
+mod samples;
+mod slow_log;
+
+pub use compare::{Compared, Comparison, Verdict, compare};
+pub use error::{Error, Result};
+pub use input::{InputFormat, LogTable};
+pub use measure::{DigestReport, InputReport, Latency, SizeReport, SlowReport, Sums};
+pub use page::page;
+pub use replay::{InputPlan, Pace, Place, ReplayOptions, ReplayProgress, ReplayReport, Sharing, replay};
+pub use samples::{DiskReport, ServerReport};

@@ -1,0 +1,89 @@
+//! Lines of a log, with their numbers. A log may be larger than memory; a line, and a statement of many lines, may not.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// No client sends more than max_allowed_packet's maximum; what is longer is no log of statements.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 30;
+/// How much is read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The lines of a file.
+pub(crate) struct Lines {
+    path: PathBuf,
+    reader: Box<dyn BufRead + Send>,
+    number: u64,
+    /// A line that was looked at and not taken.
+    pending: Option<Vec<u8>>,
+}
+
+impl Lines {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn open(path: &Path) -> Result<Lines> {
+        let reader: Box<dyn BufRead + Send> = match path.as_os_str() == "-" {
+            true => Box::new(BufReader::with_capacity(BUFFER_BYTES, std::io::stdin())),
+            false => {
+                let file = File::open(path).map_err(|error| Error::file(path, error))?;
+                Box::new(BufReader::with_capacity(BUFFER_BYTES, file))
+            }
+        };
+        Ok(Lines { path: path.to_owned(), reader, number: 0, pending: None })
+    }
+
+    /// The next line, without its end; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`Error::File`]; [`Error::Log`] if it is too long.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        self.number += 1;
+        if let Some(line) = self.pending.take() {
+            return Ok(Some(line));
+        }
+        let mut line = Vec::new();
+        let mut limited = Read::by_ref(&mut self.reader).take(STATEMENT_BYTES_MAX as u64);
+        let read = limited.read_until(b'\n', &mut line).map_err(|error| Error::file(&self.path, error))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if read == STATEMENT_BYTES_MAX {
+            return Err(self.wrong("this line has more than 1 GiB: it is no log of statements"));
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        Ok(Some(line))
+    }
+
+    /// Lets [`Lines::next`] return this line again.
+    pub(crate) fn put_back(&mut self, line: Vec<u8>) {
+        self.number -= 1;
+        self.pending = Some(line);
+    }
+
+    pub(crate) fn wrong(&self, why: impl Into<String>) -> Error {
+        Error::Log { path: self.path.clone(), line: self.number, why: why.into() }
+    }
+}
+
+/// Seconds of a time as logs write it: `2026-11-26T11:26:53.123456Z`, with or without an offset, or `261126 11:26:53`.
+pub(crate) fn seconds_of(text: &str) -> Option<f64> {
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Some(time.as_second() as f64 + f64::from(time.subsec_nanosecond()) / 1e9);
+    }
+    // Local times: only their differences matter.
+    let compact = || {
+        let (date, clock) = text.trim().split_once(' ')?;
+        let clock = clock.trim();
+        let clock = if clock.len() == 7 { format!("0{clock}") } else { clock.to_owned() };
+        jiff::civil::DateTime::strptime("%y%m%d %H:%M:%S", format!("{date} {clock}")).ok()
+    };
+    let time = compact().or_else(|| text.trim().parse::<jiff::civil::DateTime>().ok())?;
+    let since = time.duration_since(jiff::civil::DateTime::constant(2000, 1, 1, 0, 0, 0, 0));
+    Some(since.as_secs_f64())
+}

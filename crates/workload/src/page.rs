@@ -1,0 +1,122 @@
+//! A replay as a page for people: one HTML file that needs nothing else.
+
+use spate_page::{Axes, document, escaped, figures, graph, table};
+
+use crate::error::Result;
+use crate::measure::Latency;
+use crate::replay::ReplayReport;
+
+const GRAPH_HEIGHT: u32 = 320;
+/// Digests that have a line of their own.
+const SHOWN_MAX: usize = 30;
+
+fn cells(latency: &Latency) -> Vec<String> {
+    [latency.mean, latency.p50, latency.p95, latency.p99, latency.p999, latency.max]
+        .iter()
+        .map(|milliseconds| format!("{milliseconds:.2}"))
+        .collect()
+}
+
+/// The page.
+///
+/// # Errors
+/// [`crate::Error::Page`].
+pub fn page(report: &ReplayReport) -> Result<String> {
+    let sums = &report.sums;
+    let errors: u64 = sums.errors.values().map(|(count, _)| count).sum();
+    let mut html = format!(
+        "<p>{} statements in {:.1} s ({:.0} a second), {errors} errors; {}. Server: {}.</p>",
+        sums.statements,
+        sums.seconds,
+        sums.statements as f64 / sums.seconds.max(1e-9),
+        escaped(&report.pace),
+        escaped(&report.server.version)
+    );
+    let header = |first: &'static str| [first, "answers", "mean ms", "p50", "p95", "p99", "p99.9", "max"];
+    html += "<h2>Inputs</h2>";
+    html += &table(
+        &header("input"),
+        sums.inputs.iter().map(|input| {
+            let name = format!("{} ({})", input.name, input.sharing);
+            [vec![name, input.statements.to_string()], cells(&input.latency_ms)].concat()
+        }),
+    );
+    html += "<h2>Answers a second</h2>";
+    let points = sums.per_second.iter().enumerate().map(|(second, count)| (second as f64, *count as f64)).collect();
+    let axes = Axes { height: GRAPH_HEIGHT, across: "seconds", up: "answers a second", doubles: false };
+    html += &graph(&[("answers", points)], &axes)?;
+    html +=
+        "<h2>Latency by statement, in milliseconds</h2><p>From when a statement was due to the end of its answer.</p>";
+    let axes = Axes { height: GRAPH_HEIGHT, across: "one answer in … is slower", up: "milliseconds", doubles: true };
+    let curves: Vec<(String, Vec<(f64, f64)>)> = sums
+        .digests
+        .iter()
+        .take(5)
+        .map(|digest| {
+            let Latency { p50, p95, p99, p999, .. } = digest.latency_ms;
+            let text = digest.text.chars().take(60).collect();
+            (text, vec![(2.0, p50), (20.0, p95), (100.0, p99), (1000.0, p999)])
+        })
+        .collect();
+    let lines: Vec<spate_page::Line<'_>> =
+        curves.iter().map(|(name, points)| (name.as_str(), points.clone())).collect();
+    html += &graph(&lines, &axes)?;
+    html += &table(
+        &header("statement"),
+        sums.digests
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|digest| [vec![digest.text.clone(), digest.count.to_string()], cells(&digest.latency_ms)].concat()),
+    );
+    html += "<h2>Latency by the size of the answer</h2>";
+    html += &table(
+        &header("at most bytes"),
+        sums.sizes
+            .iter()
+            .map(|size| [vec![size.bytes_max.to_string(), size.count.to_string()], cells(&size.latency_ms)].concat()),
+    );
+    html += "<h2>The slowest</h2>";
+    html += &table(
+        &["statement", "ms", "rows", "due at s", "session"],
+        sums.slowest.iter().map(|slow| {
+            let (latency, due) = (format!("{:.2}", slow.latency_ms), format!("{:.3}", slow.due));
+            vec![slow.statement.clone(), latency, slow.rows.to_string(), due, slow.session.to_string()]
+        }),
+    );
+    if !sums.errors.is_empty() {
+        html += "<h2>Errors</h2>";
+        html += &table(
+            &["one of them", "code", "count"],
+            sums.errors.iter().map(|(code, (count, text))| vec![text.clone(), code.to_string(), count.to_string()]),
+        );
+    }
+    html += "<h2>The server meanwhile</h2>";
+    html += &table(
+        &["counter", "grew by"],
+        report.server.counters.iter().map(|(name, value)| vec![name.clone(), value.to_string()]),
+    );
+    if !report.server.disks.is_empty() {
+        html += &table(
+            &["disk", "busy", "busiest second", "read MB", "written MB", "holds"],
+            report.server.disks.iter().map(|disk| {
+                let holds = match (disk.has_data, disk.has_temporary) {
+                    (true, true) => "data and temporary files",
+                    (true, false) => "data",
+                    (false, true) => "temporary files",
+                    (false, false) => "",
+                };
+                let percent = |part: f64| format!("{:.0} %", part * 1e2);
+                vec![
+                    disk.name.clone(),
+                    percent(disk.busy),
+                    percent(disk.busiest_second),
+                    format!("{:.1}", disk.read_mb),
+                    format!("{:.1}", disk.written_mb),
+                    holds.to_owned(),
+                ]
+            }),
+        );
+    }
+    html += &figures(report)?;
+    Ok(document("Spate: a replay", "A replay", None, &html))
+}
