@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::columns::{Columns, Place, shown};
 use crate::layout::{Condition, RuleLayout, ValueType};
-use crate::pieces::Piece;
+use crate::pieces::{Piece, count_lines};
 use crate::split::{Cut, Fields, Splitter};
 use crate::tables::Name;
 use crate::values;
@@ -66,6 +66,15 @@ pub(crate) struct Converter<'a> {
     name: String,
 }
 
+/// The tables that a piece has rows for.
+#[derive(Default)]
+struct Groups {
+    /// By rule and name: the number among [`Rows::groups`].
+    numbers: HashMap<(usize, String), usize>,
+    /// The key of each.
+    keys: Vec<Vec<(usize, bool)>>,
+}
+
 /// Where a record goes.
 struct Destination {
     rule: usize,
@@ -82,72 +91,25 @@ impl<'a> Converter<'a> {
     /// # Errors
     /// What `key_of` fails with.
     pub(crate) fn convert(&mut self, piece: &Piece, key_of: KeyOf<'_>) -> crate::error::Result<Rows> {
-        let columns = &piece.whole.columns;
         let mut rows = Rows::default();
-        let mut groups: HashMap<(usize, String), usize> = HashMap::new();
-        let mut keys: Vec<Vec<(usize, bool)>> = Vec::new();
+        let mut groups = Groups::default();
         let (mut at, mut line) = (0, piece.first_line);
         let has_lines = self.splitter.has_lines();
         while at < piece.bytes.len() {
-            let length = match self.splitter.next(&piece.bytes[at..], true, &mut self.fields) {
-                Cut::Record(length) => length,
-                Cut::Nothing(length) => {
-                    line += crate::pieces::count_lines(&piece.bytes[at..at + length]);
-                    at += length;
-                    if length == 0 {
-                        break;
-                    }
-                    continue;
-                }
-                Cut::Unfinished => break,
+            let (length, is_record) = match self.splitter.next(&piece.bytes[at..], true, &mut self.fields) {
+                Cut::Record(length) => (length, true),
+                Cut::Nothing(length) => (length, false),
+                Cut::Unfinished => (0, false),
             };
-            let record = at..at + length;
-            let is_cut = piece.is_last
-                && record.end == piece.bytes.len()
-                && self.splitter.is_cut_in_quotes(&piece.bytes[record.clone()]);
-            let place = Place { file: &piece.whole.input.name, line };
-            let made = match is_cut {
-                true => Err("a quote is opened in it, and none closes it before the end of the file".to_owned()),
-                false => self.values_of(columns, place).and_then(|()| self.destination(columns)),
-            };
-            match made {
-                Err(reason) => rows.rejects.push(Reject { record: record.clone(), line, reason }),
-                Ok(destination) => {
-                    let found = groups.get(&(destination.rule, self.name.clone())).copied();
-                    let group = match found {
-                        Some(group) => group,
-                        None => match Name::parse(&self.name) {
-                            Err(reason) => {
-                                rows.rejects.push(Reject { record: record.clone(), line, reason });
-                                rows.records += 1;
-                                line += if has_lines {
-                                    crate::pieces::count_lines(&piece.bytes[record.clone()])
-                                } else {
-                                    1
-                                };
-                                at = record.end;
-                                continue;
-                            }
-                            Ok(table) => {
-                                keys.push(key_of(destination.rule, &table)?);
-                                let group = Group { rule: destination.rule, table, partitions: vec![], rows: vec![] };
-                                rows.groups.push(group);
-                                groups.insert((destination.rule, self.name.clone()), rows.groups.len() - 1);
-                                rows.groups.len() - 1
-                            }
-                        },
-                    };
-                    if let Some(partition) = destination.partition
-                        && !rows.groups[group].partitions.contains(&partition)
-                    {
-                        rows.groups[group].partitions.push(partition);
-                    }
-                    let row = self.write_row(columns, &keys[group], &mut rows, record.clone(), line);
-                    rows.groups[group].rows.push(row);
-                }
+            if length == 0 {
+                break;
             }
-            rows.records += 1;
-            line += if has_lines { crate::pieces::count_lines(&piece.bytes[record.clone()]) } else { 1 };
+            let record = at..at + length;
+            if is_record {
+                rows.records += 1;
+                self.take(piece, record.clone(), line, &mut rows, &mut groups, key_of)?;
+            }
+            line += if has_lines { count_lines(&piece.bytes[record.clone()]) } else { 1 };
             at = record.end;
         }
         let keys = std::mem::take(&mut rows.keys);
@@ -155,6 +117,49 @@ impl<'a> Converter<'a> {
             group.rows.sort_by(|one, other| bytes_at(&keys, &one.key).cmp(bytes_at(&keys, &other.key)));
         }
         Ok(rows)
+    }
+
+    /// Makes a row of the record that was just cut, or a reject.
+    fn take(
+        &mut self,
+        piece: &Piece,
+        record: Range<usize>,
+        line: u64,
+        rows: &mut Rows,
+        groups: &mut Groups,
+        key_of: KeyOf<'_>,
+    ) -> crate::error::Result<()> {
+        let columns = &piece.whole.columns;
+        let is_end = piece.is_last && record.end == piece.bytes.len();
+        let place = Place { file: &piece.whole.input.name, line };
+        let made = match is_end && self.splitter.is_cut_in_quotes(&piece.bytes[record.clone()]) {
+            true => Err("a quote is opened in it, and none closes it before the end of the file".to_owned()),
+            false => self.values_of(columns, place).and_then(|()| self.destination(columns)),
+        };
+        let found = made.and_then(|destination| match groups.numbers.get(&(destination.rule, self.name.clone())) {
+            Some(group) => Ok((destination, *group, None)),
+            None => Name::parse(&self.name).map(|table| (destination, rows.groups.len(), Some(table))),
+        });
+        let (destination, group, new) = match found {
+            Ok(found) => found,
+            Err(reason) => {
+                rows.rejects.push(Reject { record, line, reason });
+                return Ok(());
+            }
+        };
+        if let Some(table) = new {
+            groups.keys.push(key_of(destination.rule, &table)?);
+            groups.numbers.insert((destination.rule, self.name.clone()), group);
+            rows.groups.push(Group { rule: destination.rule, table, partitions: vec![], rows: vec![] });
+        }
+        if let Some(partition) = destination.partition
+            && !rows.groups[group].partitions.contains(&partition)
+        {
+            rows.groups[group].partitions.push(partition);
+        }
+        let row = self.write_row(columns, &groups.keys[group], rows, record, line);
+        rows.groups[group].rows.push(row);
+        Ok(())
     }
 
     fn values_of(&mut self, columns: &Columns, place: Place<'_>) -> Result<(), String> {
@@ -166,7 +171,7 @@ impl<'a> Converter<'a> {
             let is_value = column
                 .write(&self.fields, place, &mut self.values)
                 .map_err(|why| format!("column {:?}: {why}", column.name))?;
-            self.places.push(is_value.then(|| begin..self.values.len()));
+            self.places.push(is_value.then_some(begin..self.values.len()));
         }
         Ok(())
     }

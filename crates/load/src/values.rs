@@ -94,7 +94,7 @@ impl Form {
                 true => text.extend_from_slice(value.as_bytes()),
                 false => return Err("is no time such as 11:26:53".to_owned()),
             },
-            Form::Hex => match value.len() % 2 == 0 && value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Form::Hex => match value.len().is_multiple_of(2) && value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 true => text.extend_from_slice(value.as_bytes()),
                 false => return Err("is not hexadecimal, two digits a byte".to_owned()),
             },

@@ -56,6 +56,9 @@ width = 10
 const TEMPLATE: &str = "CREATE DATABASE cdr; CREATE TABLE cdr.template (caller INT NOT NULL, begin DATETIME NOT NULL, seconds INT, \
      cell VARCHAR(10) CHARACTER SET utf8mb4, PRIMARY KEY (caller, begin), KEY by_cell (cell), KEY by_seconds (seconds))";
 
+/// What each table must hold: its rows by their key, as the client shows them.
+type Expected = BTreeMap<String, BTreeMap<(u32, String), String>>;
+
 struct Loads {
     server: Server,
     directory: TempDir,
@@ -132,12 +135,9 @@ fn record(caller: &str, begin: &str, seconds: &str, cell: &str) -> Vec<u8> {
 }
 
 /// Random records, some of them damaged; what the tables must hold, and how many are to be rejected.
-fn random_records(
-    random: &mut Random,
-    count: u32,
-) -> (Vec<u8>, BTreeMap<String, BTreeMap<(u32, String), String>>, u64) {
+fn random_records(random: &mut Random, count: u32) -> (Vec<u8>, Expected, u64) {
     let mut bytes = Vec::new();
-    let mut tables: BTreeMap<String, BTreeMap<(u32, String), String>> = BTreeMap::new();
+    let mut tables = Expected::new();
     let mut rejected = 0;
     for number in 0..count {
         let day = 1 + random.below(4);
@@ -171,12 +171,12 @@ fn random_records(
     (bytes, tables, rejected)
 }
 
-fn as_text(tables: &BTreeMap<String, BTreeMap<(u32, String), String>>) -> BTreeMap<String, String> {
+fn as_text(tables: &Expected) -> BTreeMap<String, String> {
     let text = |rows: &BTreeMap<_, String>| rows.values().cloned().collect::<Vec<_>>().join("\n");
     tables.iter().map(|(name, rows)| (name.clone(), text(rows))).collect()
 }
 
-fn assert_rows(loads: &Loads, tables: &BTreeMap<String, BTreeMap<(u32, String), String>>) {
+fn assert_rows(loads: &Loads, tables: &Expected) {
     let (found, expected) = (loads.rows(), as_text(tables));
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (table, rows) in &expected {
