@@ -27,7 +27,7 @@ pub(crate) struct Column {
     pub(crate) value_type: ValueType,
     from: From,
     trim: Trim,
-    null: Vec<Vec<u8>>,
+    null: Vec<String>,
     map: BTreeMap<String, String>,
     form: Form,
     min: Option<String>,
@@ -101,7 +101,7 @@ impl Columns {
                 value_type: column.value_type,
                 from,
                 trim: column.trim.unwrap_or(if is_fixed { Trim::Both } else { Trim::None }),
-                null: column.null.iter().map(|text| text.as_bytes().to_vec()).collect(),
+                null: column.null.clone(),
                 map: column.map.clone(),
                 form,
                 min: column.min.clone(),
@@ -167,30 +167,35 @@ impl Column {
             }
         };
         let field = self.trimmed(field);
-        if self.null.iter().any(|null| null == field) {
-            return Ok(false);
-        }
         let begin = text.len();
-        match self.value_type {
-            ValueType::Binary => text.extend_from_slice(field),
-            _ => self.write_text(field, text)?,
+        if self.value_type == ValueType::Binary {
+            if self.null.iter().any(|null| null.as_bytes() == field) {
+                return Ok(false);
+            }
+            text.extend_from_slice(field);
+        } else if !self.write_text(field, text)? {
+            return Ok(false);
         }
         self.check_bounds(&text[begin..])?;
         Ok(true)
     }
 
-    fn write_text(&self, field: &[u8], text: &mut Vec<u8>) -> Result<(), String> {
+    fn write_text(&self, field: &[u8], text: &mut Vec<u8>) -> Result<bool, String> {
         let is_utf8 = self.encoding == UTF_8 || matches!(self.from, From::Constant(_) | From::File);
         let decoded = match is_utf8 {
             true => std::str::from_utf8(field).ok().map(Cow::Borrowed),
             false => self.encoding.decode_without_bom_handling_and_without_replacement(field),
         };
         let decoded = decoded.ok_or_else(|| format!("{} is no {}", shown(field), self.encoding.name()))?;
+        if self.null.iter().any(|null| *null == decoded) {
+            return Ok(false);
+        }
         let value = match self.map.get(decoded.as_ref()) {
             Some(other) => other.as_str(),
             None => &decoded,
         };
-        self.form.write(value, text).map_err(|why| format!("{} {why}", shown(value.as_bytes())))
+        self.form.write(value, text).map_err(|why| format!("{} {why}", shown(value.as_bytes())))?;
+        Ok(true)
     }
 
     fn trimmed<'a>(&self, field: &'a [u8]) -> &'a [u8] {

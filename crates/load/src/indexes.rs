@@ -99,7 +99,17 @@ pub(crate) fn choose(
         );
         return Ok(IndexChoice { after: true, why });
     }
-    let (before, plain, made) = measure(shared, piece, &rows, group, &template, &indexes)?;
+    // In Spate's own schema, so that they are in nobody's way; whose they are, the load's lock says.
+    let hash = xxh3_64(shared.options.job.as_bytes());
+    let names =
+        [1, 2].map(|number| Name { schema: "spate".to_owned(), table: format!("load_sample_{hash:016x}_{number}") });
+    let mut connection = connect(shared.options)?;
+    let drop_both = format!("DROP TABLE IF EXISTS {}, {}", names[0].quoted(), names[1].quoted());
+    connection.execute_single(drop_both.as_bytes())?;
+    let measured = measure(shared, &mut connection, piece, &rows, group, (&template, &indexes), &names);
+    let dropped = connection.execute_single(drop_both.as_bytes());
+    let (before, plain, made) = measured?;
+    dropped?;
     let after = (plain + made).as_secs_f64() < before.as_secs_f64() * WORTH;
     let why = format!(
         "{} rows took {:.2} s with their indexes, and {:.2} s without, behind which the indexes took {:.2} s",
@@ -114,35 +124,38 @@ pub(crate) fn choose(
 /// How long a sample takes with indexes; without; and their making afterwards.
 fn measure(
     shared: &Shared<'_>,
+    connection: &mut Connection,
     piece: &Piece,
     rows: &Rows,
     group: &Group,
-    template: &Name,
-    indexes: &[String],
+    (template, indexes): (&Name, &[String]),
+    names: &[Name; 2],
 ) -> Result<(Duration, Duration, Duration)> {
-    let mut connection = connect(shared.options)?;
     let sample = &group.rows[..group.rows.len().min(SAMPLE_ROWS)];
-    // In Spate's own schema, so that they are in nobody's way; whose they are, the load's lock says.
-    let hash = xxh3_64(shared.options.job.as_bytes());
-    let names =
-        [1, 2].map(|number| Name { schema: "spate".to_owned(), table: format!("load_sample_{hash:016x}_{number}") });
     let mut timed = |name: &Name, has_indexes: bool| -> Result<Duration> {
         let failed = |error: spate_connection::Error| Error::Table {
             table: name.to_string(),
             why: format!("a sample in it: {error}"),
         };
         let mut execute = |sql: String| connection.execute_single(sql.as_bytes()).map(drop).map_err(failed);
-        execute(format!("DROP TABLE IF EXISTS {}", name.quoted()))?;
         execute(format!("CREATE TABLE {} LIKE {}", name.quoted(), template.quoted()))?;
         if !has_indexes {
             execute(format!("ALTER TABLE {} {}", name.quoted(), drop_all(indexes)))?;
         }
         // Whatever its engine: nobody needs the sample's rows after a failure.
-        let table = Table { name: name.clone(), columns: vec![], key: vec![], rolls_back: true, is_new: true };
+        let table = Table {
+            name: name.clone(),
+            columns: vec![],
+            visible: vec![],
+            never_null: vec![],
+            key: vec![],
+            rolls_back: true,
+            is_new: true,
+        };
         let door = Door { table: &table, columns: &piece.whole.columns, duplicates: shared.options.duplicates };
         let begun = Instant::now();
         let is_open = shared.local_files.load(Ordering::Relaxed);
-        refused::load(&mut connection, &door, &rows.text, sample, is_open)?;
+        refused::load(connection, &door, &rows.text, sample, is_open)?;
         connection.execute(b"COMMIT")?;
         Ok(begun.elapsed())
     };
@@ -151,8 +164,6 @@ fn measure(
     let begun = Instant::now();
     connection.execute_single(format!("ALTER TABLE {} {}", names[1].quoted(), add_all(indexes)).as_bytes())?;
     let made = begun.elapsed();
-    let dropped = names.map(|name| name.quoted()).join(", ");
-    connection.execute_single(format!("DROP TABLE {dropped}").as_bytes())?;
     Ok((before, plain, made))
 }
 

@@ -32,7 +32,12 @@ impl InputName {
         if path.as_os_str() == STANDARD_INPUT {
             return Ok(InputName { path: path.to_owned(), name: "standard input".to_owned() });
         }
-        let whole = path.canonicalize().map_err(|error| Error::file(path, error))?;
+        // What a shell puts in the place of a file has no path of its own.
+        let whole = match path.canonicalize() {
+            Err(_) if path.exists() => std::path::absolute(path),
+            whole => whole,
+        }
+        .map_err(|error| Error::file(path, error))?;
         let name = whole.to_str().ok_or_else(|| {
             Error::file(path, io::Error::other("its name is not UTF-8, and cannot be kept on the server: rename it"))
         })?;
@@ -56,6 +61,13 @@ impl InputName {
     pub(crate) fn size(&self) -> Option<u64> {
         let is_file = |metadata: &Metadata| metadata.is_file();
         std::fs::metadata(&self.path).ok().filter(is_file).map(|metadata| metadata.len())
+    }
+
+    /// When it was modified, in nanoseconds; `None` for what has no such time.
+    pub(crate) fn modified_ns(&self) -> Option<u64> {
+        let metadata = std::fs::metadata(&self.path).ok().filter(Metadata::is_file)?;
+        let since = metadata.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_nanos()).ok()
     }
 
     /// Opens it at the beginning. What is read of the disk is added to `bytes_read`.

@@ -420,10 +420,35 @@ impl InputLayout {
         let Some(name) = &self.encoding else { return Ok(encoding_rs::UTF_8) };
         let found = encoding_rs::Encoding::for_label(name.as_bytes());
         let known = found.ok_or_else(|| format!("encoding {name:?} is unknown; utf-8, latin1 or shift_jis is one"))?;
-        match known == encoding_rs::UTF_16LE || known == encoding_rs::UTF_16BE {
-            // A byte of a character may be that of a line's end.
-            true => Err(format!("records in {name} cannot be cut; convert the file first, with iconv")),
+        let is_wide = [encoding_rs::UTF_16LE, encoding_rs::UTF_16BE, encoding_rs::ISO_2022_JP].contains(&known);
+        // The second byte of a character may be a letter, a backslash or a bar.
+        let has_letters_within =
+            [encoding_rs::SHIFT_JIS, encoding_rs::BIG5, encoding_rs::GBK, encoding_rs::GB18030, encoding_rs::EUC_KR]
+                .contains(&known);
+        match is_wide || (has_letters_within && self.marks().iter().any(|byte| (0x30..0x7f).contains(byte))) {
+            true => Err(format!(
+                "records in {name} cannot be cut by these marks, whose bytes are parts of its characters, too; convert the file first, with iconv"
+            )),
             false => Ok(known),
         }
+    }
+
+    /// The bytes by which records and fields are cut.
+    fn marks(&self) -> Vec<u8> {
+        let mut marks: Vec<u8> = self.delimiter.map(|delimiter| delimiter as u8).into_iter().collect();
+        let texts = [
+            &self.quote,
+            &self.fields_terminated_by,
+            &self.fields_enclosed_by,
+            &self.fields_optionally_enclosed_by,
+            &self.fields_escaped_by,
+            &self.lines_starting_by,
+            &self.lines_terminated_by,
+        ];
+        marks.extend(texts.into_iter().flatten().flat_map(|text| text.bytes()));
+        if self.format == Format::LoadData && self.fields_escaped_by.is_none() {
+            marks.push(b'\\');
+        }
+        marks
     }
 }

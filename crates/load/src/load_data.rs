@@ -60,6 +60,13 @@ impl LoadData {
         }
     }
 
+    /// True if a record, which nothing ends, would go on behind an end of a line: a quote is open.
+    pub(crate) fn is_open_at_end(&self, record: &[u8]) -> bool {
+        let mut ended = record.strip_suffix(self.line_end.as_slice()).unwrap_or(record).to_vec();
+        ended.extend_from_slice(&self.line_end);
+        self.enclosed.is_some() && self.next(&ended, false, &mut Fields::default()) == Cut::Unfinished
+    }
+
     /// Reads a field; where the next begins, and whether the line ends with it. `None`: it goes on behind these bytes.
     fn field(&self, bytes: &[u8], mut at: usize, is_last: bool, fields: &mut Fields) -> Option<(usize, bool)> {
         let text_begin = fields.text.len();

@@ -11,7 +11,7 @@ use crate::manifest::{self, Entry, Totals};
 use crate::pieces::Piece;
 use crate::refused::{self, Duplicates};
 use crate::rejects::Rejects;
-use crate::rows::{Converter, Group, Reject, Row, Rows};
+use crate::rows::{Converter, Facts, Group, Reject, Row, Rows};
 use crate::tables::{self, Name, Table, Tables};
 
 /// A piece is tried so often before a deadlock or the like ends the load.
@@ -26,6 +26,8 @@ pub(crate) struct Shared<'a> {
     /// Held while a piece goes into tables that cannot roll back, so that the number of their rows tells how far it came.
     pub(crate) one_by_one: Mutex<()>,
     pub(crate) stop: &'a AtomicBool,
+    /// Set once a piece that cannot be rolled back was interrupted: what its tables hold, a person must look at.
+    pub(crate) is_uncertain: AtomicBool,
     /// True if the server takes LOAD DATA LOCAL.
     pub(crate) local_files: AtomicBool,
 }
@@ -58,6 +60,20 @@ pub(crate) struct Loaded {
     pub(crate) tables: Vec<(Name, u64)>,
 }
 
+/// Modes under which a server would read the statements of this crate in another way; those behind the first two contain one of these.
+const MISREAD: [&str; 10] = [
+    "NO_BACKSLASH_ESCAPES",
+    "ANSI_QUOTES",
+    "ANSI",
+    "ORACLE",
+    "MSSQL",
+    "DB2",
+    "POSTGRESQL",
+    "MAXDB",
+    "MYSQL323",
+    "MYSQL40",
+];
+
 /// Connects for loading.
 ///
 /// # Errors
@@ -66,12 +82,13 @@ pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
     let mut connect = ConnectOptions::new("server");
     connect.local_files = true;
     let mut connection = Connection::connect(&options.server, &connect)?;
-    // The statements that Spate writes have backslashes; and doubt must be told.
-    let mode = "REPLACE(REPLACE(@@GLOBAL.sql_mode, 'NO_BACKSLASH_ESCAPES', ''), 'ANSI_QUOTES', '')";
+    let mode = connection.query("SELECT @@GLOBAL.sql_mode")?.single_text().unwrap_or_default();
+    let words = mode.split(',').filter(|word| !word.is_empty() && !MISREAD.contains(word));
+    let mode = words.chain(["STRICT_ALL_TABLES"]).collect::<Vec<_>>().join(",");
     let sql = format!(
-        "SET NAMES utf8mb4;\
-         SET SESSION autocommit = 0, max_error_count = {}, sql_mode = CONCAT_WS(',', 'STRICT_ALL_TABLES', NULLIF({mode}, ''))",
-        refused::WARNINGS_MAX
+        "SET NAMES utf8mb4;SET SESSION autocommit = 0, max_error_count = {}, sql_mode = {}",
+        refused::WARNINGS_MAX,
+        quote::text(&mode)
     );
     connection.execute(sql.as_bytes())?;
     if !options.writes_binlog {
@@ -89,7 +106,8 @@ pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
 /// Any error of the connection.
 pub(crate) fn connect_control(options: &crate::run::LoadOptions) -> Result<Connection> {
     let mut connection = connect(options)?;
-    connection.execute(b"SET SESSION autocommit = 1")?;
+    // Definitions are read as they are written without any mode.
+    connection.execute(b"SET SESSION autocommit = 1, sql_mode = ''")?;
     Ok(connection)
 }
 
@@ -105,8 +123,23 @@ impl<'a> Loader<'a> {
     pub(crate) fn load(&mut self, piece: &Piece, epoch: u64, rejects: &Rejects) -> Result<Loaded> {
         self.committing = Loaded::default();
         let mut backoff = Backoff::default();
-        let mut rows = None;
+        let (mut rows, mut is_broken) = (None, false);
         for attempt in 1.. {
+            if std::mem::take(&mut is_broken) {
+                match self.begin_again() {
+                    Err(error) if attempt >= ATTEMPTS_MAX || !error.is_transient() => return Err(error),
+                    Err(_) => {
+                        is_broken = true;
+                        let delay = backoff.next_delay();
+                        backoff.wait(delay, self.shared.stop);
+                        if self.shared.stop.load(Ordering::Relaxed) {
+                            return Err(Error::Stopped);
+                        }
+                        continue;
+                    }
+                    Ok(()) => {}
+                }
+            }
             let attempted = match &rows {
                 Some(rows) => self.attempt(piece, epoch, rows, rejects),
                 None => convert(self.shared, &self.shared.tables, &mut self.converter, piece).and_then(|converted| {
@@ -116,7 +149,7 @@ impl<'a> Loader<'a> {
             };
             let error = match attempted {
                 Ok(loaded) => return Ok(loaded),
-                Err(error) if attempt < ATTEMPTS_MAX && (error.is_transient() || closes_the_door(&error)) => error,
+                Err(error) if attempt < ATTEMPTS_MAX && self.may_retry(&error) => error,
                 Err(error) => return Err(error),
             };
             if closes_the_door(&error) {
@@ -128,12 +161,17 @@ impl<'a> Loader<'a> {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(error);
             }
-            match self.begin_again() {
+            is_broken = match self.begin_again() {
                 Err(error) if !error.is_transient() => return Err(error),
-                _ => {}
-            }
+                begun => begun.is_err(),
+            };
         }
         Err(Error::Stopped)
+    }
+
+    /// True if another attempt may help, and harms nothing: not once rows are in a table that keeps them.
+    fn may_retry(&self, error: &Error) -> bool {
+        (error.is_transient() || closes_the_door(error)) && !self.shared.is_uncertain.load(Ordering::Acquire)
     }
 
     /// Rolls back, over new connections if the server has gone.
@@ -141,13 +179,7 @@ impl<'a> Loader<'a> {
         if self.connection.execute(b"ROLLBACK").is_err() {
             self.connection = connect(self.shared.options)?;
         }
-        let mut control = lock(&self.shared.control);
-        if control.query("SELECT 1").is_err() {
-            let mut new = connect_control(self.shared.options)?;
-            manifest::lock(&mut new, &self.shared.options.job)?;
-            *control = new;
-        }
-        Ok(())
+        self.shared.mend_control()
     }
 
     fn attempt(&mut self, piece: &Piece, epoch: u64, rows: &Rows, rejects: &Rejects) -> Result<Loaded> {
@@ -169,6 +201,9 @@ impl<'a> Loader<'a> {
         let tables = self.shared.tables_of(&rows.groups)?;
         let held: Vec<&Table> = tables.iter().map(|table| &**table).filter(|table| !table.rolls_back).collect();
         let one_by_one = (!held.is_empty()).then(|| lock(&self.shared.one_by_one));
+        if !held.is_empty() && self.shared.is_uncertain.swap(true, Ordering::AcqRel) {
+            return Err(Error::Stopped);
+        }
         for table in &held {
             let lines = (piece.first_line, piece.first_line + entry.lines);
             let mut control = lock(&self.shared.control);
@@ -198,6 +233,9 @@ impl<'a> Loader<'a> {
         sql.push_str(";COMMIT");
         self.committing = Loaded { totals: entry.totals, tables: loaded };
         self.connection.execute(sql.as_bytes())?;
+        if !held.is_empty() {
+            self.shared.is_uncertain.store(false, Ordering::Release);
+        }
         drop(one_by_one);
         spate_archive::stopping_point("load-after-commit");
         Ok(std::mem::take(&mut self.committing))
@@ -224,12 +262,17 @@ pub(crate) fn convert(
     let rows = converter.convert(piece, &mut |rule, name| {
         let table = lock(tables).find(&mut lock(&shared.control), &rules[rule], name)?;
         tables::check_columns(&table, columns)?;
-        let find = |(name, is_number): &(String, bool)| {
-            let column = columns.all.iter().position(|column| column.loads && column.name.eq_ignore_ascii_case(name));
-            column.map(|column| (column, *is_number))
+        let number = |name: &String| {
+            columns.all.iter().position(|column| column.loads && column.name.eq_ignore_ascii_case(name))
         };
-        // Behind a key column that the file does not have, there is no order.
-        Ok(table.key.iter().map_while(find).collect())
+        let find = |(name, is_number): &(String, bool)| number(name).map(|column| (column, *is_number));
+        // Which of two rows comes later decides where one may replace the other.
+        let is_sorted = shared.options.duplicates == Duplicates::Reject;
+        Ok(Facts {
+            // Behind a key column that the file does not have, there is no order.
+            key: if is_sorted { table.key.iter().map_while(find).collect() } else { vec![] },
+            never_null: table.never_null.iter().filter_map(number).collect(),
+        })
     })?;
     for group in &rows.groups {
         for (partition, values) in &group.partitions {
@@ -242,6 +285,22 @@ pub(crate) fn convert(
 }
 
 impl Shared<'_> {
+    /// Connects again, should the server have closed the connection for questions.
+    ///
+    /// # Errors
+    /// Any error of the connection; [`Error::Running`] if another load has taken the lock.
+    pub(crate) fn mend_control(&self) -> Result<()> {
+        let mut control = lock(&self.control);
+        if control.query("SELECT 1").is_err() {
+            let mut new = connect_control(self.options)?;
+            if !self.options.is_dry {
+                manifest::lock(&mut new, &self.options.job)?;
+            }
+            *control = new;
+        }
+        Ok(())
+    }
+
     fn tables_of(&self, groups: &[Group]) -> Result<Vec<Arc<Table>>> {
         let rules = &self.options.layout.rules;
         let find = |group: &Group| lock(&self.tables).find(&mut lock(&self.control), &rules[group.rule], &group.table);
@@ -281,9 +340,10 @@ impl Door<'_> {
                 match value {
                     None => sql.push_str("NULL"),
                     Some(value) if column.is_hexadecimal() => {
-                        sql.push_str("x'");
+                        // As LOAD DATA has it: a hexadecimal literal would be a number in a column of numbers.
+                        sql.push_str("UNHEX('");
                         sql.push_str(&String::from_utf8_lossy(&value));
-                        sql.push('\'');
+                        sql.push_str("')");
                     }
                     Some(value) => sql.push_str(&quote::text(&String::from_utf8_lossy(&value))),
                 }

@@ -25,7 +25,7 @@ pub(crate) const TABLES: [(&str, &str); 4] = [
          layout_hash BIGINT UNSIGNED NOT NULL, \
          epoch BIGINT UNSIGNED NOT NULL, \
          begun DATETIME NOT NULL, ended DATETIME NULL, \
-         data_bytes BIGINT UNSIGNED NULL, disk_bytes BIGINT UNSIGNED NULL, \
+         data_bytes BIGINT UNSIGNED NULL, disk_bytes BIGINT UNSIGNED NULL, modified_ns BIGINT UNSIGNED NULL, \
          UNIQUE KEY name (job, name_hash)) ENGINE=InnoDB COMMENT='files of spate load'",
     ),
     (
@@ -75,8 +75,10 @@ pub(crate) struct FileState {
 /// What a look at a file found.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// It is loaded whole.
+    /// It is loaded whole, and nobody has written to it since.
     Loaded(Totals),
+    /// It is loaded whole; whether it still holds the same, its bytes must say.
+    Check(FileState, Totals),
     /// There is something to do.
     Open(FileState),
 }
@@ -155,7 +157,7 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
         begun => begun?,
     };
     let found = connection.query(&format!(
-        "SELECT id, epoch, layout_hash, name = {name}, ended, disk_bytes, begun FROM spate.load_file \
+        "SELECT id, epoch, layout_hash, name = {name}, ended, disk_bytes, begun, modified_ns FROM spate.load_file \
          WHERE job = {job} AND name_hash = {name_hash}"
     ))?;
     let number = |column| number_at(&found, 0, column);
@@ -173,7 +175,12 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
                  another --name"
             )));
         }
-        return Ok(Begun::Loaded(totals(connection, id)?));
+        let totals = totals(connection, id)?;
+        let modified = input.modified_ns().map(|modified| modified.to_string());
+        if input.size().is_some() && modified.is_some() && modified == found.text_at(0, 7) {
+            return Ok(Begun::Loaded(totals));
+        }
+        return Ok(Begun::Check(FileState { id, epoch: number(1), done: done_pieces(connection, id)? }, totals));
     }
     let done = done_pieces(connection, id)?;
     if number(2) != layout_hash && !done.is_empty() {
@@ -239,19 +246,58 @@ pub(crate) fn is_loaded(connection: &mut Connection, input: &str, file: u64, epo
     Ok(!found.rows.is_empty())
 }
 
-/// All of a file is loaded.
+/// A file that was read to its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    /// Where its first piece begins, and its last one ends.
+    pub(crate) data: (u64, u64),
+    /// The bytes that were read of the disk; `None` for what has no size.
+    pub(crate) disk_bytes: Option<u64>,
+    /// When it was modified, before it was read.
+    pub(crate) modified_ns: Option<u64>,
+}
+
+/// Notes that all of a file is loaded, if it is.
 ///
 /// # Errors
-/// Any error of the connection.
-pub(crate) fn end(connection: &mut Connection, id: u64, data_bytes: u64, disk_bytes: Option<u64>) -> Result<Totals> {
-    let disk = disk_bytes.map_or("NULL".to_owned(), |bytes| bytes.to_string());
+/// [`Error::Manifest`] if the server has lost pieces that it had committed.
+pub(crate) fn end(connection: &mut Connection, input: &InputName, id: u64, read: Read) -> Result<Totals> {
+    let mut at = read.data.0;
+    for (start, done) in done_pieces(connection, id)? {
+        if start != at {
+            break;
+        }
+        at = done.end;
+    }
+    if at != read.data.1 {
+        let why = format!(
+            "the server has lost what it had committed of it, from byte {at} on (it was restarted without innodb_flush_log_at_trx_commit = 1, \
+             or another server has taken its place): the same command loads it"
+        );
+        return Err(Error::Manifest { input: input.name.clone(), why });
+    }
+    let number = |number: Option<u64>| number.map_or("NULL".to_owned(), |number| number.to_string());
     connection.execute(
         format!(
-            "UPDATE spate.load_file SET ended = UTC_TIMESTAMP(), data_bytes = {data_bytes}, disk_bytes = {disk} WHERE id = {id};COMMIT"
+            "UPDATE spate.load_file SET ended = UTC_TIMESTAMP(), data_bytes = {at}, disk_bytes = {}, modified_ns = {} WHERE id = {id};COMMIT",
+            number(read.disk_bytes),
+            number(read.modified_ns)
         )
         .as_bytes(),
     )?;
     totals(connection, id)
+}
+
+/// Notes that a file which is loaded has another time now, and the same bytes.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn touch(connection: &mut Connection, id: u64, modified_ns: Option<u64>) -> Result<()> {
+    if let Some(modified) = modified_ns {
+        let sql = format!("UPDATE spate.load_file SET modified_ns = {modified} WHERE id = {id};COMMIT");
+        connection.execute(sql.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// The first bytes of the pieces of a file that are loaded.

@@ -15,6 +15,8 @@ use crate::layout::{Layout, RECORD_BYTES_MAX};
 use crate::split::{Cut, Fields, Splitter};
 
 const READ_BYTES: usize = 256 << 10;
+/// Of tiny records a piece has at most so many: where each is, or why it was rejected, takes a hundred bytes.
+const PIECE_RECORDS_MAX: usize = 200_000;
 
 /// A piece that was loaded, as the manifest has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,9 +158,10 @@ impl Pieces {
         }
         let next_done = self.done.range(self.at..).next().map(|(next, _)| (*next - self.at) as usize);
         let limit = next_done.unwrap_or(usize::MAX).min(self.piece_bytes);
-        let mut end = 0;
+        let (mut end, mut records) = (0, 0);
         loop {
-            while end < limit {
+            while end < limit && records < PIECE_RECORDS_MAX {
+                records += 1;
                 let window = &self.bytes[end..];
                 match self.splitter.next(window, self.is_read, &mut self.fields) {
                     Cut::Record(length) if next_done.is_some_and(|next| length > next) => {
@@ -171,7 +174,7 @@ impl Pieces {
                     Cut::Unfinished => break,
                 }
             }
-            if end >= limit || (self.is_read && end >= self.bytes.len()) {
+            if end >= limit || records >= PIECE_RECORDS_MAX || (self.is_read && end >= self.bytes.len()) {
                 return match (end, self.done.first_key_value()) {
                     (0, Some((start, done))) => Err(self.changed(*start, done.end)),
                     (0, None) => Ok(None),

@@ -40,9 +40,11 @@ pub(crate) struct Rejects {
 }
 
 impl Rejects {
-    /// The files of an input in a directory. Nothing is made until a record is rejected.
-    pub(crate) fn of(directory: &Path, input: &InputName, header: &[u8], has_lines: bool) -> Rejects {
-        let name = format!("{}-{:08x}", input.short(), xxh3_64(input.name.as_bytes()) as u32);
+    /// The files of an input in a directory; `load` is its name, and its server's. Nothing is made until a record is rejected.
+    pub(crate) fn of(directory: &Path, load: &str, input: &InputName, header: &[u8], has_lines: bool) -> Rejects {
+        // Each load has files of its own: what another one has put aside is not its business.
+        let hash = xxh3_64(format!("{load}\0{}", input.name).as_bytes());
+        let name = format!("{}-{hash:016x}", input.short());
         Rejects {
             records_path: directory.join(format!("{name}{RECORDS}")),
             reasons_path: directory.join(format!("{name}{REASONS}")),
@@ -57,23 +59,24 @@ impl Rejects {
         &self.reasons_path
     }
 
-    /// Drops what is of pieces that are not loaded, and what was written twice; then writes the file of records.
+    /// Drops what is of pieces that are not loaded, and what was written twice; then writes the file of records. Returns how many there are.
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(crate) fn settle(&self, loaded: &BTreeSet<u64>) -> Result<()> {
+    pub(crate) fn settle(&self, loaded: &BTreeSet<u64>) -> Result<u64> {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if !self.reasons_path.exists() {
-            return Ok(());
+            return Ok(0);
         }
         let kept = self.read(loaded)?;
         if kept.is_empty() {
-            return [&self.reasons_path, &self.records_path].into_iter().try_for_each(|path| {
+            for path in [&self.reasons_path, &self.records_path] {
                 match fs::remove_file(path) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::file(path, error)),
-                    _ => Ok(()),
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(path, error)),
+                    _ => {}
                 }
-            });
+            }
+            return Ok(0);
         }
         replace(&self.reasons_path, |file| {
             let mut reasons = csv::Writer::from_writer(file);
@@ -90,7 +93,8 @@ impl Rejects {
                 let is_open = self.has_lines && !record.ends_with(b"\n") && !record.ends_with(b"\r");
                 if is_open { file.write_all(b"\n") } else { Ok(()) }
             })
-        })
+        })?;
+        Ok(kept.len() as u64)
     }
 
     /// The reasons of pieces that are loaded, by the record's first byte.
@@ -196,7 +200,7 @@ mod tests {
     fn rejects_of_pieces_that_were_not_committed_are_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let input = InputName::of(Path::new("-")).unwrap();
-        let rejects = || Rejects::of(directory.path(), &input, b"a,b\n", true);
+        let rejects = || Rejects::of(directory.path(), "job on server", &input, b"a,b\n", true);
         let first = rejects();
         first.write(&piece(4, b"1,\xff\n2,\"x\ny\"\n"), &[reject(0..4), reject(4..12)]).unwrap();
         first.write(&piece(16, b"3,z\n"), &[reject(0..4)]).unwrap();

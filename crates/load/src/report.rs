@@ -63,6 +63,14 @@ pub struct FileReport {
     pub totals: Totals,
     /// The file that says what was rejected, and why.
     pub rejects: Option<PathBuf>,
+    /// Rejected records that are not in it: an earlier run wrote them to another directory.
+    pub rejects_elsewhere: u64,
+}
+
+impl FileReport {
+    pub(crate) fn loaded_before(file: String, totals: Totals) -> FileReport {
+        FileReport { file, was_loaded: true, totals, rejects: None, rejects_elsewhere: 0 }
+    }
 }
 
 /// A record that a dry run would reject.

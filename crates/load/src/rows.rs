@@ -51,8 +51,17 @@ pub(crate) struct Rows {
     pub(crate) records: u64,
 }
 
-/// Asks for the key of a table: the numbers of its columns, and whether each is a whole number.
-pub(crate) type KeyOf<'a> = &'a mut dyn FnMut(usize, &Name) -> crate::error::Result<Vec<(usize, bool)>>;
+/// What rows of a table need to know of it.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// The columns by which rows are sorted, and whether each is a whole number. None: rows stay in the order of the file.
+    pub(crate) key: Vec<(usize, bool)>,
+    /// Columns that must not be NULL, and would become something else.
+    pub(crate) never_null: Vec<usize>,
+}
+
+/// Asks for the facts of a table, by a rule's number and the table's name.
+pub(crate) type FactsOf<'a> = &'a mut dyn FnMut(usize, &Name) -> crate::error::Result<Facts>;
 
 /// Converts the records of pieces.
 #[derive(Debug)]
@@ -71,8 +80,7 @@ pub(crate) struct Converter<'a> {
 struct Groups {
     /// By rule and name: the number among [`Rows::groups`].
     numbers: HashMap<(usize, String), usize>,
-    /// The key of each.
-    keys: Vec<Vec<(usize, bool)>>,
+    facts: Vec<Facts>,
 }
 
 /// Where a record goes.
@@ -89,8 +97,8 @@ impl<'a> Converter<'a> {
     /// All rows of a piece. What cannot be converted, or has no table, is among its rejects.
     ///
     /// # Errors
-    /// What `key_of` fails with.
-    pub(crate) fn convert(&mut self, piece: &Piece, key_of: KeyOf<'_>) -> crate::error::Result<Rows> {
+    /// What `facts_of` fails with.
+    pub(crate) fn convert(&mut self, piece: &Piece, facts_of: FactsOf<'_>) -> crate::error::Result<Rows> {
         let mut rows = Rows::default();
         let mut groups = Groups::default();
         let (mut at, mut line) = (0, piece.first_line);
@@ -107,7 +115,7 @@ impl<'a> Converter<'a> {
             let record = at..at + length;
             if is_record {
                 rows.records += 1;
-                self.take(piece, record.clone(), line, &mut rows, &mut groups, key_of)?;
+                self.take(piece, record.clone(), line, &mut rows, &mut groups, facts_of)?;
             }
             line += if has_lines { count_lines(&piece.bytes[record.clone()]) } else { 1 };
             at = record.end;
@@ -127,14 +135,14 @@ impl<'a> Converter<'a> {
         line: u64,
         rows: &mut Rows,
         groups: &mut Groups,
-        key_of: KeyOf<'_>,
+        facts_of: FactsOf<'_>,
     ) -> crate::error::Result<()> {
         let columns = &piece.whole.columns;
         let is_end = piece.is_last && record.end == piece.bytes.len();
         let place = Place { file: &piece.whole.input.name, line };
-        let made = match is_end && self.splitter.is_cut_in_quotes(&piece.bytes[record.clone()]) {
-            true => Err("a quote is opened in it, and none closes it before the end of the file".to_owned()),
-            false => self.values_of(columns, place).and_then(|()| self.destination(columns)),
+        let made = match self.splitter.wrong_quotes(&piece.bytes[record.clone()], is_end) {
+            Some(why) => Err(why.to_owned()),
+            None => self.values_of(columns, place).and_then(|()| self.destination(columns)),
         };
         let found = made.and_then(|destination| match groups.numbers.get(&(destination.rule, self.name.clone())) {
             Some(group) => Ok((destination, *group, None)),
@@ -148,7 +156,7 @@ impl<'a> Converter<'a> {
             }
         };
         if let Some(table) = new {
-            groups.keys.push(key_of(destination.rule, &table)?);
+            groups.facts.push(facts_of(destination.rule, &table)?);
             groups.numbers.insert((destination.rule, self.name.clone()), group);
             rows.groups.push(Group { rule: destination.rule, table, partitions: vec![], rows: vec![] });
         }
@@ -157,7 +165,13 @@ impl<'a> Converter<'a> {
         {
             rows.groups[group].partitions.push(partition);
         }
-        let row = self.write_row(columns, &groups.keys[group], rows, record, line);
+        let facts = &groups.facts[group];
+        if let Some(column) = facts.never_null.iter().find(|column| self.places[**column].is_none()) {
+            let reason = format!("column {:?} is NULL, which the table does not allow", columns.all[*column].name);
+            rows.rejects.push(Reject { record, line, reason });
+            return Ok(());
+        }
+        let row = self.write_row(columns, &facts.key, rows, record, line);
         rows.groups[group].rows.push(row);
         Ok(())
     }

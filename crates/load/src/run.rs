@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use spate_connection::Connection;
@@ -16,7 +17,7 @@ use crate::indexes::{self, IndexStrategy};
 use crate::input::{self, InputName};
 use crate::layout::Layout;
 use crate::loader::{Loader, Shared, connect_control, convert, lock};
-use crate::manifest::{self, Begun, Totals};
+use crate::manifest::{self, Begun, FileState, Totals};
 use crate::pieces::{Piece, Pieces};
 use crate::refused::Duplicates;
 use crate::rejects::Rejects;
@@ -86,8 +87,13 @@ struct OpenFile {
     rejects: Rejects,
     /// Pieces that are not loaded.
     pending: AtomicUsize,
-    /// All its bytes, when they are read.
-    bytes: AtomicU64,
+    /// Where its data begins.
+    start: u64,
+    /// Bytes of all inputs that were read before it.
+    read_before: u64,
+    modified_ns: Option<u64>,
+    /// What it was, when it is read.
+    read: OnceLock<manifest::Read>,
 }
 
 struct Task {
@@ -125,6 +131,7 @@ pub fn watch(
     let mut load = Load::begin(options, stop, progress)?;
     let mut seen: BTreeSet<(PathBuf, Option<SystemTime>)> = BTreeSet::new();
     while !stop.load(Ordering::Relaxed) {
+        let mut is_loaded = false;
         for directory in directories {
             for path in input::files_of(directory)? {
                 let Some(changed) = rested(&path, settle) else { continue };
@@ -133,7 +140,7 @@ pub fn watch(
                 }
                 let loaded = InputName::of(&path).and_then(|input| load.files(&[input]));
                 match loaded {
-                    Ok(()) => {}
+                    Ok(()) => is_loaded = true,
                     Err(Error::Stopped) => break,
                     Err(error @ (Error::File { .. } | Error::Input { .. } | Error::Manifest { .. })) => {
                         load.failed_files += 1;
@@ -142,6 +149,9 @@ pub fn watch(
                     Err(error) => return Err(error),
                 }
             }
+        }
+        if is_loaded {
+            load.make_indexes()?;
         }
         progress.tell("waiting for files".to_owned());
         std::thread::sleep(INTERVAL);
@@ -199,6 +209,7 @@ impl<'a> Load<'a> {
             tables: Mutex::new(Tables::new(&options.job, options.is_dry)),
             control: Mutex::new(control),
             one_by_one: Mutex::new(()),
+            is_uncertain: AtomicBool::new(false),
             stop,
             local_files: AtomicBool::new(local_files),
         };
@@ -207,6 +218,7 @@ impl<'a> Load<'a> {
 
     /// Loads some files. In the end, all of them are loaded whole.
     fn files(&self, inputs: &[InputName]) -> Result<()> {
+        self.shared.mend_control()?;
         let failed = AtomicBool::new(false);
         let writers = self.options.writers();
         let (send, receive) = sync_channel::<Task>(writers);
@@ -226,11 +238,16 @@ impl<'a> Load<'a> {
             drop(receive);
             let read = self.read(inputs, send, &failed);
             failed.fetch_or(read.is_err(), Ordering::AcqRel);
-            let worked: Vec<Result<()>> = workers.into_iter().filter_map(|worker| worker.join().ok()).collect();
+            let join = |worker: ScopedJoinHandle<'_, Result<()>>| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            let worked: Vec<Result<()>> = workers.into_iter().map(join).collect();
             (read, worked)
         });
-        // The workers' errors are causes; that the reader stopped follows from them.
-        worked.into_iter().collect::<Result<()>>()?;
+        // The workers' errors are causes; that the reader and others stopped follows from them.
+        let is_cause = |worked: &Result<()>| !matches!(worked, Ok(()) | Err(Error::Stopped));
+        let (causes, others): (Vec<_>, Vec<_>) = worked.into_iter().partition(is_cause);
+        causes.into_iter().chain(others).collect::<Result<()>>()?;
         // All pieces are loaded now.
         self.end_files(read?)?;
         Ok(())
@@ -311,7 +328,13 @@ impl<'a> Load<'a> {
                 std::thread::sleep(Duration::from_millis(5));
                 ending = self.end_files(ending)?;
             }
-            file.bytes.store(pieces.at(), Ordering::Release);
+            let disk_bytes = self.progress.bytes_read.load(Ordering::Relaxed) - file.read_before;
+            let read = manifest::Read {
+                data: (file.start, pieces.at()),
+                disk_bytes: file.input.size().map(|_| disk_bytes),
+                modified_ns: file.modified_ns,
+            };
+            let _once = file.read.set(read);
             ending.push(file);
         }
         Ok(ending)
@@ -326,12 +349,14 @@ impl<'a> Load<'a> {
                 continue;
             }
             let mut control = lock(&self.shared.control);
-            file.rejects.settle(&manifest::loaded_starts(&mut control, file.id)?)?;
+            let kept = file.rejects.settle(&manifest::loaded_starts(&mut control, file.id)?)?;
             spate_archive::stopping_point("load-before-end");
-            let bytes = file.bytes.load(Ordering::Acquire);
-            let totals = manifest::end(&mut control, file.id, bytes, file.input.size())?;
-            let rejects = (totals.rejected > 0).then(|| file.rejects.reasons_path().to_owned());
-            let report = FileReport { file: file.input.name.clone(), was_loaded: false, totals, rejects };
+            let Some(read) = file.read.get() else { continue };
+            let totals = manifest::end(&mut control, &file.input, file.id, *read)?;
+            let rejects = (kept > 0).then(|| file.rejects.reasons_path().to_owned());
+            let rejects_elsewhere = totals.rejected.saturating_sub(kept);
+            let name = file.input.name.clone();
+            let report = FileReport { file: name, was_loaded: false, totals, rejects, rejects_elsewhere };
             lock(&self.report).files.push(report);
         }
         Ok(others)
@@ -374,23 +399,39 @@ impl<'a> Load<'a> {
                 Begun::Loaded(totals) => {
                     self.progress.bytes_read.fetch_add(input.size().unwrap_or(0), Ordering::Relaxed);
                     let name = input.name.clone();
-                    let file = FileReport { file: name, was_loaded: true, totals, rejects: None };
-                    lock(&self.report).files.push(file);
+                    lock(&self.report).files.push(FileReport::loaded_before(name, totals));
                     return Ok(None);
+                }
+                Begun::Check(state, totals) => {
+                    drop(control);
+                    return self.check(input, state, totals).map(|()| None);
                 }
                 Begun::Open(state) => (id, epoch, done) = (state.id, state.epoch, state.done),
             }
             manifest::settle_open(&mut control, input, id)?;
         }
         let bytes_read = &self.progress.bytes_read;
+        let (read_before, modified_ns) = (bytes_read.load(Ordering::Relaxed), input.modified_ns());
         let columns = |header: Option<&[String]>| self.columns(header);
         let pieces = Pieces::open(input, id, &options.layout, options.piece_bytes(), bytes_read, columns)?;
-        let rejects = Rejects::of(&options.rejects, input, &pieces.whole().header, self.has_lines());
+        let load = format!("{}\0{}", options.job, lock(&self.shared.control).peer());
+        let rejects = Rejects::of(&options.rejects, &load, input, &pieces.whole().header, self.has_lines());
         if !options.is_dry {
             rejects.settle(&done.keys().copied().collect())?;
         }
         let pending = AtomicUsize::new(0);
-        let file = OpenFile { input: input.clone(), id, epoch, rejects, pending, bytes: AtomicU64::new(0) };
+        let start = pieces.at();
+        let file = OpenFile {
+            input: input.clone(),
+            id,
+            epoch,
+            rejects,
+            pending,
+            start,
+            read_before,
+            modified_ns,
+            read: OnceLock::new(),
+        };
         Ok(Some((pieces.without(done), Arc::new(file))))
     }
 
@@ -402,10 +443,8 @@ impl<'a> Load<'a> {
             let [rule] = &layout.rules[..] else {
                 return Err("without columns in the layout, and without a header, there is one table only".to_owned());
             };
-            let name = Name::parse(rule.name.text())?;
-            let mut tables = lock(&self.shared.tables);
-            let table = tables.find(&mut lock(&self.shared.control), rule, &name).map_err(|error| error.to_string())?;
-            of_table.clone_from(&table.columns);
+            let columns = Tables::columns_of(&mut lock(&self.shared.control), rule);
+            of_table = columns.map_err(|error| error.to_string())?;
         }
         Columns::resolve(layout, header, &of_table)
     }
@@ -428,21 +467,46 @@ impl<'a> Load<'a> {
 }
 
 impl Load<'_> {
+    /// Makes the indexes that tables were made without.
+    fn make_indexes(&self) -> Result<()> {
+        let begun = Instant::now();
+        let progress = self.progress;
+        progress.tell("making indexes".to_owned());
+        let made = indexes::make_owed(&self.shared, &|made, all| {
+            progress.tell(format!("making indexes: {made} of {all} tables have theirs"));
+        })?;
+        if made > 0 {
+            lock(&self.report).index_seconds += begun.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// Reads a file that is loaded, and compares it with what was.
+    fn check(&self, input: &InputName, state: FileState, totals: Totals) -> Result<()> {
+        self.progress.tell(format!("comparing {} with what was loaded of it", input.short()));
+        let modified_ns = input.modified_ns();
+        let (options, bytes_read) = (self.options, &self.progress.bytes_read);
+        let columns = |header: Option<&[String]>| self.columns(header);
+        let pieces = Pieces::open(input, state.id, &options.layout, options.piece_bytes(), bytes_read, columns)?;
+        let mut pieces = pieces.without(state.done);
+        if let Some(piece) = pieces.next()? {
+            let why = format!(
+                "it was loaded before, and holds something else now from byte {} on: rename it, or use another --name",
+                piece.start
+            );
+            return Err(Error::Manifest { input: input.name.clone(), why });
+        }
+        manifest::touch(&mut lock(&self.shared.control), state.id, modified_ns)?;
+        lock(&self.report).files.push(FileReport::loaded_before(input.name.clone(), totals));
+        Ok(())
+    }
+
     /// Makes indexes that are owed, and reports.
     fn end(self, begun: Instant) -> Result<Report> {
-        let indexes_begun = Instant::now();
-        let mut made = 0;
         if !self.options.is_dry && !self.shared.stop.load(Ordering::Relaxed) {
-            let progress = self.progress;
-            progress.tell("making indexes".to_owned());
-            made = indexes::make_owed(&self.shared, &|made, all| {
-                progress.tell(format!("making indexes: {made} of {all} tables have theirs"));
-            })?;
+            self.make_indexes()?;
         }
         let mut report = self.report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if made > 0 {
-            report.index_seconds = indexes_begun.elapsed().as_secs_f64();
-        }
         if !self.shared.local_files.load(Ordering::Relaxed) && report.door.starts_with("LOAD") {
             report.door = "INSERT: the server has closed LOAD DATA LOCAL".to_owned();
         }

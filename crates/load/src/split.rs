@@ -56,7 +56,11 @@ pub(crate) enum Splitter {
     Blocks(usize),
     /// Lines.
     Lines,
-    Csv(Box<csv_core::Reader>, Option<u8>),
+    Csv {
+        reader: Box<csv_core::Reader>,
+        delimiter: u8,
+        quote: Option<u8>,
+    },
     LoadData(LoadData),
 }
 
@@ -68,12 +72,13 @@ impl Splitter {
             Format::LoadData => Splitter::LoadData(LoadData::of(layout)),
             Format::Csv | Format::Tsv => {
                 let quote = layout.quote.as_ref().map_or(Some(b'"'), |quote| quote.bytes().next());
+                let delimiter = layout.delimiter.unwrap_or(tab_or_comma) as u8;
                 let reader = csv_core::ReaderBuilder::new()
-                    .delimiter(layout.delimiter.unwrap_or(tab_or_comma) as u8)
+                    .delimiter(delimiter)
                     .quoting(quote.is_some())
                     .quote(quote.unwrap_or(b'"'))
                     .build();
-                Splitter::Csv(Box::new(reader), quote)
+                Splitter::Csv { reader: Box::new(reader), delimiter, quote }
             }
         }
     }
@@ -104,20 +109,51 @@ impl Splitter {
                 None if bytes.is_empty() => Cut::Nothing(0),
                 None => whole(fields, bytes.strip_suffix(b"\r").unwrap_or(bytes), bytes.len()),
             },
-            Splitter::Csv(reader, _) => csv_record(reader, bytes, is_last, fields),
+            Splitter::Csv { reader, .. } => csv_record(reader, bytes, is_last, fields),
             Splitter::LoadData(form) => form.next(bytes, is_last, fields),
         }
     }
 
-    /// True if the last record of an input, which nothing ends, is cut within quotes.
-    pub(crate) fn is_cut_in_quotes(&self, record: &[u8]) -> bool {
+    /// Why the quotes of a record cannot be meant so: one is not closed, or something stands behind the one that closes a field.
+    pub(crate) fn wrong_quotes(&mut self, record: &[u8], is_end: bool) -> Option<&'static str> {
+        const OPEN: &str = "a quote is opened in it, and none closes it";
         match self {
-            Splitter::Csv(_, Some(quote)) => {
-                !record.ends_with(b"\n") && memchr::memchr_iter(*quote, record).count() % 2 == 1
+            Splitter::Csv { delimiter, quote: Some(quote), .. } if memchr::memchr(*quote, record).is_some() => {
+                wrong_quotes_of_csv(record, *delimiter, *quote)
             }
-            _ => false,
+            Splitter::LoadData(form) if is_end => form.is_open_at_end(record).then_some(OPEN),
+            _ => None,
         }
     }
+}
+
+/// Looks at the quotes of a record, which csv_core takes as they come.
+fn wrong_quotes_of_csv(record: &[u8], delimiter: u8, quote: u8) -> Option<&'static str> {
+    let mut at = 0;
+    while at < record.len() {
+        if record[at] != quote {
+            // A quote within a field without quotes is a letter.
+            at += memchr::memchr(delimiter, &record[at..])? + 1;
+            continue;
+        }
+        at += 1;
+        loop {
+            let Some(next) = memchr::memchr(quote, &record[at..]) else {
+                return Some("a quote is opened in it, and none closes it");
+            };
+            at += next + 1;
+            if record.get(at) != Some(&quote) {
+                break;
+            }
+            at += 1;
+        }
+        match record.get(at) {
+            Some(byte) if *byte == delimiter => at += 1,
+            None | Some(b'\r' | b'\n') => return None,
+            Some(_) => return Some("something stands behind the quote that closes a field"),
+        }
+    }
+    None
 }
 
 fn whole(fields: &mut Fields, record: &[u8], length: usize) -> Cut {
@@ -129,6 +165,11 @@ fn whole(fields: &mut Fields, record: &[u8], length: usize) -> Cut {
 fn csv_record(reader: &mut csv_core::Reader, bytes: &[u8], is_last: bool, fields: &mut Fields) -> Cut {
     const FIELDS_AT_FIRST: usize = 64;
     const TEXT_BYTES_AT_FIRST: usize = 4096;
+    // The library passes empty lines over, which are lines all the same.
+    let empty = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    if empty > 0 {
+        return Cut::Nothing(empty);
+    }
     reader.reset();
     // What is in quotes gets shorter, not longer.
     let (mut read, mut written, mut ended) = (0, 0, 0);
@@ -166,4 +207,31 @@ fn csv_record(reader: &mut csv_core::Reader, bytes: &[u8], is_last: bool, fields
         }
     }
     Cut::Record(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_that_cannot_be_meant_so_are_told() {
+        let mut splitter = Splitter::of(&InputLayout::default());
+        for fine in ["1,\"a\"\"b\",\"\"\n", "2,5\" disk", "\"a,\nb\"\r\n", "plain\n", "a,\"\"\"\"\n"] {
+            assert_eq!(splitter.wrong_quotes(fine.as_bytes(), true), None, "{fine}");
+        }
+        for open in ["2,\"b\n3,c\n", "\"", "1,\"a\"\""] {
+            assert!(splitter.wrong_quotes(open.as_bytes(), true).unwrap().contains("opened"), "{open}");
+        }
+        for behind in ["\"abc\"def\n", "3,\"b\n4,\"c\"\n"] {
+            assert!(splitter.wrong_quotes(behind.as_bytes(), false).unwrap().contains("behind"), "{behind}");
+        }
+    }
+
+    #[test]
+    fn empty_lines_are_lines() {
+        let mut splitter = Splitter::of(&InputLayout::default());
+        let mut fields = Fields::default();
+        assert_eq!(splitter.next(b"\n\r\n4\n", false, &mut fields), Cut::Nothing(3));
+        assert_eq!(splitter.next(b"4\r\n5", false, &mut fields), Cut::Record(3));
+    }
 }

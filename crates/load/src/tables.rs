@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use spate_connection::{Connection, ResultSet, quote};
+use spate_connection::{Connection, ResultSet, Vendor, quote};
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
@@ -59,6 +59,10 @@ pub(crate) struct Table {
     pub(crate) name: Name,
     /// Its columns that a load may write, in order.
     pub(crate) columns: Vec<String>,
+    /// Those of them that a list of columns may leave out to mean.
+    pub(crate) visible: Vec<String>,
+    /// Columns in which the server would store something else for NULL, and says nothing.
+    pub(crate) never_null: Vec<String>,
     /// The columns of its primary key, and whether each is a whole number.
     pub(crate) key: Vec<(String, bool)>,
     pub(crate) rolls_back: bool,
@@ -78,10 +82,16 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn of(definition: &str) -> Shape {
         let mut shape = Shape::default();
+        // A server wants an index for the column that it counts up.
+        let counted =
+            definition.lines().find(|line| line.trim_start().starts_with('`') && line.contains(" AUTO_INCREMENT"));
+        let counted = counted.and_then(index_name).map(|name| format!("({name}"));
         for line in definition.lines().skip(1) {
             let line = line.trim().trim_end_matches(',').to_owned();
             let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
-            if begins(&["KEY ", "FULLTEXT KEY ", "SPATIAL KEY ", "VECTOR KEY "]) {
+            if counted.as_ref().is_some_and(|counted| line.contains(counted.as_str()) && line.starts_with("KEY ")) {
+                shape.fixed.push(line);
+            } else if begins(&["KEY ", "FULLTEXT KEY ", "SPATIAL KEY ", "VECTOR KEY "]) {
                 shape.indexes.push(line);
             } else if begins(&["`", "PRIMARY KEY ", "UNIQUE KEY "]) {
                 shape.fixed.push(line);
@@ -247,6 +257,22 @@ impl Tables {
         Ok(())
     }
 
+    /// The columns of a table that a list of columns may leave out to mean: its template's, if it is to be made.
+    ///
+    /// # Errors
+    /// [`Error::Table`] if neither is there.
+    pub(crate) fn columns_of(connection: &mut Connection, rule: &RuleLayout) -> Result<Vec<String>> {
+        let names = [Some(rule.name.text()), rule.template.as_deref()];
+        for name in names.into_iter().flatten().filter_map(|name| Name::parse(name).ok()) {
+            if show_create(connection, &name)?.is_some() {
+                return Ok(read(connection, &name, &name, false)?.visible);
+            }
+        }
+        let why =
+            "it is not there, and the layout has no columns: add [[column]], or let the files have a header".to_owned();
+        Err(Error::Table { table: rule.name.text().to_owned(), why })
+    }
+
     /// All tables that rows went to.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.known.values()
@@ -326,7 +352,7 @@ fn compare(connection: &mut Connection, name: &Name, present: &str, template: &N
 fn read(connection: &mut Connection, name: &Name, shown: &Name, is_new: bool) -> Result<Table> {
     let place = format!("TABLE_SCHEMA = {} AND TABLE_NAME = {}", quote::text(&shown.schema), quote::text(&shown.table));
     let columns = connection.query(&format!(
-        "SELECT COLUMN_NAME, DATA_TYPE, EXTRA, COLUMN_KEY FROM information_schema.COLUMNS WHERE {place} ORDER BY ORDINAL_POSITION"
+        "SELECT COLUMN_NAME, DATA_TYPE, EXTRA, IS_NULLABLE FROM information_schema.COLUMNS WHERE {place} ORDER BY ORDINAL_POSITION"
     ))?;
     let text = |row, column| columns.text_at(row, column).unwrap_or_default();
     let all = 0..columns.rows.len();
@@ -345,8 +371,15 @@ fn read(connection: &mut Connection, name: &Name, shown: &Name, is_new: bool) ->
     let engine = connection.query(&format!(
         "SELECT e.TRANSACTIONS FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {place}"
     ))?;
+    let is_visible = |row: &usize| !text(*row, 2).to_uppercase().contains("INVISIBLE");
+    // MySQL stores the time of the load, by one of its doors; MariaDB does so by both, and means it.
+    let is_mysql = connection.server_version().vendor == Vendor::MySql;
+    let is_never_null =
+        |row: &usize| is_mysql && text(*row, 1).eq_ignore_ascii_case("timestamp") && text(*row, 3) == "NO";
     Ok(Table {
         name: name.clone(),
+        visible: all.clone().filter(is_written).filter(is_visible).map(|row| text(row, 0)).collect(),
+        never_null: all.clone().filter(is_never_null).map(|row| text(row, 0)).collect(),
         columns: all.filter(is_written).map(|row| text(row, 0)).collect(),
         key: key.map(|column| (column.clone(), numbers.contains(&column.to_lowercase()))).collect(),
         rolls_back: engine.single_text().is_some_and(|answer| answer.eq_ignore_ascii_case("yes")),

@@ -72,17 +72,25 @@ impl Form {
             Form::Decimal { scale, point } => write_decimal(value, *scale, *point, text)?,
             Form::Date(format) => {
                 let date = match format {
+                    Some(format) if is_cut(format, value) => return Err(self.no_time(Some(format), "day")),
                     Some(format) => Date::strptime(format, value),
                     None => value.parse(),
                 };
                 push(text, date.map_err(|_| self.no_time(format.as_ref(), "day"))?);
             }
             Form::DateTime(format) => {
-                let time: DateTime = match format {
-                    Some(format) => DateTime::strptime(format, value),
-                    None => value.parse(),
-                }
-                .map_err(|_| self.no_time(format.as_ref(), "day and time"))?;
+                let wrong = || self.no_time(format.as_ref(), "day and time");
+                let time = match format {
+                    Some(format) if is_cut(format, value) => return Err(wrong()),
+                    Some(format) => DateTime::strptime(format, value).map_err(|_| wrong())?,
+                    // A time with an offset is another moment than its letters say.
+                    None if value.bytes().skip("2026-11-26".len()).any(|byte| b"+-Zz[".contains(&byte)) => {
+                        return Err(
+                            "has an offset or a time zone: such a time is not what the column would hold".to_owned()
+                        );
+                    }
+                    None => value.parse::<DateTime>().map_err(|_| wrong())?,
+                };
                 push(text, time.date());
                 text.push(b' ');
                 push(text, time.time());
@@ -108,6 +116,22 @@ impl Form {
             None => format!("is no {what} as the servers write it"),
         }
     }
+}
+
+/// True if a format of digits only wants another number of them: 13 digits of a time would be read as one, with a second of one digit.
+fn is_cut(format: &str, value: &str) -> bool {
+    let mut wanted = 0;
+    let mut rest = format;
+    while let Some(behind) = rest.strip_prefix('%') {
+        wanted += match behind.chars().next() {
+            Some('Y') => 4,
+            Some('m' | 'd' | 'H' | 'M' | 'S' | 'y') => 2,
+            Some('j') => 3,
+            _ => return false,
+        };
+        rest = &behind[1..];
+    }
+    rest.is_empty() && value.len() != wanted
 }
 
 fn push(text: &mut Vec<u8>, value: impl std::fmt::Display) {
@@ -218,6 +242,12 @@ mod tests {
         assert_eq!(written(Form::Time(form("%H%M")), "1126").unwrap(), "11:26:00");
         assert_eq!(written(Form::Time(None), "-130:26:53.5").unwrap(), "-130:26:53.5");
         assert!(written(Form::Date(form("%Y%m%d")), "20260230").unwrap_err().contains("no day of the format"));
+        assert!(written(Form::DateTime(form("%Y%m%d%H%M%S")), "2026112611265").is_err());
+        for zoned in
+            ["2026-11-26 11:26:53+02:00", "2026-11-26T11:26:53Z", "2026-11-26T11:26:53-08:00[America/Los_Angeles]"]
+        {
+            assert!(written(Form::DateTime(None), zoned).unwrap_err().contains("offset"), "{zoned}");
+        }
         assert!(written(Form::Time(None), "11:60:00").is_err());
         assert!(written(Form::DateTime(None), "0000-00-00 00:00:00").is_err());
     }

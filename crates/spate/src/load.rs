@@ -181,7 +181,12 @@ fn text(report: &Report) -> String {
     }
     for file in &report.files {
         if let Some(path) = &file.rejects {
-            lines.push(format!("rejected of {}: {} in {}", file.file, file.totals.rejected, path.display()));
+            let here = file.totals.rejected - file.rejects_elsewhere;
+            lines.push(format!("rejected of {}: {here} in {}", file.file, path.display()));
+        }
+        if file.rejects_elsewhere > 0 {
+            let (count, file) = (file.rejects_elsewhere, &file.file);
+            lines.push(format!("rejected of {file}: {count} in the --rejects directory of an earlier run"));
         }
     }
     for reject in &report.first_rejects {

@@ -59,24 +59,24 @@ const TEMPLATE: &str = "CREATE DATABASE cdr; CREATE TABLE cdr.template (caller I
 /// What each table must hold: its rows by their key, as the client shows them.
 type Expected = BTreeMap<String, BTreeMap<(u32, String), String>>;
 
-struct Loads {
-    server: Server,
-    directory: TempDir,
+pub struct Loads {
+    pub server: Server,
+    pub directory: TempDir,
 }
 
 impl Loads {
-    fn begin(kind: Kind, options: &[&str]) -> Loads {
+    pub fn begin(kind: Kind, options: &[&str]) -> Loads {
         let server = Server::replica(kind, options);
         Loads { server, directory: tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap() }
     }
 
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.directory.path().join(name);
         fs::write(&path, content).unwrap();
         path
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = program();
         command.arg("load").arg("--server").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.server.port));
         command.env("SPATE_SERVER_PASSWORD", PASSWORD).arg("--rejects").arg(self.directory.path()).args(arguments);
@@ -85,26 +85,26 @@ impl Loads {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// Loads, and says what the program did.
-    fn load(&self, arguments: &[&str]) -> Value {
+    pub fn load(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Fails to load, and says why.
-    fn refused(&self, arguments: &[&str]) -> String {
+    pub fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// The file in the directory whose name ends so.
-    fn only(&self, ending: &str) -> PathBuf {
+    pub fn only(&self, ending: &str) -> PathBuf {
         let mut found = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path());
         found.find(|path| path.to_str().unwrap().ends_with(ending)).unwrap_or_else(|| panic!("no file …{ending}"))
     }
@@ -124,7 +124,7 @@ impl Loads {
     }
 }
 
-fn path_of(path: &Path) -> &str {
+pub fn path_of(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

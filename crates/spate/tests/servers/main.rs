@@ -35,6 +35,7 @@ mod large_rows;
 mod letter_case;
 mod lexing;
 mod load;
+mod load_traps;
 mod locks;
 mod logging;
 mod logins;
