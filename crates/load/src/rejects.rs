@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +28,14 @@ const HEADER: [&str; 6] = ["file", "line", "byte", "reason", "piece", "record"];
 const BYTE: usize = 2;
 const PIECE: usize = 4;
 const RECORD: usize = 5;
+
+/// The rejects of a piece in the file of reasons.
+#[derive(Debug)]
+struct Attempt {
+    range: Range<u64>,
+    /// The first byte of its last record in the input.
+    last: u64,
+}
 
 /// The files of one input.
 #[derive(Debug)]
@@ -68,7 +77,8 @@ impl Rejects {
         if !self.reasons_path.exists() {
             return Ok(0);
         }
-        let kept = self.read(loaded)?;
+        let mut kept = self.attempts()?;
+        kept.retain(|piece, _| loaded.contains(piece));
         if kept.is_empty() {
             for path in [&self.reasons_path, &self.records_path] {
                 match fs::remove_file(path) {
@@ -78,40 +88,60 @@ impl Rejects {
             }
             return Ok(0);
         }
-        replace(&self.reasons_path, |file| {
-            let mut reasons = csv::Writer::from_writer(file);
-            reasons.write_record(HEADER)?;
-            kept.values().try_for_each(|reason| reasons.write_byte_record(reason))?;
-            reasons.flush()
+        let open = |range: &Range<u64>| {
+            let mut file = File::open(&self.reasons_path)?;
+            file.seek(SeekFrom::Start(range.start))?;
+            Ok::<_, std::io::Error>(BufReader::new(file.take(range.end - range.start)))
+        };
+        let mut count = 0;
+        replace(&self.records_path, |records| {
+            records.write_all(&self.header)?;
+            for attempt in kept.values() {
+                let mut reasons = csv::ReaderBuilder::new().has_headers(false).from_reader(open(&attempt.range)?);
+                let mut reason = ByteRecord::new();
+                while reasons.read_byte_record(&mut reason)? {
+                    let record = reason.get(RECORD).unwrap_or_default();
+                    records.write_all(record)?;
+                    // The last record of a file may lack its end.
+                    if self.has_lines && !record.ends_with(b"\n") && !record.ends_with(b"\r") {
+                        records.write_all(b"\n")?;
+                    }
+                    count += 1;
+                }
+            }
+            Ok(())
         })?;
-        replace(&self.records_path, |file| {
-            file.write_all(&self.header)?;
-            kept.values().try_for_each(|reason| {
-                let record = reason.get(RECORD).unwrap_or_default();
-                file.write_all(record)?;
-                // The last record of a file may lack its end.
-                let is_open = self.has_lines && !record.ends_with(b"\n") && !record.ends_with(b"\r");
-                if is_open { file.write_all(b"\n") } else { Ok(()) }
-            })
+        replace(&self.reasons_path, |reasons| {
+            reasons.write_all(format!("{}\n", HEADER.join(",")).as_bytes())?;
+            kept.values().try_for_each(|attempt| std::io::copy(&mut open(&attempt.range)?, reasons).map(drop))
         })?;
-        Ok(kept.len() as u64)
+        Ok(count)
     }
 
-    /// The reasons of pieces that are loaded, by the record's first byte.
-    fn read(&self, loaded: &BTreeSet<u64>) -> Result<BTreeMap<u64, ByteRecord>> {
+    /// Where the last attempt of each piece is in the file of reasons: all of it is written at once.
+    fn attempts(&self) -> Result<BTreeMap<u64, Attempt>> {
         let failed = |error: csv::Error| Error::file(&self.reasons_path, std::io::Error::other(error));
         let mut reader = csv::ReaderBuilder::new().from_path(&self.reasons_path).map_err(failed)?;
-        let mut kept = BTreeMap::new();
-        // A crash may have cut the last reason; its piece was not committed.
-        for reason in reader.byte_records().map_while(std::result::Result::ok) {
-            let number = |column: usize| std::str::from_utf8(reason.get(column)?).ok()?.parse::<u64>().ok();
-            if let (Some(byte), Some(piece)) = (number(BYTE), number(PIECE))
-                && loaded.contains(&piece)
-            {
-                kept.insert(byte, reason);
+        reader.byte_headers().map_err(failed)?;
+        let mut attempts: BTreeMap<u64, Attempt> = BTreeMap::new();
+        let mut reason = ByteRecord::new();
+        loop {
+            let begin = reader.position().byte();
+            // A crash may have cut the last reason; its piece was not committed.
+            if !matches!(reader.read_byte_record(&mut reason), Ok(true)) {
+                return Ok(attempts);
             }
+            let number = |column: usize| std::str::from_utf8(reason.get(column)?).ok()?.parse::<u64>().ok();
+            let (Some(byte), Some(piece)) = (number(BYTE), number(PIECE)) else { continue };
+            let end = reader.position().byte();
+            let attempt = attempts.entry(piece).or_insert_with(|| Attempt { range: begin..begin, last: byte });
+            // Behind another piece's, or at an earlier record, another attempt begins.
+            if attempt.range.end != begin || (attempt.range.start != begin && byte <= attempt.last) {
+                attempt.range.start = begin;
+            }
+            attempt.range.end = end;
+            attempt.last = byte;
         }
-        Ok(kept)
     }
 
     /// Writes a piece's rejects, so that they survive a crash.
