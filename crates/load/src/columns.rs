@@ -140,7 +140,10 @@ fn find(header: &[String], name: &str) -> Result<usize, String> {
     match (found.next(), found.next()) {
         (Some(field), None) => Ok(field),
         (Some(_), Some(_)) => Err(format!("the header names {name:?} twice")),
-        (None, _) => Err(format!("the header has no {name:?}: it names {}", header.join(", "))),
+        (None, _) => {
+            let names = header.join(", ");
+            Err(format!("the header has no {name:?}: it names {}", shown(names.as_bytes())))
+        }
     }
 }
 

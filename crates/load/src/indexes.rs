@@ -18,7 +18,7 @@ use crate::manifest;
 use crate::pieces::Piece;
 use crate::refused;
 use crate::rows::{Converter, Group, Rows};
-use crate::tables::{Name, Shape, Table, Tables, index_name, show_create};
+use crate::tables::{Name, Shape, Table, Tables, index_name, is_one_index, show_create};
 
 /// When a new table's indexes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,8 +108,16 @@ pub(crate) fn choose(
     connection.execute_single(drop_both.as_bytes())?;
     let measured = measure(shared, &mut connection, piece, &rows, group, (&template, &indexes), &names);
     let dropped = connection.execute_single(drop_both.as_bytes());
-    let (before, plain, made) = measured?;
-    dropped?;
+    let (before, plain, made) = match (measured, dropped) {
+        (Ok(measured), Ok(_)) => measured,
+        (Err(error), _) if !error.is_transient() => {
+            return said(false, &format!("the cost of indexes could not be measured: {error}"));
+        }
+        (measured, dropped) => {
+            dropped?;
+            measured?
+        }
+    };
     let after = (plain + made).as_secs_f64() < before.as_secs_f64() * WORTH;
     let why = format!(
         "{} rows took {:.2} s with their indexes, and {:.2} s without, behind which the indexes took {:.2} s",
@@ -234,6 +242,10 @@ fn make(connection: &mut Connection, name: &Name, definitions: &[String]) -> Res
             Shape::of(&present).indexes.iter().filter_map(|line| index_name(line)).collect();
         let is_missing = |line: &&String| index_name(line).is_none_or(|name| !present.contains(&name));
         let missing: Vec<String> = definitions.iter().filter(is_missing).cloned().collect();
+        if let Some(wrong) = missing.iter().find(|definition| !is_one_index(definition)) {
+            let why = format!("spate.load_index holds something else than an index for it: {wrong:?}");
+            return Err(Error::Table { table: name.to_string(), why });
+        }
         if missing.is_empty() {
             return Ok(());
         }

@@ -53,7 +53,11 @@ impl InputName {
     pub(crate) fn short(&self) -> String {
         match self.is_standard_input() {
             true => "standard-input".to_owned(),
-            false => self.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            false => {
+                let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+                // With what is put behind it, it must remain a file's name.
+                name.chars().take(50).collect()
+            }
         }
     }
 
@@ -118,7 +122,9 @@ pub(crate) fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let is_rejects = name.ends_with(crate::rejects::RECORDS) || name.ends_with(crate::rejects::REASONS);
-        if path.is_file() && !name.starts_with('.') && !ON_THEIR_WAY.contains(&extension.as_str()) && !is_rejects {
+        // A link may lead to what whoever made it cannot read.
+        let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
+        if is_file && !name.starts_with('.') && !ON_THEIR_WAY.contains(&extension.as_str()) && !is_rejects {
             paths.push(path);
         }
     }

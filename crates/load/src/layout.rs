@@ -13,7 +13,7 @@ pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Default of [`RuleLayout::max_tables`]: a quarter of days. A damaged date in each record must not fill a server with tables.
 const TABLES_MAX: usize = 100;
 /// No server's table has more columns.
-const COLUMNS_MAX: usize = 4096;
+pub(crate) const COLUMNS_MAX: usize = 4096;
 
 /// A whole layout.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -406,9 +406,10 @@ impl InputLayout {
     fn check_covers(&self, column: &ColumnLayout) -> std::result::Result<(), String> {
         let Some((position, width)) = column.position.zip(column.width) else { return Ok(()) };
         let length = self.record_bytes.or(self.line_bytes).unwrap_or(RECORD_BYTES_MAX);
-        match position.checked_add(width).is_some_and(|end| end - 1 <= length) {
+        let end = position.saturating_add(width).saturating_sub(1);
+        match end <= length {
             true => Ok(()),
-            false => Err(format!("it ends at byte {}, and the record at {length}", position.saturating_add(width) - 1)),
+            false => Err(format!("it ends at byte {end}, and the record at {length}")),
         }
     }
 

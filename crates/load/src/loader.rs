@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spate_connection::backoff::Backoff;
-use spate_connection::{ConnectOptions, Connection, ServerError, quote};
+use spate_connection::{ConnectOptions, Connection, ServerError, Vendor, quote};
 
 use crate::error::{Error, Result};
 use crate::manifest::{self, Entry, Totals};
@@ -84,13 +84,18 @@ pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
     let mut connection = Connection::connect(&options.server, &connect)?;
     let mode = connection.query("SELECT @@GLOBAL.sql_mode")?.single_text().unwrap_or_default();
     let words = mode.split(',').filter(|word| !word.is_empty() && !MISREAD.contains(word));
-    let mode = words.chain(["STRICT_ALL_TABLES"]).collect::<Vec<_>>().join(",");
+    // A zero in a file is a zero.
+    let mode = words.chain(["STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO"]).collect::<Vec<_>>().join(",");
     let sql = format!(
         "SET NAMES utf8mb4;SET SESSION autocommit = 0, max_error_count = {}, sql_mode = {}",
         refused::WARNINGS_MAX,
         quote::text(&mode)
     );
     connection.execute(sql.as_bytes())?;
+    if connection.server_version().vendor == Vendor::MariaDb {
+        // A limit for the statements of others. (MySQL's is for SELECT.)
+        connection.execute(b"SET SESSION max_statement_time = 0")?;
+    }
     if !options.writes_binlog {
         connection.execute(b"SET SESSION sql_log_bin = 0")?;
     }
@@ -182,6 +187,20 @@ impl<'a> Loader<'a> {
         self.shared.mend_control()
     }
 
+    /// Keeps a table what it is until the transaction ends, and looks whether it still is what it was: somebody may have put a view into its
+    /// place, or changed its engine.
+    fn hold(&mut self, table: &Table) -> Result<()> {
+        let (schema, name) = table.name.parts();
+        let why = match self.connection.execute(quote::hold_table(schema, name).as_bytes()) {
+            Ok(_) if tables::rolls_back(&mut self.connection, &table.name)? == table.rolls_back => return Ok(()),
+            Ok(_) => "it has another engine than when the load began".to_owned(),
+            Err(error) if error.is_transient() || error.server_error().is_none() => return Err(error.into()),
+            Err(error) => format!("it is not the table that it was when the load began: {error}"),
+        };
+        lock(&self.shared.tables).forget(&table.name);
+        Err(Error::Table { table: table.name.to_string(), why })
+    }
+
     fn attempt(&mut self, piece: &Piece, epoch: u64, rows: &Rows, rejects: &Rejects) -> Result<Loaded> {
         let file = piece.whole.id;
         let name = &piece.whole.input.name;
@@ -208,6 +227,10 @@ impl<'a> Loader<'a> {
             let lines = (piece.first_line, piece.first_line + entry.lines);
             let mut control = lock(&self.shared.control);
             manifest::open_piece(&mut control, &entry, lines, table.name.parts())?;
+        }
+        // From here on nothing waits for the connection that makes tables: that may wait for this transaction.
+        for table in &tables {
+            self.hold(table)?;
         }
         let mut refused: Vec<Reject> = Vec::new();
         let mut loaded = Vec::new();

@@ -395,7 +395,8 @@ pub(crate) fn close_piece_sql(entry: &Entry) -> String {
 }
 
 fn count_rows(connection: &mut Connection, (schema, table): (&str, &str)) -> Result<u64> {
-    let counted = connection.query(&format!("SELECT COUNT(*) FROM {}", quote::qualified(schema, table)))?;
+    let counted =
+        connection.query(&format!("SELECT COUNT(*) FROM {} {}", quote::qualified(schema, table), quote::NO_VIEW))?;
     Ok(number_at(&counted, 0, 0))
 }
 

@@ -62,6 +62,28 @@ impl Pattern {
         self.columns().next().is_none()
     }
 
+    /// Writes it for one row as part of a statement: what is not within quotes must be a number.
+    ///
+    /// # Errors
+    /// As [`Pattern::write`].
+    pub(crate) fn write_sql<'a>(
+        &self,
+        sql: &mut String,
+        mut value: impl FnMut(&str) -> Option<&'a str>,
+    ) -> Result<(), String> {
+        for part in &self.parts {
+            let begin = sql.len();
+            let one = Pattern { text: String::new(), parts: vec![part.clone()] };
+            one.write(sql, &mut value)?;
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let written = sql[begin..].strip_prefix('-').unwrap_or(&sql[begin..]);
+            if matches!(part, Part::Value { .. }) && !sql[..begin].ends_with('\'') && !is_number(written) {
+                return Err(format!("{written:?} is no number, and stands without quotes in partition-values"));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes it for one row. `value` finds what a column holds, `None` for NULL.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::input::{Input, InputName};
-use crate::layout::{Layout, RECORD_BYTES_MAX};
+use crate::layout::{COLUMNS_MAX, Layout, RECORD_BYTES_MAX};
 use crate::split::{Cut, Fields, Splitter};
 
 const READ_BYTES: usize = 256 << 10;
@@ -209,7 +209,12 @@ impl Pieces {
 
     /// Reads what was loaded, and compares it with what the manifest has of it.
     fn pass(&mut self, done: Done) -> Result<()> {
-        let length = (done.end - self.at) as usize;
+        // No piece is larger than the largest and a record.
+        const PIECE_BYTES_MAX: u64 = 64 << 20;
+        let length = match done.end.checked_sub(self.at) {
+            Some(length) if length <= PIECE_BYTES_MAX => length as usize,
+            _ => return Err(self.changed(self.at, done.end)),
+        };
         while self.bytes.len() < length && !self.is_read {
             self.read_more()?;
         }
@@ -279,6 +284,9 @@ impl Head<'_> {
 }
 
 fn names_of(fields: &Fields) -> std::result::Result<Vec<String>, String> {
+    if fields.len() > COLUMNS_MAX {
+        return Err(format!("the header names {} columns, more than a table can have", fields.len()));
+    }
     let name = |field| {
         let bytes = fields.get(field).unwrap_or_default().trim_ascii();
         String::from_utf8(bytes.to_vec()).map_err(|_| "the header is not UTF-8".to_owned())

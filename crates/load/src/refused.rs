@@ -59,12 +59,12 @@ pub(crate) fn load(
         }
         for part in rows.chunks(ROWS_AGAIN) {
             if !load_file(connection, door, text, part, &mut outcome)? {
-                insert(connection, door, text, part, &mut outcome)?;
+                insert(connection, door, text, part, is_open, &mut outcome)?;
             }
         }
         return Ok(outcome);
     }
-    insert(connection, door, text, rows, &mut outcome)?;
+    insert(connection, door, text, rows, is_open, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -108,8 +108,16 @@ fn load_file(
             Ok(true)
         }
         None => {
-            connection.execute(b"ROLLBACK TO SAVEPOINT spate_load")?;
-            Ok(false)
+            let undone = connection.execute(b"ROLLBACK TO SAVEPOINT spate_load")?;
+            match undone.warnings {
+                0 => Ok(false),
+                _ => {
+                    let why = "rows could not be rolled back: a trigger writes into a table whose engine cannot, or the engine has changed; look at \
+                               what it holds"
+                        .to_owned();
+                    Err(Error::Table { table: door.table.name.to_string(), why })
+                }
+            }
         }
     }
 }
@@ -152,6 +160,7 @@ fn insert(
     door: &Door<'_>,
     text: &[u8],
     rows: &[Row],
+    is_open: bool,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let mut rest = rows;
@@ -164,7 +173,7 @@ fn insert(
         let length = rest.iter().take(INSERT_ROWS_MAX).take_while(fits).count().max(1);
         let (part, others) = rest.split_at(length);
         match door.table.rolls_back {
-            true => insert_halves(connection, door, text, part, outcome)?,
+            true => insert_halves(connection, door, text, part, is_open, outcome)?,
             false => insert_singly(connection, door, text, part, outcome)?,
         }
         rest = others;
@@ -177,8 +186,23 @@ fn insert_halves(
     door: &Door<'_>,
     text: &[u8],
     rows: &[Row],
+    is_open: bool,
     outcome: &mut Outcome,
 ) -> Result<()> {
+    if let [row] = rows
+        && is_open
+        && row.text.len() > INSERT_BYTES_MAX
+    {
+        // Its statement may be larger than the server takes.
+        if !load_file(connection, door, text, rows, outcome)? {
+            outcome.refused.push(Reject {
+                record: row.record.start as usize..row.record.end as usize,
+                line: row.line,
+                reason: format!("the server does not take it into {} as it is, by its warnings", door.table.name),
+            });
+        }
+        return Ok(());
+    }
     let error = match connection.execute_single(door.insert_sql(text, rows).as_bytes()) {
         Ok(_) => {
             outcome.loaded += rows.len() as u64;
@@ -191,8 +215,8 @@ fn insert_halves(
         [row] => outcome.refuse(door, row, &error),
         rows => {
             let (one, other) = rows.split_at(rows.len() / 2);
-            insert_halves(connection, door, text, one, outcome)?;
-            insert_halves(connection, door, text, other, outcome)?;
+            insert_halves(connection, door, text, one, is_open, outcome)?;
+            insert_halves(connection, door, text, other, is_open, outcome)?;
         }
     }
     Ok(())

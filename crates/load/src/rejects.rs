@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use csv::ByteRecord;
+use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Result};
@@ -180,7 +182,13 @@ impl Rejects {
         if let Some(directory) = self.reasons_path.parent() {
             fs::create_dir_all(directory)?;
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(&self.reasons_path)?;
+        // Records are somebody's; and whoever may write into the directory must not say where they go.
+        let no_links = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let mut file =
+            OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(&self.reasons_path)?;
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("it is there, and no file"));
+        }
         if file.metadata()?.len() == 0 {
             file.write_all(format!("{}\n", HEADER.join(",")).as_bytes())?;
         }
@@ -188,16 +196,15 @@ impl Rejects {
     }
 }
 
-/// Replaces a file at once by a new one.
+/// Replaces a file at once by a new one, which nobody else can read.
 fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let new = path.with_file_name(name);
     let written = || {
-        let mut file = BufWriter::new(File::create(&new)?);
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let new = tempfile::Builder::new().prefix(".spate-load-").suffix(".tmp").tempfile_in(directory)?;
+        let mut file = BufWriter::new(new.as_file().try_clone()?);
         write(&mut file)?;
         file.into_inner()?.sync_all()?;
-        fs::rename(&new, path)
+        new.persist(path).map(drop).map_err(|error| error.error)
     };
     written().map_err(|error| Error::file(path, error))
 }

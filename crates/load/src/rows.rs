@@ -1,15 +1,19 @@
 //! The rows of a piece: converted, sent to their tables, sorted by key.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
 use std::ops::Range;
 
 use crate::columns::{Columns, Place, shown};
+use crate::error::Error;
 use crate::layout::{Condition, RuleLayout, ValueType};
 use crate::pieces::{Piece, count_lines};
 use crate::split::{Cut, Fields, Splitter};
 use crate::tables::Name;
 use crate::values;
+
+/// The rows of a piece may take so much: constants and mapped texts come in addition to its bytes.
+const ROWS_BYTES_MAX: usize = 1 << 30;
 
 /// A record that is not loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub(crate) struct Group {
     pub(crate) rule: usize,
     pub(crate) table: Name,
     /// A partition that they need, and its values.
-    pub(crate) partitions: Vec<(String, String)>,
+    pub(crate) partitions: BTreeSet<(String, String)>,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -146,7 +150,13 @@ impl<'a> Converter<'a> {
         };
         let found = made.and_then(|destination| match groups.numbers.get(&(destination.rule, self.name.clone())) {
             Some(group) => Ok((destination, *group, None)),
-            None => Name::parse(&self.name).map(|table| (destination, rows.groups.len(), Some(table))),
+            None => Name::parse(&self.name).and_then(|table| {
+                let template = self.rules[destination.rule].template.as_deref();
+                match template.is_some_and(|template| template.eq_ignore_ascii_case(&self.name)) {
+                    true => Err("its table would be the template".to_owned()),
+                    false => Ok((destination, rows.groups.len(), Some(table))),
+                }
+            }),
         });
         let (destination, group, new) = match found {
             Ok(found) => found,
@@ -158,12 +168,22 @@ impl<'a> Converter<'a> {
         if let Some(table) = new {
             groups.facts.push(facts_of(destination.rule, &table)?);
             groups.numbers.insert((destination.rule, self.name.clone()), group);
-            rows.groups.push(Group { rule: destination.rule, table, partitions: vec![], rows: vec![] });
+            rows.groups.push(Group { rule: destination.rule, table, partitions: BTreeSet::new(), rows: vec![] });
         }
-        if let Some(partition) = destination.partition
-            && !rows.groups[group].partitions.contains(&partition)
-        {
-            rows.groups[group].partitions.push(partition);
+        if let Some(partition) = destination.partition {
+            let max = self.rules[destination.rule].max_tables;
+            let partitions = &mut rows.groups[group].partitions;
+            if partitions.insert(partition) && partitions.len() > max {
+                let why = format!(
+                    "records of one piece want more than {max} partitions of it (max-tables): damaged values may be the reason"
+                );
+                return Err(Error::Table { table: rows.groups[group].table.to_string(), why });
+            }
+        }
+        if rows.text.len() > ROWS_BYTES_MAX {
+            let why = "the records become more than 1 GiB of rows: constants or mapped texts are too long".to_owned();
+            let (input, place) = (piece.whole.input.name.clone(), format!("line {line}"));
+            return Err(Error::Input { input, place, why });
         }
         let facts = &groups.facts[group];
         if let Some(column) = facts.never_null.iter().find(|column| self.places[**column].is_none()) {
@@ -207,7 +227,7 @@ impl<'a> Converter<'a> {
             (Some(name), Some(holds)) => {
                 let mut partition = (String::new(), String::new());
                 name.write(&mut partition.0, value)?;
-                holds.write(&mut partition.1, value)?;
+                holds.write_sql(&mut partition.1, value)?;
                 Some(partition)
             }
             _ => None,

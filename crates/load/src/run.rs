@@ -110,8 +110,15 @@ pub fn run(options: &LoadOptions, paths: &[PathBuf], stop: &AtomicBool, progress
     progress.bytes.store(inputs.iter().map(InputName::size).sum::<Option<u64>>().unwrap_or(0), Ordering::Relaxed);
     let begun = Instant::now();
     let load = Load::begin(options, stop, progress)?;
-    load.files(&inputs)?;
-    load.end(begun)
+    match load.files(&inputs) {
+        Ok(()) => load.end(begun),
+        // What is wrong with one file must not keep the tables of the others without indexes.
+        Err(error @ (Error::File { .. } | Error::Input { .. } | Error::Manifest { .. })) if !options.is_dry => {
+            load.make_indexes()?;
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Loads files as they come into directories, until a signal. Of a file that cannot be loaded, `tell` is told.
@@ -138,11 +145,17 @@ pub fn watch(
                 if stop.load(Ordering::Relaxed) || !seen.insert((path.clone(), Some(changed))) {
                     continue;
                 }
+                lock(&load.shared.tables).forget_all();
                 let loaded = InputName::of(&path).and_then(|input| load.files(&[input]));
                 match loaded {
                     Ok(()) => is_loaded = true,
                     Err(Error::Stopped) => break,
-                    Err(error @ (Error::File { .. } | Error::Input { .. } | Error::Manifest { .. })) => {
+                    Err(
+                        error @ (Error::File { .. }
+                        | Error::Input { .. }
+                        | Error::Manifest { .. }
+                        | Error::Table { .. }),
+                    ) => {
                         load.failed_files += 1;
                         tell(&format!("{error}; the other files are loaded"));
                     }
@@ -348,6 +361,7 @@ impl<'a> Load<'a> {
             if self.options.is_dry {
                 continue;
             }
+            self.shared.mend_control()?;
             let mut control = lock(&self.shared.control);
             let kept = file.rejects.settle(&manifest::loaded_starts(&mut control, file.id)?)?;
             spate_archive::stopping_point("load-before-end");
@@ -393,6 +407,7 @@ impl<'a> Load<'a> {
     fn open(&self, input: &InputName) -> Result<Option<(Pieces, Arc<OpenFile>)>> {
         let options = self.options;
         let (mut id, mut epoch, mut done) = (0, 0, std::collections::BTreeMap::new());
+        self.shared.mend_control()?;
         if !options.is_dry {
             let mut control = lock(&self.shared.control);
             match manifest::begin(&mut control, &options.job, input, options.layout_hash)? {
@@ -503,7 +518,8 @@ impl Load<'_> {
 
     /// Makes indexes that are owed, and reports.
     fn end(self, begun: Instant) -> Result<Report> {
-        if !self.options.is_dry && !self.shared.stop.load(Ordering::Relaxed) {
+        if !self.options.is_dry {
+            // A signal that comes so late ends this, and says so.
             self.make_indexes()?;
         }
         let mut report = self.report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

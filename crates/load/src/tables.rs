@@ -54,7 +54,7 @@ impl std::fmt::Display for Name {
 }
 
 /// What is known of a table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) name: Name,
     /// Its columns that a load may write, in order.
@@ -238,7 +238,7 @@ impl Tables {
         let is_there = (0..found.rows.len())
             .any(|row| found.text_at(row, 0).is_some_and(|name| name.eq_ignore_ascii_case(partition)));
         if !is_there && !self.is_dry {
-            let alter = match next_higher(connection, &found, values)? {
+            let alter = match next_higher(connection, &found, values).map_err(|error| failed(error.to_string()))? {
                 Some((next, description)) => format!(
                     "ALTER TABLE {} REORGANIZE PARTITION {next} INTO (PARTITION {} VALUES {values}, \
                      PARTITION {next} VALUES LESS THAN {description})",
@@ -271,6 +271,18 @@ impl Tables {
         let why =
             "it is not there, and the layout has no columns: add [[column]], or let the files have a header".to_owned();
         Err(Error::Table { table: rule.name.text().to_owned(), why })
+    }
+
+    /// Looks a table up again when it is wanted next.
+    pub(crate) fn forget(&mut self, name: &Name) {
+        self.known.remove(name);
+    }
+
+    /// Looks all tables up again, and counts them anew: for another file of a watch.
+    pub(crate) fn forget_all(&mut self) {
+        self.known.clear();
+        self.partitions.clear();
+        self.used.clear();
     }
 
     /// All tables that rows went to.
@@ -314,10 +326,74 @@ pub(crate) fn index_name(line: &str) -> Option<String> {
     None
 }
 
+/// True if a text defines one index and nothing else, as SHOW CREATE TABLE writes it.
+pub(crate) fn is_one_index(definition: &str) -> bool {
+    let begins =
+        ["KEY `", "FULLTEXT KEY `", "SPATIAL KEY `", "VECTOR KEY `"].iter().any(|word| definition.starts_with(word));
+    if !begins || definition.contains(char::is_control) {
+        return false;
+    }
+    let bytes = definition.as_bytes();
+    let (mut depth, mut at) = (0_i64, 0);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'`' | b'\'' => match end_of_quoted(bytes, at) {
+                Some(end) => at = end,
+                None => return false,
+            },
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            b',' | b';' | b'#' if depth == 0 => return false,
+            b'-' if bytes.get(at + 1) == Some(&b'-') => return false,
+            // MySQL writes what older servers do not know so.
+            b'/' if bytes.get(at + 1) == Some(&b'*') && bytes.get(at + 2) != Some(&b'!') => return false,
+            _ => {}
+        }
+        if depth < 0 {
+            return false;
+        }
+        at += 1;
+    }
+    depth == 0
+}
+
+/// Where a quoted text that begins at `at` ends: the place of its last quote.
+fn end_of_quoted(bytes: &[u8], at: usize) -> Option<usize> {
+    let quote = bytes[at];
+    let mut next = at + 1;
+    loop {
+        let byte = *bytes.get(next)?;
+        match byte {
+            b'\\' if quote == b'\'' => next += 1,
+            _ if byte == quote && bytes.get(next + 1) == Some(&quote) => next += 1,
+            _ if byte == quote => return Some(next),
+            _ => {}
+        }
+        next += 1;
+    }
+}
+
+/// True if a name in a definition has the end of a line in it, so that its lines are not what they seem.
+fn has_broken_names(definition: &str) -> bool {
+    let bytes = definition.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if matches!(byte, b'`' | b'\'') {
+            let Some(end) = end_of_quoted(bytes, at) else { return true };
+            if bytes[at..end].iter().any(u8::is_ascii_control) {
+                return true;
+            }
+            at = end;
+        }
+        at += 1;
+    }
+    false
+}
+
 /// The text of SHOW CREATE TABLE; `None` if there is no such table.
 ///
 /// # Errors
-/// [`Error::Table`] for a view; any error of the connection.
+/// [`Error::Table`] for a view, and for names that cannot be read; any error of the connection.
 pub(crate) fn show_create(connection: &mut Connection, name: &Name) -> Result<Option<String>> {
     let shown = match connection.query(&format!("SHOW CREATE TABLE {}", name.quoted())) {
         Ok(shown) => shown,
@@ -325,6 +401,10 @@ pub(crate) fn show_create(connection: &mut Connection, name: &Name) -> Result<Op
         Err(error) => return Err(error.into()),
     };
     match shown.text(0, "Create Table") {
+        Some(text) if has_broken_names(&text) => {
+            let why = "a name or a comment in its definition has a control character: rename it".to_owned();
+            Err(Error::Table { table: name.to_string(), why })
+        }
         Some(text) => Ok(Some(text)),
         None => Err(Error::Table { table: name.to_string(), why: "it is a view".to_owned() }),
     }
@@ -368,9 +448,6 @@ fn read(connection: &mut Connection, name: &Name, shown: &Name, is_new: bool) ->
         "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE {place} AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"
     ))?;
     let key = (0..key.rows.len()).filter_map(|row| key.text_at(row, 0));
-    let engine = connection.query(&format!(
-        "SELECT e.TRANSACTIONS FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE {place}"
-    ))?;
     let is_visible = |row: &usize| !text(*row, 2).to_uppercase().contains("INVISIBLE");
     // MySQL stores the time of the load, by one of its doors; MariaDB does so by both, and means it.
     let is_mysql = connection.server_version().vendor == Vendor::MySql;
@@ -382,9 +459,23 @@ fn read(connection: &mut Connection, name: &Name, shown: &Name, is_new: bool) ->
         never_null: all.clone().filter(is_never_null).map(|row| text(row, 0)).collect(),
         columns: all.filter(is_written).map(|row| text(row, 0)).collect(),
         key: key.map(|column| (column.clone(), numbers.contains(&column.to_lowercase()))).collect(),
-        rolls_back: engine.single_text().is_some_and(|answer| answer.eq_ignore_ascii_case("yes")),
+        rolls_back: rolls_back(connection, shown)?,
         is_new,
     })
+}
+
+/// True if the table's engine can roll back.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn rolls_back(connection: &mut Connection, name: &Name) -> Result<bool> {
+    let engine = connection.query(&format!(
+        "SELECT e.TRANSACTIONS FROM information_schema.TABLES t JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE \
+         WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}",
+        quote::text(&name.schema),
+        quote::text(&name.table)
+    ))?;
+    Ok(engine.single_text().is_some_and(|answer| answer.eq_ignore_ascii_case("yes")))
 }
 
 /// The beginning and the end of the statement that loads rows of these columns.
@@ -435,6 +526,32 @@ mod tests {
         assert_eq!(shape.fixed.len(), 4);
         assert_eq!(shape.indexes, ["KEY `k``1` (`a``b`(3)) COMMENT 'x'", "FULLTEXT KEY `f` (`a``b`)"]);
         assert_eq!(index_name(&shape.indexes[0]).unwrap(), "`k``1`");
+    }
+
+    #[test]
+    fn one_index_is_one_index() {
+        for fine in [
+            "KEY `a` (`b`)",
+            "KEY `a``,` (`b`(3),`c` DESC) USING BTREE COMMENT 'it''s, \\' fine'",
+            "FULLTEXT KEY `f` (`a`) /*!80000 INVISIBLE */",
+        ] {
+            assert!(is_one_index(fine), "{fine}");
+        }
+        for wrong in [
+            "KEY `a` (`b`), RENAME TO `x`",
+            "KEY `a` (`b`) # x",
+            "KEY `a` (`b`) -- x",
+            "KEY `a` (`b`) /* x */",
+            "KEY `a` (`b`",
+            "KEY `a\n` (`b`)",
+            "PRIMARY KEY (`a`)",
+            "DROP COLUMN `a`",
+            "KEY `a` (`b`)); DROP TABLE x",
+        ] {
+            assert!(!is_one_index(wrong), "{wrong}");
+        }
+        assert!(has_broken_names("CREATE TABLE `t` (\n  `a\nKEY x` int\n)"));
+        assert!(!has_broken_names("CREATE TABLE `t` (\n  `a` int COMMENT 'it''s \\' so'\n)"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use spate_load::{Layout, LoadOptions, Pattern, Progress, Report};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::load_arguments::{FormatArgument, LoadArguments};
-use crate::{Failure, print, say, signals};
+use crate::{Failure, harmless, print, say, signals};
 
 /// Lines of each list on the terminal; JSON has more.
 const SHOWN: usize = 20;
@@ -148,7 +148,8 @@ fn draw(line: &ProgressBar, progress: &Progress, over: &AtomicBool) {
         line.set_length(all.max(read));
         line.set_position(read);
         let totals = progress.totals();
-        line.set_message(format!("{} rows, {} rejected; {}", totals.loaded, totals.rejected, progress.doing()));
+        let doing = harmless(&progress.doing()).replace(['\n', '\t'], " ");
+        line.set_message(format!("{} rows, {} rejected; {doing}", totals.loaded, totals.rejected));
         std::thread::park_timeout(INTERVAL);
     }
 }

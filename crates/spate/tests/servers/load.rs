@@ -474,17 +474,20 @@ null = ["-"]
     assert_eq!(loads.server.sql("SELECT COUNT(*) FROM d.t PARTITION (p7)"), "1");
 }
 
+/// From a table that is made to a file that is ended.
+#[cfg(feature = "failpoints")]
+pub const POINTS: [&str; 7] = [
+    "load-before-table",
+    "load-after-table",
+    "load-after-rows",
+    "load-before-commit",
+    "load-after-commit",
+    "load-before-end",
+    "load-after-indexes",
+];
+
 #[cfg(feature = "failpoints")]
 fn stopped_loads_go_on(kind: Kind) {
-    let points = [
-        "load-before-table",
-        "load-after-table",
-        "load-after-rows",
-        "load-before-commit",
-        "load-after-commit",
-        "load-before-end",
-        "load-after-indexes",
-    ];
     let loads = Loads::begin(kind, &[]);
     loads.server.sql(TEMPLATE);
     let layout = loads.write("layout.toml", LAYOUT);
@@ -493,7 +496,7 @@ fn stopped_loads_go_on(kind: Kind) {
     // Small pieces; and indexes later, so that there is something to make at the end.
     let arguments = ["--layout", path_of(&layout), "--memory", "2MiB", "--indexes", "after", path_of(&file)];
     for times in [1, 3] {
-        for point in points {
+        for point in POINTS {
             let stopped = loads.command(&arguments).env("SPATE_STOP_AT", format!("{point}:{times}")).output().unwrap();
             let said = String::from_utf8_lossy(&stopped.stderr);
             // The last points are passed by the first run that comes to the end.

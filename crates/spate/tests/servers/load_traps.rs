@@ -228,3 +228,114 @@ fn tiny_records_take_little_memory() {
     // Without a limit of records in a piece, it is ten times as much.
     assert!(peak_kib < 200 << 10, "{peak_kib} KiB");
 }
+
+/// Somebody with rights on the schema only puts something else in the table's place, between two files of a watch.
+#[test]
+fn tables_that_are_replaced_give_nobody_rights() {
+    let loads = Loads::begin(Kind::Mariadb, &[]);
+    loads.server.sql(
+        "DELIMITER //\nCREATE DATABASE app// CREATE DATABASE secret// CREATE TABLE secret.money (v INT)// \
+         CREATE TABLE app.calls (id INT PRIMARY KEY, v INT)// CREATE TABLE app.base LIKE app.calls// \
+         CREATE FUNCTION app.f(i INT) RETURNS INT SQL SECURITY INVOKER BEGIN INSERT INTO secret.money VALUES (i); RETURN 1; END//\n",
+    );
+    let directory = loads.directory.path().join("in");
+    fs::create_dir(&directory).unwrap();
+    let arguments = [
+        "--table",
+        "app.calls",
+        "--format",
+        "csv",
+        "--watch",
+        "--settle",
+        "1s",
+        "--connections",
+        "1",
+        path_of(&directory),
+    ];
+    let mut child = loads.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    fs::write(directory.join("1.csv"), "1,1\n").unwrap();
+    let count = |table: &str| loads.server.sql(&format!("SELECT COUNT(*) FROM {table}"));
+    wait_until("the first file", || count("app.calls") == "1");
+    loads.server.sql(
+        "DROP TABLE app.calls; CREATE SQL SECURITY INVOKER VIEW app.calls AS SELECT id, v FROM app.base WHERE app.f(id) = 1 WITH CHECK OPTION",
+    );
+    fs::write(directory.join("2.csv"), "2,2\n").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    // Its file is told of; the watch goes on when the table is there again, of another engine.
+    loads.server.sql("DROP VIEW app.calls; CREATE TABLE app.calls (id INT, v TINYINT) ENGINE=MyISAM");
+    fs::write(directory.join("3.csv"), "3,3\n4,999\n").unwrap();
+    wait_until("the third file", || count("app.calls") == "1");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    child.wait().unwrap();
+    assert_eq!((count("secret.money").as_str(), count("app.base").as_str()), ("0", "0"));
+    assert_eq!(loads.server.sql("SELECT id, v FROM app.calls"), "3\t3");
+}
+
+/// Names in a template are not clauses of our statements, nor are values of records.
+#[test]
+fn names_and_values_do_not_become_statements() {
+    let loads = Loads::begin(Kind::Mariadb, &[]);
+    loads.server.sql(
+        "CREATE DATABASE d; CREATE TABLE d.template (id INT PRIMARY KEY, `a\nKEY x(id), RENAME TO d.stolen #` INT, KEY r (id)); \
+         CREATE TABLE d.p (v INT) PARTITION BY RANGE (v) (PARTITION p0 VALUES LESS THAN (10))",
+    );
+    let file = loads.write("t.csv", "id\n1\n");
+    let arguments =
+        ["--table", "d.t_{id}", "--template", "d.template", "--header", "--indexes", "after", path_of(&file)];
+    let why = loads.refused(&arguments);
+    assert!(why.contains("has a control character"), "{why}");
+    let layout = "[[table]]\nname = \"d.p\"\npartition = \"q{v}\"\npartition-values = \"LESS THAN ({v})\"\n[[column]]\nname = \"v\"\n";
+    let layout = loads.write("l.toml", layout);
+    let file = loads.write("p.csv", "20\nMAXVALUE\na b-- x\nv\n15\n");
+    let report = loads.load(&["--layout", path_of(&layout), path_of(&file)]);
+    assert_eq!((&report["totals"]["loaded"], &report["totals"]["rejected"]), (&1.into(), &4.into()), "{report}");
+    let file = loads.write("template.csv", "template\n");
+    let layout = "[[table]]\nname = \"d.{v}\"\ntemplate = \"d.template\"\n[[column]]\nname = \"v\"\nload = false\n[[column]]\nname = \"id\"\nconstant = \"1\"\n";
+    loads.server.sql("DROP TABLE d.template; CREATE TABLE d.template (id INT AUTO_INCREMENT PRIMARY KEY)");
+    let layout = loads.write("m.toml", layout);
+    assert_eq!(loads.load(&["--layout", path_of(&layout), path_of(&file)])["totals"]["rejected"], 1);
+    // A zero is a zero.
+    let zero = loads.write("zero.csv", "0\n");
+    loads.load(&["--table", "d.template", path_of(&zero)]);
+    assert_eq!(loads.server.sql("SELECT * FROM d.template"), "0");
+}
+
+/// Rejects are for nobody else, and go where they are to go.
+#[test]
+fn rejects_follow_no_links() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let loads = Loads::begin(Kind::Mariadb, &[]);
+    loads.server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    let file = loads.write("t.csv", "x\n");
+    let arguments = ["--table", "d.t", path_of(&file)];
+    loads.load(&arguments);
+    let (records, reasons) = (loads.only(".rejects"), loads.only(".rejects.csv"));
+    for path in [&records, &reasons] {
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(path).unwrap();
+    }
+    let victim = loads.write("victim", "mine");
+    symlink(&victim, &reasons).unwrap();
+    loads.server.sql("DELETE FROM spate.load_piece; DELETE FROM spate.load_file");
+    loads.load(&arguments);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    assert!(fs::symlink_metadata(&reasons).unwrap().is_file());
+    // A directory's links are not its files.
+    let directory = loads.directory.path().join("in");
+    fs::create_dir(&directory).unwrap();
+    symlink(&victim, directory.join("link.csv")).unwrap();
+    let report = loads.load(&["--table", "d.t", "--format", "csv", path_of(&directory)]);
+    assert_eq!(report["totals"]["records"], 0, "{report}");
+}
+
+/// A record whose statement would be too large is judged by the server's warnings.
+#[test]
+fn large_refused_records_are_rejected() {
+    let loads = Loads::begin(Kind::Mariadb, &["--max-allowed-packet=16M"]);
+    loads.server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, s LONGTEXT CHARACTER SET utf8mb4)");
+    let large = "\u{fc}".repeat(4_600_000);
+    let file = loads.write("t.csv", format!("1,{large}\n1,{large}\n2,b\n"));
+    let report = loads.load(&["--table", "d.t", path_of(&file)]);
+    assert_eq!((&report["totals"]["loaded"], &report["totals"]["rejected"]), (&2.into(), &1.into()), "{report}");
+    assert_eq!(loads.server.sql("SELECT id, LENGTH(s) FROM d.t ORDER BY id"), "1\t9200000\n2\t1");
+}
