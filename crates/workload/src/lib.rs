@@ -16,6 +16,7 @@ mod input;
 mod lines;
 mod measure;
 mod page;
+mod queue;
 mod recorded;
 mod replay;
 mod samples;

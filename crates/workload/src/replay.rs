@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::digest::digest_of;
 use crate::error::{Error, Result};
 use crate::input::{self, InputFormat, LogTable, Steps};
 use crate::measure::{Measured, Response, Sums};
+use crate::queue::Queue;
 use crate::recorded::{Recorded, What};
 use crate::samples::{self, ServerReport};
 
@@ -31,8 +32,11 @@ use crate::samples::{self, ServerReport};
 const QUEUED_BYTES_MAX: u64 = 64 << 20;
 /// With a pace, statements are read so long before they are due.
 const AHEAD: Duration = Duration::from_secs(5);
-/// Responses on their way to the collector.
-const RESPONSES_MAX: usize = 10_000;
+/// A connection gives so many responses to the collector at once, or those of so long: to wake it for each would cost as much as a small statement.
+const RESPONSES_AT_ONCE: usize = 128;
+const RESPONSES_KEPT: Duration = Duration::from_millis(100);
+/// Such lots of responses on their way to the collector.
+const RESPONSES_MAX: usize = 256;
 /// Statements on their way to connections that share them.
 const SHARED_MAX: usize = 1_000;
 /// Only of slower statements the text is kept; in seconds.
@@ -260,41 +264,28 @@ impl<'a> Replay<'a> {
     fn input<'scope, 'env>(
         &'scope self,
         number: usize,
-        send: &SyncSender<Response>,
+        send: &SyncSender<Vec<Response>>,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<()> {
         let plan = &self.options.inputs[number];
         match plan.sharing {
             Sharing::Sessions => self.by_session(number, send, scope),
             Sharing::Threads(threads) => {
-                let (give, take) = sync_channel::<Task>(SHARED_MAX);
-                let take = Arc::new(Mutex::new(take));
+                let queue = Arc::new(Queue::new(SHARED_MAX));
                 let workers: Vec<_> = (0..threads.max(1))
                     .map(|_| {
-                        let (take, send) = (Arc::clone(&take), send.clone());
-                        scope.spawn(move || self.share(number, &take, &send))
+                        let (queue, send) = (Arc::clone(&queue), send.clone());
+                        scope.spawn(move || {
+                            let shared = self.share(number, &queue, &send);
+                            if shared.is_err() {
+                                queue.close();
+                            }
+                            shared
+                        })
                     })
                     .collect();
-                drop(take);
-                let mut prepare = Prepare::default();
-                let mut read = Ok(());
-                for step in self.steps(plan)? {
-                    match step.map(|step| self.task(step, &mut prepare)) {
-                        Ok(Some(task)) if !self.is_over() => {
-                            self.wait_until_near(&task);
-                            if give.send(task).is_err() {
-                                break;
-                            }
-                        }
-                        Ok(None) => {}
-                        Ok(Some(_)) => break,
-                        Err(error) => {
-                            read = Err(error);
-                            break;
-                        }
-                    }
-                }
-                drop(give);
+                let read = self.fill(plan, &queue);
+                queue.close();
                 join(workers)?;
                 read
             }
@@ -311,7 +302,7 @@ impl<'a> Replay<'a> {
     }
 
     /// A connection that executes all statements of an input.
-    fn all(&self, number: usize, send: &SyncSender<Response>) -> Result<()> {
+    fn all(&self, number: usize, send: &SyncSender<Vec<Response>>) -> Result<()> {
         let mut executor = Executor::new(self, number)?;
         let mut prepare = Prepare::default();
         for step in self.steps(&self.options.inputs[number])? {
@@ -322,26 +313,39 @@ impl<'a> Replay<'a> {
                 executor.execute(task, send)?;
             }
         }
+        executor.flush(send);
+        Ok(())
+    }
+
+    /// Reads an input for connections that share it.
+    fn fill(&self, plan: &InputPlan, queue: &Queue<Task>) -> Result<()> {
+        let mut prepare = Prepare::default();
+        for step in self.steps(plan)? {
+            let Some(task) = self.task(step?, &mut prepare) else { continue };
+            self.wait_until_near(&task);
+            if self.is_over() || !queue.push(task) {
+                break;
+            }
+        }
         Ok(())
     }
 
     /// A connection that takes the next statement.
-    fn share(&self, number: usize, take: &Mutex<Receiver<Task>>, send: &SyncSender<Response>) -> Result<()> {
+    fn share(&self, number: usize, queue: &Queue<Task>, send: &SyncSender<Vec<Response>>) -> Result<()> {
         let mut executor = Executor::new(self, number)?;
-        loop {
-            let task = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(task) = task else { return Ok(()) };
-            if self.is_over() {
-                continue;
+        while let Some(task) = queue.pop() {
+            if !self.is_over() {
+                executor.execute(task, send)?;
             }
-            executor.execute(task, send)?;
         }
+        executor.flush(send);
+        Ok(())
     }
 
     fn by_session<'scope, 'env>(
         &'scope self,
         number: usize,
-        send: &SyncSender<Response>,
+        send: &SyncSender<Vec<Response>>,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<()> {
         let mut sessions: HashMap<u64, Sender<Task>> = HashMap::new();
@@ -379,7 +383,7 @@ impl<'a> Replay<'a> {
     }
 
     /// A connection that executes the statements of one session.
-    fn session(&self, number: usize, take: Receiver<Task>, send: &SyncSender<Response>) -> Result<()> {
+    fn session(&self, number: usize, take: Receiver<Task>, send: &SyncSender<Vec<Response>>) -> Result<()> {
         let executor = Executor::new(self, number);
         let mut executor = match executor {
             Ok(executor) => executor,
@@ -394,6 +398,7 @@ impl<'a> Replay<'a> {
                 executor.execute(task, send)?;
             }
         }
+        executor.flush(send);
         Ok(())
     }
 
@@ -464,7 +469,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Adds responses up, and writes them.
-    fn collect(&self, receive: Receiver<Response>) -> Result<Sums> {
+    fn collect(&self, receive: Receiver<Vec<Response>>) -> Result<Sums> {
         let inputs = self.options.inputs.iter().map(|plan| {
             let sharing = match plan.sharing {
                 Sharing::Sessions => "sessions as recorded".to_owned(),
@@ -478,7 +483,7 @@ impl<'a> Replay<'a> {
             Some(path) => Some(Lines::create(path)?),
             None => None,
         };
-        for response in receive {
+        for response in receive.into_iter().flatten() {
             self.progress.executed.fetch_add(1, Ordering::Relaxed);
             if response.error.is_some() {
                 self.progress.errors.fetch_add(1, Ordering::Relaxed);
@@ -516,15 +521,18 @@ struct Executor<'a> {
     input: usize,
     connection: Connection,
     schema: Option<String>,
+    responses: Vec<Response>,
+    flushed: Instant,
 }
 
 impl<'a> Executor<'a> {
     fn new(replay: &'a Replay<'a>, input: usize) -> Result<Executor<'a>> {
-        Ok(Executor { replay, input, connection: connect(replay.options)?, schema: None })
+        let connection = connect(replay.options)?;
+        Ok(Executor { replay, input, connection, schema: None, responses: vec![], flushed: Instant::now() })
     }
 
     /// Executes a statement when it is due, and tells what came of it.
-    fn execute(&mut self, task: Task, send: &SyncSender<Response>) -> Result<()> {
+    fn execute(&mut self, task: Task, send: &SyncSender<Vec<Response>>) -> Result<()> {
         if task.schema.is_some() && task.schema != self.schema {
             let schema = task.schema.clone().unwrap_or_default();
             // A schema that is not there shows in the statement's own error.
@@ -581,11 +589,21 @@ impl<'a> Executor<'a> {
             error,
             statement: is_slow.then(|| String::from_utf8_lossy(&task.statement).into_owned()),
         };
-        if send.send(response).is_err() {
+        self.responses.push(response);
+        if self.responses.len() >= RESPONSES_AT_ONCE || ended - self.flushed > RESPONSES_KEPT {
+            self.flush(send);
+        }
+        Ok(())
+    }
+
+    /// Gives the collector what it has not got.
+    fn flush(&mut self, send: &SyncSender<Vec<Response>>) {
+        self.flushed = Instant::now();
+        let responses = std::mem::take(&mut self.responses);
+        if !responses.is_empty() && send.send(responses).is_err() {
             // The collector cannot write, and tells why.
             self.replay.failed.store(true, Ordering::Release);
         }
-        Ok(())
     }
 }
 
