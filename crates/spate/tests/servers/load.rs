@@ -214,7 +214,7 @@ fn records_go_to_their_tables(kind: Kind) {
     let again = loads.load(&arguments);
     assert_eq!(again["totals"]["records"], 0, "{again}");
     assert_eq!(again["files"][0]["was_loaded"], true, "{again}");
-    // The rejects, byte for byte, and mended.
+    // The rejects, byte for byte, and corrected.
     let rejects = fs::read(loads.only(".rejects")).unwrap();
     let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
     let is_damaged = |line: &&&[u8]| line.starts_with(b"short") || line[8..].starts_with(b"20261399");
