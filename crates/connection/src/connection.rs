@@ -184,9 +184,7 @@ impl Connection {
         sql: &[u8],
         see: impl FnMut(Row<'_>) -> ControlFlow<()>,
     ) -> Result<Outcome> {
-        if !self.in_flight.is_empty() {
-            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
-        }
+        self.check_answered()?;
         self.send_single(sql)?;
         self.receive_into(&mut CallForRows { see, is_over: false })
     }
@@ -207,9 +205,7 @@ impl Connection {
     /// [`Error::Server`]; [`Error::Protocol`] if `file` cannot be read, which leaves the connection unusable, as any
     /// other error does.
     pub fn load_local(&mut self, sql: &[u8], file: &mut dyn Read) -> Result<Outcome> {
-        if !self.in_flight.is_empty() {
-            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
-        }
+        self.check_answered()?;
         self.send_single(sql)?;
         self.receive_with(&mut Discard, Some(file))
     }
@@ -219,9 +215,7 @@ impl Connection {
     /// # Errors
     /// As [`Connection::execute`].
     pub fn execute_single(&mut self, sql: &[u8]) -> Result<Outcome> {
-        if !self.in_flight.is_empty() {
-            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
-        }
+        self.check_answered()?;
         self.send_single(sql)?;
         self.receive_into(&mut Discard)
     }
@@ -249,11 +243,17 @@ impl Connection {
     }
 
     fn run(&mut self, sql: &[u8], sink: &mut dyn RowSink) -> Result<Outcome> {
-        if !self.in_flight.is_empty() {
-            return Err(self.link.protocol("a query while answers of earlier ones are still to be received"));
-        }
+        self.check_answered()?;
         self.send_query(sql)?;
         self.receive_into(sink)
+    }
+
+    /// A statement whose answer a caller waits for has the connection to itself.
+    fn check_answered(&self) -> Result<()> {
+        match self.in_flight.is_empty() {
+            true => Ok(()),
+            false => Err(self.link.protocol("a query while answers of earlier ones are still to be received")),
+        }
     }
 
     /// Receives an answer into a sink that the caller drops after a timeout.

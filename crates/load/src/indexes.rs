@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use spate_connection::Connection;
-
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::definition::{Shape, index_name, is_one_index};
 use crate::error::{Error, Result};
 use crate::loader::{Door, Shared, connect, connect_control, convert, lock};
 use crate::manifest;
 use crate::pieces::Piece;
 use crate::refused;
 use crate::rows::{Converter, Group, Rows};
-use crate::tables::{Name, Shape, Table, Tables, index_name, is_one_index, show_create};
+use crate::tables::{Name, Table, Tables, show_create};
 
 /// When a new table's indexes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -122,7 +122,7 @@ pub(crate) fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let is_rejects = name.ends_with(crate::rejects::RECORDS) || name.ends_with(crate::rejects::REASONS);
-        // A link may lead to what whoever made it cannot read.
+        // The owner of a link may not be allowed to read its target.
         let is_file = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
         if is_file && !name.starts_with('.') && !ON_THEIR_WAY.contains(&extension.as_str()) && !is_rejects {
             paths.push(path);

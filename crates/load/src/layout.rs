@@ -370,15 +370,7 @@ impl InputLayout {
         if self.quote.as_ref().is_some_and(|quote| quote.len() > 1 || !quote.is_ascii()) {
             return Err("the quote is one byte, or empty".to_owned());
         }
-        let of_load_data = [
-            &self.fields_terminated_by,
-            &self.fields_enclosed_by,
-            &self.fields_optionally_enclosed_by,
-            &self.fields_escaped_by,
-            &self.lines_starting_by,
-            &self.lines_terminated_by,
-        ];
-        if self.format != Format::LoadData && of_load_data.iter().any(|given| given.is_some()) {
+        if self.format != Format::LoadData && self.of_load_data().iter().any(|given| given.is_some()) {
             return Err("fields-… and lines-… are of the format load-data".to_owned());
         }
         let enclosed = [&self.fields_enclosed_by, &self.fields_optionally_enclosed_by];
@@ -434,19 +426,22 @@ impl InputLayout {
         }
     }
 
-    /// The bytes by which records and fields are cut.
-    fn marks(&self) -> Vec<u8> {
-        let mut marks: Vec<u8> = self.delimiter.map(|delimiter| delimiter as u8).into_iter().collect();
-        let texts = [
-            &self.quote,
+    /// The options that only LOAD DATA has.
+    fn of_load_data(&self) -> [&Option<String>; 6] {
+        [
             &self.fields_terminated_by,
             &self.fields_enclosed_by,
             &self.fields_optionally_enclosed_by,
             &self.fields_escaped_by,
             &self.lines_starting_by,
             &self.lines_terminated_by,
-        ];
-        marks.extend(texts.into_iter().flatten().flat_map(|text| text.bytes()));
+        ]
+    }
+
+    /// The bytes by which records and fields are cut.
+    fn marks(&self) -> Vec<u8> {
+        let mut marks: Vec<u8> = self.delimiter.map(|delimiter| delimiter as u8).into_iter().collect();
+        marks.extend([&self.quote].into_iter().chain(self.of_load_data()).flatten().flat_map(|text| text.bytes()));
         if self.format == Format::LoadData && self.fields_escaped_by.is_none() {
             marks.push(b'\\');
         }

@@ -3,13 +3,14 @@
 //! The way of a record:
 //! - [`input`]: files, compressed or not; `pieces`: cut between records, each piece to be loaded by one transaction;
 //! - [`layout`]: what a person says of the records; `split` and `load_data`: records and fields; `columns` and `values`: fields become values;
-//! - `pattern` and `rows`: rows go to tables by rules, sorted by key; `tables`: these are made on demand, like a template;
+//! - `pattern` and `rows`: rows go to tables by rules, sorted by key; `tables` and `definition`: these are made on demand, like a template;
 //! - `loader`: one connection, one piece after the other; `refused`: LOAD DATA LOCAL, and what the server had to say of it;
 //! - `manifest`: what is loaded, written in the transaction that loads it; `rejects`: the records that were not loaded;
 //! - `indexes`: before the rows or after them;
 //! - [`run`](run()): all together.
 
 mod columns;
+mod definition;
 mod error;
 mod indexes;
 pub mod input;

@@ -124,35 +124,13 @@ impl<'a> Loader<'a> {
     /// Loads a piece, once.
     ///
     /// # Errors
-    /// Any but what a retry mends.
+    /// Any error that a retry cannot help.
     pub(crate) fn load(&mut self, piece: &Piece, epoch: u64, rejects: &Rejects) -> Result<Loaded> {
         self.committing = Loaded::default();
         let mut backoff = Backoff::default();
-        let (mut rows, mut is_broken) = (None, false);
+        let mut rows = None;
         for attempt in 1.. {
-            if std::mem::take(&mut is_broken) {
-                match self.begin_again() {
-                    Err(error) if attempt >= ATTEMPTS_MAX || !error.is_transient() => return Err(error),
-                    Err(_) => {
-                        is_broken = true;
-                        let delay = backoff.next_delay();
-                        backoff.wait(delay, self.shared.stop);
-                        if self.shared.stop.load(Ordering::Relaxed) {
-                            return Err(Error::Stopped);
-                        }
-                        continue;
-                    }
-                    Ok(()) => {}
-                }
-            }
-            let attempted = match &rows {
-                Some(rows) => self.attempt(piece, epoch, rows, rejects),
-                None => convert(self.shared, &self.shared.tables, &mut self.converter, piece).and_then(|converted| {
-                    let rows = rows.insert(converted);
-                    self.attempt(piece, epoch, rows, rejects)
-                }),
-            };
-            let error = match attempted {
+            let error = match self.try_once(attempt > 1, piece, epoch, &mut rows, rejects) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) if attempt < ATTEMPTS_MAX && self.may_retry(&error) => error,
                 Err(error) => return Err(error),
@@ -166,12 +144,27 @@ impl<'a> Loader<'a> {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(error);
             }
-            is_broken = match self.begin_again() {
-                Err(error) if !error.is_transient() => return Err(error),
-                begun => begun.is_err(),
-            };
         }
         Err(Error::Stopped)
+    }
+
+    /// Converts the piece, unless an earlier attempt has, and loads it.
+    fn try_once(
+        &mut self,
+        is_again: bool,
+        piece: &Piece,
+        epoch: u64,
+        rows: &mut Option<Rows>,
+        rejects: &Rejects,
+    ) -> Result<Loaded> {
+        if is_again {
+            self.begin_again()?;
+        }
+        let rows = match rows {
+            Some(rows) => rows,
+            none => none.insert(convert(self.shared, &self.shared.tables, &mut self.converter, piece)?),
+        };
+        self.attempt(piece, epoch, rows, rejects)
     }
 
     /// True if another attempt may help, and harms nothing: not once rows are in a table that keeps them.
@@ -208,12 +201,11 @@ impl<'a> Loader<'a> {
             self.connection.execute(b"ROLLBACK")?;
             return Ok(std::mem::take(&mut self.committing));
         }
-        let has_lines = crate::split::Splitter::of(&self.shared.options.layout.input).has_lines();
         let mut entry = Entry {
             file,
             start: piece.start,
             end: piece.end(),
-            lines: piece.lines(rows.records, has_lines),
+            lines: piece.lines(rows.records, self.converter.has_lines()),
             hash: piece.hash(),
             totals: Totals { records: rows.records, ..Totals::default() },
         };

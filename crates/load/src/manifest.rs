@@ -3,7 +3,7 @@
 //! Each run of a load begins another *epoch* of each file. A piece is loaded only if the epoch is still the one that its run began, and
 //! the row that says so stays locked until the commit: a run that somebody believed dead loads nothing more once another has begun.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use spate_connection::{CODE_LOCK_WAIT, Connection, quote};
 use spate_replica::own_schema;
@@ -201,7 +201,11 @@ fn number_at(rows: &spate_connection::ResultSet, row: usize, column: usize) -> u
     rows.text_at(row, column).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn done_pieces(connection: &mut Connection, id: u64) -> Result<BTreeMap<u64, Done>> {
+/// The pieces of a file that are loaded, by their first bytes.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) fn done_pieces(connection: &mut Connection, id: u64) -> Result<BTreeMap<u64, Done>> {
     let rows = connection.query(&format!(
         "SELECT first_byte, end_byte, line_count, content_hash FROM spate.load_piece WHERE file = {id} LIMIT {PIECES_MAX}"
     ))?;
@@ -257,14 +261,20 @@ pub(crate) struct Read {
     pub(crate) modified_ns: Option<u64>,
 }
 
-/// Notes that all of a file is loaded, if it is.
+/// Notes that all of a file is loaded, if its pieces that are `done` say so.
 ///
 /// # Errors
 /// [`Error::Manifest`] if the server has lost pieces that it had committed.
-pub(crate) fn end(connection: &mut Connection, input: &InputName, id: u64, read: Read) -> Result<Totals> {
+pub(crate) fn end(
+    connection: &mut Connection,
+    input: &InputName,
+    id: u64,
+    read: Read,
+    done: &BTreeMap<u64, Done>,
+) -> Result<Totals> {
     let mut at = read.data.0;
-    for (start, done) in done_pieces(connection, id)? {
-        if start != at {
+    for (start, done) in done {
+        if *start != at {
             break;
         }
         at = done.end;
@@ -298,14 +308,6 @@ pub(crate) fn touch(connection: &mut Connection, id: u64, modified_ns: Option<u6
         connection.execute(sql.as_bytes())?;
     }
     Ok(())
-}
-
-/// The first bytes of the pieces of a file that are loaded.
-///
-/// # Errors
-/// Any error of the connection.
-pub(crate) fn loaded_starts(connection: &mut Connection, id: u64) -> Result<BTreeSet<u64>> {
-    Ok(done_pieces(connection, id)?.into_keys().collect())
 }
 
 /// Notes the indexes that a table must get at the end, before it loses them.

@@ -143,6 +143,11 @@ impl Pieces {
         &self.whole
     }
 
+    /// True if records are lines, or begin on one.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.splitter.has_lines()
+    }
+
     /// The number of bytes until here.
     pub(crate) fn at(&self) -> u64 {
         self.at

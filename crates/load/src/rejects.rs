@@ -1,10 +1,10 @@
 //! Records that were not loaded: two files for each input. `….rejects.csv` says of each record where it stood, why it was not loaded, and
-//! what it was. `….rejects` has just the records, byte for byte: they can be mended there and loaded again by the same layout.
+//! what it was. `….rejects` has just the records, byte for byte: they can be corrected there and loaded again by the same layout.
 //!
 //! A piece's rejects are written to the first before the piece is committed; what is there of a piece that was not committed is dropped
 //! when the next run begins, or at the end. The second is made of the first at the end of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -74,13 +74,13 @@ impl Rejects {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(crate) fn settle(&self, loaded: &BTreeSet<u64>) -> Result<u64> {
+    pub(crate) fn settle(&self, is_loaded: impl Fn(u64) -> bool) -> Result<u64> {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if !self.reasons_path.exists() {
             return Ok(0);
         }
         let mut kept = self.attempts()?;
-        kept.retain(|piece, _| loaded.contains(piece));
+        kept.retain(|piece, _| is_loaded(*piece));
         if kept.is_empty() {
             for path in [&self.reasons_path, &self.records_path] {
                 match fs::remove_file(path) {
@@ -182,7 +182,7 @@ impl Rejects {
         if let Some(directory) = self.reasons_path.parent() {
             fs::create_dir_all(directory)?;
         }
-        // Records are somebody's; and whoever may write into the directory must not say where they go.
+        // Records may be private, and an account that can write into the directory must not redirect them.
         let no_links = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let mut file =
             OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(&self.reasons_path)?;
@@ -244,14 +244,14 @@ mod tests {
         drop(first);
         // The second piece comes again, in another size, and twice.
         let second = rejects();
-        second.settle(&BTreeSet::from([4])).unwrap();
+        second.settle(|piece| piece == 4).unwrap();
         second.write(&piece(16, b"3,z\n4,z"), &[reject(0..4), reject(4..7)]).unwrap();
         second.write(&piece(16, b"3,z\n4,z"), &[reject(0..4), reject(4..7)]).unwrap();
-        second.settle(&BTreeSet::from([4, 16])).unwrap();
+        second.settle(|piece| [4, 16].contains(&piece)).unwrap();
         assert_eq!(fs::read(&second.records_path).unwrap(), b"a,b\n1,\xff\n2,\"x\ny\"\n3,z\n4,z\n");
         let reasons = fs::read_to_string(second.reasons_path()).unwrap_err();
         assert_eq!(reasons.kind(), std::io::ErrorKind::InvalidData, "the record's bytes are as they were");
-        second.settle(&BTreeSet::new()).unwrap();
+        second.settle(|_| false).unwrap();
         assert!(!second.reasons_path().exists() && !second.records_path.exists());
     }
 }

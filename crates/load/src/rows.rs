@@ -98,6 +98,11 @@ impl<'a> Converter<'a> {
         Converter { rules, splitter, fields: Fields::default(), values: vec![], places: vec![], name: String::new() }
     }
 
+    /// True if records are lines, or begin on one.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.splitter.has_lines()
+    }
+
     /// All rows of a piece. What cannot be converted, or has no table, is among its rejects.
     ///
     /// # Errors

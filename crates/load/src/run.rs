@@ -363,10 +363,11 @@ impl<'a> Load<'a> {
             }
             self.shared.mend_control()?;
             let mut control = lock(&self.shared.control);
-            let kept = file.rejects.settle(&manifest::loaded_starts(&mut control, file.id)?)?;
+            let done = manifest::done_pieces(&mut control, file.id)?;
+            let kept = file.rejects.settle(|piece| done.contains_key(&piece))?;
             spate_archive::stopping_point("load-before-end");
             let Some(read) = file.read.get() else { continue };
-            let totals = manifest::end(&mut control, &file.input, file.id, *read)?;
+            let totals = manifest::end(&mut control, &file.input, file.id, *read, &done)?;
             let rejects = (kept > 0).then(|| file.rejects.reasons_path().to_owned());
             let rejects_elsewhere = totals.rejected.saturating_sub(kept);
             let name = file.input.name.clone();
@@ -374,10 +375,6 @@ impl<'a> Load<'a> {
             lock(&self.report).files.push(report);
         }
         Ok(others)
-    }
-
-    fn has_lines(&self) -> bool {
-        Splitter::of(&self.options.layout.input).has_lines()
     }
 
     fn check_stop(&self) -> Result<()> {
@@ -430,9 +427,9 @@ impl<'a> Load<'a> {
         let columns = |header: Option<&[String]>| self.columns(header);
         let pieces = Pieces::open(input, id, &options.layout, options.piece_bytes(), bytes_read, columns)?;
         let load = format!("{}\0{}", options.job, lock(&self.shared.control).peer());
-        let rejects = Rejects::of(&options.rejects, &load, input, &pieces.whole().header, self.has_lines());
+        let rejects = Rejects::of(&options.rejects, &load, input, &pieces.whole().header, pieces.has_lines());
         if !options.is_dry {
-            rejects.settle(&done.keys().copied().collect())?;
+            rejects.settle(|piece| done.contains_key(&piece))?;
         }
         let pending = AtomicUsize::new(0);
         let start = pieces.at();

@@ -56,9 +56,15 @@ pub fn create_tables(connection: &mut Connection, tables: &[(&str, &str)]) -> Re
     if present.single_text() == Some(tables.len().to_string()) {
         return Ok(());
     }
+    create_all(connection, tables)
+}
+
+fn create_all(connection: &mut Connection, tables: &[(&str, &str)]) -> Result<()> {
     refuse_views(connection)?;
-    for sql in [CREATE_SCHEMA].into_iter().chain(tables.iter().map(|(_, sql)| *sql)) {
+    execute(connection, CREATE_SCHEMA)?;
+    for (_, sql) in tables {
         execute(connection, sql)?;
+        spate_archive::stopping_point("after-own-table");
     }
     Ok(())
 }
@@ -86,12 +92,7 @@ pub fn create(connection: &mut Connection) -> Result<()> {
     if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_documents {
         return Ok(());
     }
-    refuse_views(connection)?;
-    execute(connection, CREATE_SCHEMA)?;
-    for (_, sql) in TABLES {
-        execute(connection, sql)?;
-        spate_archive::stopping_point("after-own-table");
-    }
+    create_all(connection, &TABLES)?;
     // The table was made just now, or by a version without documents.
     if connection.query(HAS_DOCUMENTS)?.single_text().as_deref() == Some("1") {
         return Ok(());

@@ -4,7 +4,7 @@
 //! - `lines`, `general_log`, `slow_log`, `input`: it is read of a log, with its session and its time (`recorded`);
 //! - `class`: what it may do; `digest`: what it has in common with others;
 //! - [`replay`](replay()): when and by which connection it is executed;
-//! - `measure`: what the responses add up to; `samples`: what the server and its disks did meanwhile;
+//! - `response_lines`: a line for each response; `measure`: what the responses add up to; `samples`: what the server and its disks did meanwhile;
 //! - [`page`](page()): for people; [`compare`](compare()): two replays beside each other.
 
 mod class;
@@ -19,6 +19,7 @@ mod page;
 mod queue;
 mod recorded;
 mod replay;
+mod response_lines;
 mod samples;
 mod slow_log;
 

@@ -1,4 +1,4 @@
-//! A queue from one reader to several connections. Whoever fills it is woken when half of it is free, rather than for each place, and
+//! A queue from one reader to several connections. The reader is woken when half of it is free, rather than for each place, and
 //! nobody is woken who does not sleep: a wake costs as much as a small statement.
 
 use std::collections::VecDeque;

@@ -4,8 +4,6 @@
 //! not spared the statements that would have come meanwhile (the error is known as coordinated omission).
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +24,7 @@ use crate::input::{self, InputFormat, LogTable, Steps};
 use crate::measure::{Measured, Response, Sums};
 use crate::queue::Queue;
 use crate::recorded::{Recorded, What};
+use crate::response_lines::ResponseLines;
 use crate::samples::{self, ServerReport};
 
 /// Statements that are read and not executed hold at most so many bytes.
@@ -480,7 +479,7 @@ impl<'a> Replay<'a> {
         });
         let mut measured = Measured::new(inputs);
         let mut lines = match &self.options.csv {
-            Some(path) => Some(Lines::create(path)?),
+            Some(path) => Some(ResponseLines::create(path)?),
             None => None,
         };
         for response in receive.into_iter().flatten() {
@@ -620,55 +619,5 @@ fn wait_until(due: Instant, replay: &Replay<'_>) {
             Some(long) if !long.is_zero() => std::thread::sleep(long.min(LOOK_EVERY)),
             _ => std::thread::yield_now(),
         }
-    }
-}
-
-/// A line for each response.
-struct Lines {
-    path: PathBuf,
-    writer: csv::Writer<BufWriter<File>>,
-}
-
-impl Lines {
-    fn create(path: &PathBuf) -> Result<Lines> {
-        let file = File::create(path).map_err(|error| Error::file(path, error))?;
-        let mut lines = Lines { path: path.clone(), writer: csv::Writer::from_writer(BufWriter::new(file)) };
-        lines.record(&[
-            "input",
-            "session",
-            "digest",
-            "due_s",
-            "start_s",
-            "latency_ms",
-            "execution_ms",
-            "rows",
-            "bytes",
-            "error",
-        ])?;
-        Ok(lines)
-    }
-
-    fn write(&mut self, response: &Response, input: &str) -> Result<()> {
-        let error = response.error.as_ref().map_or(String::new(), |(code, _)| code.to_string());
-        self.record(&[
-            input,
-            &response.session.to_string(),
-            &format!("{:016x}", response.digest),
-            &format!("{:.6}", response.due),
-            &format!("{:.6}", response.began),
-            &format!("{:.3}", (response.ended - response.due) * 1e3),
-            &format!("{:.3}", (response.ended - response.began) * 1e3),
-            &response.rows.to_string(),
-            &response.bytes.to_string(),
-            &error,
-        ])
-    }
-
-    fn record(&mut self, fields: &[&str]) -> Result<()> {
-        self.writer.write_record(fields).map_err(|error| Error::file(&self.path, std::io::Error::other(error)))
-    }
-
-    fn end(mut self) -> Result<()> {
-        self.writer.flush().map_err(|error| Error::file(&self.path, error))
     }
 }
