@@ -22,7 +22,9 @@ pub(crate) fn check(
     checkpoint: &Checkpoint,
     status: &Status,
 ) -> Result<()> {
-    let Some(parallel) = options.parallel.filter(|_| !options.without_replica_binlog) else { return Ok(()) };
+    let Some(parallel) = options.applying.parallel.filter(|_| !options.applying.without_replica_binlog) else {
+        return Ok(());
+    };
     if connection.query("SELECT @@GLOBAL.log_bin")?.single_text().as_deref() != Some("1") {
         return Ok(());
     }

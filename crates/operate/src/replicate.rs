@@ -39,13 +39,10 @@ use spate_replica::until::{Start, Until};
 use spate_replica::{Error, Result};
 
 /// How to replicate.
-/// Flat, since each field is one option of the command.
 #[derive(Debug, Clone)]
 pub struct ReplicateOptions {
     /// How to receive.
     pub intake: IntakeOptions,
-    /// The replica.
-    pub replica: Endpoint,
     /// The archive's directory.
     pub archive_dir: PathBuf,
     /// When the archive is made durable.
@@ -54,6 +51,18 @@ pub struct ReplicateOptions {
     pub start: Option<Start>,
     /// Where to end.
     pub until: Until,
+    /// What to keep of the archive beyond what is not applied yet; `None` keeps all.
+    pub retention: Option<Retention>,
+    /// How to apply.
+    pub applying: ApplyOptions,
+}
+
+/// How to apply what is in an archive.
+/// Flat, since each field is one option of the command.
+#[derive(Debug, Clone)]
+pub struct ApplyOptions {
+    /// The replica.
+    pub replica: Endpoint,
     /// Bounds of a batch.
     pub limits: BatchLimits,
     /// Keep applied changes out of the replica's own binlog.
@@ -78,8 +87,27 @@ pub struct ReplicateOptions {
     pub prefetch: PrefetchWhen,
     /// What to do with a row change that does not fit the replica's rows.
     pub on_conflict: OnConflict,
-    /// What to keep of the archive beyond what is not applied yet; `None` keeps all.
-    pub retention: Option<Retention>,
+}
+
+impl ApplyOptions {
+    /// Batches of the usual kind and size, into this replica.
+    pub fn new(replica: Endpoint, memory_bytes: u64) -> ApplyOptions {
+        ApplyOptions {
+            replica,
+            limits: BatchLimits::within(memory_bytes),
+            without_replica_binlog: false,
+            interrupted: None,
+            exclusions: Exclusions::default(),
+            dialect: None,
+            parallel: None,
+            sharding: None,
+            rule_file: None,
+            pipeline: PipelineWhen::Helpful,
+            fold_helpers: 0,
+            prefetch: PrefetchWhen::Helpful,
+            on_conflict: OnConflict::Stop,
+        }
+    }
 }
 
 /// What to do with a row change that does not fit the replica's rows.
@@ -92,7 +120,7 @@ pub enum OnConflict {
     Repair,
 }
 
-impl ReplicateOptions {
+impl ApplyOptions {
     pub(crate) fn session_maker(&self) -> SessionMaker<'_> {
         SessionMaker {
             replica: &self.replica,
@@ -113,7 +141,7 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     let (prepared, checkpoint) = begin_with_retries(options, &reached, status, stop)?;
     reached.find(&checkpoint);
     status.applied(&checkpoint, None);
-    note_skips_already_applied(&options.exclusions, &reached, status);
+    note_skips_already_applied(&options.applying.exclusions, &reached, status);
     let writer_options = WriterOptions {
         sync: options.sync,
         start_position: Some(checkpoint.gtid_position.clone()),
@@ -135,18 +163,24 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
             let result = intake.run();
             result.inspect_err(|error| status.intake(format!("stopped: {error}")))
         });
-        let given = Surroundings { maker: options.session_maker(), archive: &archive, reached: &reached, status, stop };
+        let given = Surroundings {
+            maker: options.applying.session_maker(),
+            archive: &archive,
+            reached: &reached,
+            status,
+            stop,
+        };
         // With an intake that has ended, everything in the archive is still applied.
         let is_drained = || archive.tail().received().seqno <= reached.seqno();
         let is_over = || stop.load(Ordering::Acquire) || receiving.is_finished() && is_drained();
-        let applied = supervise(options, given, prepared, &until, &is_over);
+        let applied = supervise(&options.applying, given, prepared, &until, &is_over);
         if applied.is_err() {
-            settle_before_leaving(options, given);
+            settle_before_leaving(&options.applying, given);
         }
         over.store(true, Ordering::Release);
         interrupt.now();
         let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        note_skips_that_never_came(&options.exclusions, &reached, status);
+        note_skips_that_never_came(&options.applying.exclusions, &reached, status);
         match (applied?, received) {
             (Supervised::Reached, _) => Ok(Ended::Reached),
             (Supervised::Stopped, received) => received.map(|()| Ended::Stopped),
@@ -155,17 +189,52 @@ pub fn replicate(options: &ReplicateOptions, status: &Status, stop: &AtomicBool)
     })
 }
 
+/// Applies what an archive holds to a replica, without a source, from `begin` (or where an earlier run has come to) to `until`. Ends at the
+/// archive's end, too.
+///
+/// # Errors
+/// A definite error, which says what to do.
+pub fn apply_archive(
+    options: &ApplyOptions,
+    archive: &Archive,
+    begin: &Checkpoint,
+    until: &Until,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<Ended> {
+    let reached = Reached::default();
+    let mut prepared = prepare(options)?;
+    let checkpoint = match prepared.checkpoint.take() {
+        Some(checkpoint) => checkpoint,
+        None => {
+            checkpoint::begin(&mut prepared.connection, begin)?;
+            begin.clone()
+        }
+    };
+    prepared.checkpoint = Some(checkpoint.clone());
+    status.applied(&checkpoint, None);
+    status.archive(archive.clone());
+    reached.find(&Checkpoint { seqno: seqno_in(archive, &checkpoint), ..checkpoint });
+    let given = Surroundings { maker: options.session_maker(), archive, reached: &reached, status, stop };
+    let is_drained = || archive.tail().received().seqno <= reached.seqno();
+    let is_over = || stop.load(Ordering::Acquire) || is_drained();
+    match supervise(options, given, prepared, until, &is_over)? {
+        Supervised::Stopped if stop.load(Ordering::Acquire) => Ok(Ended::Stopped),
+        _ => Ok(Ended::Reached),
+    }
+}
+
 /// Looks at both ends. Warnings are told once; a finding that keeps Spate from working is an error.
 fn check_both(connection: &mut Connection, options: &ReplicateOptions, status: &Status) -> Result<()> {
     let what = CheckOptions {
         source: options.intake.source.clone(),
-        replica: options.replica.clone(),
+        replica: options.applying.replica.clone(),
         archive_dir: Some(options.archive_dir.clone()),
         server_id: Some(options.intake.server_id),
-        without_replica_binlog: options.without_replica_binlog,
-        dialect: options.dialect,
-        repairs: options.on_conflict == OnConflict::Repair,
-        is_ring: !options.exclusions.server_ids.is_empty(),
+        without_replica_binlog: options.applying.without_replica_binlog,
+        dialect: options.applying.dialect,
+        repairs: options.applying.on_conflict == OnConflict::Repair,
+        is_ring: !options.applying.exclusions.server_ids.is_empty(),
     };
     let report = check::run_at_start(connection, &what)?;
     // A full disk is waited for.
@@ -231,13 +300,13 @@ fn begin(
     status: &Status,
     stop: &AtomicBool,
 ) -> Result<(Prepared, Checkpoint)> {
-    let mut prepared = prepare(options)?;
+    let mut prepared = prepare(&options.applying)?;
     let connection = &mut prepared.connection;
     check_both(connection, options, status)?;
-    if let (Some(sharding), Some(file)) = (&options.sharding, &options.rule_file) {
+    if let (Some(sharding), Some(file)) = (&options.applying.sharding, &options.applying.rule_file) {
         rules::check(connection, &file.path, &sharding.rules.now())?;
     }
-    for gtid in records::skipped_of(connection, &options.exclusions.gtids)? {
+    for gtid in records::skipped_of(connection, &options.applying.exclusions.gtids)? {
         reached.leave_out(gtid);
     }
     status.skipped_before(records::latest_skips(connection)?);
@@ -259,7 +328,9 @@ fn begin_first(
     status: &Status,
     stop: &AtomicBool,
 ) -> Result<Checkpoint> {
-    let Some(start) = &options.start else { return Err(Error::NoStart { replica: options.replica.to_string() }) };
+    let Some(start) = &options.start else {
+        return Err(Error::NoStart { replica: options.applying.replica.to_string() });
+    };
     let place = match start {
         Start::Gtid(position) => SourcePlace { gtid_position: position.clone(), file: None },
         _ => {
@@ -310,7 +381,7 @@ enum Supervised {
 
 /// Runs session after session until the end, a stop, or a definite error.
 fn supervise(
-    options: &ReplicateOptions,
+    options: &ApplyOptions,
     given: Surroundings<'_>,
     first: Prepared,
     until: &Until,
@@ -418,7 +489,7 @@ fn has_place(prepared: Prepared, reached: &Reached) -> Result<Prepared> {
     Err(Error::Checkpoint { replica: prepared.connection.peer().to_string(), why })
 }
 
-fn tell_wait(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, status: &Status) {
+fn tell_wait(options: &ApplyOptions, error: &Error, waits_in_vain: bool, status: &Status) {
     status.applier(format!("waiting: {error}"));
     let holders = match waits_in_vain {
         true => {
@@ -430,7 +501,7 @@ fn tell_wait(options: &ReplicateOptions, error: &Error, waits_in_vain: bool, sta
     status.error("applier", format!("{error}{holders}; trying again until it works"));
 }
 
-fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
+fn prepare(options: &ApplyOptions) -> Result<Prepared> {
     let mut prepared = session::prepare_replica(options.session_maker(), options.exclusions.break_ring())?;
     // The replica may have been restarted.
     native::stop_parked(&mut prepared.connection)?;
@@ -439,7 +510,7 @@ fn prepare(options: &ReplicateOptions) -> Result<Prepared> {
 
 /// Settles the note of a statement that the replica has refused, while the objects that it names are as they were. A person is going to change
 /// something there, such as the privileges of an account, and the next start would take that for the statement's effect.
-fn settle_before_leaving(options: &ReplicateOptions, given: Surroundings<'_>) {
+fn settle_before_leaving(options: &ApplyOptions, given: Surroundings<'_>) {
     let Surroundings { archive, reached, status, stop, .. } = given;
     let settling = Settling { archive, interrupted: None, exclusions: &options.exclusions, reached, status, stop };
     // Why Spate stops is said already. If the replica cannot be reached, the note stays.

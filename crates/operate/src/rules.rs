@@ -82,10 +82,17 @@ pub(crate) fn check(connection: &mut Connection, file: &Path, rules: &Rules) -> 
 
 /// Has the rules of the file in force from the next batch on. If it cannot be used, the old ones stay.
 pub fn reload(options: &ReplicateOptions, status: &Status) {
-    let (Some(Sharding { appliers, rules, .. }), Some(file)) = (&options.sharding, &options.rule_file) else { return };
+    let (Some(Sharding { appliers, rules, .. }), Some(file)) =
+        (&options.applying.sharding, &options.applying.rule_file)
+    else {
+        return;
+    };
     let read = file.read(*appliers).and_then(|new| {
-        let checked =
-            options.session_maker().connect().and_then(|mut connection| check(&mut connection, &file.path, &new));
+        let checked = options
+            .applying
+            .session_maker()
+            .connect()
+            .and_then(|mut connection| check(&mut connection, &file.path, &new));
         checked.map(|()| new).map_err(|error| error.to_string())
     });
     match read {

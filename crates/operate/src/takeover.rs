@@ -45,7 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`spate_replica::Error::Unsuitable`] names what Spate would not do as it does, or its error; a missing privilege names the GRANT.
 pub fn take_over(options: &ReplicateOptions, name: Option<&str>, status: &Status, stop: &AtomicBool) -> Result<()> {
-    let mut connection = asking::connect(&options.replica, &ConnectOptions::new("replica"))?;
+    let mut connection = asking::connect(&options.applying.replica, &ConnectOptions::new("replica"))?;
     let channel = native::look(&mut connection, name)?;
     check(&connection, &channel)?;
     check_settings(&mut connection, &channel)?;
@@ -248,8 +248,8 @@ fn silence(connection: &mut Connection) -> Result<()> {
 /// What Spate applies has GTIDs of the replica's own in its binlog. With MariaDB's gtid_strict_mode, they must not be in a domain of the source's:
 /// the server's own replication could not go on behind them.
 fn check_own_gtids(connection: &mut Connection, options: &ReplicateOptions) -> Result<()> {
-    let keeps_gtids = options.parallel.is_some();
-    if connection.server_version().vendor != Vendor::MariaDb || options.without_replica_binlog || keeps_gtids {
+    let keeps_gtids = options.applying.parallel.is_some();
+    if connection.server_version().vendor != Vendor::MariaDb || options.applying.without_replica_binlog || keeps_gtids {
         return Ok(());
     }
     let answer = connection.query(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use spate_archive::{FileSystem, RealFileSystem};
 use spate_operate::rules;
 use spate_operate::takeover::{self, Turns};
-use spate_operate::{Ended, OnConflict, ReplicateOptions};
+use spate_operate::{ApplyOptions, Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::status::Status;
@@ -34,18 +34,8 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         Applied::Transaction(parallel) => (Some(parallel), None, None),
         Applied::Shard(sharding, rule_file) => (None, Some(sharding), rule_file),
     };
-    let options = ReplicateOptions {
-        intake: IntakeOptions {
-            start_place: None,
-            source: arguments.source.endpoint(&arguments.common)?,
-            server_id: archiving.server_id(),
-            semi_sync: archiving.semi_sync,
-        },
+    let applying = ApplyOptions {
         replica: arguments.replica.endpoint(&arguments.common)?,
-        archive_dir: archiving.archive.clone(),
-        sync: archiving.archive_sync,
-        start: archiving.start.clone(),
-        until: archiving.until.clone().unwrap_or_default(),
         limits: arguments.limits(),
         without_replica_binlog: arguments.no_replica_binlog,
         interrupted: arguments.interrupted_statement.map(|outcome| match outcome {
@@ -64,14 +54,27 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
             Conflict::Stop => OnConflict::Stop,
             Conflict::Repair => OnConflict::Repair,
         },
+    };
+    let options = ReplicateOptions {
+        intake: IntakeOptions {
+            start_place: None,
+            source: arguments.source.endpoint(&arguments.common)?,
+            server_id: archiving.server_id(),
+            semi_sync: archiving.semi_sync,
+        },
+        archive_dir: archiving.archive.clone(),
+        sync: archiving.archive_sync,
+        start: archiving.start.clone(),
+        until: archiving.until.clone().unwrap_or_default(),
         retention: archiving.retention(),
+        applying,
     };
     let stop = signals::stop_flag()?;
-    let reload = options.rule_file.is_some().then(signals::reload_flag).transpose()?;
+    let reload = options.applying.rule_file.is_some().then(signals::reload_flag).transpose()?;
     let line = progress_line::line();
     let told = line.clone();
     let notify = move |stage: &str, message: &str| told.suspend(|| say(&format!("spate {stage}: {message}")));
-    let status = Status::new(options.intake.source.to_string(), options.replica.to_string(), Box::new(notify));
+    let status = Status::new(options.intake.source.to_string(), options.applying.replica.to_string(), Box::new(notify));
     RealFileSystem
         .create_dir(&options.archive_dir)
         .map_err(|error| format!("cannot make the archive's directory {}: {error}", options.archive_dir.display()))?;

@@ -54,7 +54,7 @@ pub fn take_turns(options: &ReplicateOptions, turns: Turns<'_>, status: &Status,
             }
         }
         stopping_point("turns-caught-up");
-        let Handback { began_after_seconds, .. } = hand_back(&options.replica, turns.channel)?;
+        let Handback { began_after_seconds, .. } = hand_back(&options.applying.replica, turns.channel)?;
         let message = format!("the replica's own replication goes on, and runs (after {began_after_seconds:.1} s)");
         status.note("takeover", &message);
     }
@@ -111,7 +111,7 @@ fn wait_until_behind(options: &ReplicateOptions, turns: Turns<'_>, status: &Stat
                         format!("its own replication has stopped with an error, which must be mended first: {error}");
                     return Err(match &connection {
                         Some(connection) => unsuitable(connection, why),
-                        None => Error::Unsuitable { peer: format!("replica ({})", options.replica), why },
+                        None => Error::Unsuitable { peer: format!("replica ({})", options.applying.replica), why },
                     });
                 }
             },
@@ -131,7 +131,7 @@ fn wait_until_behind(options: &ReplicateOptions, turns: Turns<'_>, status: &Stat
 fn look(connection: &mut Option<Connection>, options: &ReplicateOptions, channel: Option<&str>) -> Result<Channel> {
     let connection = match connection {
         Some(connection) => connection,
-        none => none.insert(asking::connect(&options.replica, &ConnectOptions::new("replica"))?),
+        none => none.insert(asking::connect(&options.applying.replica, &ConnectOptions::new("replica"))?),
     };
     native::look(connection, channel)
 }
