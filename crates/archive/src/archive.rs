@@ -100,7 +100,7 @@ impl Archive {
     }
 
     /// How many bytes of a file readers may see.
-    pub(crate) fn visible_length(&self, file: &ArchiveFile) -> u64 {
+    pub fn visible_length(&self, file: &ArchiveFile) -> u64 {
         if let Some(length) = file.sealed_length() {
             return length;
         }

@@ -14,7 +14,7 @@ use crate::archive::Archive;
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::fs::FileSystem;
 use crate::index::TransactionRecord;
-use crate::list::{FileList, ListedFile};
+use crate::list::{FileFacts, FileList};
 use crate::position::{LogEnd, Received};
 use crate::scan::{Scan, Stop, is_whole_after, scan_file, start_of};
 use crate::tail::ArchiveFile;
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 struct Found {
     name: String,
-    listed: Option<ListedFile>,
+    listed: Option<FileFacts>,
 }
 
 impl Archive {

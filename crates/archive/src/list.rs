@@ -15,7 +15,7 @@ use std::path::Path;
 
 use spate_binlog::GtidPosition;
 
-use crate::fs::FileSystem;
+use crate::fs::{FileSystem, RealFileSystem};
 use crate::names::{LIST_NAME, NEW_LIST_NAME, check_local_name, check_source_name};
 use crate::{Error, Result};
 
@@ -23,18 +23,39 @@ const FIRST_LINE: &str = "spate-archive 1";
 
 /// One binlog file of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListedFile {
-    pub(crate) name: String,
-    pub(crate) source_name: String,
-    pub(crate) first_seqno: u64,
+pub struct FileFacts {
+    /// Its name in the archive's directory.
+    pub name: String,
+    /// The name of the source's file.
+    pub source_name: String,
+    /// The ordinal of its first transaction.
+    pub first_seqno: u64,
     /// The GTID position before the file's first transaction; `None` if it was unknown when the file was begun.
-    pub(crate) start: Option<GtidPosition>,
+    pub start: Option<GtidPosition>,
+}
+
+/// Makes a directory that holds these binlog files an archive: gives it their list. For files that come back from a backup.
+///
+/// # Errors
+/// [`Error::Inconsistent`] if a name cannot be that of a file of an archive, or the directory has a list; [`Error::Io`].
+pub fn write_list(dir: &Path, files: &[FileFacts]) -> Result<()> {
+    let fs = &RealFileSystem;
+    let path = dir.join(LIST_NAME);
+    let inconsistent = |why: String| Error::Inconsistent { path: path.clone(), why };
+    for file in files {
+        check_local_name(&file.name).map_err(inconsistent)?;
+        check_source_name(&file.source_name).map_err(inconsistent)?;
+    }
+    if FileList::load(fs, dir)?.is_some() {
+        return Err(inconsistent("there is one already".into()));
+    }
+    FileList { files: files.to_vec(), purging: Vec::new() }.store(fs, dir)
 }
 
 /// The content of the list on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FileList {
-    pub(crate) files: Vec<ListedFile>,
+    pub(crate) files: Vec<FileFacts>,
     /// Files whose removal has begun.
     pub(crate) purging: Vec<String>,
 }
@@ -121,7 +142,7 @@ impl FileList {
     fn parse_line(&mut self, line: &str) -> Option<()> {
         let fields: Vec<&str> = line.split('\t').collect();
         match fields.as_slice() {
-            ["file", name, source_name, first_seqno, start] => self.files.push(ListedFile {
+            ["file", name, source_name, first_seqno, start] => self.files.push(FileFacts {
                 name: (*name).to_owned(),
                 source_name: (*source_name).to_owned(),
                 first_seqno: first_seqno.parse().ok()?,
@@ -139,7 +160,7 @@ mod tests {
     use super::*;
 
     fn sample() -> FileList {
-        let file = |name: &str, start: Option<&str>| ListedFile {
+        let file = |name: &str, start: Option<&str>| FileFacts {
             name: name.into(),
             source_name: "bin.000001".into(),
             first_seqno: 7,

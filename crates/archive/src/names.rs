@@ -15,7 +15,10 @@ pub const STATUS_SOCKET_NAME: &str = "status.socket";
 /// The suffix of an index's name.
 pub(crate) const INDEX_SUFFIX: &str = ".index";
 
-const OWN_NAMES: [&str; 4] = [LIST_NAME, NEW_LIST_NAME, LOCK_NAME, STATUS_SOCKET_NAME];
+/// The file that names the archive among backups of archives.
+pub const BACKUP_ID_NAME: &str = "backup.id";
+
+const OWN_NAMES: [&str; 5] = [LIST_NAME, NEW_LIST_NAME, LOCK_NAME, STATUS_SOCKET_NAME, BACKUP_ID_NAME];
 
 /// Longer than the names of any server, and short enough to append `.part2` and `.index`.
 const SOURCE_NAME_BYTES_MAX: usize = 200;

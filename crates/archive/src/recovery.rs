@@ -13,7 +13,7 @@ use spate_binlog::GtidPosition;
 use crate::follower::{FIRST_EVENT_OFFSET, Follower};
 use crate::fs::{FileHandle, FileSystem};
 use crate::index::{IndexReader, IndexWriter, TransactionRecord, index_path, is_complete, synced};
-use crate::list::{FileList, ListedFile};
+use crate::list::{FileFacts, FileList};
 use crate::scan::{Noted, Scanned, is_whole_after, scan_file, scan_file_behind, start_of};
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
@@ -133,7 +133,7 @@ fn drop_empty_file(fs: &dyn FileSystem, dir: &Path, mut list: FileList) -> Resul
     Ok(list)
 }
 
-fn has_format(fs: &dyn FileSystem, path: &Path, listed: &ListedFile, length: u64) -> Result<bool> {
+fn has_format(fs: &dyn FileSystem, path: &Path, listed: &FileFacts, length: u64) -> Result<bool> {
     if length <= FIRST_EVENT_OFFSET {
         return Ok(false);
     }
@@ -164,7 +164,7 @@ fn scan_head(fs: &dyn FileSystem, path: &Path, mut start: Follower, length: u64)
 }
 
 /// Checks a file that another one follows, and repairs its index if needed.
-fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: &ListedFile) -> Result<()> {
+fn seal_earlier_file(fs: &dyn FileSystem, dir: &Path, file: &ArchiveFile, next: &FileFacts) -> Result<()> {
     let path = dir.join(&**file.name());
     let handle = fs.open_read(&path).map_err(Error::io("open", &path))?;
     let length = handle.length().map_err(Error::io("read", &path))?;

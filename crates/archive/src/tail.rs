@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::follower::Follower;
+use crate::list::FileFacts;
 use crate::position::{Durable, Received};
 
 /// One local binlog file. Shared, so that an event can name its file without a copy.
@@ -51,6 +52,16 @@ impl ArchiveFile {
         self.start.seqno + 1
     }
 
+    /// What a list says of it.
+    pub fn facts(&self) -> FileFacts {
+        FileFacts {
+            name: self.name.to_string(),
+            source_name: self.source_name.to_string(),
+            first_seqno: self.first_seqno(),
+            start: self.start.position_known.then(|| self.start.gtid_position.clone()),
+        }
+    }
+
     pub(crate) fn abandon(&self, range: Range<u64>) {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(range);
     }
@@ -73,7 +84,8 @@ impl ArchiveFile {
         self.sealed_length.store(length, Ordering::Release);
     }
 
-    pub(crate) fn sealed_length(&self) -> Option<u64> {
+    /// Its final length. `None`: it may grow.
+    pub fn sealed_length(&self) -> Option<u64> {
         let length = self.sealed_length.load(Ordering::Acquire);
         (length != OPEN).then_some(length)
     }

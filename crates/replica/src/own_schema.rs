@@ -42,6 +42,20 @@ fn refuse_views(connection: &mut Connection) -> Result<()> {
     Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
 }
 
+/// Forgets where replication was, and all that a next session would go on with: for a server that was restored, whose place is another now. What was
+/// left out or repaired stays on record.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn forget(connection: &mut Connection) -> Result<()> {
+    const KEPT: [&str; 2] = ["skipped", "repaired"];
+    create(connection)?;
+    for (name, _) in TABLES.iter().filter(|(name, _)| !KEPT.contains(name)) {
+        connection.execute(format!("DELETE FROM spate.{name}").as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Creates tables of another use of the schema than replication, where they are missing: each name, and the statement that creates it.
 ///
 /// # Errors

@@ -20,12 +20,13 @@ use spate_schedule::fold::HELPERS_MAX;
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
 use crate::help_examples::{
-    ANALYZE_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES,
-    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES, REPLICATE_EXAMPLES,
-    STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
+    ANALYZE_EXAMPLES, BACKUP_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES,
+    HANDOVER_EXAMPLES, LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES,
+    REPLICATE_EXAMPLES, RESTORE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
 };
 use crate::load_arguments::LoadArguments;
 use crate::parallel_arguments::{Applied, ParallelArguments};
+use crate::recover_arguments::{BackupCommand, RestoreArguments};
 use crate::replay_arguments::ReplayArguments;
 
 /// A parallel replicator for MySQL and MariaDB
@@ -74,6 +75,15 @@ pub(crate) enum Command {
     /// Replay a captured workload against a server, and measure every response
     #[command(after_help = REPLAY_EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Replay(Box<ReplayArguments>),
+    /// Back up a server: bases, and the archive's binlogs beside them
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup {
+        #[command(subcommand)]
+        command: BackupCommand,
+    },
+    /// Recover a server, or single tables, to any transaction
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(Box<RestoreArguments>),
     /// Work with the local copy of the source's binlog
     Archive {
         #[command(subcommand)]
@@ -700,7 +710,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
 }
 
-fn parse_memory(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
     if bytes < limits::MEMORY_BYTES_MIN {
         return Err(format!("at least {} MiB are needed", limits::MEMORY_BYTES_MIN >> 20));

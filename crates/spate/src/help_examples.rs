@@ -211,3 +211,84 @@ Examples:
 
 Only what reads is replayed, in read-only sessions, unless --writes is given. Of a server's accounts, settings, files and replication nothing is.
 docs/replay.md says what is measured, and from when.";
+
+/// Of `spate backup`.
+pub(crate) const BACKUP_EXAMPLES: &str = "\
+Examples:
+  # Once a night: a base. All the time: the archive's binlogs
+  spate backup base --source backup@localhost --target s3://backups/shop --keep 7d,4w,12m
+  spate backup archive --archive /var/lib/spate/archive --target s3://backups/shop --follow 10s
+
+  # Can it be restored?
+  spate backup verify --target s3://backups/shop --source backup@db1
+
+docs/backup.md says what is promised, and which privileges it takes.";
+
+/// Of `spate backup base`.
+pub(crate) const BACKUP_BASE_EXAMPLES: &str = "\
+Examples:
+  # MariaDB, on its machine, as a user who may read its data directory; or MySQL, over the network, with its clone plugin
+  spate backup base --source backup@localhost --target /backups/shop
+
+  # Encrypted: this machine can write backups, and cannot read them
+  spate backup key --out /safe/place/shop.key          # prints the public key
+  spate backup base --source backup@localhost --target s3://backups/shop --encrypt-to age1…
+
+  # A file system's snapshot
+  spate backup base --source backup@localhost --target /backups/shop --hook /usr/local/bin/snapshot
+
+Privileges on the source:
+  MariaDB: GRANT RELOAD, PROCESS, REPLICATION CLIENT, REPLICATION SLAVE ADMIN (BINLOG MONITOR, CONNECTION ADMIN) ON *.* TO backup@…
+  MySQL:   GRANT BACKUP_ADMIN, REPLICATION CLIENT ON *.* TO backup@…
+  A hook:  GRANT RELOAD, REPLICATION CLIENT ON *.* TO backup@…";
+
+/// Of `spate backup archive`.
+pub(crate) const BACKUP_ARCHIVE_EXAMPLES: &str = "\
+Examples:
+  # What is there now
+  spate backup archive --archive /var/lib/spate/archive --target /backups/shop
+
+  # As it grows; beside it, spate archive fetch or spate replicate fills the archive
+  spate backup archive --archive /var/lib/spate/archive --target /backups/shop --follow 10s";
+
+/// Of `spate backup list`.
+pub(crate) const BACKUP_LIST_EXAMPLES: &str = "\
+Examples:
+  spate backup list --target /backups/shop";
+
+/// Of `spate backup prune`.
+pub(crate) const BACKUP_PRUNE_EXAMPLES: &str = "\
+Examples:
+  spate backup prune --target /backups/shop --keep 7d,4w,12m --dry-run";
+
+/// Of `spate backup verify`.
+pub(crate) const BACKUP_VERIFY_EXAMPLES: &str = "\
+Examples:
+  # Every day; with a source, it is compared row by row while both are in use
+  spate backup verify --target /backups/shop --source backup@db1 --every 24h";
+
+/// Of `spate backup key`.
+pub(crate) const BACKUP_KEY_EXAMPLES: &str = "\
+Examples:
+  spate backup key --out shop.key
+
+Keep the file where the backups are not. Without it, nobody can read what was encrypted for it. It is a key of age: age-keygen makes such, too.";
+
+/// Of `spate restore`.
+pub(crate) const RESTORE_EXAMPLES: &str = "\
+Examples:
+  # Everything
+  spate restore --target /backups/shop --to /var/lib/mysql-restored
+
+  # Five minutes before the mistake, by the source's clock; or the transaction before it, whichever that is
+  spate restore --target /backups/shop --to /var/lib/mysql-restored --until time:2026-11-26T14:00:00Z
+  spate restore --target /backups/shop --to /var/lib/mysql-restored --until 'before-statement:DROP TABLE orders'
+
+  # One table, beside the live one
+  spate restore --target /backups/shop --only shop.orders --server admin@db1 --until before-gtid:0-1-4711
+
+  # A server that holds the base already, as a replica
+  spate restore --target /backups/shop --base 20261126T010000Z-0badcafe --replica admin@db2
+
+The server that restores is of the same series as the one that was backed up (--programs DIR), and can be reached by nobody. What is restored takes
+its place only when it is complete. docs/backup.md has all of it.";

@@ -1,4 +1,4 @@
-//! The `spate` command: replication, a check before it, its status, comparison, files into tables, the archive, and the laboratory.
+//! The `spate` command: replication, a check before it, its status, comparison, files into tables, backups and recovery, the archive, and the laboratory.
 
 mod analyze;
 mod archive;
@@ -16,6 +16,8 @@ mod load_arguments;
 mod parallel_arguments;
 mod prefetch;
 mod progress_line;
+mod recover;
+mod recover_arguments;
 mod replay;
 mod replay_arguments;
 mod replicate;
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         Command::Load(options) => load::run(&options),
         Command::Replay(options) => replay::run(&options),
         Command::Analyze(options) => analyze::run(&options),
+        Command::Backup { command } => recover::backup(&command),
+        Command::Restore(options) => recover::restore(&options),
         Command::Archive { command: ArchiveCommand::Fetch(options) } => archive::fetch(&options),
         Command::Archive { command: ArchiveCommand::FoldStats(options) } => fold_stats::fold_stats(&options),
         Command::Archive { command: ArchiveCommand::List(options) } => archive_files::list(&options),

@@ -31,7 +31,7 @@ pub(crate) fn draw(line: &ProgressBar, status: &Status, over: &AtomicBool) {
     line.finish_and_clear();
 }
 
-fn text(report: &StatusReport) -> String {
+pub(crate) fn text(report: &StatusReport) -> String {
     let applied = if report.positions.applied.gtid.is_empty() { "-" } else { &report.positions.applied.gtid };
     format!(
         "applied {applied}  lag {:.1} s, {} transactions  {:.0} transactions/s, {:.0} row changes/s  \

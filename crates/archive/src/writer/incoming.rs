@@ -7,7 +7,7 @@ use spate_binlog::{EventHeader, EventType, FILE_MAGIC, FormatDescription};
 
 use super::{ArchiveWriter, CurrentFile, WholeEnd};
 use crate::index::{IndexWriter, index_path};
-use crate::list::ListedFile;
+use crate::list::FileFacts;
 use crate::names::check_source_name;
 use crate::stopping::stopping_point;
 use crate::tail::ArchiveFile;
@@ -130,7 +130,7 @@ impl ArchiveWriter {
             let why = source.to_string();
             return Err(self.malformed(why));
         }
-        self.list.files.push(ListedFile {
+        self.list.files.push(FileFacts {
             name: name.clone(),
             source_name: incoming.source_file.clone(),
             first_seqno: file.first_seqno(),

@@ -9,6 +9,7 @@ mod abandoned_sessions;
 mod analyze;
 mod applied_as_a_replica;
 mod archive_faults;
+mod backup;
 #[cfg(feature = "failpoints")]
 mod beside_definitions;
 mod beyond_transactions;

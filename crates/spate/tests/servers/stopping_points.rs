@@ -15,7 +15,7 @@ use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::session::Session;
 use crate::support::{Kind, PATIENCE, Site, wait_until};
-use crate::{load, pipelining, shards};
+use crate::{backup, load, pipelining, shards};
 
 /// Small batches and frequent syncs, so that each point is passed often.
 const OPTIONS: [&str; 8] =
@@ -457,11 +457,13 @@ fn stopping_points_each_have_a_test() {
         &shards::POINTS,
         &pipelining::POINTS,
         &load::POINTS,
+        &backup::POINTS,
     ];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));
     tested.extend(
-        [AFTER_TRUNCATION, AFTER_COPIES, AFTER_DEFINITION, BESIDE_DEFINITION, BEFORE_PRIVILEGES].map(str::to_owned),
+        [AFTER_TRUNCATION, AFTER_COPIES, AFTER_DEFINITION, BESIDE_DEFINITION, BEFORE_PRIVILEGES, backup::AFTER_RENAME]
+            .map(str::to_owned),
     );
     let mut present = BTreeSet::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use spate_lab::vendor::Vendor;
@@ -56,6 +56,22 @@ impl Server {
         );
         server.sql(&sql);
         server
+    }
+
+    /// A server on a data directory that somebody else has made, which becomes its own.
+    pub fn on(kind: Kind, data: &Path, options: &[&str]) -> Server {
+        let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
+        fs::rename(data, directory.path().join("data")).unwrap();
+        fs::create_dir(directory.path().join("tmp")).unwrap();
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut server = Server { kind, directory, port: 0, options, child: None };
+        server.begin_anywhere();
+        server
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
     }
 
     /// Starts the server at a port that the kernel gives. Until the server has it, another may take it.
