@@ -171,7 +171,7 @@ fn write_load(
 }
 
 /// The binlog files of a server, oldest first.
-fn binlog_files(data: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn binlog_files(data: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(data).map_err(Error::file("list", data))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| is_binlog(path)).collect();
     paths.sort();

@@ -14,6 +14,7 @@ use crate::equal::{self, EqualOptions};
 use crate::follower::LivePlan;
 use crate::home::LabHome;
 use crate::race::{BacklogPlace, Race, RacePlan};
+use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, ServerRecord};
 use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
@@ -87,6 +88,9 @@ pub enum LabCommand {
     /// Compare what Spate and the server's own replication make of your statements on your kind of replica
     #[command(after_help = equal::EXAMPLES)]
     Equal(EqualOptions),
+    /// Recover to the last transaction by the servers' own programs, and by spate restore
+    #[command(after_help = recovery::EXAMPLES)]
+    Recover(RecoverOptions),
     /// Make data
     Generate {
         #[command(subcommand)]
@@ -266,6 +270,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Chain(options) => options.run(),
         LabCommand::Torture(options) => options.run(),
         LabCommand::Equal(options) => options.run(),
+        LabCommand::Recover(options) => options.run(),
         LabCommand::Generate { command: GenerateCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Cdr(options) } => options.run(),
         LabCommand::Demo(options) => demo(options),

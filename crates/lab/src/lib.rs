@@ -36,6 +36,7 @@ pub mod native;
 pub mod position;
 pub mod process;
 pub mod race;
+pub mod recovery;
 pub mod report;
 pub mod results;
 pub mod sandbox;

@@ -99,6 +99,17 @@ pub fn load(
     json_of(command, "spate load")
 }
 
+/// Runs the program, and reads what it says as JSON.
+///
+/// # Errors
+/// [`Error::ProgramNotRun`], [`Error::ProgramFailed`].
+pub fn run(arguments: &[String], environment: &[(&str, &str)]) -> Result<serde_json::Value> {
+    let mut command = Command::new(program_path()?);
+    command.args(arguments).envs(environment.iter().copied());
+    let name = arguments.first().map_or("spate".to_owned(), |first| format!("spate {first}"));
+    json_of(command, &name)
+}
+
 fn json_of(mut command: Command, name: &str) -> Result<serde_json::Value> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
         program: command.get_program().to_string_lossy().into_owned(),

@@ -35,6 +35,8 @@ pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection
     wait_until(work.stop, || Ok(!is_alive(&recipient)))?;
     recipient.wait_for_end(END_MAX)?;
     drop(recipient);
+    // One may have been created meanwhile.
+    check_engines(connection)?;
     base.position = position_of(work, base, &data)?;
     base.position.server_seconds = facts::server_seconds(connection)?;
     work.store_directory(base, &data)
@@ -48,13 +50,32 @@ fn check_donor(connection: &mut Connection) -> Result<()> {
     let active = connection.query(
         "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'clone' AND PLUGIN_STATUS = 'ACTIVE'",
     )?;
-    if active.single_text().as_deref() == Some("1") {
+    if active.single_text().as_deref() != Some("1") {
+        return Err(Error::Refused(
+            "the source has no clone plugin: INSTALL PLUGIN clone SONAME 'mysql_clone.so' there, or use --method snapshot".into(),
+        ));
+    }
+    check_engines(connection)
+}
+
+/// The plugin makes tables of other engines empty ones, and says nothing.
+fn check_engines(connection: &mut Connection) -> Result<()> {
+    const NAMED_MAX: usize = 10;
+    let others = connection.query(
+        "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME, ' (', ENGINE, ')') FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' \
+         AND ENGINE NOT IN ('InnoDB', 'MEMORY', 'BLACKHOLE', 'FEDERATED', 'MRG_MYISAM', 'PERFORMANCE_SCHEMA') \
+         AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema') ORDER BY 1",
+    )?;
+    if others.rows.is_empty() {
         return Ok(());
     }
-    Err(Error::Refused(
-        "the source has no clone plugin: INSTALL PLUGIN clone SONAME 'mysql_clone.so' there, or use --method snapshot"
-            .into(),
-    ))
+    let names: Vec<String> = (0..others.rows.len().min(NAMED_MAX)).filter_map(|row| others.text_at(row, 0)).collect();
+    Err(Error::Refused(format!(
+        "the clone plugin copies tables of InnoDB only, and {} others would be empty in the base: {}. ALTER TABLE … ENGINE=InnoDB, or use --method \
+         snapshot",
+        others.rows.len(),
+        names.join(", ")
+    )))
 }
 
 /// The donor is reached over TCP, as the plugin demands.

@@ -808,3 +808,82 @@ fn following_ships_what_comes() {
     let server = Server::on(Kind::Mariadb, &vault.path("restored"), &["--server-id=9"]);
     assert_eq!(orders(&server), "3 3 3");
 }
+
+/// A real server of the S3 protocol keeps the backups, and asks for a signature.
+#[test]
+fn an_object_store_keeps_backups() {
+    let vault = Vault::of(Kind::Mariadb);
+    let store = S3::begin(&vault.path("s3"));
+    vault.source.sql(TABLES);
+    let at_store = |words: &[&str]| {
+        let mut command = vault.command(words);
+        command.args(["--target", "s3://backups/shop/one"]).envs(store.environment());
+        command
+    };
+    let mut base = at_store(&["backup", "base", "--json", "--keep", "1d", "--programs", path_of(&vault.programs())]);
+    base = vault.at_source(base);
+    json(base);
+    (0..3).for_each(|id| order(&vault.source, id));
+    vault.fetch();
+    json(at_store(&["backup", "archive", "--json", "--archive", path_of(&vault.path("archive"))]));
+    let listed = json(at_store(&["backup", "list", "--json"]));
+    assert_eq!(listed["bases"].as_array().unwrap().len(), 1, "{listed}");
+    let to = vault.path("restored");
+    let mut wrong = at_store(&["restore", "--to", path_of(&to)]);
+    wrong.env("AWS_SECRET_ACCESS_KEY", "wrong");
+    fails(wrong, &["s3://backups/shop/one"]);
+    json(at_store(&["restore", "--json", "--memory", "64MiB", "--to", path_of(&to)]));
+    let server = Server::on(Kind::Mariadb, &to, &["--server-id=9"]);
+    assert_eq!(orders(&server), "3 3 3");
+}
+
+/// A server of the S3 protocol on a directory.
+struct S3 {
+    port: u16,
+    _running: tokio::runtime::Runtime,
+}
+
+impl S3 {
+    const KEY: &'static str = "test-key";
+    const SECRET: &'static str = "test-secret-0123456789";
+
+    fn begin(directory: &Path) -> S3 {
+        fs::create_dir_all(directory.join("backups")).unwrap();
+        let mut builder = s3s::service::S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory).unwrap());
+        builder.set_auth(s3s::auth::SimpleAuth::from_single(S3::KEY, S3::SECRET));
+        let service = builder.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        runtime.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let server = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+                    let _client_is_gone = server.serve_connection(hyper_util::rt::TokioIo::new(socket), service).await;
+                });
+            }
+        });
+        S3 { port, _running: runtime }
+    }
+
+    fn environment(&self) -> [(&'static str, String); 5] {
+        [
+            ("AWS_ACCESS_KEY_ID", S3::KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", S3::SECRET.to_owned()),
+            ("AWS_ENDPOINT", format!("http://127.0.0.1:{}", self.port)),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ]
+    }
+}
+
+/// The clone plugin would make them empty.
+#[test]
+fn tables_that_a_clone_would_lose_are_refused_mysql() {
+    let vault = Vault::of(Kind::Mysql);
+    vault
+        .source
+        .sql("CREATE DATABASE shop; CREATE TABLE shop.old (id INT) ENGINE=MyISAM; INSERT INTO shop.old VALUES (1)");
+    fails(vault.base_command(&[]), &["shop.old (MyISAM)", "--method snapshot"]);
+}
