@@ -273,6 +273,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Recover(options) => options.run(),
         LabCommand::Generate { command: GenerateCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Cdr(options) } => options.run(),
+        LabCommand::Study { command: StudyCommand::Replay(options) } => options.run(),
         LabCommand::Demo(options) => demo(options),
     }
 }

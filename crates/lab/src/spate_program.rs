@@ -99,6 +99,24 @@ pub fn load(
     json_of(command, "spate load")
 }
 
+/// Replays captured statements against a server, as fast as its connections can, and says what came of it.
+///
+/// # Errors
+/// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::File`].
+pub fn replay(server: &Sandbox, inputs: &[String]) -> Result<serde_json::Value> {
+    let report = tempfile::NamedTempFile::new().map_err(Error::file("create", Path::new("a temporary file")))?;
+    let mut command = Command::new(program_path()?);
+    command.args(["replay", "--pace", "fastest", "--server"]).arg(format!("root@{}", server.socket().display()));
+    command.arg("--json").arg(report.path()).args(inputs);
+    run_to_end(command, "spate replay")?;
+    let text = std::fs::read(report.path()).map_err(Error::file("read", report.path()))?;
+    serde_json::from_slice(&text).map_err(|error| Error::ProgramFailed {
+        program: "spate replay".to_owned(),
+        status: "0".to_owned(),
+        output: error.to_string(),
+    })
+}
+
 /// Runs the program, and reads what it says as JSON.
 ///
 /// # Errors
@@ -110,21 +128,30 @@ pub fn run(arguments: &[String], environment: &[(&str, &str)]) -> Result<serde_j
     json_of(command, &name)
 }
 
-fn json_of(mut command: Command, name: &str) -> Result<serde_json::Value> {
+fn json_of(command: Command, name: &str) -> Result<serde_json::Value> {
+    let output = run_to_end(command, name)?;
+    serde_json::from_slice(&output).map_err(|error| Error::ProgramFailed {
+        program: name.to_owned(),
+        status: "0".to_owned(),
+        output: error.to_string(),
+    })
+}
+
+/// Runs a command to its end; what it wrote to standard output.
+fn run_to_end(mut command: Command, name: &str) -> Result<Vec<u8>> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
         program: command.get_program().to_string_lossy().into_owned(),
         advice: "Name it in SPATE_BIN.",
         source,
     })?;
-    let failed = |text: String| Error::ProgramFailed {
-        program: name.to_owned(),
-        status: output.status.to_string(),
-        output: text,
-    };
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(Error::ProgramFailed {
+            program: name.to_owned(),
+            status: output.status.to_string(),
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }),
     }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
 }
 
 impl SpateProgram {

@@ -34,3 +34,22 @@ fn ways_lead_to_the_same_rows_on_mariadb() {
 fn ways_lead_to_the_same_rows_on_mysql() {
     ways_lead_to_the_same_rows("mysql-9.7");
 }
+
+/// Large statements beside small ones, and the figures of each.
+#[test]
+fn large_statements_run_beside_small_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("mix.json");
+    let mut command = Command::new(spate());
+    command.args(["lab", "study", "replay", "--size", "2MB", "--days", "3", "--threads", "1,2", "--json"]).arg(&json);
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let runs = result["runs"].as_array().unwrap();
+    for (run, threads) in runs.iter().zip([1, 2]) {
+        assert_eq!(run["large_beside"]["statements"], 63 * threads, "{result}");
+        assert_eq!(run["small_alone"]["statements"], 100 * threads, "{result}");
+        assert!(run["large_alone"]["p50_ms"].as_f64().unwrap() > 0.0, "{result}");
+    }
+}

@@ -87,6 +87,8 @@ pub(crate) enum LogArgument {
     SlowLog,
     /// Timed statements, with a header
     Csv,
+    /// An archive, or any directory of binlogs: the statements that it has the text of
+    Binlog,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -105,6 +107,7 @@ impl From<LogArgument> for InputFormat {
             LogArgument::GeneralLog => InputFormat::GeneralLog,
             LogArgument::SlowLog => InputFormat::SlowLog,
             LogArgument::Csv => InputFormat::Csv,
+            LogArgument::Binlog => InputFormat::Binlog,
         }
     }
 }

@@ -35,6 +35,9 @@ pub enum Error {
         /// Why, and what helps.
         why: String,
     },
+    /// An archive, or a directory of binlogs, cannot be read.
+    #[error(transparent)]
+    Binlog(Box<spate_archive::Error>),
     /// The server, or the connection to it.
     #[error(transparent)]
     Connection(#[from] spate_connection::Error),

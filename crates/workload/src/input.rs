@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection};
 
+use crate::binlog::Binlogs;
 use crate::error::{Error, Result};
 use crate::general_log::{Commands, GeneralLog};
 use crate::lines::{Lines, seconds_of};
@@ -23,6 +24,8 @@ pub enum InputFormat {
     SlowLog,
     /// Timed statements: CSV with a header that names `time`, `statement`, and perhaps `session` and `schema`.
     Csv,
+    /// An archive, or any directory of binlogs: the statements that it has the text of.
+    Binlog,
 }
 
 /// Where a server keeps what it logs in tables.
@@ -48,6 +51,8 @@ pub(crate) fn open(path: &Path, format: InputFormat) -> Result<Steps> {
         InputFormat::GeneralLog => Ok(Box::new(GeneralLog::new(Lines::open(path)?))),
         InputFormat::SlowLog => Ok(Box::new(SlowLog::new(Lines::open(path)?))),
         InputFormat::Csv => csv_steps(path),
+        InputFormat::Binlog => Ok(Box::new(Binlogs::open(path)?)),
+        InputFormat::Auto if path.is_dir() => open(path, InputFormat::Binlog),
         InputFormat::Auto => {
             let format = recognize(path)?;
             open(path, format)
@@ -81,7 +86,7 @@ fn recognize(path: &Path) -> Result<InputFormat> {
         }
     }
     Err(unknown(
-        "it is neither a general log, nor a slow log, nor CSV with the columns time and statement; say --format if it is",
+        "it is neither a general log, nor a slow log, nor a directory of binlogs, nor CSV with the columns time and statement; say --format if it is",
     ))
 }
 

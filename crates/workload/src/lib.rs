@@ -7,6 +7,7 @@
 //! - `response_lines`: a line for each response; `measure`: what the responses add up to; `samples`: what the server and its disks did meanwhile;
 //! - [`page`](page()): for people; [`compare`](compare()): two replays beside each other.
 
+mod binlog;
 mod class;
 mod compare;
 mod digest;

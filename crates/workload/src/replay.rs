@@ -534,9 +534,9 @@ impl<'a> Executor<'a> {
     fn execute(&mut self, task: Task, send: &SyncSender<Vec<Response>>) -> Result<()> {
         if task.schema.is_some() && task.schema != self.schema {
             let schema = task.schema.clone().unwrap_or_default();
-            // A schema that is not there shows in the statement's own error.
-            let _used = self.connection.execute_single(format!("USE {}", quote::identifier(&schema)).as_bytes());
-            self.schema = task.schema.clone();
+            // A schema that is not there shows in the statement's own error, and may be there for the next.
+            let used = self.connection.execute_single(format!("USE {}", quote::identifier(&schema)).as_bytes());
+            self.schema = task.schema.clone().filter(|_| used.is_ok());
         }
         let begun = self.replay.begun;
         wait_until(begun + task.due.unwrap_or_default(), self.replay);

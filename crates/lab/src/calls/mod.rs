@@ -3,6 +3,7 @@
 //! Callers are skewed, the day has its curve, one record in fifty is late and belongs to an earlier day, some are from abroad, and one in a
 //! thousand is damaged: cut, without a day that there is, or with letters among its digits.
 
+pub mod mix;
 pub mod options;
 pub mod study;
 

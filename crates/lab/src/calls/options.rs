@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use super::mix::{self, MixPlan};
 use super::study::{self, StudyPlan};
 use super::{CallsPlan, RECORD_BYTES, layout, template, write_records};
 use crate::home::{LabHome, create_private_directory};
@@ -28,6 +29,11 @@ Examples:
 
 The exit status is 0 only if all ways led to the same rows. The disk must have room for six times the records.";
 
+/// Shown behind the options of `lab study replay`.
+pub const MIX_EXAMPLES: &str = "\
+Examples:
+  spate lab study replay --size 500MB --threads 1,4,8,12,28 --json replay.json";
+
 /// What to make.
 #[derive(Debug, Subcommand)]
 pub enum GenerateCommand {
@@ -42,6 +48,9 @@ pub enum StudyCommand {
     /// The load of call detail records: a study's own way, one LOAD DATA a day, and spate load
     #[command(after_help = STUDY_EXAMPLES)]
     Cdr(StudyOptions),
+    /// The replay of large statements beside small ones, by more and more threads
+    #[command(after_help = MIX_EXAMPLES)]
+    Replay(MixOptions),
 }
 
 /// Of the records.
@@ -85,6 +94,42 @@ pub struct StudyOptions {
     /// Write the result to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// Options of `lab study replay`.
+#[derive(Debug, Args)]
+pub struct MixOptions {
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    #[command(flatten)]
+    records: RecordOptions,
+    /// Threads of each kind of statements, one run after the other
+    #[arg(long, value_name = "N[,…]", value_delimiter = ',', default_values_t = [1, 4, 8, 12, 28],
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Vec<u16>,
+    /// Write the result to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl MixOptions {
+    /// Runs the study and shows its result.
+    ///
+    /// # Errors
+    /// Those of [`mix::run`].
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = MixPlan { calls: self.records.plan(), threads: self.threads };
+        let binaries = ServerBinaries::choose(self.server)?;
+        let home = LabHome::open()?;
+        let work = home.work()?;
+        let result = mix::run(&home, &binaries, &plan, work.path(), &Screen::default())?;
+        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
+        if let Some(path) = self.json {
+            results::write_json(&result, &path)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 impl RecordOptions {

@@ -252,3 +252,39 @@ fn what_cannot_be_replayed_is_told() {
     let writes = replays.command(&["e.csv,frobnicate"]).output().unwrap();
     assert!(String::from_utf8_lossy(&writes.stderr).contains("is none of threads=N"));
 }
+
+/// What an archive has the text of: statements, and what is noted beside row changes.
+fn binlogs_are_replayed(kind: Kind, note: &str) {
+    let source = Server::source(kind, &[note]);
+    source.sql("CREATE DATABASE shop; CREATE TABLE shop.item (id INT PRIMARY KEY, name VARCHAR(20)); USE shop; \
+         INSERT INTO item VALUES (1, 'one'), (2, 'two'); \
+         BEGIN; UPDATE item SET name = 'uno' WHERE id = 1; DELETE FROM item WHERE id = 2; COMMIT; \
+         SET binlog_format = STATEMENT; INSERT INTO item VALUES (3, 'three'); ALTER TABLE item ADD COLUMN n INT DEFAULT 7");
+    let replays = Replays { server: Server::replica(kind, &[]), directory: tempfile::tempdir().unwrap() };
+    let archive = replays.path("archive");
+    let mut fetch = program();
+    fetch.args(["archive", "fetch", "--start", "earliest", "--until", "caught-up", "--archive"]).arg(&archive);
+    fetch.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", source.port));
+    source.allow_password(&mut fetch, "source");
+    assert!(fetch.output().unwrap().status.success());
+    let archive = archive.to_str().unwrap();
+    let output = replays.command(&["--pace", "fastest", "--threads", "1", archive]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(replays.server.try_sql("SELECT * FROM shop.item").is_err(), "nothing is written unless it is said");
+    let output = replays.command(&["--pace", "fastest", "--threads", "1", "--writes", archive]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        replays.server.sql("SELECT * FROM shop.item ORDER BY id"),
+        source.sql("SELECT * FROM shop.item ORDER BY id")
+    );
+}
+
+#[test]
+fn binlogs_are_replayed_mariadb() {
+    binlogs_are_replayed(Kind::Mariadb, "--binlog-annotate-row-events=ON");
+}
+
+#[test]
+fn binlogs_are_replayed_mysql() {
+    binlogs_are_replayed(Kind::Mysql, "--binlog-rows-query-log-events=ON");
+}
