@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ pub(crate) fn write(
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<Vec<Chunk>> {
-    let (hand, take): (Sender<(usize, Vec<u8>)>, Receiver<(usize, Vec<u8>)>) = bounded(1);
+    let (hand, take) = bounded::<(usize, Vec<u8>)>(1);
     let written: Mutex<Vec<Option<Chunk>>> = Mutex::new(Vec::new());
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let failed = AtomicBool::new(false);

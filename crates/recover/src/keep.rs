@@ -68,7 +68,7 @@ pub struct Pruned {
 }
 
 /// The ids of the bases that stay. The newest always does.
-fn kept<'a>(bases: &'a [Base], keep: Keep) -> BTreeSet<&'a str> {
+fn kept(bases: &[Base], keep: Keep) -> BTreeSet<&str> {
     let mut stay: BTreeSet<&str> = bases.last().map(|base| base.id.as_str()).into_iter().collect();
     let day_of = |base: &Base| TimeZone::UTC.to_datetime(base.began).date();
     let mut of_each = |count: u32, period: fn(Date) -> Date| {

@@ -154,9 +154,8 @@ impl Walker<'_> {
             }
             EventType::QUERY_COMPRESSED | EventType::EXECUTE_LOAD_QUERY => self.is_unclear = true,
             _ if RowsKind::of(event_type).is_some() => {
-                if !self.rows(event_type, body)? {
-                    self.is_unclear = true;
-                }
+                let are_known = self.rows(event_type, body)?;
+                self.is_unclear |= !are_known;
             }
             _ => {}
         }

@@ -9,12 +9,13 @@
 //! - [`manifest`]: what is known of a base;
 //! - [`shipping`]: the archive's files into the target, and back;
 //! - [`goal`]: where a recovery ends; `chain`: whether base and binlog belong together;
-//! - [`restore`]: all together, with `scratch`, a server of our own, and [`programs`];
+//! - [`restore`]: all together, with `choice` (which base, which binlogs), `place` (where it happens), `scratch` (a server of our own) and [`programs`];
 //! - [`later`]: what touches the same rows after a mistake; [`single`]: single tables beside the live ones;
 //! - [`keep`]: which bases stay.
 
 pub mod base;
 mod chain;
+mod choice;
 mod chunks;
 mod error;
 mod facts;
@@ -22,6 +23,7 @@ pub mod goal;
 pub mod keep;
 pub mod later;
 pub mod manifest;
+mod place;
 mod prepare;
 pub mod programs;
 mod progress;

@@ -5,13 +5,11 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use spate_archive::{Archive, DirectoryOptions, RealFileSystem, stopping_point};
+use spate_archive::{Archive, stopping_point};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 use spate_operate::{ApplyOptions, Ended, apply_archive, handover};
@@ -20,16 +18,17 @@ use spate_replica::status::Status;
 use spate_replica::{asking, own_schema};
 
 use crate::chain;
+use crate::choice::choose;
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::goal::{self, Found, Goal, Resolved};
 use crate::later::{self, Later};
 use crate::manifest::{self, Base, Method};
+use crate::place::Place;
 use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::scratch::{Scratch, ScratchOptions};
 use crate::sealing::Identities;
-use crate::shipping::{self, StoredFile};
 use crate::single::{self, Copied, OnlyTable};
 use crate::target::Target;
 use crate::tree;
@@ -279,64 +278,6 @@ impl Restored {
     }
 }
 
-/// The directory in which a recovery happens. Removed at its end.
-struct Place {
-    directory: PathBuf,
-    /// Held as long as this lives.
-    _lock: File,
-}
-
-impl Place {
-    /// Beside the wanted directory, on the same file system.
-    fn beside(directory: &Path) -> Result<Place> {
-        let mut name = directory.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        Place::at(directory.with_file_name(name))
-    }
-
-    fn somewhere() -> Result<Place> {
-        let directory = tempfile::Builder::new().prefix("spate-restore-").tempdir();
-        Place::at(directory.map_err(Error::file(std::env::temp_dir()))?.keep())
-    }
-
-    fn at(directory: PathBuf) -> Result<Place> {
-        use std::os::unix::fs::DirBuilderExt;
-        const PRIVATE: u32 = 0o700;
-        let make = |path: &Path| {
-            std::fs::DirBuilder::new().mode(PRIVATE).recursive(true).create(path).map_err(Error::file(path))
-        };
-        make(&directory)?;
-        let lock_path = directory.join("lock");
-        let lock = File::create(&lock_path).map_err(Error::file(&lock_path))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Error::Refused(format!("another recovery is at work in {}", directory.display())));
-        }
-        let place = Place { directory, _lock: lock };
-        for inside in [place.data(), place.logs()] {
-            if inside.exists() {
-                std::fs::remove_dir_all(&inside).map_err(Error::file(&inside))?;
-            }
-            make(&inside)?;
-        }
-        Ok(place)
-    }
-
-    fn data(&self) -> PathBuf {
-        self.directory.join("data")
-    }
-
-    fn logs(&self) -> PathBuf {
-        self.directory.join("logs")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // If it cannot be removed now, the next run removes it.
-        let _left = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
 fn check_is_free(directory: &Path) -> Result<()> {
     if directory.file_name().is_none() {
         return Err(Error::Refused(format!("{} cannot be a new directory", directory.display())));
@@ -497,91 +438,4 @@ fn fetch_data(base: &Base, data: &Path, options: &RestoreOptions, around: Around
         crate::prepare::prepare(&options.programs, data, options.memory_bytes)?;
     }
     Ok(())
-}
-
-/// The base, and the binlog behind it. `None`: there is no binlog, and none is needed.
-fn choose(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Result<(Base, Option<Archive>)> {
-    let bases = manifest::bases(around.target)?;
-    let base = choose_base(&bases, options, around.target)?;
-    if let Some(directory) = &options.archive {
-        let name = DirectoryOptions { base_name: options.base_name.clone() };
-        let archive = Archive::open(Arc::new(RealFileSystem), directory, name)?;
-        let base = refine(&bases, base, &archive, options)?;
-        return Ok((base.clone(), Some(archive)));
-    }
-    let lineages = shipping::stored(around.target)?;
-    // The newest that has the base's place.
-    let fitting = lineages.iter().rev().find_map(|(_, files)| chain::files_from(files, &base.position));
-    let files: &[StoredFile] = match (fitting, lineages.last()) {
-        (Some(files), _) => files,
-        (None, None) if options.goal == Goal::Latest => return Ok((base.clone(), None)),
-        (None, None) => {
-            return Err(Error::Refused(format!(
-                "{} has no binlogs, which a recovery to {} needs: spate backup archive stores them; or name an archive (--archive DIR)",
-                around.target.name(),
-                options.goal
-            )));
-        }
-        (None, Some((_, files))) if base.has_own_schema => files,
-        (None, Some((_, files))) => {
-            let (_, first, last) = shipping::reach(files);
-            let why = format!(
-                "the base is at {}, and the binlogs in {} reach from {first} to {last}{}",
-                base.position,
-                around.target.name(),
-                chain::missing_between(&base.position.file, &first)
-            );
-            return Err(Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why });
-        }
-    };
-    let (bytes, ..) = shipping::reach(files);
-    around.progress.expect(bytes);
-    let fetched =
-        shipping::fetch(around.target, files, &options.identities, &place.logs(), around.progress, around.stop)?;
-    fetched.map_err(|why| Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why })?;
-    let archive = Archive::open(Arc::new(RealFileSystem), &place.logs(), DirectoryOptions::default())?;
-    let base = refine(&bases, base, &archive, options)?;
-    Ok((base.clone(), Some(archive)))
-}
-
-/// The newest base that may serve; for a statement, the oldest, since nobody knows yet where that is.
-fn choose_base<'a>(bases: &'a [Base], options: &RestoreOptions, target: &Target) -> Result<&'a Base> {
-    if let Some(id) = &options.base {
-        let base = bases.iter().find(|base| base.id == *id);
-        let base =
-            base.ok_or_else(|| Error::Refused(format!("{} has no base {id}: see spate backup list", target.name())))?;
-        return match chain::is_before(base, &options.goal) {
-            true => Ok(base),
-            false => {
-                Err(Error::Refused(format!("the base {id} is at {}, which is behind {}", base.position, options.goal)))
-            }
-        };
-    }
-    let mut serving = bases.iter().filter(|base| chain::is_before(base, &options.goal));
-    let chosen = match options.goal {
-        Goal::BeforeStatement(_) => serving.next(),
-        _ => serving.next_back(),
-    };
-    chosen.ok_or_else(|| match bases.first() {
-        None => Error::Refused(format!("{} has no base: spate backup base makes one", target.name())),
-        Some(oldest) => Error::Refused(format!(
-            "the oldest base, {}, is at {}, which is behind {}",
-            oldest.id, oldest.position, options.goal
-        )),
-    })
-}
-
-/// With the place of a statement known, the newest base before it.
-fn refine<'a>(bases: &'a [Base], base: &'a Base, archive: &Archive, options: &RestoreOptions) -> Result<&'a Base> {
-    if !matches!(options.goal, Goal::BeforeStatement(_)) || options.base.is_some() {
-        return Ok(base);
-    }
-    let begin = chain::place(archive, &base.position, base, &options.goal)?;
-    let resolved = goal::resolve(&options.goal, archive, &begin)?;
-    let Some(found) = resolved.excluded else { return Ok(base) };
-    let place = Goal::File { file: found.file, position: found.position };
-    let serves = |other: &&Base| {
-        chain::is_before(other, &place) && chain::place(archive, &other.position, other, &place).is_ok()
-    };
-    Ok(bases.iter().rfind(serves).unwrap_or(base))
 }

@@ -145,25 +145,32 @@ fn parse_part(object: &str, name: &str) -> Option<Part> {
 
 /// The lineages of a target, and the files of each, by their first transaction. Lineages in the order in which they began.
 pub(crate) fn stored(target: &Target) -> Result<Vec<(String, Vec<StoredFile>)>> {
-    let mut files: BTreeMap<(String, String), (bool, Option<EndObject>, Vec<Part>)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Seen {
+        has_facts: bool,
+        end: Option<EndObject>,
+        parts: Vec<Part>,
+    }
+    let mut files: BTreeMap<(String, String), Seen> = BTreeMap::new();
     for listed in target.list(LOGS)? {
         let words: Vec<&str> = listed.name.split('/').collect();
         let [_, lineage, file, name] = words[..] else { continue };
-        let entry = files.entry((lineage.to_owned(), file.to_owned())).or_default();
+        let seen = files.entry((lineage.to_owned(), file.to_owned())).or_default();
         match name {
-            "file.json" => entry.0 = true,
-            "end.json" => entry.1 = Some(read_json(target, &listed.name)?),
-            _ => entry.2.extend(parse_part(&listed.name, name)),
+            "file.json" => seen.has_facts = true,
+            "end.json" => seen.end = Some(read_json(target, &listed.name)?),
+            _ => seen.parts.extend(parse_part(&listed.name, name)),
         }
     }
     let mut lineages: BTreeMap<String, Vec<StoredFile>> = BTreeMap::new();
-    for ((lineage, file), (has_facts, end, parts)) in files {
+    for ((lineage, file), seen) in files {
         let under = format!("{LOGS}/{lineage}/{file}");
         // A crash may leave parts of a file whose removal has begun.
-        if !has_facts {
+        if !seen.has_facts {
             continue;
         }
         let facts: FileObject = read_json(target, &format!("{under}/file.json"))?;
+        let Seen { end, parts, .. } = seen;
         lineages.entry(lineage).or_default().push(StoredFile { under, facts, end, parts });
     }
     Ok(lineages.into_iter().collect())

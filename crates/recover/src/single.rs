@@ -179,7 +179,7 @@ fn fill(from: &mut Connection, to: &mut Connection, only: &OnlyTable, stop: &Ato
         format!("INSERT INTO {} ({}) VALUES ", quote::qualified(&only.new_schema, &only.new_table), names.join(", "));
     let mut statement = head.clone();
     let (mut rows, mut failed) = (0u64, None);
-    from.for_each_row(&format!("SELECT {} FROM {old}", chosen.join(", ")), |row| {
+    from.for_each_row(format!("SELECT {} FROM {old}", chosen.join(", ")), |row| {
         if stop.load(Ordering::Acquire) {
             failed = Some(Error::Stopped);
             return ControlFlow::Break(());

@@ -189,7 +189,7 @@ pub struct CheckOptions {
     pub archive_dir: Option<PathBuf>,
     /// Spate's own server id.
     pub server_id: Option<u32>,
-    /// See [`crate::ReplicateOptions::without_replica_binlog`].
+    /// See [`crate::ApplyOptions::without_replica_binlog`].
     pub without_replica_binlog: bool,
     /// How row changes are to be written.
     pub dialect: WantedDialect,
