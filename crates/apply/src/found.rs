@@ -99,6 +99,7 @@ impl Found {
         if plan.parallel.is_some() {
             builder.keep_transactions_apart();
         }
+        builder.treat_events(plan.events);
         others.ways().tell(&mut builder);
         builder.begin_with_defaults(self.told_defaults);
         builder.begin_with(self.temporary_tables.iter().filter(|table| !table.is_unnamed()).cloned().collect());

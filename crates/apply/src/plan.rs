@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spate_replica::exclusions::Exclusions;
 use spate_replica::until::Until;
-use spate_schedule::Surprise;
+use spate_schedule::{EventStates, Surprise};
 
 pub use crate::concurrent::Parallel;
 pub use crate::lanes::Sharding;
@@ -45,6 +45,8 @@ pub struct SessionPlan {
     pub fold_helpers: usize,
     /// When rows are read by other connections before they are applied.
     pub prefetch: PrefetchWhen,
+    /// Whether the replica is to execute the source's events.
+    pub events: EventStates,
 }
 
 impl SessionPlan {
@@ -65,6 +67,7 @@ impl SessionPlan {
             pipeline: PipelineWhen::Never,
             fold_helpers: 0,
             prefetch: PrefetchWhen::default(),
+            events: EventStates::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use spate_archive::{Archive, ArchivedEvent, ReadOptions};
 use spate_binlog::Boundary;
 use spate_binlog::header::{EventHeader, EventType};
 use spate_binlog::payload::PayloadEvents;
-use spate_schedule::{Alone, BatchBuilder, Item, Statement, Surprise};
+use spate_schedule::{Alone, BatchBuilder, EventStates, Item, Statement, Surprise};
 use spate_sql::{Reading, Server, Servers};
 
 use super::session::Prepared;
@@ -37,6 +37,8 @@ pub struct Settling<'a> {
     pub interrupted: Option<InterruptedStatement>,
     /// What is left out.
     pub exclusions: &'a Exclusions,
+    /// Whether the replica is to execute the source's events.
+    pub events: EventStates,
     /// How far the replica has come.
     pub reached: &'a Reached,
     /// Is told what was found.
@@ -221,7 +223,7 @@ fn find(
         return Err(foreign("the checkpoint is there or beyond".to_owned()));
     }
     let mut reader = settling.archive.reader(&from.seek(), ReadOptions::default())?;
-    let mut search = Search::new(note, from, settling.exclusions, &replica.version());
+    let mut search = Search::new(note, from, settling, &replica.version());
     loop {
         match reader.next_event()? {
             Some(event) => match search.event(&event).map_err(foreign)? {
@@ -247,6 +249,7 @@ fn find(
 struct Search<'a> {
     note: &'a Note,
     exclusions: &'a Exclusions,
+    events: EventStates,
     replica: Server,
     vendor: Vendor,
     /// Behind the last whole transaction.
@@ -263,14 +266,25 @@ struct Transaction {
     is_excluded: bool,
     /// The note's place is that of its first event, as it is when a transaction is applied in pieces.
     is_noted: bool,
-    /// How its statements are read.
+    /// How its statements are read,
     servers: Servers,
+    /// and what becomes of its definitions of events.
+    states: EventStates,
 }
 
 impl<'a> Search<'a> {
-    fn new(note: &'a Note, from: &Checkpoint, exclusions: &'a Exclusions, version: &ServerVersion) -> Search<'a> {
+    fn new(note: &'a Note, from: &Checkpoint, settling: Settling<'a>, version: &ServerVersion) -> Search<'a> {
         let (replica, vendor) = (version.reader(), version.vendor);
-        Search { note, exclusions, replica, vendor, position: from.clone(), transaction: Transaction::default() }
+        let Settling { exclusions, events, .. } = settling;
+        Search {
+            note,
+            exclusions,
+            events,
+            replica,
+            vendor,
+            position: from.clone(),
+            transaction: Transaction::default(),
+        }
     }
 
     /// The intention, once the noted transaction has ended.
@@ -294,6 +308,7 @@ impl<'a> Search<'a> {
                         source: Some(ServerVersion::parse(&event.format.server_version).reader()),
                         replica: Some(self.replica),
                     },
+                    states: self.events,
                 };
             }
             Boundary::Inside | Boundary::End => {}
@@ -388,6 +403,7 @@ impl Transaction {
     fn read_expecting(&self, expected: &[Surprise]) -> spate_schedule::Result<(Option<Alone>, Option<Statement>)> {
         let mut builder = BatchBuilder::new();
         builder.read_for(self.servers);
+        builder.treat_events(self.states);
         let mut alone = None;
         if !self.has_gtid {
             builder.begin_anonymous();

@@ -101,8 +101,8 @@ pub(crate) fn choose(
     }
     // In Spate's own schema, so that they are in nobody's way; whose they are, the load's lock says.
     let hash = xxh3_64(shared.options.job.as_bytes());
-    let names =
-        [1, 2].map(|number| Name { schema: "spate".to_owned(), table: format!("load_sample_{hash:016x}_{number}") });
+    let names = [1, 2]
+        .map(|number| Name { schema: manifest::SCHEMA.to_owned(), table: format!("sample_{hash:016x}_{number}") });
     let mut connection = connect(shared.options)?;
     let drop_both = format!("DROP TABLE IF EXISTS {}, {}", names[0].quoted(), names[1].quoted());
     connection.execute_single(drop_both.as_bytes())?;
@@ -243,7 +243,7 @@ fn make(connection: &mut Connection, name: &Name, definitions: &[String]) -> Res
         let is_missing = |line: &&String| index_name(line).is_none_or(|name| !present.contains(&name));
         let missing: Vec<String> = definitions.iter().filter(is_missing).cloned().collect();
         if let Some(wrong) = missing.iter().find(|definition| !is_one_index(definition)) {
-            let why = format!("spate.load_index holds something else than an index for it: {wrong:?}");
+            let why = format!("spate_load.load_index holds something else than an index for it: {wrong:?}");
             return Err(Error::Table { table: name.to_string(), why });
         }
         if missing.is_empty() {

@@ -13,11 +13,16 @@ use crate::error::{Error, Result};
 use crate::input::InputName;
 use crate::pieces::Done;
 
-/// The tables of loads in Spate's schema.
+/// Not the schema of replication, which every server has for itself: what is loaded goes with the rows, to replicas, into backups, and to the server that
+/// becomes the source.
+pub(crate) const SCHEMA: &str = "spate_load";
+const GRANT: &str = "GRANT ALL PRIVILEGES ON spate_load.* TO <the user of Spate>";
+
+/// The tables of loads.
 pub(crate) const TABLES: [(&str, &str); 4] = [
     (
         "load_file",
-        "CREATE TABLE IF NOT EXISTS spate.load_file (\
+        "CREATE TABLE IF NOT EXISTS spate_load.load_file (\
          id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
          job VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
          name_hash BIGINT UNSIGNED NOT NULL, \
@@ -30,7 +35,7 @@ pub(crate) const TABLES: [(&str, &str); 4] = [
     ),
     (
         "load_piece",
-        "CREATE TABLE IF NOT EXISTS spate.load_piece (\
+        "CREATE TABLE IF NOT EXISTS spate_load.load_piece (\
          file BIGINT UNSIGNED NOT NULL, first_byte BIGINT UNSIGNED NOT NULL, end_byte BIGINT UNSIGNED NOT NULL, \
          line_count BIGINT UNSIGNED NOT NULL, record_count BIGINT UNSIGNED NOT NULL, \
          loaded BIGINT UNSIGNED NOT NULL, rejected BIGINT UNSIGNED NOT NULL, content_hash BIGINT UNSIGNED NOT NULL, \
@@ -38,7 +43,7 @@ pub(crate) const TABLES: [(&str, &str); 4] = [
     ),
     (
         "load_index",
-        "CREATE TABLE IF NOT EXISTS spate.load_index (\
+        "CREATE TABLE IF NOT EXISTS spate_load.load_index (\
          job VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, table_hash BIGINT UNSIGNED NOT NULL, \
          schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
          table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -47,7 +52,7 @@ pub(crate) const TABLES: [(&str, &str); 4] = [
     ),
     (
         "load_open",
-        "CREATE TABLE IF NOT EXISTS spate.load_open (\
+        "CREATE TABLE IF NOT EXISTS spate_load.load_open (\
          file BIGINT UNSIGNED NOT NULL, first_byte BIGINT UNSIGNED NOT NULL, table_hash BIGINT UNSIGNED NOT NULL, \
          schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
          table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
@@ -110,7 +115,7 @@ pub(crate) struct Entry {
 /// # Errors
 /// As [`lock`].
 pub(crate) fn open(connection: &mut Connection, job: &str) -> Result<()> {
-    own_schema::create_tables(connection, &TABLES)?;
+    own_schema::create_tables(connection, SCHEMA, &TABLES, GRANT)?;
     lock(connection, job)
 }
 
@@ -140,10 +145,10 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
     let (job, name) = (quote::text(job), quote::text(&input.name));
     let begun = connection.execute(
         format!(
-            "INSERT INTO spate.load_file (job, name_hash, name, layout_hash, epoch, begun) \
+            "INSERT INTO spate_load.load_file (job, name_hash, name, layout_hash, epoch, begun) \
              SELECT {job}, {name_hash}, {name}, {layout_hash}, 0, UTC_TIMESTAMP() FROM (SELECT 1) AS one WHERE NOT EXISTS \
-             (SELECT 1 FROM spate.load_file WHERE job = {job} AND name_hash = {name_hash});\
-             UPDATE spate.load_file SET epoch = epoch + 1 WHERE job = {job} AND name_hash = {name_hash};COMMIT"
+             (SELECT 1 FROM spate_load.load_file WHERE job = {job} AND name_hash = {name_hash});\
+             UPDATE spate_load.load_file SET epoch = epoch + 1 WHERE job = {job} AND name_hash = {name_hash};COMMIT"
         )
         .as_bytes(),
     );
@@ -157,7 +162,7 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
         begun => begun?,
     };
     let found = connection.query(&format!(
-        "SELECT id, epoch, layout_hash, name = {name}, ended, disk_bytes, begun, modified_ns FROM spate.load_file \
+        "SELECT id, epoch, layout_hash, name = {name}, ended, disk_bytes, begun, modified_ns FROM spate_load.load_file \
          WHERE job = {job} AND name_hash = {name_hash}"
     ))?;
     let number = |column| number_at(&found, 0, column);
@@ -191,7 +196,7 @@ pub(crate) fn begin(connection: &mut Connection, job: &str, input: &InputName, l
         )));
     }
     if number(2) != layout_hash {
-        let sql = format!("UPDATE spate.load_file SET layout_hash = {layout_hash} WHERE id = {id};COMMIT");
+        let sql = format!("UPDATE spate_load.load_file SET layout_hash = {layout_hash} WHERE id = {id};COMMIT");
         connection.execute(sql.as_bytes())?;
     }
     Ok(Begun::Open(FileState { id, epoch: number(1), done }))
@@ -207,7 +212,7 @@ fn number_at(rows: &spate_connection::ResultSet, row: usize, column: usize) -> u
 /// Any error of the connection.
 pub(crate) fn done_pieces(connection: &mut Connection, id: u64) -> Result<BTreeMap<u64, Done>> {
     let rows = connection.query(&format!(
-        "SELECT first_byte, end_byte, line_count, content_hash FROM spate.load_piece WHERE file = {id} LIMIT {PIECES_MAX}"
+        "SELECT first_byte, end_byte, line_count, content_hash FROM spate_load.load_piece WHERE file = {id} LIMIT {PIECES_MAX}"
     ))?;
     let piece = |row| {
         let done =
@@ -219,7 +224,7 @@ pub(crate) fn done_pieces(connection: &mut Connection, id: u64) -> Result<BTreeM
 
 fn totals(connection: &mut Connection, id: u64) -> Result<Totals> {
     let sums = connection.query(&format!(
-        "SELECT COALESCE(SUM(record_count), 0), COALESCE(SUM(loaded), 0), COALESCE(SUM(rejected), 0) FROM spate.load_piece \
+        "SELECT COALESCE(SUM(record_count), 0), COALESCE(SUM(loaded), 0), COALESCE(SUM(rejected), 0) FROM spate_load.load_piece \
          WHERE file = {id}"
     ))?;
     Ok(Totals { records: number_at(&sums, 0, 0), loaded: number_at(&sums, 0, 1), rejected: number_at(&sums, 0, 2) })
@@ -230,7 +235,7 @@ pub(crate) fn entry_sql(entry: &Entry) -> String {
     let Entry { file, start, end, lines, hash, totals } = entry;
     let Totals { records, loaded, rejected } = totals;
     format!(
-        "INSERT INTO spate.load_piece (file, first_byte, end_byte, line_count, record_count, loaded, rejected, content_hash) \
+        "INSERT INTO spate_load.load_piece (file, first_byte, end_byte, line_count, record_count, loaded, rejected, content_hash) \
          VALUES ({file}, {start}, {end}, {lines}, {records}, {loaded}, {rejected}, {hash})"
     )
 }
@@ -240,13 +245,14 @@ pub(crate) fn entry_sql(entry: &Entry) -> String {
 /// # Errors
 /// [`Error::Manifest`] if another run has begun.
 pub(crate) fn is_loaded(connection: &mut Connection, input: &str, file: u64, epoch: u64, start: u64) -> Result<bool> {
-    let now = connection.query(&format!("SELECT epoch FROM spate.load_file WHERE id = {file} LOCK IN SHARE MODE"))?;
+    let now =
+        connection.query(&format!("SELECT epoch FROM spate_load.load_file WHERE id = {file} LOCK IN SHARE MODE"))?;
     if number_at(&now, 0, 0) != epoch {
         let why = "another run has begun to load it; this one ends".to_owned();
         return Err(Error::Manifest { input: input.to_owned(), why });
     }
-    let found =
-        connection.query(&format!("SELECT 1 FROM spate.load_piece WHERE file = {file} AND first_byte = {start}"))?;
+    let found = connection
+        .query(&format!("SELECT 1 FROM spate_load.load_piece WHERE file = {file} AND first_byte = {start}"))?;
     Ok(!found.rows.is_empty())
 }
 
@@ -289,7 +295,7 @@ pub(crate) fn end(
     let number = |number: Option<u64>| number.map_or("NULL".to_owned(), |number| number.to_string());
     connection.execute(
         format!(
-            "UPDATE spate.load_file SET ended = UTC_TIMESTAMP(), data_bytes = {at}, disk_bytes = {}, modified_ns = {} WHERE id = {id};COMMIT",
+            "UPDATE spate_load.load_file SET ended = UTC_TIMESTAMP(), data_bytes = {at}, disk_bytes = {}, modified_ns = {} WHERE id = {id};COMMIT",
             number(read.disk_bytes),
             number(read.modified_ns)
         )
@@ -304,7 +310,7 @@ pub(crate) fn end(
 /// Any error of the connection.
 pub(crate) fn touch(connection: &mut Connection, id: u64, modified_ns: Option<u64>) -> Result<()> {
     if let Some(modified) = modified_ns {
-        let sql = format!("UPDATE spate.load_file SET modified_ns = {modified} WHERE id = {id};COMMIT");
+        let sql = format!("UPDATE spate_load.load_file SET modified_ns = {modified} WHERE id = {id};COMMIT");
         connection.execute(sql.as_bytes())?;
     }
     Ok(())
@@ -322,7 +328,7 @@ pub(crate) fn owe_indexes(
 ) -> Result<()> {
     connection.execute(
         format!(
-            "REPLACE INTO spate.load_index (job, table_hash, schema_name, table_name, definitions) VALUES ({}, {}, {}, {}, {});COMMIT",
+            "REPLACE INTO spate_load.load_index (job, table_hash, schema_name, table_name, definitions) VALUES ({}, {}, {}, {}, {});COMMIT",
             quote::text(job),
             table_hash(table),
             quote::text(table.0),
@@ -340,7 +346,7 @@ pub(crate) fn owe_indexes(
 /// Any error of the connection.
 pub(crate) fn owed_indexes(connection: &mut Connection, job: &str) -> Result<Vec<(String, String, Vec<String>)>> {
     let rows = connection.query(&format!(
-        "SELECT schema_name, table_name, definitions FROM spate.load_index WHERE job = {} ORDER BY schema_name, table_name",
+        "SELECT schema_name, table_name, definitions FROM spate_load.load_index WHERE job = {} ORDER BY schema_name, table_name",
         quote::text(job)
     ))?;
     let text = |row, column| rows.text_at(row, column).unwrap_or_default();
@@ -354,7 +360,7 @@ pub(crate) fn owed_indexes(connection: &mut Connection, job: &str) -> Result<Vec
 /// Any error of the connection.
 pub(crate) fn pay_indexes(connection: &mut Connection, job: &str, table: (&str, &str)) -> Result<()> {
     let (job, hash) = (quote::text(job), table_hash(table));
-    let sql = format!("DELETE FROM spate.load_index WHERE job = {job} AND table_hash = {hash};COMMIT");
+    let sql = format!("DELETE FROM spate_load.load_index WHERE job = {job} AND table_hash = {hash};COMMIT");
     connection.execute(sql.as_bytes())?;
     Ok(())
 }
@@ -378,7 +384,7 @@ pub(crate) fn open_piece(
     let (file, start) = (entry.file, entry.start);
     connection.execute(
         format!(
-            "INSERT INTO spate.load_open (file, first_byte, table_hash, schema_name, table_name, first_line, end_line, rows_before) \
+            "INSERT INTO spate_load.load_open (file, first_byte, table_hash, schema_name, table_name, first_line, end_line, rows_before) \
              VALUES ({file}, {start}, {}, {}, {}, {}, {}, {rows});COMMIT",
             table_hash(table),
             quote::text(table.0),
@@ -393,7 +399,7 @@ pub(crate) fn open_piece(
 
 /// The statement that forgets it, in the transaction of the piece's row.
 pub(crate) fn close_piece_sql(entry: &Entry) -> String {
-    format!("DELETE FROM spate.load_open WHERE file = {} AND first_byte = {}", entry.file, entry.start)
+    format!("DELETE FROM spate_load.load_open WHERE file = {} AND first_byte = {}", entry.file, entry.start)
 }
 
 fn count_rows(connection: &mut Connection, (schema, table): (&str, &str)) -> Result<u64> {
@@ -408,7 +414,7 @@ fn count_rows(connection: &mut Connection, (schema, table): (&str, &str)) -> Res
 /// [`Error::Manifest`] says what a person must do where rows are in a table.
 pub(crate) fn settle_open(connection: &mut Connection, input: &InputName, id: u64) -> Result<()> {
     let open = connection.query(&format!(
-        "SELECT first_byte, schema_name, table_name, first_line, end_line, rows_before FROM spate.load_open WHERE file = {id}"
+        "SELECT first_byte, schema_name, table_name, first_line, end_line, rows_before FROM spate_load.load_open WHERE file = {id}"
     ))?;
     for row in 0..open.rows.len() {
         let text = |column| open.text_at(row, column).unwrap_or_default();
@@ -425,6 +431,6 @@ pub(crate) fn settle_open(connection: &mut Connection, input: &InputName, id: u6
             return Err(Error::Manifest { input: input.name.clone(), why });
         }
     }
-    connection.execute(format!("DELETE FROM spate.load_open WHERE file = {id};COMMIT").as_bytes())?;
+    connection.execute(format!("DELETE FROM spate_load.load_open WHERE file = {id};COMMIT").as_bytes())?;
     Ok(())
 }

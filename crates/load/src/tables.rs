@@ -33,8 +33,8 @@ impl Name {
         if !fits(schema) || !fits(table) || table.contains('.') {
             return Err(format!("{text:?} cannot be a table's name"));
         }
-        if schema.eq_ignore_ascii_case("spate") {
-            return Err("the schema spate is Spate's own".to_owned());
+        if schema.eq_ignore_ascii_case("spate") || schema.eq_ignore_ascii_case(manifest::SCHEMA) {
+            return Err(format!("the schema {schema} is Spate's own"));
         }
         Ok(Name { schema: schema.to_owned(), table: table.to_owned() })
     }

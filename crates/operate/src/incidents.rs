@@ -156,7 +156,15 @@ impl Incident {
         let from = self.replica.checkpoint.clone();
         if let Some(note) = self.replica.note.clone() {
             let exclusions = &base.exclusions;
-            let settling = Settling { archive: &archive, interrupted, exclusions, reached, status, stop: &stop };
+            let settling = Settling {
+                archive: &archive,
+                interrupted,
+                exclusions,
+                events: spate_schedule::EventStates::default(),
+                reached,
+                status,
+                stop: &stop,
+            };
             match settle(settling, &mut self.replica, &note, &from, &|| true) {
                 Ok(Settled::Done(_)) => drop(writeln!(text, "settled: it was done")),
                 Ok(Settled::NotDone) => drop(writeln!(text, "settled: it was not done")),

@@ -37,6 +37,7 @@ use spate_replica::records;
 use spate_replica::status::Status;
 use spate_replica::until::{Start, Until};
 use spate_replica::{Error, Result};
+use spate_schedule::EventStates;
 
 /// How to replicate.
 #[derive(Debug, Clone)]
@@ -87,6 +88,8 @@ pub struct ApplyOptions {
     pub prefetch: PrefetchWhen,
     /// What to do with a row change that does not fit the replica's rows.
     pub on_conflict: OnConflict,
+    /// Whether the replica is to execute the source's events: not unless it becomes what the source was.
+    pub events: EventStates,
 }
 
 impl ApplyOptions {
@@ -106,6 +109,7 @@ impl ApplyOptions {
             fold_helpers: 0,
             prefetch: PrefetchWhen::Helpful,
             on_conflict: OnConflict::Stop,
+            events: EventStates::default(),
         }
     }
 }
@@ -399,6 +403,7 @@ fn supervise(
         repairs: (options.on_conflict == OnConflict::Repair).then_some(RepairScope::All),
         exclusions: options.exclusions.clone(),
         prefetch: options.prefetch,
+        events: options.events,
         ..SessionPlan::new(limits, until.clone())
     };
     let mut backoff = Backoff::default();
@@ -407,7 +412,15 @@ fn supervise(
     while !is_over() {
         // `--interrupted-statement` answers for the run before this one.
         let interrupted = options.interrupted.filter(|_| prepared.is_some());
-        let settling = Settling { archive, interrupted, exclusions: &options.exclusions, reached, status, stop };
+        let settling = Settling {
+            archive,
+            interrupted,
+            exclusions: &options.exclusions,
+            events: options.events,
+            reached,
+            status,
+            stop,
+        };
         let ready = match prepared.take() {
             Some(prepared) => Ok(prepared),
             None => prepare(options),
@@ -512,7 +525,15 @@ fn prepare(options: &ApplyOptions) -> Result<Prepared> {
 /// something there, such as the privileges of an account, and the next start would take that for the statement's effect.
 fn settle_before_leaving(options: &ApplyOptions, given: Surroundings<'_>) {
     let Surroundings { archive, reached, status, stop, .. } = given;
-    let settling = Settling { archive, interrupted: None, exclusions: &options.exclusions, reached, status, stop };
+    let settling = Settling {
+        archive,
+        interrupted: None,
+        exclusions: &options.exclusions,
+        events: options.events,
+        reached,
+        status,
+        stop,
+    };
     // Why Spate stops is said already. If the replica cannot be reached, the note stays.
     let Ok(mut prepared) = prepare(options) else { return };
     if prepared.note.as_ref().is_some_and(|note| note.kind.is_of_one_transaction()) {

@@ -22,30 +22,70 @@ pub(crate) fn place(archive: &Archive, position: &Position, base: &Base, goal: &
         )));
     }
     let gap = |why: String| Error::Gap { base: base.id.clone(), end: goal.to_string(), why };
-    let has_file = archive.files().iter().any(|file| **file.source_name() == *position.file);
+    let is_here = archive.files().iter().any(|file| **file.source_name() == *position.file);
     match seek_by_file(position) {
-        Some(seek) if has_file => by_file(archive, &seek, position, base).map_err(|error| match error {
-            Error::Archive(error) => gap(format!("{error}; the base is at {position}")),
-            other => other,
-        }),
-        _ if !position.gtid.is_empty() => {
-            match archive.reader(&Seek::AfterGtid(position.gtid_position()), ReadOptions::default()) {
-                Ok(_) if archive.tail().received().gtid_position.covers_all(&position.gtid_position()) => {
-                    Ok(checkpoint_at(position))
-                }
-                Ok(_) => Err(gap(format!(
-                    "it ends at GTID position '{}', and the base is at {position}",
-                    archive.tail().received().gtid_position
-                ))),
-                Err(spate_archive::Error::BeginsAfter { begins, .. }) => Err(gap(format!(
-                    "it begins at GTID position '{begins}', and the base is at {position}{}",
-                    missing(archive, position)
-                ))),
-                Err(error) => Err(error.into()),
-            }
+        // Replicas may have files of the same names.
+        Some(seek) if is_here && (position.gtid.is_empty() || is_of_server(archive, base.server.server_id)?) => {
+            by_file(archive, &seek, position, base).map_err(|error| match error {
+                Error::Archive(error) => gap(format!("{error}; the base is at {position}")),
+                other => other,
+            })
         }
+        _ if !position.gtid.is_empty() => by_gtid(archive, position, base, &gap),
         _ => Err(gap(format!("the base is at {position}{}", missing(archive, position)))),
     }
+}
+
+/// True if the server that has written the archive's binlog has this id.
+fn is_of_server(archive: &Archive, server_id: u32) -> Result<bool> {
+    let mut reader = archive.reader(&Seek::Earliest, ReadOptions::default())?;
+    Ok(reader.next_event()?.is_none_or(|event| event.header.server_id == server_id))
+}
+
+/// The place by GTIDs alone: the base is of a replica of the server that has written the binlog.
+fn by_gtid(archive: &Archive, position: &Position, base: &Base, gap: &dyn Fn(String) -> Error) -> Result<Checkpoint> {
+    let wanted = position.gtid_position();
+    let end = archive.tail().received();
+    match archive.reader(&Seek::AfterGtid(wanted.clone()), ReadOptions::default()) {
+        Ok(_) => {}
+        Err(spate_archive::Error::BeginsAfter { begins, .. }) => {
+            let missing = missing(archive, position);
+            return Err(gap(format!("it begins at GTID position '{begins}', and the base is at {position}{missing}")));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    if !end.gtid_position.covers_all(&wanted) {
+        return Err(gap(format!("it ends at GTID position '{}', and the base is at {position}", end.gtid_position)));
+    }
+    // Numbers of MariaDB say little: the very transactions must be there.
+    for gtid in wanted.domains() {
+        if !has_transaction(archive, Gtid::MariaDb(gtid))? {
+            let why =
+                format!("its last transaction {gtid} is not in the binlog, which ends at '{}'", end.gtid_position);
+            return Err(Error::Foreign { base: base.id.clone(), why });
+        }
+    }
+    Ok(checkpoint_at(position))
+}
+
+/// True if the archive begins behind this transaction, or holds it.
+fn has_transaction(archive: &Archive, gtid: Gtid) -> Result<bool> {
+    if archive.files().first().and_then(|file| file.facts().start).is_some_and(|start| start.ends_with(gtid)) {
+        return Ok(true);
+    }
+    let mut reader = archive.reader(&Seek::Earliest, ReadOptions::default())?;
+    while let Some(event) = reader.next_event()? {
+        let is_begin = matches!(event.boundary, Boundary::Begin | Boundary::Whole);
+        let is_it = match is_begin {
+            true => event.gtid().is_some_and(|found| found.gtid == gtid),
+            // The list at the head of a file.
+            false => event.boundary == Boundary::Outside && event.gtid_position.ends_with(gtid),
+        };
+        if is_it {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The place in the source's own file, with what the archive says of GTIDs there.
@@ -123,12 +163,13 @@ pub(crate) fn missing_between(from: &str, first_there: &str) -> String {
 /// The files of a lineage that a recovery from a base needs: from the one that holds the base's position on. `None`: the lineage has no such file.
 pub(crate) fn files_from<'a>(files: &'a [StoredFile], position: &Position) -> Option<&'a [StoredFile]> {
     let wanted = position.gtid_position();
-    let by_name = files.iter().position(|file| !position.file.is_empty() && file.source_name() == position.file);
-    let by_gtid = || {
+    let by_gtid = {
         let is_before = |file: &StoredFile| file.start().is_some_and(|start| wanted.covers_all(&start));
         files.iter().rposition(is_before).filter(|_| !wanted.is_empty())
     };
-    by_name.or_else(by_gtid).map(|first| &files[first..])
+    // A replica's file of the name is another.
+    let by_name = || files.iter().position(|file| !position.file.is_empty() && file.source_name() == position.file);
+    by_gtid.or_else(by_name).map(|first| &files[first..])
 }
 
 /// True if a base may be the beginning of a recovery to `goal`, as far as its position tells.

@@ -16,6 +16,7 @@ use spate_operate::{ApplyOptions, Ended, apply_archive, handover};
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::status::Status;
 use spate_replica::{asking, own_schema};
+use spate_schedule::EventStates;
 
 use crate::chain;
 use crate::choice::choose;
@@ -52,8 +53,8 @@ pub struct RestoreOptions {
     pub memory_bytes: u64,
     /// Further options of the server that restores.
     pub server_options: Vec<String>,
-    /// The restored server is to go on as a replica of Spate's: its checkpoint stays.
-    pub keeps_checkpoint: bool,
+    /// The restored server is to go on as a replica of Spate's: its checkpoint stays, and it does not execute the source's events.
+    pub becomes_replica: bool,
 }
 
 /// What was recovered.
@@ -395,7 +396,9 @@ fn apply(
     restored.warnings.extend(resolved.warnings.iter().cloned());
     restored.excluded = resolved.excluded.clone();
     around.progress.begin("");
-    let applying = ApplyOptions::new(server.clone(), options.memory_bytes);
+    // The server takes the source's place, unless it is to go on as a replica.
+    let events = if options.becomes_replica { EventStates::Disabled } else { EventStates::Kept };
+    let applying = ApplyOptions { events, ..ApplyOptions::new(server.clone(), options.memory_bytes) };
     if apply_archive(&applying, archive, begin, &resolved.until, around.status, around.stop)? == Ended::Stopped {
         return Err(Error::Stopped);
     }
@@ -414,7 +417,7 @@ fn apply(
 /// Makes the server know what it holds, and removes what only the recovery needed.
 fn finish(connection: &mut Connection, scratch: &Scratch, base: &Base, options: &RestoreOptions) -> Result<()> {
     handover::hand_over(scratch.endpoint())?;
-    match (options.keeps_checkpoint, base.has_own_schema) {
+    match (options.becomes_replica, base.has_own_schema) {
         (true, _) => {}
         (false, true) => own_schema::forget(connection)?,
         (false, false) => drop(connection.execute(b"DROP DATABASE spate")?),

@@ -8,8 +8,6 @@ use spate_connection::Connection;
 
 const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
-const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS spate";
-
 /// Each table's name, and the statement that creates it.
 const TABLES: [(&str, &str); 15] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
@@ -30,13 +28,13 @@ const TABLES: [(&str, &str); 15] = [
 ];
 
 /// Fails if somebody has put a view into the schema: to read it may execute functions with the rights of Spate's account.
-fn refuse_views(connection: &mut Connection) -> Result<()> {
-    let views = connection.query(
-        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_TYPE = 'VIEW'",
-    )?;
+fn refuse_views(connection: &mut Connection, schema: &str) -> Result<()> {
+    let views = connection.query(&format!(
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{schema}' AND TABLE_TYPE = 'VIEW'"
+    ))?;
     let Some(view) = views.text_at(0, 0) else { return Ok(()) };
     let why = format!(
-        "somebody has put the view {view:?} into the schema spate, which is Spate's own: look who may write there, DROP VIEW, and let no \
+        "somebody has put the view {view:?} into the schema {schema}, which is Spate's own: look who may write there, DROP VIEW, and let no \
          other account have privileges on it"
     );
     Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
@@ -56,36 +54,42 @@ pub fn forget(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// Creates tables of another use of the schema than replication, where they are missing: each name, and the statement that creates it.
+/// Creates tables of another use than replication, in a schema of their own, where they are missing: each name, and the statement that creates it.
+/// `grant` is what a missing privilege needs.
 ///
 /// # Errors
 /// As [`create`].
-pub fn create_tables(connection: &mut Connection, tables: &[(&str, &str)]) -> Result<()> {
+pub fn create_tables(
+    connection: &mut Connection,
+    schema: &str,
+    tables: &[(&str, &str)],
+    grant: &'static str,
+) -> Result<()> {
     let names: Vec<String> = tables.iter().map(|(name, _)| format!("'{name}'")).collect();
     let present = connection.query(&format!(
-        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({}) \
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{schema}' AND TABLE_NAME IN ({}) \
          AND TABLE_TYPE = 'BASE TABLE'",
         names.join(", ")
     ))?;
     if present.single_text() == Some(tables.len().to_string()) {
         return Ok(());
     }
-    create_all(connection, tables)
+    create_all(connection, schema, tables, grant)
 }
 
-fn create_all(connection: &mut Connection, tables: &[(&str, &str)]) -> Result<()> {
-    refuse_views(connection)?;
-    execute(connection, CREATE_SCHEMA)?;
+fn create_all(connection: &mut Connection, schema: &str, tables: &[(&str, &str)], grant: &'static str) -> Result<()> {
+    refuse_views(connection, schema)?;
+    execute(connection, &format!("CREATE DATABASE IF NOT EXISTS {schema}"), grant)?;
     for (_, sql) in tables {
-        execute(connection, sql)?;
+        execute(connection, sql, grant)?;
         spate_archive::stopping_point("after-own-table");
     }
     Ok(())
 }
 
-fn execute(connection: &mut Connection, sql: &str) -> Result<()> {
+fn execute(connection: &mut Connection, sql: &str, grant: &'static str) -> Result<()> {
     let created = connection.execute(sql.as_bytes()).map(drop);
-    created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", GRANT))
+    created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", grant))
 }
 
 /// Asks whether documents can be kept with rows of temporary tables.
@@ -106,7 +110,7 @@ pub fn create(connection: &mut Connection) -> Result<()> {
     if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_documents {
         return Ok(());
     }
-    create_all(connection, &TABLES)?;
+    create_all(connection, "spate", &TABLES, GRANT)?;
     // The table was made just now, or by a version without documents.
     if connection.query(HAS_DOCUMENTS)?.single_text().as_deref() == Some("1") {
         return Ok(());

@@ -23,6 +23,7 @@ use crate::known::KnownTables;
 use crate::opened::OpenedTables;
 use crate::outdated::Outdated;
 use crate::plan::TablePlan;
+use crate::rewrite::EventStates;
 use crate::row_session::RowSession;
 use crate::segment::Segment;
 use crate::sequence::Settings;
@@ -139,6 +140,7 @@ struct Rules {
     numbers_transactions: bool,
     /// The servers that have to read statements alike.
     servers: Servers,
+    events: EventStates,
     last_moments: LastMoments,
     /// Whose rows of the current transaction are applied already. `None`: nobody's.
     passed: Option<Passed>,
@@ -229,6 +231,11 @@ impl BatchBuilder {
     /// own.
     pub fn number_transactions(&mut self) {
         self.rules.numbers_transactions = true;
+    }
+
+    /// Says whether the server is to execute the source's events.
+    pub fn treat_events(&mut self, events: EventStates) {
+        self.rules.events = events;
     }
 
     /// Says whose rows of the next transaction are applied already: they are left out.
@@ -543,7 +550,9 @@ impl BatchBuilder {
             let Some(xid) = self.transaction.xid.clone() else { return Err(refused_xa(query.statement)) };
             self.transaction.alone = Some(Alone::XaEnd(xid));
         }
-        let Some(mut statement) = Statement::new(header, query, context, self.rules.servers)? else { return Ok(()) };
+        let Some(mut statement) = Statement::new(header, query, context, self.rules.servers, self.rules.events)? else {
+            return Ok(());
+        };
         replace_default_schema(&mut statement)?;
         self.stand_with_defaults(&statement)?;
         self.sessions.origins.check(&statement, header.server_id, &self.sessions.temporary)?;

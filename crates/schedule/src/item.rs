@@ -11,7 +11,7 @@ use spate_sql::{Reading, Servers, SqlText};
 
 use crate::definition::TableName;
 use crate::own_schema::{self, OwnSchema};
-use crate::rewrite;
+use crate::rewrite::{self, EventStates};
 use crate::segment::Segment;
 use crate::sequence::SequenceSetting;
 use crate::statement::{self, StatementClass};
@@ -157,6 +157,7 @@ impl Statement {
         query: QueryEvent<'_>,
         context: Vec<StatementContext>,
         servers: Servers,
+        events: EventStates,
     ) -> Result<Option<Statement>> {
         let status = StatusVariables::parse(query.status)?;
         let reading = status.reading(servers);
@@ -175,7 +176,7 @@ impl Statement {
                 return Err(refused(why.to_owned()));
             }
         }
-        let rewritten = rewrite::rewrite_for_replica(text, &status).map_err(|why| refused(why.to_string()))?;
+        let rewritten = rewrite::rewrite_for_replica(text, &status, events).map_err(|why| refused(why.to_string()))?;
         Ok(Some(Statement {
             timestamp_seconds: header.timestamp_seconds,
             thread_id: query.thread_id,
@@ -254,7 +255,7 @@ impl Statement {
         servers: Servers,
     ) -> Result<Option<Statement>> {
         let file = LoadFile { file_id: load.file_id, name: load.file_name, duplicates: load.duplicates };
-        let statement = Statement::new(header, load.query, context, servers)?;
+        let statement = Statement::new(header, load.query, context, servers, EventStates::default())?;
         Ok(statement.map(|statement| Statement { load: Some(file), ..statement }))
     }
 }

@@ -54,4 +54,5 @@ pub use definition::{TableDefinition, TableName};
 pub use error::{Error, Result, Surprise};
 pub use item::{Alone, Item, Statement};
 pub use plan::TablePlan;
+pub use rewrite::EventStates;
 pub use row_change::RowChange;

@@ -23,11 +23,25 @@ use spate_sql::{Lexer, SqlText, Token, TokenKind};
 
 use crate::statement::{kind, opened};
 
+/// Whether the server is to execute the source's events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EventStates {
+    /// Only the source executes them, as with any replica.
+    #[default]
+    Disabled,
+    /// The server becomes what the source was: they stay as they are.
+    Kept,
+}
+
 /// The statement that a replica must execute; `None` if that is the unchanged one.
 ///
 /// # Errors
 /// The statement must be changed, and its text is a doubt.
-pub(crate) fn rewrite_for_replica(text: SqlText<'_>, status: &StatusVariables) -> Result<Option<Vec<u8>>, Refusal> {
+pub(crate) fn rewrite_for_replica(
+    text: SqlText<'_>,
+    status: &StatusVariables,
+    events: EventStates,
+) -> Result<Option<Vec<u8>>, Refusal> {
     let may_be_event = text.has_letters("EVENT");
     let may_name_accounts = ["CURRENT_USER", "CURRENT_ROLE", "ROLE"].iter().any(|letters| text.has_letters(letters));
     if !may_be_event && !may_name_accounts && !text.has_letters("DELAYED") {
@@ -52,7 +66,7 @@ pub(crate) fn rewrite_for_replica(text: SqlText<'_>, status: &StatusVariables) -
         return Err(Refusal::Untold("it may be about an event, but its grammar is unknown"));
     }
     let mut edits = match kind {
-        Some("EVENT") if !verb.is("DROP") => rewrite_event(text, &head, words.clone(), status)?,
+        Some("EVENT") if !verb.is("DROP") => rewrite_event(text, &head, words.clone(), status, events)?,
         _ => vec![],
     };
     if is_about_accounts || matches!(kind, Some("USER" | "ROLE")) {
@@ -97,6 +111,7 @@ fn rewrite_event(
     head: &Head<'_>,
     mut words: Lexer<'_>,
     status: &StatusVariables,
+    events: EventStates,
 ) -> Result<Vec<Edit>, Refusal> {
     const STATE: &str = "DISABLE ON SLAVE";
     let creates = head.verb.is("CREATE");
@@ -105,6 +120,9 @@ fn rewrite_event(
     if !creates && head.is_anonymous && status.invoker.is_some() {
         let definer = [b" DEFINER=".as_slice(), &quote_invoker(text, status)?].concat();
         edits.push(Edit { range: head.verb_end..head.verb_end, text: definer });
+    }
+    if events == EventStates::Kept {
+        return Ok(edits);
     }
     // Always, as servers do: even an ALTER without a state may change the state, by a schedule that is in the past.
     edits.push(match find_state(&mut words, creates).ok_or(Refusal::Different)? {
@@ -246,7 +264,7 @@ mod tests {
 
     fn rewritten_by(sql: &[u8], reading: &Reading) -> String {
         let status = StatusVariables { invoker: Some((b"o'brien".to_vec(), b"10.%".to_vec())), ..Default::default() };
-        match rewrite_for_replica(SqlText { sql, reading }, &status) {
+        match rewrite_for_replica(SqlText { sql, reading }, &status, EventStates::Disabled) {
             Ok(None) => "as it is".to_owned(),
             Ok(Some(sql)) => String::from_utf8(sql).unwrap(),
             Err(_) => "refused".to_owned(),
@@ -436,6 +454,6 @@ mod tests {
             assert_eq!(rewritten(sql), expected, "{sql}");
         }
         let text = SqlText { sql: b"GRANT r TO CURRENT_USER", reading: &Reading::plain() };
-        assert!(rewrite_for_replica(text, &StatusVariables::default()).is_err());
+        assert!(rewrite_for_replica(text, &StatusVariables::default(), EventStates::Disabled).is_err());
     }
 }

@@ -192,7 +192,7 @@ Whatever is killed, the same command goes on where it was: no record comes twice
 
 Privileges:
   GRANT SELECT, INSERT, CREATE, ALTER, DROP, INDEX ON cdr.* TO loader@…   (SELECT and INSERT are enough for tables that are there)
-  GRANT ALL PRIVILEGES ON spate.* TO loader@…                             what is loaded";
+  GRANT ALL PRIVILEGES ON spate_load.* TO loader@…                        what is loaded";
 
 /// Of `spate replay`.
 pub(crate) const REPLAY_EXAMPLES: &str = "\

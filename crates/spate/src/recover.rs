@@ -230,7 +230,7 @@ fn options(arguments: &RecoveryArguments, goal: Goal) -> Result<RestoreOptions, 
         programs: Programs { directory: arguments.programs.clone() },
         memory_bytes: arguments.memory,
         server_options: arguments.server_option.clone(),
-        keeps_checkpoint: false,
+        becomes_replica: false,
     })
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Failure>
     keep_files_private();
     let target = Target::open(&arguments.recovery.target.target, false)?;
     let mut options = options(&arguments.recovery, arguments.until.clone())?;
-    options.keeps_checkpoint = arguments.keep_checkpoint;
+    options.becomes_replica = arguments.keep_checkpoint || arguments.to.is_none() && arguments.only.is_empty();
     let stop = signals::stop_flag()?;
     let (progress, status) = (Progress::default(), status(&ProgressBar::hidden()));
     let around = Around { target: &target, progress: &progress, status: &status, stop: &stop };
@@ -338,7 +338,7 @@ struct Verified {
 fn verify(arguments: &BackupVerifyArguments) -> Result<ExitCode, Failure> {
     let target = Target::open(&arguments.recovery.target.target, false)?;
     let mut options = options(&arguments.recovery, Goal::Latest)?;
-    options.keeps_checkpoint = true;
+    options.becomes_replica = true;
     let source = arguments.source.is_named().then(|| arguments.source.endpoint(&arguments.common)).transpose()?;
     let work = arguments.work.clone().unwrap_or_else(std::env::temp_dir);
     let stop = signals::stop_flag()?;

@@ -12,6 +12,7 @@ use spate_operate::{ApplyOptions, Ended, OnConflict, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::status::Status;
+use spate_schedule::EventStates;
 
 use crate::arguments::{Conflict, Outcome, ReplicateArguments};
 use crate::parallel_arguments::Applied;
@@ -54,6 +55,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
             Conflict::Stop => OnConflict::Stop,
             Conflict::Repair => OnConflict::Repair,
         },
+        events: EventStates::default(),
     };
     let options = ReplicateOptions {
         intake: IntakeOptions {

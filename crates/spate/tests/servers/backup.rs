@@ -172,7 +172,8 @@ fn everything_is_restored(kind: Kind) {
     (10..30).for_each(|id| order(&vault.source, id));
     vault.source.sql(
         "ALTER TABLE shop.orders ADD COLUMN note TEXT; CREATE TABLE shop.later AS SELECT * FROM shop.log; \
-         CREATE PROCEDURE shop.p () SELECT 1; CREATE USER late@localhost IDENTIFIED BY 'Later-Pass-1'; FLUSH LOGS",
+         CREATE EVENT shop.e ON SCHEDULE EVERY 1 DAY DO DELETE FROM shop.log WHERE FALSE; CREATE EVENT shop.f ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1; \
+         ALTER EVENT shop.f ENABLE; CREATE PROCEDURE shop.p () SELECT 1; CREATE USER late@localhost IDENTIFIED BY 'Later-Pass-1'; FLUSH LOGS",
     );
     (30..40).for_each(|id| order_with_note(&vault.source, id));
     let shipped = vault.ship(&[]);
@@ -185,6 +186,8 @@ fn everything_is_restored(kind: Kind) {
     assert_eq!(server.sql("SELECT COUNT(*) FROM mysql.user WHERE user IN ('late', 'spate_restore')"), "1");
     assert_eq!(server.sql("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'spate'"), "0");
     assert_eq!(server.sql("SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = 'shop'"), "1");
+    let events = "SELECT GROUP_CONCAT(event_name, ' ', status, ' ', definer ORDER BY 1) FROM information_schema.events";
+    assert_eq!(server.sql(events), "e ENABLED root@localhost,f ENABLED root@localhost");
     if kind.vendor() == Vendor::MySql {
         assert_ne!(server.sql("SELECT @@server_uuid"), vault.source.sql("SELECT @@server_uuid"));
     }
@@ -886,4 +889,87 @@ fn tables_that_a_clone_would_lose_are_refused_mysql() {
         .source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.old (id INT) ENGINE=MyISAM; INSERT INTO shop.old VALUES (1)");
     fails(vault.base_command(&[]), &["shop.old (MyISAM)", "--method snapshot"]);
+}
+
+/// A replica of Spate's says in its own checkpoint where it stands in its source's binlog; its own file names and GTIDs mean nothing there.
+#[test]
+fn a_base_of_a_replica_serves() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    (0..5).for_each(|id| order(&vault.source, id));
+    // Both have the same names of files, as servers with the same settings have.
+    let replica = Server::replica(Kind::Mariadb, &["--log-bin=source", "--server-id=2"]);
+    let catch_up = || {
+        let mut command = vault.command(&["replicate", "--start", "earliest", "--until", "caught-up", "--archive"]);
+        command.arg(vault.path("archive")).arg("--replica").arg(format!("{ACCOUNT}@127.0.0.1:{}", replica.port));
+        succeeds(vault.at_source(command));
+    };
+    catch_up();
+    let mut base = vault.command(&["backup", "base", "--json", "--target", path_of(&vault.target())]);
+    base.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", replica.port));
+    json(base);
+    (5..9).for_each(|id| order(&vault.source, id));
+    catch_up();
+    json(vault.ship_command(&[]));
+    let (restored, server) = vault.restore(&[]);
+    assert_eq!(orders(&server), "9 9 9", "{restored}");
+    assert_eq!(restored["transactions"], 4, "{restored}");
+    assert!(restored["warnings"][0].as_str().unwrap().contains("checkpoint"), "{restored}");
+}
+
+/// The servers' own replication keeps the source's GTIDs, in files of the replica's own.
+fn a_base_of_a_native_replica_serves(kind: Kind) {
+    let vault = Vault::of(kind);
+    let log = match kind.vendor() {
+        Vendor::MariaDb => "--log-slave-updates",
+        Vendor::MySql => "--log-replica-updates",
+    };
+    let replica = Server::replica(kind, &["--log-bin=source", log, "--server-id=2"]);
+    if kind.vendor() == Vendor::MySql {
+        replica.sql("SET sql_log_bin = 0; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
+    }
+    replica.follow(&vault.source);
+    vault.source.sql(TABLES);
+    // Its files are longer or shorter than the source's, so that offsets differ.
+    replica.sql("FLUSH LOGS; FLUSH LOGS");
+    (0..5).for_each(|id| order(&vault.source, id));
+    replica.wait_followed(&vault.source.position());
+    let mut base = vault.command(&["backup", "base", "--json", "--target", path_of(&vault.target())]);
+    base.arg("--programs").arg(vault.programs()).arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", replica.port));
+    replica.allow_password(&mut base, "source");
+    json(base);
+    (5..9).for_each(|id| order(&vault.source, id));
+    vault.source.sql("FLUSH LOGS; FLUSH LOGS; FLUSH LOGS");
+    (9..11).for_each(|id| order(&vault.source, id));
+    vault.ship(&[]);
+    let (restored, server) = vault.restore(&[]);
+    assert_eq!(orders(&server), "11 11 11", "{restored}");
+    assert_eq!(restored["transactions"], 6, "{restored}");
+}
+
+#[test]
+fn a_base_of_a_native_replica_serves_mariadb() {
+    a_base_of_a_native_replica_serves(Kind::Mariadb);
+}
+
+#[test]
+fn a_base_of_a_native_replica_serves_mysql() {
+    a_base_of_a_native_replica_serves(Kind::Mysql);
+}
+
+/// Another server's base with the same numbers, of another server id: its GTIDs are not in the binlog.
+#[test]
+fn a_base_of_a_server_with_another_id_is_refused() {
+    let (one, other) = (Vault::with(Kind::Mariadb, &["--server-id=5"]), Vault::of(Kind::Mariadb));
+    for vault in [&one, &other] {
+        vault.source.sql(TABLES);
+    }
+    (0..3).for_each(|id| order(&one.source, id));
+    (10..20).for_each(|id| order(&other.source, id));
+    one.base(&[]);
+    other.fetch();
+    let to = one.path("restored");
+    let archive = other.path("archive");
+    fails(one.restore_command(&["--to", path_of(&to), "--archive", path_of(&archive)]), &["the base", "0-5-"]);
+    assert!(!to.exists());
 }

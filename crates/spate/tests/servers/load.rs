@@ -513,7 +513,7 @@ fn stopped_loads_go_on(kind: Kind) {
         "SELECT COUNT(DISTINCT table_name, index_name) FROM information_schema.statistics WHERE table_schema = 'cdr' AND table_name LIKE 'calls%'",
     );
     assert_eq!(keys, "12");
-    assert_eq!(loads.server.sql("SELECT COUNT(*) FROM spate.load_index"), "0");
+    assert_eq!(loads.server.sql("SELECT COUNT(*) FROM spate_load.load_index"), "0");
 }
 
 #[cfg(feature = "failpoints")]

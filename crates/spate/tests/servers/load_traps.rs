@@ -153,7 +153,7 @@ fn unusual_servers_and_tables_are_loaded() {
         // Without columns, those of the template are meant.
         loads.load(&["--table", "d.by_{id:mod 2}", "--template", "d.template", path_of(&file)]);
         assert_eq!(loads.server.sql("SELECT v FROM d.by_0"), "b", "{mode}");
-        assert_eq!(loads.server.sql("SHOW TABLES IN spate LIKE '%sample%'"), "");
+        assert_eq!(loads.server.sql("SHOW TABLES IN spate_load LIKE '%sample%'"), "");
     }
 }
 
@@ -203,7 +203,7 @@ fn watches_go_on_for_long() {
             "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = 'd' AND table_name = '{table}'"
         );
         loads.server.try_sql(&format!("SELECT COUNT(*) FROM d.{table}")).is_ok_and(|rows| rows == "1")
-            && loads.server.sql("SELECT COUNT(*) FROM spate.load_index") == "0"
+            && loads.server.sql("SELECT COUNT(*) FROM spate_load.load_index") == "0"
             && loads.server.sql(&indexes) == "2"
     };
     wait_until("the first index", || is_done("t_1"));
@@ -325,7 +325,7 @@ fn rejects_follow_no_links() {
     }
     let victim = loads.write("victim", "mine");
     symlink(&victim, &reasons).unwrap();
-    loads.server.sql("DELETE FROM spate.load_piece; DELETE FROM spate.load_file");
+    loads.server.sql("DELETE FROM spate_load.load_piece; DELETE FROM spate_load.load_file");
     loads.load(&arguments);
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
     assert!(fs::symlink_metadata(&reasons).unwrap().is_file());
