@@ -17,6 +17,7 @@ use spate_replica::asking;
 use crate::error::{Error, Result};
 use crate::facts;
 use crate::manifest::{self, Base, Method, Position};
+use crate::place::Place;
 use crate::programs::Programs;
 use crate::progress::Progress;
 use crate::sealing::Recipients;
@@ -63,13 +64,9 @@ pub fn make(options: &BaseOptions, target: &Target, progress: &Progress, stop: &
     let mut base = Base::new(manifest::new_id(began)?, began, method, server);
     base.has_own_schema = facts::has_own_schema(&mut connection)?;
     base.is_encrypted = !options.recipients.is_empty();
-    let directory = match &options.work_directory {
-        Some(directory) => tempfile::Builder::new().prefix("spate-base-").tempdir_in(directory),
-        None => tempfile::Builder::new().prefix("spate-base-").tempdir(),
-    };
-    let directory =
-        directory.map_err(Error::file(options.work_directory.clone().unwrap_or_else(std::env::temp_dir)))?;
-    let work = Work { options, target, progress, stop, directory: directory.path() };
+    let parent = options.work_directory.clone().unwrap_or_else(std::env::temp_dir);
+    let place = Place::within(&parent, "spate-base-")?;
+    let work = Work { options, target, progress, stop, directory: place.path() };
     let made = match method {
         Method::MariadbBackup => mariadb_backup::make(&work, &mut base, &mut connection),
         Method::Clone => clone::make(&work, &mut base, &mut connection),

@@ -89,6 +89,7 @@ pub(crate) fn write(
                 Ok(_) if stop.load(Ordering::Acquire) => return fail(Error::Stopped),
                 Ok(_) if failed.load(Ordering::Acquire) || hand.send((index, plain)).is_err() => break,
                 Ok(_) => {}
+                Err(_) if stop.load(Ordering::Acquire) => return fail(Error::Stopped),
                 Err(error) => return fail(Error::Refused(format!("the base's data cannot be read: {error}"))),
             }
         }

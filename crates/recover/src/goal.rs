@@ -141,9 +141,7 @@ pub(crate) fn resolve(goal: &Goal, archive: &Archive, begin: &Checkpoint) -> Res
     };
     match goal {
         Goal::Latest => Ok(plain(everything())),
-        Goal::Gtid(position) if end.gtid_position.covers_all(position) => {
-            Ok(Resolved { excluded: after(archive, position)?, ..plain(Until::Gtid(position.clone())) })
-        }
+        Goal::Gtid(position) if end.gtid_position.covers_all(position) => Ok(plain(Until::Gtid(position.clone()))),
         Goal::Gtid(position) => Err(Error::Refused(format!(
             "the binlog that is there ends at GTID position '{}', before '{position}'",
             end.gtid_position
@@ -219,9 +217,10 @@ fn before_time(archive: &Archive, begin: &Checkpoint, seconds: u64, everything: 
     Ok(Resolved { until, excluded: first, warnings })
 }
 
-/// The first transaction of the archive that a position does not cover.
-fn after(archive: &Archive, position: &GtidPosition) -> Result<Option<Found>> {
-    let begin = Checkpoint { gtid_position: position.clone(), ..Checkpoint::default() };
+/// The first transaction of the archive that a position, as text, does not cover.
+pub(crate) fn after(archive: &Archive, position: &str) -> Result<Option<Found>> {
+    let gtid_position = position.parse().map_err(|error: spate_binlog::Error| Error::Refused(error.to_string()))?;
+    let begin = Checkpoint { gtid_position, ..Checkpoint::default() };
     Ok(look(archive, &begin, |_| true, 1)?.into_iter().next())
 }
 

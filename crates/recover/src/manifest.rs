@@ -186,7 +186,7 @@ pub(crate) fn new_id(began: Timestamp) -> Result<String> {
     std::fs::File::open(source)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
         .map_err(Error::file(source))?;
-    Ok(format!("{}-{:08x}", began.strftime("%Y%m%dT%H%M%SZ"), u32::from_le_bytes(bytes)))
+    Ok(format!("{}-{:08x}", began.strftime("%Y%m%dT%H%M%S.%3fZ"), u32::from_le_bytes(bytes)))
 }
 
 /// All finished bases, oldest first.

@@ -144,7 +144,7 @@ pub fn single_tables(
     let began = Instant::now();
     let mut connection = asking::connect(live, &ConnectOptions::new("server"))?;
     single::check(&mut connection, tables)?;
-    let place = Place::beside(&work.join("spate-single-tables"))?;
+    let place = Place::within(work, "spate-single-")?;
     let (mut restored, scratch) = recover(&place, options, around)?;
     around.progress.begin("copying tables");
     restored.copied = single::copy(&scratch, live, tables, around.stop)?;
@@ -165,7 +165,7 @@ pub fn verify<T>(
     look: impl FnOnce(&Endpoint, &Restored) -> Result<T>,
 ) -> Result<(Restored, Checked, T)> {
     let began = Instant::now();
-    let place = Place::beside(&work.join("spate-verify"))?;
+    let place = Place::within(work, "spate-verify-")?;
     let (mut restored, scratch) = recover(&place, options, around)?;
     around.progress.begin("checking tables");
     let checked = check_tables(&mut scratch.connect()?, around.stop)?;
@@ -222,7 +222,7 @@ fn check_tables(connection: &mut Connection, stop: &AtomicBool) -> Result<Checke
 pub fn to_replica(replica: &Endpoint, options: &RestoreOptions, around: Around<'_>) -> Result<Restored> {
     let began = Instant::now();
     let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
-    let place = Place::somewhere()?;
+    let place = Place::within(&std::env::temp_dir(), "spate-restore-")?;
     let (base, binlog) = choose(&place, options, around)?;
     let Some(archive) = binlog else {
         return Err(Error::Refused("there is no binlog behind the base: nothing could be applied".into()));
@@ -363,7 +363,7 @@ fn recover(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Resul
             restored.later = Some(later::touching(&archive, excluded, &mut connection, around.stop)?);
         }
     }
-    finish(&mut connection, &scratch, &base, options)?;
+    finish(&mut connection, &scratch, &base, options, &mut restored)?;
     Ok((restored, scratch))
 }
 
@@ -410,17 +410,39 @@ fn apply(
     restored.source_file = report.positions.applied.file.clone();
     restored.source_position = report.positions.applied.position;
     restored.apply_seconds = began.elapsed().as_secs_f64();
+    if matches!(options.goal, Goal::Gtid(_)) {
+        // Until the last of them came, others of other domains have come, too.
+        restored.excluded = goal::after(archive, &report.positions.applied.gtid)?;
+    }
     stopping_point("after-restored-apply");
     Ok(())
 }
 
 /// Makes the server know what it holds, and removes what only the recovery needed.
-fn finish(connection: &mut Connection, scratch: &Scratch, base: &Base, options: &RestoreOptions) -> Result<()> {
+fn finish(
+    connection: &mut Connection,
+    scratch: &Scratch,
+    base: &Base,
+    options: &RestoreOptions,
+    restored: &mut Restored,
+) -> Result<()> {
     handover::hand_over(scratch.endpoint())?;
-    match (options.becomes_replica, base.has_own_schema) {
-        (true, _) => {}
-        (false, true) => own_schema::forget(connection)?,
-        (false, false) => drop(connection.execute(b"DROP DATABASE spate")?),
+    if options.becomes_replica {
+        return Ok(());
+    }
+    // Whatever holds a lock is named by the server's error, soon.
+    connection.execute(b"SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60")?;
+    let prepared = connection.query("XA RECOVER")?.rows.len();
+    if prepared > 0 {
+        restored.warnings.push(format!(
+            "{prepared} XA transactions are prepared, as they were on the source: COMMIT or ROLLBACK them by their XID (XA RECOVER). They hold locks in \
+             the schema spate, which therefore stays: DROP DATABASE spate afterwards"
+        ));
+        return Ok(());
+    }
+    match base.has_own_schema {
+        true => own_schema::forget(connection)?,
+        false => drop(connection.execute(b"DROP DATABASE spate")?),
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use spate_connection::endpoint::{Endpoint, Secret};
 use spate_connection::{ConnectOptions, Connection, Vendor};
-use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::manifest::ServerFacts;
+use crate::place::Place;
 use crate::programs::{Programs, dying_with_us};
 
 /// The account that exists while we restore.
@@ -47,7 +47,7 @@ pub(crate) struct ScratchOptions {
 pub(crate) struct Scratch {
     child: Child,
     /// Socket, log and temporary files; nobody else may look into it.
-    place: TempDir,
+    place: Place,
     endpoint: Endpoint,
 }
 
@@ -61,8 +61,7 @@ impl Scratch {
         stop: &AtomicBool,
     ) -> Result<Scratch> {
         let program = programs.server(facts)?;
-        let place =
-            tempfile::Builder::new().prefix("spate-").tempdir().map_err(Error::file("a temporary directory"))?;
+        let place = Place::within(&std::env::temp_dir(), "spate-server-")?;
         let password = random_password()?;
         let init = place.path().join("init.sql");
         if !options.is_fresh {

@@ -135,6 +135,16 @@ fn session(endpoint: &Endpoint, peer: &'static str) -> Result<Connection> {
 /// The table under its new name, without foreign keys: these would tie the live tables.
 fn definition(from: &mut Connection, only: &OnlyTable) -> Result<String> {
     let name = quote::qualified(&only.schema, &only.table);
+    let kind = from.query(&format!(
+        "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}",
+        quote::text(&only.schema),
+        quote::text(&only.table)
+    ))?;
+    if kind.single_text().is_some_and(|kind| kind == "SYSTEM VERSIONED") {
+        return Err(Error::Refused(format!(
+            "the table {name} is system-versioned, and a copy would lose its history: recover the server with --to DIR, and take it from there"
+        )));
+    }
     let shown = from.query(&format!("SHOW CREATE TABLE {name}"));
     let shown = shown
         .map_err(|error| Error::Refused(format!("the table {}.{} cannot be read: {error}", only.schema, only.table)))?;
@@ -165,7 +175,7 @@ enum Form {
     Number,
     /// Bytes of the column's own character set, or of none.
     Bytes,
-    /// A document, which must be text.
+    /// A document or the like, which must be text.
     Document,
 }
 
@@ -243,6 +253,7 @@ fn chosen(name: &str, form: Form, kind: &str) -> String {
     let column = quote::identifier(name);
     match kind {
         "float" if form == Form::Number => format!("CAST({column} AS DOUBLE)"),
+        "enum" | "set" => format!("CAST({column} AS UNSIGNED)"),
         _ => column,
     }
 }
@@ -288,7 +299,9 @@ fn columns(from: &mut Connection, only: &OnlyTable) -> Result<Vec<(String, Form,
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "float" | "double" | "year" => {
                 Form::Number
             }
-            "json" => Form::Document,
+            // A number is a member also where none is valid, and where one is the empty text.
+            "enum" | "set" => Form::Number,
+            "json" | "uuid" | "inet4" | "inet6" => Form::Document,
             _ => Form::Bytes,
         };
         columns.push((name, form, kind));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use spate_connection::endpoint::Address;
@@ -16,6 +17,8 @@ use crate::scratch::{Scratch, ScratchOptions};
 const PLUGIN: &str = "--plugin-load-add=mysql_clone.so";
 /// What the recipient says when it is a clone, and nobody is there who would start it again.
 const CODE_RESTART_FAILED: u16 = 3707;
+/// How often somebody looks whether to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// After the copy, the recipient ends by itself.
 const END_MAX: Duration = Duration::from_secs(600);
 
@@ -23,7 +26,7 @@ pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection
     check_donor(connection)?;
     let (host, port) = address(work, connection)?;
     let bytes = data_bytes(connection);
-    let data = work.directory.join("data");
+    let data = work.directory.join("clone");
     work.progress.begin("making an empty server");
     initialize(work, base, &data)?;
     let options =
@@ -137,7 +140,24 @@ fn clone(work: &Work<'_>, recipient: &Scratch, host: &str, port: u16) -> Result<
         quote::text(host),
         quote::text(&password)
     );
-    match session.execute(statement.as_bytes()) {
+    let handle = session.shutdown_handle()?;
+    let over = AtomicBool::new(false);
+    let cloned = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                if work.stop.load(Ordering::Acquire) {
+                    return handle.shutdown();
+                }
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        });
+        let cloned = session.execute(statement.as_bytes());
+        over.store(true, Ordering::Release);
+        watching.thread().unpark();
+        cloned
+    });
+    match cloned {
+        Err(_) if work.stop.load(Ordering::Acquire) => Err(Error::Stopped),
         Err(error) if error.code() == Some(CODE_RESTART_FAILED) => Ok(()),
         // It ends without an answer, too.
         Err(error) if error.server_error().is_none() && !is_alive(recipient) => Ok(()),
