@@ -67,6 +67,9 @@ pub fn make(options: &BaseOptions, target: &Target, progress: &Progress, stop: &
     let parent = options.work_directory.clone().unwrap_or_else(std::env::temp_dir);
     let place = Place::within(&parent, "spate-base-")?;
     let work = Work { options, target, progress, stop, directory: place.path() };
+    if base.server.vendor() == Vendor::MySql {
+        check_tablespaces(&mut connection, &base)?;
+    }
     let made = match method {
         Method::MariadbBackup => mariadb_backup::make(&work, &mut base, &mut connection),
         Method::Clone => clone::make(&work, &mut base, &mut connection),
@@ -104,6 +107,25 @@ fn choose(options: &BaseOptions, vendor: Vendor) -> Result<Method> {
         }
         _ => Ok(method),
     }
+}
+
+/// MySQL keeps in its dictionary where tablespaces are: a recovered server would look for them there.
+fn check_tablespaces(connection: &mut Connection, base: &Base) -> Result<()> {
+    let files = connection.query(
+        "SELECT DISTINCT FILE_NAME FROM information_schema.FILES WHERE FILE_TYPE IN ('TABLESPACE', 'UNDO LOG')",
+    )?;
+    let data = Path::new(&base.server.data_directory);
+    for row in 0..files.rows.len() {
+        let name = files.text_at(row, 0).unwrap_or_default();
+        let path = Path::new(&name);
+        let is_outside = name.contains("..") || path.is_absolute() && !path.starts_with(data);
+        if is_outside {
+            return Err(Error::Refused(format!(
+                "the tablespace {name} is outside the data directory, and a recovered server would look for it there: ALTER TABLE … moves its table"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_position(position: &Position, id: &str) -> Result<()> {

@@ -95,9 +95,26 @@ fn has_transaction(archive: &Archive, gtid: Gtid) -> Result<bool> {
     Ok(false)
 }
 
+/// When the server has begun the file, by its own clock, in seconds since 1970; 0 if nobody knows.
+fn begin_seconds(archive: &Archive, source_file: &str) -> Result<u64> {
+    let files = archive.files();
+    let Some(file) = files.iter().find(|file| **file.source_name() == *source_file) else { return Ok(0) };
+    // The time stamp of its first event, behind the magic.
+    let mut bytes = [0; 4];
+    archive.read_at(file, 4, &mut bytes)?;
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}
+
 /// The place in the source's own file, with what the archive says of GTIDs there.
 fn by_file(archive: &Archive, seek: &Seek, position: &Position, base: &Base) -> Result<Checkpoint> {
     let foreign = |why: String| Error::Foreign { base: base.id.clone(), why };
+    if !is_of_server(archive, base.server.server_id)? {
+        return Err(foreign(format!("a server of another id than {} has written it", base.server.server_id)));
+    }
+    let begun = begin_seconds(archive, &position.file)?;
+    if begun > position.server_seconds {
+        return Err(foreign(format!("its file {} was begun only after the base was made", position.file)));
+    }
     let mut reader = archive.reader(seek, ReadOptions::default())?;
     let wanted = position.gtid_position();
     // The position before the first transaction that is shown, and that transaction.

@@ -7,55 +7,119 @@ use spate_archive::{Archive, DirectoryOptions, RealFileSystem};
 use crate::chain;
 use crate::error::{Error, Result};
 use crate::goal::{self, Goal};
-use crate::manifest::{self, Base};
+use crate::manifest::{self, Base, Known};
 use crate::place::Place;
 use crate::restore::{Around, RestoreOptions};
-use crate::shipping::{self, StoredFile};
+use crate::shipping::{self, Stored, StoredFile};
 use crate::target::Target;
 
-/// The base, and the binlog behind it. `None`: there is no binlog, and none is needed.
-pub(crate) fn choose(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Result<(Base, Option<Archive>)> {
-    let bases = manifest::bases(around.target)?;
+/// What a recovery begins with.
+pub(crate) struct Chosen {
+    pub(crate) base: Base,
+    /// The binlog behind it. `None`: there is none, and none is needed.
+    pub(crate) binlog: Option<Archive>,
+    /// What a person should know.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Chooses the base, and fetches the binlog behind it.
+pub(crate) fn choose(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Result<Chosen> {
+    let Known { bases, damaged: mut warnings } = manifest::bases(around.target)?;
     let base = choose_base(&bases, options, around.target)?;
     if let Some(directory) = &options.archive {
         let name = DirectoryOptions { base_name: options.base_name.clone() };
         let archive = Archive::open(Arc::new(RealFileSystem), directory, name)?;
         let base = refine(&bases, base, &archive, options)?;
-        return Ok((base.clone(), Some(archive)));
+        return Ok(Chosen { base: base.clone(), binlog: Some(archive), warnings });
     }
     let lineages = shipping::stored(around.target)?;
-    // The newest that has the base's place.
-    let fitting = lineages.iter().rev().find_map(|(_, files)| chain::files_from(files, &base.position));
-    let files: &[StoredFile] = match (fitting, lineages.last()) {
-        (Some(files), _) => files,
-        (None, None) if options.goal == Goal::Latest => return Ok((base.clone(), None)),
-        (None, None) => {
-            return Err(Error::Refused(format!(
-                "{} has no binlogs, which a recovery to {} needs: spate backup archive stores them; or name an archive (--archive DIR)",
-                around.target.name(),
-                options.goal
-            )));
-        }
-        (None, Some((_, files))) if base.has_own_schema => files,
-        (None, Some((_, files))) => {
-            let (_, first, last) = shipping::reach(files);
+    let candidates = candidates(&lineages, base, options, around.target)?;
+    let count = candidates.len();
+    for (number, candidate) in candidates.into_iter().enumerate() {
+        let archive = match fetch(candidate.files, base, place, options, around) {
+            // Another may be of the base's server, and whole.
+            Err(Error::Gap { .. } | Error::Foreign { .. }) if number + 1 < count => continue,
+            fetched => fetched?,
+        };
+        warnings.extend(candidate.stored.damaged.iter().cloned());
+        warnings.extend(later_ones(&lineages, candidate.stored, options));
+        let base = refine(&bases, base, &archive, options)?;
+        return Ok(Chosen { base: base.clone(), binlog: Some(archive), warnings });
+    }
+    Ok(Chosen { base: base.clone(), binlog: None, warnings })
+}
+
+/// A lineage that has the base's place, and its files from there on.
+struct Candidate<'a> {
+    stored: &'a Stored,
+    files: &'a [StoredFile],
+}
+
+/// Those that may serve, best first: what reaches further, then what was begun later. None: there is no binlog, and none is needed.
+fn candidates<'a>(
+    lineages: &'a [Stored],
+    base: &Base,
+    options: &RestoreOptions,
+    target: &Target,
+) -> Result<Vec<Candidate<'a>>> {
+    let fitting = lineages
+        .iter()
+        .rev()
+        .filter_map(|stored| Some(Candidate { stored, files: chain::files_from(&stored.files, &base.position)? }));
+    let mut fitting: Vec<Candidate<'a>> = fitting.collect();
+    fitting.sort_by(|one, other| shipping::compare_ends(other.files, one.files));
+    match (fitting.is_empty(), lineages.last()) {
+        (false, _) => Ok(fitting),
+        (true, None) if options.goal == Goal::Latest => Ok(vec![]),
+        (true, None) => Err(Error::Refused(format!(
+            "{} has no binlogs, which a recovery to {} needs: spate backup archive stores them; or name an archive (--archive DIR)",
+            target.name(),
+            options.goal
+        ))),
+        (true, Some(newest)) if base.has_own_schema => Ok(vec![Candidate { stored: newest, files: &newest.files }]),
+        (true, Some(newest)) => {
+            let (_, first, last) = shipping::reach(&newest.files);
+            let missing = chain::missing_between(&base.position.file, &first);
             let why = format!(
-                "the base is at {}, and the binlogs in {} reach from {first} to {last}{}",
+                "the base is at {}, and the binlogs in {} reach from {first} to {last}{missing}",
                 base.position,
-                around.target.name(),
-                chain::missing_between(&base.position.file, &first)
+                target.name()
             );
-            return Err(Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why });
+            Err(Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why })
         }
-    };
-    let (bytes, ..) = shipping::reach(files);
-    around.progress.expect(bytes);
-    let fetched =
-        shipping::fetch(around.target, files, &options.identities, &place.logs(), around.progress, around.stop)?;
+    }
+}
+
+/// The files as an archive that has the base's place.
+fn fetch(
+    files: &[StoredFile],
+    base: &Base,
+    place: &Place,
+    options: &RestoreOptions,
+    around: Around<'_>,
+) -> Result<Archive> {
+    let logs = place.empty_logs()?;
+    around.progress.expect(shipping::reach(files).0);
+    let fetched = shipping::fetch(around.target, files, &options.identities, &logs, around.progress, around.stop)?;
     fetched.map_err(|why| Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why })?;
-    let archive = Archive::open(Arc::new(RealFileSystem), &place.logs(), DirectoryOptions::default())?;
-    let base = refine(&bases, base, &archive, options)?;
-    Ok((base.clone(), Some(archive)))
+    let archive = Archive::open(Arc::new(RealFileSystem), &logs, DirectoryOptions::default())?;
+    // A replica's place may be another: it is known when its data are.
+    if !base.has_own_schema {
+        chain::place(&archive, &base.position, base, &options.goal)?;
+    }
+    Ok(archive)
+}
+
+/// What a person should know of lineages that began later and do not go on behind the base.
+fn later_ones(lineages: &[Stored], used: &Stored, options: &RestoreOptions) -> Option<String> {
+    let later = lineages.iter().filter(|stored| stored.lineage > used.lineage);
+    let names: Vec<&str> = later.map(|stored| stored.lineage.as_str()).collect();
+    (!names.is_empty() && options.goal == Goal::Latest).then(|| {
+        format!(
+            "the target has binlogs of lineages that began later: {}. What only they hold is not recovered; if they are of the same server, make a base",
+            names.join(", ")
+        )
+    })
 }
 
 /// The newest base that may serve; for a statement, the oldest, since nobody knows yet where that is.

@@ -6,26 +6,11 @@ use spate_connection::{Connection, Vendor};
 
 use crate::error::{Error, Result};
 use crate::manifest::{Position, ServerFacts};
+use crate::scratch::PASSED;
 
-/// Settings without which a server's data cannot be read, or statements of its binlog mean something else. A server that does not know one is not
-/// asked for it.
-const VARIABLES: [&str; 15] = [
-    "character_set_server",
-    "collation_server",
-    "default_storage_engine",
-    "enforce_gtid_consistency",
-    "explicit_defaults_for_timestamp",
-    "gtid_mode",
-    "innodb_checksum_algorithm",
-    "innodb_data_file_path",
-    "innodb_default_row_format",
-    "innodb_page_size",
-    "innodb_undo_tablespaces",
-    "lower_case_table_names",
-    "log_bin",
-    "partial_revokes",
-    "sql_mode",
-];
+/// What decides the meaning of statements is passed on to the server that recovers: see [`crate::scratch`].
+const OTHERS: [&str; 6] =
+    ["enforce_gtid_consistency", "gtid_mode", "log_bin", "system_time_zone", "time_zone", "version_comment"];
 
 /// Asks a server what it is.
 ///
@@ -33,7 +18,8 @@ const VARIABLES: [&str; 15] = [
 /// Any error of the connection.
 pub(crate) fn ask(connection: &mut Connection) -> Result<ServerFacts> {
     let vendor = connection.server_version().vendor;
-    let names = VARIABLES.map(|name| format!("'{name}'")).join(", ");
+    let names: Vec<String> = PASSED.iter().chain(&OTHERS).map(|name| format!("'{name}'")).collect();
+    let names = names.join(", ");
     let rows = connection.query(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))?;
     let mut variables = BTreeMap::new();
     for row in 0..rows.rows.len() {

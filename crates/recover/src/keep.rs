@@ -9,13 +9,16 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use spate_archive::stopping_point;
 
-use crate::error::Result;
-use crate::manifest::{self, BASES, Base};
-use crate::shipping::{self, StoredFile};
+use crate::error::{Error, Result};
+use crate::manifest::{self, BASES, Base, Known};
+use crate::shipping::{self, Stored, StoredFile};
 use crate::target::Target;
 
 /// A base that is not finished after so long was given up: a day.
 const UNFINISHED_SECONDS: i64 = 24 * 3600;
+
+/// Clocks of machines differ by as much.
+const FUTURE_SECONDS: i64 = 3600;
 
 /// How many bases stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,9 +70,11 @@ pub struct Pruned {
     pub unfinished: Vec<String>,
 }
 
-/// The ids of the bases that stay. The newest always does.
-fn kept(bases: &[Base], keep: Keep) -> BTreeSet<&str> {
-    let mut stay: BTreeSet<&str> = bases.last().map(|base| base.id.as_str()).into_iter().collect();
+/// The ids of the bases that stay. The newest always does, and what claims to be of the future, which makes no other superfluous.
+fn kept(bases: &[Base], keep: Keep, now: Timestamp) -> BTreeSet<&str> {
+    let (bases, of_future): (Vec<&Base>, Vec<&Base>) =
+        bases.iter().partition(|base| base.began.as_second() <= now.as_second().saturating_add(FUTURE_SECONDS));
+    let mut stay: BTreeSet<&str> = bases.last().into_iter().chain(&of_future).map(|base| base.id.as_str()).collect();
     let day_of = |base: &Base| TimeZone::UTC.to_datetime(base.began).date();
     let mut of_each = |count: u32, period: fn(Date) -> Date| {
         let mut seen: Vec<Date> = Vec::new();
@@ -99,8 +104,11 @@ fn kept(bases: &[Base], keep: Keep) -> BTreeSet<&str> {
 /// # Errors
 /// [`crate::Error::Target`], [`crate::Error::Damaged`].
 pub fn prune(target: &Target, keep: Keep, is_dry: bool) -> Result<Pruned> {
-    let bases = manifest::bases(target)?;
-    let stay = kept(&bases, keep);
+    let Known { bases, damaged } = manifest::bases(target)?;
+    if let Some(first) = damaged.first() {
+        return Err(Error::Refused(format!("nothing is removed while something is damaged: {first}")));
+    }
+    let stay = kept(&bases, keep, Timestamp::now());
     let mut pruned = Pruned { kept: stay.iter().map(|id| (*id).to_owned()).collect(), ..Pruned::default() };
     for base in bases.iter().filter(|base| !stay.contains(base.id.as_str())) {
         pruned.bases.push(base.id.clone());
@@ -114,7 +122,10 @@ pub fn prune(target: &Target, keep: Keep, is_dry: bool) -> Result<Pruned> {
     remove_unfinished(target, &bases, is_dry, &mut pruned)?;
     let kept: Vec<&Base> = bases.iter().filter(|base| stay.contains(base.id.as_str())).collect();
     if let Some(oldest) = kept.first() {
-        for (_, files) in shipping::stored(target)? {
+        for Stored { files, damaged, .. } in shipping::stored(target)? {
+            if !damaged.is_empty() {
+                continue;
+            }
             for file in not_needed(&files, &kept, oldest) {
                 pruned.binlogs.push(file.source_name().to_owned());
                 if !is_dry {
@@ -127,7 +138,8 @@ pub fn prune(target: &Target, keep: Keep, is_dry: bool) -> Result<Pruned> {
 }
 
 fn remove_all(target: &Target, under: &str) -> Result<()> {
-    target.list(under)?.iter().try_for_each(|listed| target.delete(&listed.name))
+    let is_ours = |name: &str| name.rsplit('/').next().is_some_and(|name| name.starts_with("data."));
+    target.list(under)?.iter().filter(|listed| is_ours(&listed.name)).try_for_each(|listed| target.delete(&listed.name))
 }
 
 /// Data without a manifest: a backup that is under way, unless it is old.
@@ -135,7 +147,12 @@ fn remove_unfinished(target: &Target, bases: &[Base], is_dry: bool, pruned: &mut
     let now = Timestamp::now().as_second();
     let mut newest: std::collections::BTreeMap<String, i64> = std::collections::BTreeMap::new();
     for listed in target.list(BASES)? {
-        let Some(id) = listed.name.split('/').nth(1) else { continue };
+        let mut words = listed.name.split('/').skip(1);
+        let (Some(id), Some(object)) = (words.next(), words.next()) else { continue };
+        // What Spate has not written is not Spate's to remove.
+        if !object.starts_with("data.") {
+            continue;
+        }
         let seconds = newest.entry(id.to_owned()).or_insert(i64::MIN);
         *seconds = listed.modified_seconds.max(*seconds);
     }
@@ -178,7 +195,10 @@ mod tests {
 
     fn stay(times: &[&str], keep: &str) -> Vec<String> {
         let bases: Vec<Base> = times.iter().map(|time| test_base(time, time)).collect();
-        kept(&bases, keep.parse().unwrap()).into_iter().map(str::to_owned).collect()
+        kept(&bases, keep.parse().unwrap(), "2027-01-01T00:00:00Z".parse().unwrap())
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]

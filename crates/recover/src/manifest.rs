@@ -36,6 +36,9 @@ pub struct Base {
     pub position: Position,
     /// The server had a schema `spate` of its own: it was a replica of Spate's, or was loaded by it.
     pub has_own_schema: bool,
+    /// What a person should know of it.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// True if the chunks are encrypted.
     pub is_encrypted: bool,
     /// The data: a stream, in chunks.
@@ -135,6 +138,7 @@ impl Base {
             server,
             position: Position::default(),
             has_own_schema: false,
+            warnings: Vec::new(),
             is_encrypted: false,
             chunks: Vec::new(),
         }
@@ -189,20 +193,33 @@ pub(crate) fn new_id(began: Timestamp) -> Result<String> {
     Ok(format!("{}-{:08x}", began.strftime("%Y%m%dT%H%M%S.%3fZ"), u32::from_le_bytes(bytes)))
 }
 
-/// All finished bases, oldest first.
+/// What is known of a target's bases.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// All finished bases, oldest first.
+    pub bases: Vec<Base>,
+    /// What cannot be read of others.
+    pub damaged: Vec<String>,
+}
+
+/// All bases of a target.
 ///
 /// # Errors
-/// [`Error::Target`], [`Error::Damaged`].
-pub fn bases(target: &Target) -> Result<Vec<Base>> {
-    let mut found = Vec::new();
+/// [`Error::Target`].
+pub fn bases(target: &Target) -> Result<Known> {
+    let mut known = Known::default();
     for listed in target.list(BASES)? {
         let parts: Vec<&str> = listed.name.split('/').collect();
         if let [_, id, MANIFEST] = parts[..] {
-            found.push(Base::read(target, id)?);
+            match Base::read(target, id) {
+                Ok(base) => known.bases.push(base),
+                Err(error @ Error::Damaged { .. }) => known.damaged.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
         }
     }
-    found.sort_by(|one: &Base, other: &Base| (one.began, &one.id).cmp(&(other.began, &other.id)));
-    Ok(found)
+    known.bases.sort_by(|one: &Base, other: &Base| (one.began, &one.id).cmp(&(other.began, &other.id)));
+    Ok(known)
 }
 
 #[cfg(test)]
@@ -229,7 +246,7 @@ mod tests {
         let base = test_base("20260102T030405Z-00000001", "2026-01-02T03:04:05Z");
         base.write(&target).unwrap();
         target.put("bases/20260102T030405Z-00000002/data.0000000", b"x".to_vec()).unwrap();
-        assert_eq!(bases(&target).unwrap(), [base]);
+        assert_eq!(bases(&target).unwrap().bases, [base]);
     }
 
     #[test]
@@ -240,11 +257,11 @@ mod tests {
         for (gtid, file) in [("nonsense", ""), ("", "../../etc/passwd")] {
             base.position = Position { gtid: gtid.into(), file: file.into(), ..Position::default() };
             base.write(&target).unwrap();
-            let error = bases(&target).unwrap_err().to_string();
+            let error = bases(&target).unwrap().damaged.remove(0);
             assert!(error.contains("bases/one/manifest.json"), "{error}");
         }
         base.format = 2;
         base.write(&target).unwrap();
-        assert!(bases(&target).unwrap_err().to_string().contains("format is 2"));
+        assert!(bases(&target).unwrap().damaged[0].contains("format is 2"));
     }
 }

@@ -2,7 +2,7 @@
 //! removed by the next run.
 
 use std::fs::File;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -45,7 +45,9 @@ impl Place {
     /// With a name of its own in `parent`, which others may write to.
     pub(crate) fn within(parent: &Path, prefix: &str) -> Result<Place> {
         sweep(parent, prefix);
-        let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent).map_err(Error::file(parent))?;
+        let private = std::fs::Permissions::from_mode(PRIVATE);
+        let made = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(parent);
+        let made = made.map_err(Error::file(parent))?;
         match Place::lock(made.keep())? {
             Some(place) => place.furnish(),
             None => Err(Error::Refused(format!("somebody works in a new directory of ours in {}", parent.display()))),
@@ -81,6 +83,14 @@ impl Place {
 
     pub(crate) fn logs(&self) -> PathBuf {
         self.directory.join("logs")
+    }
+
+    /// The directory for binlogs, with nothing in it.
+    pub(crate) fn empty_logs(&self) -> Result<PathBuf> {
+        let logs = self.logs();
+        std::fs::remove_dir_all(&logs).map_err(Error::file(&logs))?;
+        std::fs::DirBuilder::new().mode(PRIVATE).create(&logs).map_err(Error::file(&logs))?;
+        Ok(logs)
     }
 }
 
@@ -120,8 +130,6 @@ fn sweep(parent: &Path, prefix: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -134,7 +142,8 @@ mod tests {
         flock(&left._lock, FlockOperation::Unlock).unwrap();
         std::mem::forget(left);
         let new = Place::within(parent.path(), "x-").unwrap();
-        assert!(!path.exists() && at_work.path().exists() && new.path().exists());
+        assert!(!path.exists(), "it was left");
+        assert!(at_work.path().exists() && new.path().exists());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::error::{Error, Result};
+use crate::manifest::ServerFacts;
 use crate::programs::{Programs, dying_with_us};
+use crate::scratch::innodb_options;
 
 /// What a restored server does not need, and what the program has told of the backup.
 const LEFT_OVERS: [&str; 9] = [
@@ -41,7 +43,7 @@ pub(crate) fn unpack(programs: &Programs, stream: &mut dyn Read, data: &Path) ->
 }
 
 /// Makes the files those of a server that was stopped cleanly.
-pub(crate) fn prepare(programs: &Programs, data: &Path, memory_bytes: u64) -> Result<()> {
+pub(crate) fn prepare(programs: &Programs, facts: &ServerFacts, data: &Path, memory_bytes: u64) -> Result<()> {
     let program = programs.find("mariadb-backup", "mariadb-backup")?;
     let mut command = dying_with_us(&program);
     // Without --no-defaults, the machine's own settings would be those of another server.
@@ -49,6 +51,7 @@ pub(crate) fn prepare(programs: &Programs, data: &Path, memory_bytes: u64) -> Re
         .args(["--no-defaults", "--prepare"])
         .arg(format!("--target-dir={}", data.display()))
         .arg(format!("--use-memory={memory_bytes}"))
+        .args(innodb_options(facts))
         .stdin(Stdio::null());
     let output = command.output().map_err(|error| Error::program(&program, format!("it does not run: {error}")))?;
     let said = [output.stdout, output.stderr].concat();

@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use spate_archive::{Archive, stopping_point};
@@ -19,7 +19,7 @@ use spate_replica::{asking, own_schema};
 use spate_schedule::EventStates;
 
 use crate::chain;
-use crate::choice::choose;
+use crate::choice::{Chosen, choose};
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::goal::{self, Found, Goal, Resolved};
@@ -193,7 +193,7 @@ fn check_tables(connection: &mut Connection, stop: &AtomicBool) -> Result<Checke
     let (mut checked, mut broken) = (Checked::default(), Vec::new());
     for row in 0..rows.rows.len() {
         let (Some(schema), Some(table)) = (rows.text_at(row, 0), rows.text_at(row, 1)) else { continue };
-        if stop.load(std::sync::atomic::Ordering::Acquire) {
+        if stop.load(Ordering::Acquire) {
             return Err(Error::Stopped);
         }
         let answer = connection.query(&format!("CHECK TABLE {}", quote::qualified(&schema, &table)))?;
@@ -223,17 +223,19 @@ pub fn to_replica(replica: &Endpoint, options: &RestoreOptions, around: Around<'
     let began = Instant::now();
     let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
     let place = Place::within(&std::env::temp_dir(), "spate-restore-")?;
-    let (base, binlog) = choose(&place, options, around)?;
+    let Chosen { base, binlog, warnings } = choose(&place, options, around)?;
     let Some(archive) = binlog else {
         return Err(Error::Refused("there is no binlog behind the base: nothing could be applied".into()));
     };
-    let mut restored = Restored { binlog_seconds: began.elapsed().as_secs_f64(), ..Restored::of(&base) };
+    let binlog_seconds = began.elapsed().as_secs_f64();
+    let mut restored = Restored { binlog_seconds, warnings, ..Restored::of(&base) };
     let begin = match is_there(&mut connection, &base, options)? {
         Some(checkpoint) => checkpoint,
         None => chain::place(&archive, &base.position, &base, &options.goal)?,
     };
     let resolved = goal::resolve(&options.goal, &archive, &begin)?;
-    apply(replica, &archive, &begin, &resolved, options, around, &mut restored)?;
+    let server = Served { endpoint: replica, is_there: &|| true };
+    apply(server, &archive, &begin, &resolved, options, around, &mut restored)?;
     restored.seconds = began.elapsed().as_secs_f64();
     Ok(restored)
 }
@@ -280,8 +282,18 @@ impl Restored {
 }
 
 fn check_is_free(directory: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
     if directory.file_name().is_none() {
         return Err(Error::Refused(format!("{} cannot be a new directory", directory.display())));
+    }
+    if let Ok(found) = std::fs::symlink_metadata(directory) {
+        let parent = std::fs::metadata(directory.parent().unwrap_or(Path::new("/"))).map_err(Error::file(directory))?;
+        if found.is_symlink() || found.dev() != parent.dev() {
+            return Err(Error::Refused(format!(
+                "{} is a link or a mount point, which a new directory cannot replace: name a directory in it",
+                directory.display()
+            )));
+        }
     }
     match std::fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -304,8 +316,8 @@ fn sync_directory(directory: &Path) -> Result<()> {
 /// The recovered server, running, at the goal.
 fn recover(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Result<(Restored, Scratch)> {
     let began = Instant::now();
-    let (base, archive) = choose(place, options, around)?;
-    let mut restored = Restored::of(&base);
+    let Chosen { base, binlog: archive, warnings } = choose(place, options, around)?;
+    let mut restored = Restored { warnings, ..Restored::of(&base) };
     let (begin, doubt) = match &archive {
         None => (None, None),
         Some(archive) => match chain::place(archive, &base.position, &base, &options.goal) {
@@ -355,7 +367,8 @@ fn recover(place: &Place, options: &RestoreOptions, around: Around<'_>) -> Resul
         }
     };
     let Some(resolved) = resolved else { return Err(Error::Refused("the end was not found".into())) };
-    apply(scratch.endpoint(), &archive, &begin, &resolved, options, around, &mut restored)?;
+    let server = Served { endpoint: scratch.endpoint(), is_there: &|| scratch.is_running() };
+    apply(server, &archive, &begin, &resolved, options, around, &mut restored)?;
     if let Some(excluded) = &restored.excluded {
         let is_mistake = matches!(options.goal, Goal::BeforeGtid(_) | Goal::BeforeStatement(_));
         if is_mistake {
@@ -383,8 +396,48 @@ fn own_place(connection: &mut Connection, archive: &Archive, base: &Base, goal: 
     Ok(checkpoint)
 }
 
+/// The server to which transactions are applied.
+#[derive(Clone, Copy)]
+struct Served<'a> {
+    endpoint: &'a Endpoint,
+    /// False if it has gone, and will not come back.
+    is_there: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Applies, and does not wait for a server that will not come back.
+fn apply_watched(
+    server: Served<'_>,
+    archive: &Archive,
+    begin: &Checkpoint,
+    resolved: &Resolved,
+    applying: &ApplyOptions,
+    around: Around<'_>,
+) -> Result<Ended> {
+    const LOOK_EVERY: Duration = Duration::from_millis(200);
+    let (over, gone, stop) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let has_gone = !(server.is_there)();
+                gone.fetch_or(has_gone, Ordering::AcqRel);
+                stop.fetch_or(has_gone || around.stop.load(Ordering::Acquire), Ordering::AcqRel);
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        });
+        let applied = apply_archive(applying, archive, begin, &resolved.until, around.status, &stop);
+        over.store(true, Ordering::Release);
+        watching.thread().unpark();
+        match gone.load(Ordering::Acquire) {
+            true => {
+                Err(Error::Refused("the server that is restored has ended: by itself, or somebody has ended it".into()))
+            }
+            false => Ok(applied?),
+        }
+    })
+}
+
 fn apply(
-    server: &Endpoint,
+    server: Served<'_>,
     archive: &Archive,
     begin: &Checkpoint,
     resolved: &Resolved,
@@ -398,8 +451,9 @@ fn apply(
     around.progress.begin("");
     // The server takes the source's place, unless it is to go on as a replica.
     let events = if options.becomes_replica { EventStates::Disabled } else { EventStates::Kept };
-    let applying = ApplyOptions { events, ..ApplyOptions::new(server.clone(), options.memory_bytes) };
-    if apply_archive(&applying, archive, begin, &resolved.until, around.status, around.stop)? == Ended::Stopped {
+    let applying = ApplyOptions { events, ..ApplyOptions::new(server.endpoint.clone(), options.memory_bytes) };
+    let applied = apply_watched(server, archive, begin, resolved, &applying, around)?;
+    if applied == Ended::Stopped {
         return Err(Error::Stopped);
     }
     let report = around.status.report();
@@ -460,7 +514,7 @@ fn fetch_data(base: &Base, data: &Path, options: &RestoreOptions, around: Around
     stopping_point("after-restored-data");
     if base.method == Method::MariadbBackup {
         progress.begin("preparing the base");
-        crate::prepare::prepare(&options.programs, data, options.memory_bytes)?;
+        crate::prepare::prepare(&options.programs, &base.server, data, options.memory_bytes)?;
     }
     Ok(())
 }

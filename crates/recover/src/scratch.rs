@@ -70,7 +70,9 @@ impl Scratch {
         let log_path = place.path().join("error.log");
         let log = File::create(&log_path).map_err(Error::file(&log_path))?;
         let socket = place.path().join("socket");
-        std::fs::create_dir(place.path().join("tmp")).map_err(Error::file(place.path()))?;
+        for inside in ["tmp", "files"] {
+            std::fs::create_dir(place.path().join(inside)).map_err(Error::file(place.path()))?;
+        }
         let mut command = dying_with_us(&program);
         command.arg("--no-defaults");
         if let Some(base) = Programs::base_directory(&program) {
@@ -81,7 +83,7 @@ impl Scratch {
             .arg(format!("--socket={}", socket.display()))
             .arg(format!("--pid-file={}", place.path().join("pid").display()))
             .arg(format!("--tmpdir={}", place.path().join("tmp").display()))
-            .args(settings(facts, options))
+            .args(settings(facts, options, place.path()))
             .args(&options.server_options);
         if !options.is_fresh {
             command.arg(format!("--init-file={}", init.display()));
@@ -97,11 +99,38 @@ impl Scratch {
         let endpoint = if options.is_fresh { endpoint } else { endpoint.with_password(Secret::new(password)) };
         let mut scratch = Scratch { child, place, endpoint };
         scratch.wait_until_ready(&program, stop)?;
+        scratch.check_zone(facts)?;
         // The password has no use beyond this process.
         if init.exists() {
             std::fs::remove_file(&init).map_err(Error::file(&init))?;
         }
         Ok(scratch)
+    }
+
+    /// False once its process has ended, whoever has ended it.
+    pub(crate) fn is_running(&self) -> bool {
+        let path = format!("/proc/{}/stat", self.child.id());
+        // The state follows the name, which is in parentheses; nobody has waited for one that has ended.
+        let state = std::fs::read_to_string(path).ok();
+        let state = state.and_then(|text| text.rsplit(')').next()?.trim_start().chars().next());
+        !matches!(state, None | Some('Z' | 'X'))
+    }
+
+    /// Fails if the machine's time zone is another than the source's had: statements that do not say theirs would mean other times.
+    fn check_zone(&self, facts: &ServerFacts) -> Result<()> {
+        let variable = |name: &str| facts.variables.get(name).map(String::as_str).unwrap_or_default();
+        let wanted = variable("system_time_zone");
+        if variable("time_zone") != SYSTEM_ZONE || wanted.is_empty() {
+            return Ok(());
+        }
+        let here = self.connect()?.query("SELECT @@global.system_time_zone")?.single_text().unwrap_or_default();
+        match here == wanted {
+            true => Ok(()),
+            false => Err(Error::Refused(format!(
+                "the server that was backed up took its machine's time zone, {wanted}, and here it is {here}: start this with the source's in TZ, such \
+                 as TZ=Europe/Paris"
+            ))),
+        }
     }
 
     /// Where it is, and the account there.
@@ -191,7 +220,7 @@ impl Drop for Scratch {
 }
 
 /// Whatever crashes, a restore begins at its base again: the server need not wait for the disk.
-fn settings(facts: &ServerFacts, options: &ScratchOptions) -> Vec<String> {
+fn settings(facts: &ServerFacts, options: &ScratchOptions, place: &Path) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--skip-networking",
         "--skip-log-bin",
@@ -205,7 +234,11 @@ fn settings(facts: &ServerFacts, options: &ScratchOptions) -> Vec<String> {
     // It may follow the server that it is of for a while, and logs nothing.
     arguments.push(format!("--server-id={}", facts.server_id ^ OTHER_ID));
     match facts.vendor() {
-        Vendor::MariaDb => arguments.push("--skip-slave-start".to_owned()),
+        // Tables whose definitions name other directories are made in this one.
+        Vendor::MariaDb => {
+            arguments.extend(["--skip-slave-start".to_owned(), "--skip-symbolic-links".to_owned()]);
+            arguments.push(format!("--secure-file-priv={}", place.join("files").display()));
+        }
         Vendor::MySql => arguments.extend([
             "--skip-replica-start".to_owned(),
             "--mysqlx=OFF".to_owned(),
@@ -216,25 +249,15 @@ fn settings(facts: &ServerFacts, options: &ScratchOptions) -> Vec<String> {
     if options.buffer_pool_bytes > 0 {
         arguments.push(format!("--innodb-buffer-pool-size={}", options.buffer_pool_bytes));
     }
-    // Others are told by each statement's own session. Values come from a file that others may have written: only plain words pass.
-    let passed = [
-        "character_set_server",
-        "collation_server",
-        "default_storage_engine",
-        "explicit_defaults_for_timestamp",
-        "innodb_data_file_path",
-        "innodb_default_row_format",
-        "innodb_page_size",
-        "lower_case_table_names",
-        "partial_revokes",
-    ];
-    let is_plain = |value: &str| {
-        !value.is_empty() && value.chars().all(|letter| letter.is_ascii_alphanumeric() || "_.:;,-".contains(letter))
-    };
-    for name in passed {
-        if let Some(value) = facts.variables.get(name).filter(|value| is_plain(value)) {
+    for name in PASSED {
+        // An empty old_mode means something, and is not what a server begins with.
+        let said = facts.variables.get(name).filter(|value| is_plain(value));
+        if let Some(value) = said.filter(|value| !value.is_empty() || name == "old_mode") {
             arguments.push(format!("--{}={value}", name.replace('_', "-")));
         }
+    }
+    if let Some(zone) = facts.variables.get("time_zone").filter(|zone| *zone != SYSTEM_ZONE && is_zone(zone)) {
+        arguments.push(format!("--default-time-zone={zone}"));
     }
     if facts.variables.get("gtid_mode").is_some_and(|mode| mode == "ON") {
         arguments.extend(["--gtid-mode=ON".to_owned(), "--enforce-gtid-consistency=ON".to_owned()]);
@@ -242,8 +265,61 @@ fn settings(facts: &ServerFacts, options: &ScratchOptions) -> Vec<String> {
     arguments
 }
 
+/// Settings without which a server's data cannot be read, or without which statements of its binlog mean something else: others are told by each
+/// statement's own session.
+pub(crate) const PASSED: [&str; 25] = [
+    "character_set_collations",
+    "character_set_server",
+    "collation_server",
+    "default_authentication_plugin",
+    "default_storage_engine",
+    "default_tmp_storage_engine",
+    "default_week_format",
+    "div_precision_increment",
+    "enforce_storage_engine",
+    "explicit_defaults_for_timestamp",
+    "group_concat_max_len",
+    "innodb_data_file_path",
+    "innodb_default_row_format",
+    "innodb_file_per_table",
+    "innodb_page_size",
+    "innodb_strict_mode",
+    "innodb_undo_tablespaces",
+    "lower_case_table_names",
+    "max_sp_recursion_depth",
+    "old_mode",
+    "partial_revokes",
+    "show_create_table_skip_secondary_engine",
+    "sql_generate_invisible_primary_key",
+    "system_versioning_alter_history",
+    "system_versioning_insert_history",
+];
+
+/// The time zone of a server that takes the machine's.
+const SYSTEM_ZONE: &str = "SYSTEM";
+
+/// `+02:00`, `Europe/Paris`.
+fn is_zone(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "_+-:/".contains(letter))
+}
+
+/// Values come from a file that others may have written: only plain words become arguments.
+pub(crate) fn is_plain(value: &str) -> bool {
+    value.chars().all(|letter| letter.is_ascii_alphanumeric() || "_.:;,-".contains(letter))
+}
+
+/// Options that mariadb-backup needs, too.
+pub(crate) fn innodb_options(facts: &ServerFacts) -> Vec<String> {
+    let of_innodb = ["innodb_page_size", "innodb_data_file_path", "innodb_undo_tablespaces"];
+    let value = |name: &&str| facts.variables.get(*name).filter(|value| is_plain(value) && !value.is_empty());
+    of_innodb.iter().filter_map(|name| Some(format!("--{}={}", name.replace('_', "-"), value(name)?))).collect()
+}
+
 fn account_statements(vendor: Vendor, password: &str) -> String {
-    let rights = format!("GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;\n");
+    // What statements of the source do with files of the machine is none of their business.
+    let rights = format!(
+        "GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;\nREVOKE FILE ON *.* FROM '{ACCOUNT}'@'localhost';\n"
+    );
     let create = match vendor {
         Vendor::MariaDb => format!(
             "CREATE OR REPLACE USER '{ACCOUNT}'@'localhost' IDENTIFIED VIA mysql_native_password USING PASSWORD('{password}');\n"

@@ -103,6 +103,8 @@ pub(crate) struct StoredFile {
 }
 
 const FORMAT: u32 = 1;
+/// Lineages that an archive remembers.
+const LINEAGES_MAX: usize = 32;
 /// A format description event, and the GTIDs before the file, as a rule.
 const HEAD_BYTES: u64 = 256;
 
@@ -143,12 +145,22 @@ fn parse_part(object: &str, name: &str) -> Option<Part> {
     (words.next().is_none() && from < to).then(|| Part { object: object.to_owned(), from, to, hash: hash.to_owned() })
 }
 
-/// The lineages of a target, and the files of each, by their first transaction. Lineages in the order in which they began.
-pub(crate) fn stored(target: &Target) -> Result<Vec<(String, Vec<StoredFile>)>> {
+/// A lineage in a target.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stored {
+    pub(crate) lineage: String,
+    /// By their first transaction.
+    pub(crate) files: Vec<StoredFile>,
+    /// What cannot be read of others.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// The lineages of a target, in the order in which they began.
+pub(crate) fn stored(target: &Target) -> Result<Vec<Stored>> {
     #[derive(Default)]
     struct Seen {
         has_facts: bool,
-        end: Option<EndObject>,
+        has_end: bool,
         parts: Vec<Part>,
     }
     let mut files: BTreeMap<(String, String), Seen> = BTreeMap::new();
@@ -158,22 +170,31 @@ pub(crate) fn stored(target: &Target) -> Result<Vec<(String, Vec<StoredFile>)>> 
         let seen = files.entry((lineage.to_owned(), file.to_owned())).or_default();
         match name {
             "file.json" => seen.has_facts = true,
-            "end.json" => seen.end = Some(read_json(target, &listed.name)?),
+            "end.json" => seen.has_end = true,
             _ => seen.parts.extend(parse_part(&listed.name, name)),
         }
     }
-    let mut lineages: BTreeMap<String, Vec<StoredFile>> = BTreeMap::new();
+    let mut lineages: BTreeMap<String, Stored> = BTreeMap::new();
     for ((lineage, file), seen) in files {
         let under = format!("{LOGS}/{lineage}/{file}");
         // A crash may leave parts of a file whose removal has begun.
         if !seen.has_facts {
             continue;
         }
-        let facts: FileObject = read_json(target, &format!("{under}/file.json"))?;
-        let Seen { end, parts, .. } = seen;
-        lineages.entry(lineage).or_default().push(StoredFile { under, facts, end, parts });
+        let stored = lineages.entry(lineage.clone()).or_insert_with(|| Stored { lineage, ..Stored::default() });
+        match stored_file(target, under, seen.has_end, seen.parts) {
+            Ok(file) => stored.files.push(file),
+            Err(error @ Error::Damaged { .. }) => stored.damaged.push(error.to_string()),
+            Err(error) => return Err(error),
+        }
     }
-    Ok(lineages.into_iter().collect())
+    Ok(lineages.into_values().collect())
+}
+
+fn stored_file(target: &Target, under: String, has_end: bool, parts: Vec<Part>) -> Result<StoredFile> {
+    let facts: FileObject = read_json(target, &format!("{under}/file.json"))?;
+    let end = has_end.then(|| read_json(target, &format!("{under}/end.json"))).transpose()?;
+    Ok(StoredFile { under, facts, end, parts })
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(target: &Target, name: &str) -> Result<T> {
@@ -199,15 +220,27 @@ pub fn ship(
     let archive = Archive::open(Arc::new(RealFileSystem), directory, DirectoryOptions::default())?;
     let files = archive.files();
     progress.begin("looking at what is there");
-    let known = known_lineage(directory)?;
-    let stored = stored(target)?;
-    let stored = known.as_ref().and_then(|known| stored.into_iter().find(|(id, _)| id == known));
-    let (lineage, mut there, broken) = match stored {
-        Some((id, there)) => match contradiction(&archive, &files, &there)? {
-            None => (id, there, None),
-            Some(why) => (begin_lineage(directory, target)?, Vec::new(), Some(why)),
-        },
-        None => (begin_lineage(directory, target)?, Vec::new(), None),
+    let known = known_lineages(directory)?;
+    let all = stored(target)?;
+    let others = all.len();
+    let ours = all.into_iter().rev().find(|stored| known.contains(&stored.lineage));
+    let (lineage, mut there, broken) = match ours {
+        Some(Stored { lineage, files: there, damaged }) => {
+            let why = match damaged.into_iter().next() {
+                Some(damaged) => Some(damaged),
+                None => contradiction(&archive, &files, &there)?,
+            };
+            match why {
+                None => (lineage, there, None),
+                Some(why) => (begin_lineage(directory, target)?, Vec::new(), Some(why)),
+            }
+        }
+        None => {
+            let why = (others > 0).then(|| {
+                format!("the target has binlogs of {others} others, and nothing here says that this archive goes on behind one of them")
+            });
+            (begin_lineage(directory, target)?, Vec::new(), why)
+        }
     };
     // What is not on disk may be gone after a crash of this machine, and come again as something else.
     sync(&archive, &files)?;
@@ -233,11 +266,12 @@ pub fn ship(
     })
 }
 
-fn known_lineage(directory: &Path) -> Result<Option<String>> {
+/// The archive's lineages, one for each target, and those before.
+fn known_lineages(directory: &Path) -> Result<Vec<String>> {
     let path = directory.join(BACKUP_ID_NAME);
     match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(text.trim().to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Ok(text) => Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(Error::file(path)(error)),
     }
 }
@@ -252,8 +286,12 @@ fn begin_lineage(directory: &Path, target: &Target) -> Result<String> {
         &Lineage { format: FORMAT, id: id.clone(), began, archive },
     )?;
     let (path, new) = (directory.join(BACKUP_ID_NAME), directory.join("backup.id.new"));
+    let mut all = known_lineages(directory)?;
+    all.push(id.clone());
+    // One is enough for each target, and nobody has many.
+    let first = all.len().saturating_sub(LINEAGES_MAX);
     let written = std::fs::File::create(&new).and_then(|mut file| {
-        writeln!(file, "{id}")?;
+        writeln!(file, "{}", all[first..].join("\n"))?;
         file.sync_all()?;
         std::fs::rename(&new, &path)
     });
@@ -469,6 +507,8 @@ pub struct Summary {
     pub last_file: String,
     /// The GTID position before the first; `?` if it is unknown.
     pub start: String,
+    /// What cannot be read of it.
+    pub damaged: Vec<String>,
 }
 
 /// The lineages of a target.
@@ -476,12 +516,26 @@ pub struct Summary {
 /// # Errors
 /// [`Error::Target`], [`Error::Damaged`].
 pub fn summary(target: &Target) -> Result<Vec<Summary>> {
-    let summarized = stored(target)?.into_iter().map(|(lineage, files)| {
+    let summarized = stored(target)?.into_iter().map(|Stored { lineage, files, damaged }| {
         let (bytes, first_file, last_file) = reach(&files);
         let start = files.first().and_then(StoredFile::start).map_or("?".to_owned(), |start| start.to_string());
-        Summary { lineage, files: files.len(), bytes, first_file, last_file, start }
+        Summary { lineage, files: files.len(), bytes, first_file, last_file, start, damaged }
     });
     Ok(summarized.collect())
+}
+
+/// Which of two lineages of one server reaches further: by the GTIDs before its last file, then by names and bytes.
+pub(crate) fn compare_ends(one: &[StoredFile], other: &[StoredFile]) -> std::cmp::Ordering {
+    let (Some(one), Some(other)) = (one.last(), other.last()) else { return one.len().cmp(&other.len()) };
+    if let (Some(one), Some(other)) = (one.start(), other.start()) {
+        match (one.covers_all(&other), other.covers_all(&one)) {
+            (true, false) => return std::cmp::Ordering::Greater,
+            (false, true) => return std::cmp::Ordering::Less,
+            _ => {}
+        }
+    }
+    let end = |file: &StoredFile| (file.source_name().len(), file.source_name().to_owned(), file.chain().1);
+    end(one).cmp(&end(other))
 }
 
 /// How far a lineage reaches, for people: bytes, and the first and last file of the source.

@@ -15,6 +15,7 @@ use spate_replica::asking;
 
 use crate::error::{Error, Result};
 use crate::scratch::Scratch;
+use crate::sealing;
 
 /// Bytes of one INSERT, about: well below every server's max_allowed_packet, but for a single large row.
 const STATEMENT_BYTES: usize = 1 << 20;
@@ -93,14 +94,24 @@ pub(crate) fn check(live: &mut Connection, tables: &[OnlyTable]) -> Result<()> {
     Ok(())
 }
 
-/// Copies the tables.
+/// Copies the tables. Each has a name of its own until it is whole.
 pub(crate) fn copy(scratch: &Scratch, live: &Endpoint, tables: &[OnlyTable], stop: &AtomicBool) -> Result<Vec<Copied>> {
     let mut copied = Vec::with_capacity(tables.len());
     for only in tables {
         let (mut from, mut to) = (session(scratch.endpoint(), "recovered server")?, session(live, "server")?);
+        let hash = sealing::hash(format!("{}.{}", only.new_schema, only.new_table).as_bytes());
+        let partial = quote::qualified(&only.new_schema, &format!("spate_copy_{}", &hash[..16]));
+        let definition = definition(&mut from, only, &partial)?;
+        // A run that was killed may have left it.
+        to.execute(format!("DROP TABLE IF EXISTS {partial}").as_bytes())?;
+        to.execute(definition.as_bytes())?;
         let new = quote::qualified(&only.new_schema, &only.new_table);
-        to.execute(definition(&mut from, only)?.as_bytes())?;
-        match fill(&mut from, &mut to, only, stop) {
+        let filled = fill(&mut from, &mut to, only, &partial, stop);
+        let named = filled.and_then(|rows| {
+            to.execute(format!("RENAME TABLE {partial} TO {new}").as_bytes())?;
+            Ok(rows)
+        });
+        match named {
             Ok(rows) => copied.push(Copied {
                 table: format!("{}.{}", only.schema, only.table),
                 copy: format!("{}.{}", only.new_schema, only.new_table),
@@ -109,11 +120,11 @@ pub(crate) fn copy(scratch: &Scratch, live: &Endpoint, tables: &[OnlyTable], sto
             Err(error) => {
                 // The connection may be in the middle of something.
                 let dropped = session(live, "server")
-                    .and_then(|mut again| Ok(again.execute(format!("DROP TABLE IF EXISTS {new}").as_bytes())?));
+                    .and_then(|mut again| Ok(again.execute(format!("DROP TABLE IF EXISTS {partial}").as_bytes())?));
                 return Err(match dropped {
                     Ok(_) => error,
                     Err(second) => {
-                        Error::Refused(format!("{error}; and the half copied table {new} is still there: {second}"))
+                        Error::Refused(format!("{error}; and the half copied table {partial} is still there: {second}"))
                     }
                 });
             }
@@ -133,14 +144,23 @@ fn session(endpoint: &Endpoint, peer: &'static str) -> Result<Connection> {
 }
 
 /// The table under its new name, without foreign keys: these would tie the live tables.
-fn definition(from: &mut Connection, only: &OnlyTable) -> Result<String> {
+fn definition(from: &mut Connection, only: &OnlyTable, new: &str) -> Result<String> {
     let name = quote::qualified(&only.schema, &only.table);
     let kind = from.query(&format!(
-        "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}",
+        "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {}",
         quote::text(&only.schema),
         quote::text(&only.table)
     ))?;
-    if kind.single_text().is_some_and(|kind| kind == "SYSTEM VERSIONED") {
+    const ENGINES: [&str; 6] = ["InnoDB", "MyISAM", "Aria", "ARCHIVE", "CSV", "ROCKSDB"];
+    let engine = kind.text_at(0, 1).unwrap_or_default();
+    if kind.text_at(0, 0).is_some_and(|kind| kind != "VIEW")
+        && !ENGINES.iter().any(|known| engine.eq_ignore_ascii_case(known))
+    {
+        return Err(Error::Refused(format!(
+            "the table {name} is of the engine {engine}, whose rows are elsewhere: it has nothing to copy"
+        )));
+    }
+    if kind.text_at(0, 0).is_some_and(|kind| kind == "SYSTEM VERSIONED") {
         return Err(Error::Refused(format!(
             "the table {name} is system-versioned, and a copy would lose its history: recover the server with --to DIR, and take it from there"
         )));
@@ -152,11 +172,12 @@ fn definition(from: &mut Connection, only: &OnlyTable) -> Result<String> {
         shown.text(0, "Create Table").ok_or_else(|| Error::Refused(format!("{name} is no table, but a view")))?;
     let mut lines: Vec<&str> = text.lines().filter(|line| !is_foreign_key(line)).collect();
     let Some(first) = lines.first_mut() else { return Err(Error::Refused(format!("{name} has no definition"))) };
-    let head = format!("CREATE TABLE {} (", quote::qualified(&only.new_schema, &only.new_table));
+    let head = format!("CREATE TABLE {new} (");
     if !first.starts_with("CREATE TABLE") || !first.trim_end().ends_with('(') {
         return Err(Error::Refused(format!("the definition of {name} begins with {first:?}")));
     }
     *first = &head;
+    let lines: Vec<String> = lines.iter().map(|line| without_check_name(line)).collect();
     let body = lines.join("\n");
     // The last line of the list may have lost its follower.
     Ok(body.replace(",\n)", "\n)"))
@@ -166,6 +187,15 @@ fn definition(from: &mut Connection, only: &OnlyTable) -> Result<String> {
 fn is_foreign_key(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("CONSTRAINT `") && line.contains("` FOREIGN KEY (")
+}
+
+/// A check whose name would be that of the live table's, in the same schema.
+fn without_check_name(line: &str) -> String {
+    let rest = line.trim_start().strip_prefix("CONSTRAINT `");
+    match rest.and_then(|rest| rest.split_once("` CHECK (")) {
+        Some((name, check)) if !name.contains('`') => format!("  CHECK ({check}"),
+        _ => line.to_owned(),
+    }
 }
 
 /// What a column's values are, in a statement.
@@ -180,13 +210,12 @@ enum Form {
 }
 
 /// Fills the new table, and compares it with the old one.
-fn fill(from: &mut Connection, to: &mut Connection, only: &OnlyTable, stop: &AtomicBool) -> Result<u64> {
+fn fill(from: &mut Connection, to: &mut Connection, only: &OnlyTable, new: &str, stop: &AtomicBool) -> Result<u64> {
     let columns = columns(from, only)?;
     let chosen: Vec<String> = columns.iter().map(|(name, form, kind)| chosen(name, *form, kind)).collect();
     let names: Vec<String> = columns.iter().map(|(name, ..)| quote::identifier(name)).collect();
     let old = quote::qualified(&only.schema, &only.table);
-    let head =
-        format!("INSERT INTO {} ({}) VALUES ", quote::qualified(&only.new_schema, &only.new_table), names.join(", "));
+    let head = format!("INSERT INTO {new} ({}) VALUES ", names.join(", "));
     let mut statement = head.clone();
     let (mut rows, mut failed) = (0u64, None);
     from.for_each_row(format!("SELECT {} FROM {old}", chosen.join(", ")), |row| {
@@ -218,14 +247,14 @@ fn fill(from: &mut Connection, to: &mut Connection, only: &OnlyTable, stop: &Ato
     if statement.len() > head.len() {
         to.execute(statement.as_bytes())?;
     }
-    let new = quote::qualified(&only.new_schema, &only.new_table);
-    let (digest_there, digest_here) = (digest(from, &old, &columns)?, digest(to, &new, &columns)?);
+    let (digest_there, digest_here) = (digest(from, &old, &columns)?, digest(to, new, &columns)?);
     // Vendors write some values in another way.
     let is_comparable = from.server_version().vendor == to.server_version().vendor;
     let count = digest_here.0;
     if count != rows || is_comparable && digest_here != digest_there {
         return Err(Error::Refused(format!(
-            "{new} is not the same as the recovered {old} after {rows} rows were copied (it has {count}): is somebody writing into it?"
+            "the copy is not the same as the recovered {old} after {rows} rows were copied (it has {count}): some of its values cannot be copied as \
+             text (documents with numbers of other types), so recover the server with --to DIR, and take the table from there"
         )));
     }
     Ok(rows)

@@ -1,7 +1,7 @@
 //! The place of the backups: a directory, or a bucket of an object store. Objects are small enough to be held in memory, and are written whole
 //! or not at all.
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use object_store::local::LocalFileSystem;
@@ -22,6 +22,8 @@ pub struct Target {
     prefix: Path,
     name: String,
     runtime: Runtime,
+    /// Of a directory: where it is.
+    root: Option<PathBuf>,
 }
 
 /// An object's name below the target, and what the store says of it.
@@ -66,7 +68,11 @@ impl Target {
                 (Arc::from(store), prefix)
             }
         };
-        Ok(Target { store, prefix, name: text.to_owned(), runtime })
+        let root = match directory {
+            Some(directory) => Some(FilePath::new(directory).canonicalize().map_err(Error::file(directory))?),
+            None => None,
+        };
+        Ok(Target { store, prefix, name: text.to_owned(), runtime, root })
     }
 
     /// As it was given.
@@ -135,8 +141,19 @@ impl Target {
         Ok(names)
     }
 
-    /// Removes an object; that it is gone already is as good.
+    /// Removes an object; that it is gone already is as good. Nothing outside of the target: not through a link that somebody has put into it.
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
+        if let Some(root) = &self.root {
+            let mut path = root.clone();
+            for part in name.split('/') {
+                path.push(part);
+                if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+                    return Err(
+                        self.damaged(name, format!("{} is a link: nothing is removed through it", path.display()))
+                    );
+                }
+            }
+        }
         match self.runtime.block_on(self.store.delete(&self.path(name))) {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.failed(format!("remove {name}"))(error)),

@@ -55,6 +55,10 @@ fn walk(root: &Path, below: &Path, depth: usize, found: &mut Vec<Entry>, stop: &
             found.push(Entry { path: path.clone(), is_directory: true, bytes: 0 });
             walk(root, &path, depth + 1, found, stop)?;
         } else if kind.is_file() {
+            if is_of_elsewhere(&path) {
+                let why = "it leads to a tablespace outside the data directory, which would not be part of the base";
+                return Err(Error::Refused(format!("{}: {why}", entry.path().display())));
+            }
             found.push(Entry { path, is_directory: false, bytes: metadata.size() });
         } else if kind.is_symlink() {
             let why = "it is a link, and what it leads to would not be part of the base: tables and tablespaces outside the data directory \
@@ -63,6 +67,11 @@ fn walk(root: &Path, below: &Path, depth: usize, found: &mut Vec<Entry>, stop: &
         }
     }
     Ok(())
+}
+
+/// True for a file in which MariaDB says where a tablespace is: a recovered server would open the live one's.
+fn is_of_elsewhere(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("isl"))
 }
 
 /// Writes the files as a tar stream.
@@ -95,7 +104,7 @@ pub(crate) fn unpack(stream: &mut dyn Read, directory: &Path) -> Result<()> {
         let is_inside = below.components().all(|part| matches!(part, Component::Normal(_)));
         let path = directory.join(&below);
         let kind = entry.header().entry_type();
-        if !is_inside || !(kind.is_file() || kind.is_dir()) {
+        if !is_inside || !(kind.is_file() || kind.is_dir()) || is_of_elsewhere(&below) {
             let why = "the base holds an entry that is no file of a data directory";
             return Err(Error::Refused(format!("{}: {why}", below.display())));
         }
@@ -154,5 +163,8 @@ mod tests {
         let from = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/hostname", from.path().join("outside.ibd")).unwrap();
         assert!(files(from.path(), &AtomicBool::new(false)).unwrap_err().to_string().contains("outside.ibd"));
+        std::fs::remove_file(from.path().join("outside.ibd")).unwrap();
+        std::fs::write(from.path().join("t.isl"), "/elsewhere/t.ibd").unwrap();
+        assert!(files(from.path(), &AtomicBool::new(false)).unwrap_err().to_string().contains("t.isl"));
     }
 }

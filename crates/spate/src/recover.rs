@@ -15,7 +15,7 @@ use spate_receive::intake::IntakeOptions;
 use spate_recover::base::{self, BaseOptions, Hook};
 use spate_recover::goal::Goal;
 use spate_recover::keep::{self, Pruned};
-use spate_recover::manifest::{self, Base};
+use spate_recover::manifest::{self, Base, Known};
 use spate_recover::programs::Programs;
 use spate_recover::restore::{self, Around, Checked, RestoreOptions, Restored};
 use spate_recover::sealing::{self, Identities, Recipients};
@@ -69,7 +69,10 @@ fn make_base(arguments: &BaseArguments) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let progress = Progress::default();
     let base = watched(&progress, None, || base::make(&options, &target, &progress, &stop))?;
-    let pruned = arguments.keep.map(|kept| keep::prune(&target, kept, false)).transpose()?;
+    base.warnings.iter().for_each(|warning| say(&format!("spate: warning: {warning}")));
+    let pruned = arguments.keep.map(|kept| keep::prune(&target, kept, false)).transpose();
+    let pruned =
+        pruned.map_err(|error| format!("the base {} is made, and old ones are still there: {error}", base.id))?;
     #[derive(Serialize)]
     struct Made<'a> {
         base: &'a Base,
@@ -155,15 +158,18 @@ fn shipped_text(shipped: &Shipped) -> String {
 
 fn list(arguments: &BackupListArguments) -> Result<ExitCode, Failure> {
     let target = Target::open(&arguments.target.target, false)?;
-    let bases = manifest::bases(&target)?;
+    let Known { bases, damaged } = manifest::bases(&target)?;
     let binlogs = shipping::summary(&target)?;
     #[derive(Serialize)]
     struct Listed {
         bases: Vec<Base>,
         binlogs: Vec<shipping::Summary>,
+        damaged: Vec<String>,
     }
+    let of_binlogs = binlogs.iter().flat_map(|found| &found.damaged);
+    damaged.iter().chain(of_binlogs).for_each(|what| say(&format!("spate: warning: {what}")));
     if arguments.json {
-        print(&serde_json::to_string_pretty(&Listed { bases, binlogs })?)?;
+        print(&serde_json::to_string_pretty(&Listed { bases, binlogs, damaged })?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();

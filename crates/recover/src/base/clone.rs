@@ -12,7 +12,7 @@ use super::{Work, data_bytes, wait_until, with_grant};
 use crate::error::{Error, Result};
 use crate::facts;
 use crate::manifest::{Base, Position};
-use crate::scratch::{Scratch, ScratchOptions};
+use crate::scratch::{Scratch, ScratchOptions, innodb_options};
 
 const PLUGIN: &str = "--plugin-load-add=mysql_clone.so";
 /// What the recipient says when it is a clone, and nobody is there who would start it again.
@@ -106,10 +106,9 @@ fn initialize(work: &Work<'_>, base: &Base, data: &Path) -> Result<()> {
         .arg("--no-defaults")
         .args(["--initialize-insecure", "--secure-file-priv=NULL"])
         .arg(format!("--datadir={}", data.display()));
-    for name in ["innodb_page_size", "innodb_data_file_path", "lower_case_table_names"] {
-        if let Some(value) = base.server.variables.get(name) {
-            command.arg(format!("--{}={value}", name.replace('_', "-")));
-        }
+    command.args(innodb_options(&base.server).iter().filter(|option| !option.contains("undo")));
+    if let Some(value) = base.server.variables.get("lower_case_table_names") {
+        command.arg(format!("--lower-case-table-names={value}"));
     }
     if rustix::process::geteuid().is_root() {
         command.arg("--user=root");

@@ -6,9 +6,14 @@
 //! case, it removes the snapshot. It exits with 0 if it has done so. While it takes the snapshot, no client can write, so it has
 //! [`Hook::seconds_max`].
 
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
 
 use spate_connection::{Connection, Vendor};
 
@@ -16,6 +21,14 @@ use super::{Work, with_grant};
 use crate::error::{Error, Result};
 use crate::facts;
 use crate::manifest::Base;
+
+/// What the hook is told to do while nobody can write.
+const TAKE: &str = "take";
+/// More than a path and some lines of progress is not read.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+/// So long may the output of a hook that has ended stay open.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The command that makes a snapshot.
 #[derive(Debug, Clone)]
@@ -32,7 +45,7 @@ pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection
     lock(connection, hook)?;
     let position = facts::position_now(connection);
     work.progress.begin("taking the snapshot");
-    let taken = position.and_then(|position| Ok((position, run(work, hook, base, "take")?)));
+    let taken = position.and_then(|position| Ok((position, run(work, hook, base, TAKE)?)));
     // What a lock protects is over, whatever happened; the connection's end would release it, too.
     let unlocked = connection.execute(b"UNLOCK TABLES").map(drop).map_err(Error::from);
     let stored = taken.and_then(|(position, said)| {
@@ -43,7 +56,11 @@ pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection
     });
     let released = run(work, hook, base, "release");
     stored?;
-    released.map(drop)
+    // The base is whole.
+    if let Err(error) = released {
+        base.warnings.push(format!("the snapshot may still be there: {error}"));
+    }
+    Ok(())
 }
 
 /// While this waits for a long query, nobody can write: not for long.
@@ -61,34 +78,64 @@ fn lock(connection: &mut Connection, hook: &Hook) -> Result<()> {
 }
 
 fn run(work: &Work<'_>, hook: &Hook, base: &Base, what: &str) -> Result<String> {
-    let output_path = work.directory.join(format!("hook-{what}"));
-    let output = std::fs::File::create(&output_path).map_err(Error::file(&output_path))?;
     let child = Command::new("/bin/sh")
         .args(["-c", &hook.command])
         .env("SPATE_HOOK", what)
         .env("SPATE_DATADIR", &base.server.data_directory)
         .env("SPATE_BASE", &base.id)
         .stdin(Stdio::null())
-        .stdout(output)
+        .stdout(Stdio::piped())
+        // With all that it starts, so that nothing of it stays.
+        .process_group(0)
         .spawn();
     let mut child = child.map_err(|error| Error::program(&hook.command, error.to_string()))?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let kill = || group.map(|group| rustix::process::kill_process_group(group, Signal::KILL));
+    let said = child.stdout.take();
+    let reading = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // More closes the pipe, and ends what writes on.
+        let read = said.map(|said| said.take(SAID_BYTES_MAX).read_to_end(&mut text));
+        read.transpose().map(|_| String::from_utf8_lossy(&text).into_owned())
+    });
+    let ended = wait(&mut child, work, hook, what);
+    if ended.is_err() {
+        let _gone = kill();
+        let _reaped = child.wait();
+    }
+    let status = ended?;
+    if !status.success() {
+        let _gone = kill();
+        return Err(Error::program(&hook.command, format!("with SPATE_HOOK={what}, it failed ({status})")));
+    }
+    // What it has left in the background may keep the pipe open.
+    let deadline = Instant::now() + SAID_WITHIN;
+    while !reading.is_finished() {
+        if Instant::now() >= deadline {
+            let _gone = kill();
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let text = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    text.map_err(|error| Error::program(&hook.command, format!("what it prints cannot be read: {error}")))
+}
+
+fn wait(child: &mut Child, work: &Work<'_>, hook: &Hook, what: &str) -> Result<ExitStatus> {
     let deadline = Instant::now() + Duration::from_secs(hook.seconds_max);
-    let status = loop {
+    loop {
         if let Some(status) = child.try_wait().map_err(Error::file("the hook's process"))? {
-            break status;
+            return Ok(status);
+        }
+        // A snapshot that was taken is released all the same.
+        if what == TAKE && work.stop.load(Ordering::Acquire) {
+            return Err(Error::Stopped);
         }
         if Instant::now() >= deadline {
-            let _gone = child.kill();
-            let _reaped = child.wait();
             let why = format!("with SPATE_HOOK={what}, it took longer than {} s (--hook-seconds)", hook.seconds_max);
             return Err(Error::program(&hook.command, why));
         }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    if !status.success() {
-        return Err(Error::program(&hook.command, format!("with SPATE_HOOK={what}, it failed ({status})")));
+        std::thread::sleep(LOOK_EVERY);
     }
-    std::fs::read_to_string(&output_path).map_err(Error::file(&output_path))
 }
 
 fn path_of(said: &str, hook: &Hook) -> Result<PathBuf> {

@@ -1070,3 +1070,163 @@ fn tables_that_cannot_be_copied_as_they_are_are_refused() {
     assert_eq!(rows("odd_restored"), rows("odd"));
     assert!(rows("odd").contains("::1\t0"), "{}", rows("odd"));
 }
+
+/// One archive may be kept in several places; each goes on where it was.
+#[test]
+fn two_targets_keep_one_archive() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    let ship = |target: &str| {
+        let mut command = vault.command(&["backup", "archive", "--json", "--archive"]);
+        command.arg(vault.path("archive")).arg("--target").arg(vault.path(target));
+        json(command)
+    };
+    let mut lineages = Vec::new();
+    for id in 0..2 {
+        order(&vault.source, id);
+        vault.fetch();
+        lineages.push([ship("one"), ship("two")]);
+    }
+    for place in 0..2 {
+        assert_eq!(lineages[0][place]["lineage"], lineages[1][place]["lineage"]);
+        assert!(lineages[1][place]["bytes"].as_u64().unwrap() < lineages[0][place]["bytes"].as_u64().unwrap());
+    }
+}
+
+/// What is damaged is named, and what is not serves.
+#[test]
+fn a_damaged_manifest_does_not_stand_in_the_way() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    vault.base(&[]);
+    order(&vault.source, 1);
+    let second = vault.base(&[]);
+    vault.ship(&[]);
+    let path = vault.target().join("bases").join(second["id"].as_str().unwrap()).join("manifest.json");
+    fs::write(&path, "nonsense").unwrap();
+    let listed = json(vault.command(&["backup", "list", "--json", "--target", path_of(&vault.target())]));
+    assert_eq!(listed["damaged"].as_array().unwrap().len(), 1, "{listed}");
+    fails(
+        vault.command(&["backup", "prune", "--keep", "1d", "--target", path_of(&vault.target())]),
+        &["nothing is removed", "manifest.json"],
+    );
+    let (restored, server) = vault.restore(&[]);
+    assert!(restored["warnings"][0].as_str().unwrap().contains("manifest.json"), "{restored}");
+    assert_eq!(orders(&server), "1 1 1");
+}
+
+/// Settings that decide what a statement means are those of the source.
+#[test]
+fn statements_mean_what_they_meant_on_the_source() {
+    let vault = Vault::with(Kind::Mariadb, &["--old-mode=", "--default-time-zone=+09:00"]);
+    vault.source.sql(
+        "CREATE DATABASE shop; USE shop; CREATE TABLE ti (id INT PRIMARY KEY, ts TIMESTAMP) ENGINE=InnoDB; \
+         SET time_zone='+00:00'; INSERT INTO ti VALUES (1, '2026-01-01 00:00:00')",
+    );
+    vault.base(&[]);
+    let outside = vault.path("outside");
+    fs::create_dir(&outside).unwrap();
+    vault.source.sql(&format!(
+        "USE shop; CREATE TABLE u (a VARCHAR(10) CHARACTER SET utf8) ENGINE=InnoDB; INSERT INTO u VALUES ('😀'); \
+         ALTER TABLE ti MODIFY ts DATETIME; CREATE TABLE d (i INT PRIMARY KEY) ENGINE=InnoDB DATA DIRECTORY='{}'; INSERT INTO d VALUES (1)",
+        outside.display()
+    ));
+    vault.ship(&[]);
+    let there = files_below(&outside).len();
+    let (_, server) = vault.restore(&[]);
+    assert_eq!(
+        server.sql("SELECT ts FROM shop.ti; SELECT a FROM shop.u; SELECT i FROM shop.d"),
+        "2026-01-01 09:00:00\n😀\n1"
+    );
+    assert_eq!(files_below(&outside).len(), there, "nothing is written outside");
+    assert_eq!(
+        server.sql("SELECT character_set_name FROM information_schema.columns WHERE table_name = 'u'"),
+        "utf8mb4"
+    );
+}
+
+/// A binlog that was begun only after the base was made is another history, also where no GTIDs tell.
+#[test]
+fn a_history_that_was_begun_later_is_refused_mysql() {
+    let vault = Vault::with(Kind::Mysql, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
+    vault.source.sql(TABLES);
+    let base = vault.base(&[]);
+    assert_eq!(base["position"]["gtid"], "", "{base}");
+    order(&vault.source, 1);
+    let data = vault.source.data_directory();
+    let (_, server) = vault.restore(&["--archive", path_of(&data), "--base-name", "source"]);
+    assert_eq!(orders(&server), "1 1 1");
+    drop(server);
+    std::thread::sleep(Duration::from_secs(2));
+    vault.source.sql("RESET BINARY LOGS AND GTIDS");
+    (2..9).for_each(|id| order(&vault.source, id));
+    let to = vault.path("restored");
+    fails(
+        vault.restore_command(&[
+            "--to",
+            path_of(&to),
+            "--archive",
+            path_of(&vault.source.data_directory()),
+            "--base-name",
+            "source",
+        ]),
+        &["of another server", "begun only after"],
+    );
+}
+
+/// Nobody waits for a server that does not come back.
+#[test]
+fn a_recovery_whose_server_dies_ends() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    vault.base(&[]);
+    let inserts: String =
+        (0..400).map(|id| format!("CREATE TABLE shop.t{id} (i INT PRIMARY KEY) ENGINE=InnoDB;")).collect();
+    vault.source.sql(&inserts);
+    vault.ship(&[]);
+    let to = vault.path("restored");
+    let mut command = vault.restore_command(&["--to", path_of(&to)]);
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let data = vault.path("restored.partial/data");
+    wait_until("tables come", || data.join("shop/t5.frm").exists());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.parse::<u32>().ok());
+    let option = format!("--datadir={}", data.display());
+    for pid in pids {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).split('\0').any(|word| word == option) {
+            assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+        }
+    }
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("has ended"), "{ended:?}");
+    assert!(!to.exists());
+}
+
+/// Two archives of one source in one target: the one that reaches further serves, whichever was begun later.
+#[test]
+fn of_two_archives_the_one_that_reaches_further_serves() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    vault.base(&[]);
+    order(&vault.source, 1);
+    vault.fetch();
+    let ship = |archive: &str| {
+        let mut command =
+            vault.command(&["backup", "archive", "--json", "--target", path_of(&vault.target()), "--archive"]);
+        command.arg(vault.path(archive));
+        json(command)
+    };
+    ship("archive");
+    let copied = Command::new("cp").arg("-a").arg(vault.path("archive")).arg(vault.path("second")).status().unwrap();
+    assert!(copied.success());
+    fs::remove_file(vault.path("second/backup.id")).unwrap();
+    assert!(ship("second")["broken"].as_str().is_some());
+    order(&vault.source, 2);
+    vault.fetch();
+    ship("archive");
+    let (restored, server) = vault.restore(&[]);
+    assert_eq!(orders(&server), "2 2 2", "{restored}");
+}
