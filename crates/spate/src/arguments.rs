@@ -19,10 +19,11 @@ use spate_replica::until::{Start, Until};
 use spate_schedule::fold::HELPERS_MAX;
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
+use crate::failover_arguments::PromoteArguments;
 use crate::help_examples::{
     ANALYZE_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES, HANDOVER_EXAMPLES,
-    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES, REPLICATE_EXAMPLES,
-    STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
+    LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PROMOTE_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES,
+    REPLICATE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
 };
 use crate::load_arguments::LoadArguments;
 use crate::parallel_arguments::{Applied, ParallelArguments};
@@ -62,6 +63,9 @@ pub(crate) enum Command {
     /// Let a replica's own replication go on where Spate has ended
     #[command(after_help = HANDBACK_EXAMPLES)]
     Handback(HandbackArguments),
+    /// Make a replica the source, without losing anything that can be had, and point the other replicas at it
+    #[command(after_help = PROMOTE_EXAMPLES)]
+    Promote(Box<PromoteArguments>),
     /// Read ahead of a server's own replication, so that it finds the pages that it needs in memory
     #[command(after_help = PREFETCH_EXAMPLES)]
     Prefetch(PrefetchArguments),

@@ -140,6 +140,25 @@ Examples:
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
   spate handover --replica spate@db2";
 
+/// Of `spate promote`.
+pub(crate) const PROMOTE_EXAMPLES: &str = "\
+Fences the old source (read_only, ends the connections of others), lets the replica apply all that it has received or that Spate's archive holds,
+opens it, and points the other replicas at it with exact positions. It can be interrupted anywhere and repeated. docs/failover.md tells what is
+lost when, and what the accounts need.
+
+Examples:
+  # What would be done, and what would be lost, in transactions
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3 --dry-run
+
+  # A planned switch: nothing is lost
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3
+
+  # The old source is dead
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3 --source-is-dead
+
+  # Spate applied to the replica; its archive has more than was applied
+  spate promote --source spate@db1 --replica spate@db2 --archive /var/lib/spate --source-is-dead";
+
 /// Of `spate analyze`.
 pub(crate) const ANALYZE_EXAMPLES: &str = "\
 It reads nothing but binlogs, so it knows no foreign keys, no unique keys besides the primary, and not how text is compared. Its

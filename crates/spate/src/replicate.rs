@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use spate_archive::{FileSystem, RealFileSystem};
+use spate_connection::endpoint::Endpoint;
 use spate_operate::rules;
 use spate_operate::takeover::{self, Turns};
 use spate_operate::{Ended, OnConflict, ReplicateOptions};
@@ -27,21 +28,26 @@ pub(crate) enum Begins {
     ByTakeover,
 }
 
-pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
+/// What the command line says.
+pub(crate) fn options(
+    arguments: &ReplicateArguments,
+    source: Endpoint,
+    replica: Endpoint,
+) -> Result<ReplicateOptions, Failure> {
     let archiving = &arguments.archiving;
     let (parallel, sharding, rule_file) = match arguments.applied()? {
         Applied::Snapshot => (None, None, None),
         Applied::Transaction(parallel) => (Some(parallel), None, None),
         Applied::Shard(sharding, rule_file) => (None, Some(sharding), rule_file),
     };
-    let options = ReplicateOptions {
+    Ok(ReplicateOptions {
         intake: IntakeOptions {
             start_place: None,
-            source: arguments.source.endpoint(&arguments.common)?,
+            source,
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,
         },
-        replica: arguments.replica.endpoint(&arguments.common)?,
+        replica,
         archive_dir: archiving.archive.clone(),
         sync: archiving.archive_sync,
         start: archiving.start.clone(),
@@ -65,7 +71,14 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
             Conflict::Repair => OnConflict::Repair,
         },
         retention: archiving.retention(),
-    };
+    })
+}
+
+pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
+    let archiving = &arguments.archiving;
+    let (source, replica) =
+        (arguments.source.endpoint(&arguments.common)?, arguments.replica.endpoint(&arguments.common)?);
+    let options = options(arguments, source, replica)?;
     let stop = signals::stop_flag()?;
     let reload = options.rule_file.is_some().then(signals::reload_flag).transpose()?;
     let line = progress_line::line();

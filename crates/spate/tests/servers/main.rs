@@ -22,6 +22,7 @@ mod crashes;
 mod differing_replica;
 mod documents;
 mod equal_to_native;
+mod failover;
 mod fold_stats;
 mod gtid_order;
 mod hostile_texts;
