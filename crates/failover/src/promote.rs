@@ -251,14 +251,14 @@ fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Isolated> 
     }
     let names = round.source_names.clone();
     if let Some(channel) = round.candidate.channel_from(names.as_ref()).filter(|channel| channel.is_receiving) {
-        steps::steer(&mut round.candidate, Channel::StopReceiver, &channel.name)?;
+        steps::stop_receiver(&mut round.candidate, &channel)?;
         isolated.candidate = Some(channel.name);
     }
     stopping_point("promote-candidate-cut");
     for (index, other) in round.others.iter_mut().enumerate() {
         let channel = other.channel_from(names.as_ref());
         if let Some(channel) = channel.filter(|channel| channel.is_receiving) {
-            steps::steer(other, Channel::StopReceiver, &channel.name)?;
+            steps::stop_receiver(other, &channel)?;
             isolated.stopped.push((index, channel.name));
         }
     }

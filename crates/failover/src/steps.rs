@@ -395,13 +395,22 @@ pub(crate) fn bump_number(server: &mut Server) -> Result<()> {
 /// Forgets where Spate stood: what the server says is right from here on.
 pub(crate) fn forget_checkpoint(server: &mut Server) -> Result<()> {
     bump_number(server)?;
-    // A server that keeps GTIDs has a domain of its own for what Spate writes.
-    if server.vendor() == Vendor::MariaDb && server.facts.keeps_gtids {
-        let own_domain = gtids::own_domain(server.facts.server_id);
-        server.execute(&format!("SET SESSION gtid_domain_id={own_domain}"))?;
-    }
+    // Nobody who follows this server needs to know.
+    server.execute("SET SESSION sql_log_bin=0")?;
     checkpoint::forget(&mut server.connection)?;
+    server.execute("SET SESSION sql_log_bin=1")?;
     Ok(())
+}
+
+/// Stops what receives. The appliers run before and after it: MariaDB drops the relay logs of a channel whose threads are both stopped.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub(crate) fn stop_receiver(server: &mut Server, channel: &ChannelFacts) -> Result<()> {
+    if !channel.is_applying {
+        steer(server, Channel::StartApplier, &channel.name)?;
+    }
+    steer(server, Channel::StopReceiver, &channel.name)
 }
 
 /// Quotes a value for people's commands.

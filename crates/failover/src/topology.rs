@@ -268,7 +268,8 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
     }
     let channels = ask_channels(connection, "SHOW ALL SLAVES STATUS", &MARIADB_COLUMNS)?;
     let mut received = applied.clone();
-    for channel in &channels {
+    // A channel of which both threads are stopped drops its relay logs when either is started, and asks its source for them again.
+    for channel in channels.iter().filter(|channel| channel.is_receiving || channel.is_applying) {
         parse(connection, &channel.received)?.domains().for_each(|gtid| received.add(gtid));
     }
     Ok(ServerFacts {

@@ -1,4 +1,4 @@
-//! `spate promote`.
+//! `spate promote`, `spate follow` and `spate watch`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,14 +11,16 @@ use spate_archive::{ArchiveWriter, RealFileSystem, WriterOptions};
 use spate_binlog::GtidPosition;
 use spate_connection::endpoint::Endpoint;
 use spate_failover::plan::{Allowed, Plan};
-use spate_failover::{ArchiveToApply, Patience, PromoteOptions, Promotion, ReplicationAccount};
+use spate_failover::{
+    ArchiveToApply, FollowOptions, Followed, Patience, PromoteOptions, Promotion, ReplicationAccount, WatchOptions,
+};
 use spate_replica::status::Status;
 use spate_replica::until::Until;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, made_server_id};
 use crate::connection_arguments::{CommonArguments, replication_password};
-use crate::failover_arguments::{PromoteArguments, ReplicationArguments};
-use crate::{Failure, print, replicate, say};
+use crate::failover_arguments::{FollowArguments, PromoteArguments, ReplicationArguments, WatchArguments};
+use crate::{Failure, print, replicate, say, signals};
 
 pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure> {
     let common = &arguments.common;
@@ -59,6 +61,66 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
     let promotion = spate_failover::promote(&options)?;
     print(&if arguments.json { serde_json::to_string_pretty(&promotion)? } else { promotion_text(&promotion) })?;
     Ok(if promotion.left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn follow(arguments: &FollowArguments) -> Result<ExitCode, Failure> {
+    let common = &arguments.common;
+    let server = arguments.replica.endpoint(common)?;
+    let options = FollowOptions {
+        server_id: made_server_id(Path::new(&server.to_string())),
+        server,
+        source: arguments.source.endpoint(common)?,
+        address: arguments.address.as_deref().map(host_and_port).transpose()?,
+        account: account(&arguments.replication, common)?,
+        save: arguments.save.clone(),
+        is_dry: arguments.dry_run,
+        tell: &|line| say(&format!("spate follow: {line}")),
+    };
+    let followed = spate_failover::follow(&options)?;
+    if arguments.json {
+        print(&serde_json::to_string_pretty(&followed)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Followed { server, source, surplus, undone_changes, list, position } = &followed;
+    if arguments.dry_run {
+        print(&format!("{server} has {surplus} that {source} lacks"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(list) = list {
+        print(&format!(
+            "{surplus} were undone by {undone_changes} row changes; they are listed in {}",
+            list.display()
+        ))?;
+    }
+    print(&format!("{server} follows {source} from GTID position '{position}' on"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn watch(arguments: &WatchArguments) -> Result<ExitCode, Failure> {
+    let common = &arguments.common;
+    let replicas: Result<Vec<Endpoint>, Failure> =
+        arguments.replicas.iter().map(|replica| arguments.source.another(replica, common)).collect();
+    if arguments.watchers.is_multiple_of(2) && !arguments.etcd.is_empty() {
+        say(
+            "spate watch: warning: --watchers is even: one watcher more decides no worse, and lives through one loss more",
+        );
+    }
+    let stop = signals::stop_flag()?;
+    spate_failover::watch(&WatchOptions {
+        source: arguments.source.endpoint(common)?,
+        replicas: replicas?,
+        etcd: arguments.etcd.clone(),
+        cluster: arguments.cluster.clone(),
+        name: arguments.name.clone(),
+        watchers: arguments.watchers,
+        within: Duration::from_secs(arguments.within),
+        hook: arguments.hook.clone(),
+        check_listen: arguments.check_listen.clone(),
+        account: account(&arguments.replication, common)?,
+        stop: &stop,
+        tell: &|line| say(&format!("spate watch: {line}")),
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn account(arguments: &ReplicationArguments, common: &CommonArguments) -> Result<ReplicationAccount, Failure> {

@@ -54,6 +54,8 @@ fn main() -> ExitCode {
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
         Command::Promote(options) => failover::promote(&options),
+        Command::Follow(options) => failover::follow(&options),
+        Command::Watch(options) => failover::watch(&options),
         Command::Prefetch(options) => prefetch::run(&options),
         Command::Load(options) => load::run(&options),
         Command::Replay(options) => replay::run(&options),

@@ -13,7 +13,7 @@ use crate::support::{Ended, Kind, Server, Site, wait_until};
 
 /// Where the tests below stop the program.
 #[cfg(feature = "failpoints")]
-pub const POINTS: [&str; 8] = [
+pub const POINTS: [&str; 15] = [
     "promote-candidate-cut",
     "promote-isolated",
     "promote-drained",
@@ -22,6 +22,13 @@ pub const POINTS: [&str; 8] = [
     "promote-pointed",
     "promote-handed-over",
     "promote-checkpoint-forgotten",
+    "follow-fenced",
+    "follow-saved",
+    "follow-undone-uncommitted",
+    "follow-undone",
+    "follow-reset",
+    "follow-position-set",
+    "follow-pointed",
 ];
 
 /// A source and two replicas of its own replication, which log what they replicate.
@@ -355,4 +362,145 @@ fn replica_of_spate_with_batches_is_promoted() {
 #[test]
 fn replica_of_spate_with_batches_is_promoted_on_mysql() {
     spate_replica(Kind::Mysql, "snapshot");
+}
+
+/// `spate follow` of a server.
+fn follow(server: &Server, source: &Server, options: &[&str]) -> Command {
+    let mut command = program();
+    let at = |server: &Server| format!("{ACCOUNT}@127.0.0.1:{}", server.port);
+    command.arg("follow").arg("--replica").arg(at(server)).arg("--source").arg(at(source));
+    command.args(["--replication-user", ACCOUNT]).env("SPATE_REPLICATION_PASSWORD", PASSWORD);
+    server.allow_password(&mut command, "replica");
+    server.allow_password(&mut command, "source");
+    command.args(options);
+    command
+}
+
+/// The old source comes back with transactions that nobody has received.
+fn old_source_with_surplus(kind: Kind, surplus: &str) -> Trio {
+    let mut trio = Trio::begin(kind);
+    trio.site.source.sql(
+        "CREATE TABLE d.u (a INT, b VARCHAR(20) NOT NULL, f FLOAT, e ENUM('x','y'), n DECIMAL(10,3), j TEXT, z DATETIME(3), PRIMARY KEY (b), \
+         UNIQUE (a)); INSERT INTO d.u VALUES (1, 'one', 1.1, 'x', 1.5, 'text', '2020-01-01 01:01:01.5'), (2, 'two', 2.2, NULL, NULL, NULL, NULL); \
+         CREATE TABLE d.keyless (a INT); INSERT INTO d.keyless VALUES (1), (1), (2)",
+    );
+    trio.wait_followed();
+    for server in [&trio.site.replica, &trio.third] {
+        stop(server, "IO_THREAD");
+    }
+    sleep(Duration::from_millis(300));
+    trio.site.source.sql(surplus);
+    trio.site.source.kill();
+    succeeds(&trio.run(trio.promote(&["--source-is-dead"])));
+    trio.assert_promoted();
+    trio.site.source.begin();
+    trio
+}
+
+const SURPLUS: &str = "INSERT INTO d.t (k, v) VALUES (100, 'lost'), (101, 'lost'); UPDATE d.t SET v = 'changed' WHERE id = 1; DELETE FROM d.t WHERE id = 2; \
+    UPDATE d.u SET f = 3.3, e = 'y', n = 7.125, j = NULL, z = '2021-02-03 04:05:06.789' WHERE a = 1; UPDATE d.u SET a = 3 WHERE a = 2; \
+    UPDATE d.u SET b = 'uno' WHERE b = 'one'; INSERT INTO d.u (a, b) VALUES (2, 'new'); DELETE FROM d.keyless WHERE a = 2; \
+    INSERT INTO d.keyless VALUES (3), (1); UPDATE d.t SET k = 5";
+
+fn assert_rejoined(trio: &Trio) {
+    let (old, new) = (&trio.site.source, &trio.site.replica);
+    let rows =
+        write_as_client(new, "INSERT INTO d.t (k) VALUES (99); UPDATE d.u SET j = 'again'; SELECT COUNT(*) FROM d.t")
+            .unwrap();
+    wait_until("the new source's row", || old.sql("SELECT COUNT(*) FROM d.t") == rows);
+    wait_until("the same rows", || old.checksums() == new.checksums());
+    assert!(write_as_client(old, "INSERT INTO d.t (k) VALUES (78)").unwrap_err().contains("read"));
+}
+
+fn rejoin(kind: Kind) {
+    let trio = old_source_with_surplus(kind, SURPLUS);
+    let (old, new) = (&trio.site.source, &trio.site.replica);
+    let dry = trio.run(follow(old, new, &["--dry-run", "--json"]));
+    assert_eq!(json(&dry)["surplus"]["transactions"], 11, "{}", dry.output);
+    trio.run(follow(old, new, &[])).assert_failed_saying(&["11 transactions", "--save DIR"]);
+    let directory = trio.site.archive();
+    let ended = trio.run(follow(old, new, &["--save", directory.to_str().unwrap(), "--json"]));
+    succeeds(&ended);
+    assert_eq!(json(&ended)["surplus"]["transactions"], 11);
+    let list = std::fs::read_to_string(directory.join("surplus.txt")).unwrap();
+    assert!(list.contains("delete from d.t, the row with id=2") && list.contains("d.keyless"), "{list}");
+    assert_rejoined(&trio);
+    // Again, and the servers change roles once more.
+    succeeds(&trio.run(follow(old, new, &[])));
+    assert_rejoined(&trio);
+    succeeds(&trio.run(promote(new, old, &[&trio.third], &[])));
+    let rows = write_as_client(old, "INSERT INTO d.t (k) VALUES (7); SELECT COUNT(*) FROM d.t").unwrap();
+    wait_until("the row of the source that is one again", || trio.third.sql("SELECT COUNT(*) FROM d.t") == rows);
+}
+
+#[test]
+fn old_source_rejoins_without_its_surplus() {
+    rejoin(Kind::Mariadb);
+}
+
+#[test]
+fn old_source_rejoins_without_its_surplus_on_mysql() {
+    rejoin(Kind::Mysql);
+}
+
+fn surplus_that_stays(kind: Kind) {
+    let trio = old_source_with_surplus(
+        kind,
+        "INSERT INTO d.t (k) VALUES (1); ALTER TABLE d.t ADD COLUMN w INT; CREATE TABLE d.more (i INT)",
+    );
+    let (old, new) = (&trio.site.source, &trio.site.replica);
+    let directory = trio.site.archive();
+    let save = ["--save", directory.to_str().unwrap()];
+    let sums = old.checksums();
+    trio.run(follow(old, new, &save)).assert_failed_saying(&[
+        "ALTER TABLE d.t",
+        "CREATE TABLE d.more",
+        "Nothing was changed",
+    ]);
+    assert_eq!(old.checksums(), sums);
+    // A row that somebody has changed without the binlog.
+    let trio = old_source_with_surplus(kind, "UPDATE d.t SET k = 9 WHERE id = 1");
+    let (old, new) = (&trio.site.source, &trio.site.replica);
+    old.sql("SET sql_log_bin=0; UPDATE d.t SET k = 10 WHERE id = 1");
+    let sums = old.checksums();
+    let directory = trio.site.archive();
+    let save = ["--save", directory.to_str().unwrap()];
+    trio.run(follow(old, new, &save)).assert_failed_saying(&["the row of d.t with id=1 is not as they left it"]);
+    assert_eq!(old.checksums(), sums);
+}
+
+#[test]
+fn surplus_that_cannot_be_undone_stays() {
+    surplus_that_stays(Kind::Mariadb);
+}
+
+#[test]
+fn surplus_that_cannot_be_undone_stays_on_mysql() {
+    surplus_that_stays(Kind::Mysql);
+}
+
+#[cfg(feature = "failpoints")]
+fn rejoin_killed(kind: Kind) {
+    let trio = old_source_with_surplus(kind, SURPLUS);
+    let directory = trio.site.archive();
+    let save = ["--save", directory.to_str().unwrap()];
+    for point in &POINTS[8..] {
+        let mut command = follow(&trio.site.source, &trio.site.replica, &save);
+        command.env("SPATE_STOP_AT", point);
+        trio.run(command).assert_says(&[&format!("stopped at {point}")]);
+    }
+    succeeds(&trio.run(follow(&trio.site.source, &trio.site.replica, &save)));
+    assert_rejoined(&trio);
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn rejoining_killed_at_each_point_goes_on() {
+    rejoin_killed(Kind::Mariadb);
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn rejoining_killed_at_each_point_goes_on_mysql() {
+    rejoin_killed(Kind::Mysql);
 }
