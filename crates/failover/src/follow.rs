@@ -89,9 +89,10 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
     if options.is_dry {
         return Ok(followed);
     }
-    if let Some(undone) = &undone {
+    if let Some(undone) = undone.as_ref().filter(|undone| !undone.is_positioned) {
         set_position(&mut server, undone)?;
         stopping_point("follow-position-set");
+        undo::note_positioned(&mut server)?;
     }
     begin_position(&mut server)?;
     server.look_again()?;
@@ -101,6 +102,7 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
     stopping_point("follow-pointed");
     if undone.is_some() {
         undo::forget(&mut server)?;
+        steps::set_read_only(&mut server, true)?;
     }
     (options.tell)(&format!("{} follows {}", followed.server, followed.source));
     Ok(followed)
@@ -170,6 +172,9 @@ fn undo_surplus(
         );
         return Err(Error::step(followed.server.clone(), why));
     };
+    // Nothing may come while rows are compared and undone.
+    let channels: Vec<String> = server.facts.channels.iter().map(|channel| channel.name.clone()).collect();
+    channels.iter().try_for_each(|name| steps::steer(server, Channel::Stop, name))?;
     surplus::save(&options.server, &server.facts.applied, &surplus, directory, options.server_id, options.tell)?;
     let mut catalog = Catalog::new(asking::connect(
         &options.server,
@@ -197,6 +202,7 @@ fn undo_surplus(
     let undone = Undone {
         position: common_position(&server.facts.applied, &surplus, &found.common, server.vendor()),
         state: common_state(&server.facts.applied, &source.facts.applied, &surplus, &found.common),
+        is_positioned: false,
     };
     followed.undone_changes = undo::undo(server, &found, &undone)?;
     (options.tell)(&format!("they are undone by {} row changes", followed.undone_changes));

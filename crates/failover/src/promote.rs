@@ -201,13 +201,14 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
         next: vec![],
         plan,
     };
-    // Others can be pointed only while nothing new is there, if they must stand at the same place.
-    if new.exactly_at.is_some() {
+    // Others can be pointed only while nothing new is there, if they must stand at the same place or be told what not to ask for.
+    let is_spate = round.candidate.facts.checkpoint.is_some();
+    if is_spate {
         point_others(&mut round, options, &new, &mut promotion);
     }
     (options.guard)()?;
     open(&mut round, options)?;
-    if new.exactly_at.is_none() {
+    if !is_spate {
         point_others(&mut round, options, &new, &mut promotion);
     }
     advise(&mut round, options, &mut promotion);
@@ -373,21 +374,11 @@ fn become_source(round: &mut Round, options: &PromoteOptions<'_>, (host, port): 
         candidate.look_again()?;
         // What the handover made known does not say any more whether GTIDs were kept.
         candidate.facts.keeps_gtids = before.keeps_gtids;
-        let others_must_be_exact = new.exactly_at.is_some() && !round.others.is_empty();
-        if others_must_be_exact {
-            // Before the checkpoint is gone, which says where the others must stand.
-            steps::bump_number(candidate)?;
-            candidate.look_again()?;
-            candidate.facts.keeps_gtids = before.keeps_gtids;
-            new.own = steps::own_of(candidate)?;
-            return Ok(new);
-        }
-        steps::forget_checkpoint(candidate)?;
-        stopping_point("promote-checkpoint-forgotten");
+        // The checkpoint is forgotten only after the others were pointed: it says where they must stand, and that they must be told.
+        steps::bump_number(candidate)?;
         candidate.look_again()?;
         candidate.facts.keeps_gtids = before.keeps_gtids;
         new.own = steps::own_of(candidate)?;
-        new.exactly_at = None;
     }
     let channel = candidate.channel_from(round.source_names.as_ref());
     if let Some(channel) = channel {

@@ -240,7 +240,8 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
     let text = |column| answer.text_at(0, column).unwrap_or_default();
     let server_id: u32 = text(0).parse().unwrap_or(0);
     let (slave, logged) = (parse(connection, &text(4))?, parse(connection, &text(5))?);
-    let logs_all = text(2) == "1" && text(3) == "1";
+    let logs = text(2) == "1";
+    let logs_all = logs && text(3) == "1";
     let state: Vec<MariaDbGtid> = text(6).split(',').filter_map(|gtid| gtid.trim().parse().ok()).collect();
     let (is_read_only, row_image, domain_id) = (text(1) != "0", text(7), text(8).parse().unwrap_or(0));
     let checkpoint = ask_checkpoint(connection)?;
@@ -257,7 +258,9 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
     let mut applied = match &checkpoint {
         Some(checkpoint) if !keeps_gtids => History::of_position(checkpoint.clone()),
         _ => {
-            let mut applied = History { is_complete: logs_all, ..History::default() };
+            // A server that never was a replica has all that it has in its binlog.
+            let is_complete = logs_all || logs && slave.is_empty();
+            let mut applied = History { is_complete, ..History::default() };
             slave.domains().for_each(|gtid| applied.add(gtid));
             state.iter().filter(|gtid| gtid.domain_id != own_domain).for_each(|&gtid| applied.add(gtid));
             applied

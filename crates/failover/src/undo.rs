@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Says, in the server's own state, that its surplus is undone, and where it goes on; removed once it follows.
 pub(crate) const CREATE_UNDONE: &str = "CREATE TABLE IF NOT EXISTS spate.undone (\
      id TINYINT UNSIGNED NOT NULL PRIMARY KEY, gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL, \
-     gtid_state MEDIUMTEXT CHARACTER SET ascii NOT NULL) ENGINE=InnoDB \
+     gtid_state MEDIUMTEXT CHARACTER SET ascii NOT NULL, is_positioned TINYINT NOT NULL DEFAULT 0) ENGINE=InnoDB \
      COMMENT='surplus transactions that spate follow has undone'";
 
 /// Where a server goes on whose surplus is undone.
@@ -31,6 +31,8 @@ pub(crate) struct Undone {
     pub(crate) position: String,
     /// MariaDB: the last GTID of each domain and server before the surplus.
     pub(crate) state: String,
+    /// True if the server stands there; it may have gone on since.
+    pub(crate) is_positioned: bool,
 }
 
 /// What an interrupted run has undone; `None` if nothing.
@@ -41,14 +43,27 @@ pub(crate) fn read(server: &mut Server) -> Result<Option<Undone>> {
     if there != "1" {
         return Ok(None);
     }
-    let rows = server.connection.query("SELECT gtid_position, gtid_state FROM spate.undone WHERE id = 0")?;
+    let rows =
+        server.connection.query("SELECT gtid_position, gtid_state, is_positioned FROM spate.undone WHERE id = 0")?;
     let text = |column| rows.text_at(0, column).unwrap_or_default();
-    Ok((!rows.rows.is_empty()).then(|| Undone { position: text(0), state: text(1) }))
+    Ok((!rows.rows.is_empty()).then(|| Undone { position: text(0), state: text(1), is_positioned: text(2) == "1" }))
 }
 
-/// Forgets that.
+/// Notes that the server stands at the position: from here on it is not set again.
+pub(crate) fn note_positioned(server: &mut Server) -> Result<()> {
+    unlogged(server, "UPDATE spate.undone SET is_positioned = 1")
+}
+
+/// Forgets what was undone: the server follows its source.
 pub(crate) fn forget(server: &mut Server) -> Result<()> {
-    server.execute("SET SESSION sql_log_bin=0; DELETE FROM spate.undone; SET SESSION sql_log_bin=1")
+    unlogged(server, "DELETE FROM spate.undone")
+}
+
+fn unlogged(server: &mut Server, sql: &str) -> Result<()> {
+    if server.vendor() == Vendor::MySql {
+        server.execute("SET GLOBAL super_read_only=0")?;
+    }
+    server.execute(&format!("SET SESSION sql_log_bin=0; {sql}; SET SESSION sql_log_bin=1"))
 }
 
 /// Makes all rows as they were before the surplus, and notes it in the same transaction. Nothing of it is logged.

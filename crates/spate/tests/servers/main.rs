@@ -80,3 +80,4 @@ mod transactions;
 mod unusual_globals;
 mod vendors;
 mod versioned;
+mod watching;
