@@ -133,6 +133,8 @@ fn check(server: &Server, source: &Server) -> Result<()> {
 
 /// Nobody writes to the server any more, and it does not replicate from elsewhere.
 fn become_quiet(server: &mut Server, at_source: &SourceNames, options: &FollowOptions<'_>) -> Result<()> {
+    // A source whose replicas are gone would wait for them with whatever is done here.
+    steps::set_semi_sync_source(server, false)?;
     let fenced = steps::fence(server)?;
     (options.tell)(&format!("{} takes no writes; {} connections were ended", server.facts.name, fenced.killed));
     stopping_point("follow-fenced");

@@ -296,6 +296,13 @@ fn release(round: &mut Round, options: &PromoteOptions<'_>, isolated: &Isolated)
 /// The candidate gets and applies all that it can have.
 fn drain(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
     let names = round.source_names.clone();
+    // A replica that waits for acknowledgements itself would not get to the end of what it has received.
+    let servers = std::iter::once(&mut round.candidate).chain(&mut round.others);
+    for server in servers {
+        if steps::set_semi_sync_source(server, false)? {
+            (options.tell)(&format!("{} waits for no acknowledgements while it is a replica", server.facts.name));
+        }
+    }
     let wanted = match (&round.source, options.allowed.loss) {
         (Some(source), false) => Some(source.facts.applied.clone()),
         _ => None,
@@ -397,6 +404,9 @@ fn open(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
     }
     if !candidate.facts.is_read_only {
         return Ok(());
+    }
+    if steps::set_semi_sync_source(candidate, true)? {
+        (options.tell)(&format!("{} waits for acknowledgements (semi-synchronous replication)", candidate.facts.name));
     }
     steps::set_read_only(candidate, false)?;
     stopping_point("promote-opened");

@@ -116,6 +116,29 @@ pub fn set_read_only(server: &mut Server, is_read_only: bool) -> Result<()> {
     Ok(())
 }
 
+/// Gives or takes the role of a semi-synchronous source, where a server has the other role, that of a semi-synchronous replica. A replica with both
+/// would wait for acknowledgements of what it applies. True if something was changed.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub fn set_semi_sync_source(server: &mut Server, is_source: bool) -> Result<bool> {
+    let found = server.connection.query(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_master_enabled', 'rpl_semi_sync_slave_enabled', \
+         'rpl_semi_sync_source_enabled', 'rpl_semi_sync_replica_enabled')",
+    )?;
+    let (mut of_source, mut is_on, mut is_replica) = (None, false, false);
+    for row in 0..found.rows.len() {
+        let (name, value) = (found.text_at(row, 0).unwrap_or_default(), found.text_at(row, 1).unwrap_or_default());
+        match name.contains("master") || name.contains("source") {
+            true => (of_source, is_on) = (Some(name), value == "ON"),
+            false => is_replica |= value == "ON",
+        }
+    }
+    let Some(name) = of_source.filter(|_| is_replica && is_on != is_source) else { return Ok(false) };
+    change(server, &format!("SET GLOBAL {name}={}", u8::from(is_source)))?;
+    Ok(true)
+}
+
 /// `STOP`, `START` of a channel's threads, or what forgets a channel.
 fn channel_sql(vendor: Vendor, what: Channel, name: &str) -> String {
     let name = format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));

@@ -217,6 +217,12 @@ impl Servers {
             servers.follow(replica, "first")?;
         }
         let mut session = servers.source().connect()?;
+        if semi_sync {
+            session.run(match vendor {
+                Vendor::MariaDb => "SET GLOBAL rpl_semi_sync_master_enabled=1",
+                Vendor::MySql => "SET GLOBAL rpl_semi_sync_source_enabled=1",
+            })?;
+        }
         session.run("CREATE DATABASE f")?;
         session.run("CREATE TABLE f.t (id BIGINT PRIMARY KEY, round INT NOT NULL, v VARCHAR(100) NOT NULL)")?;
         Ok(servers)
@@ -385,18 +391,16 @@ fn write_until_lost(socket: &Path, round: u32, next_row: &AtomicU64) -> Vec<u64>
     }
 }
 
-/// Options of a server that may be either: a source that waits for one replica before a commit is visible, for as long as it takes.
+/// Options of a server that may be either; the first source is told to wait by [`Servers::begin`], the others when they are promoted: a source that waits for one replica before a commit is visible, for as long as it takes.
 fn with_semi_sync(vendor: Vendor, options: ServerOptions) -> ServerOptions {
     const TIMEOUT_MILLISECONDS: u32 = 3_600_000;
     match vendor {
         Vendor::MariaDb => options
-            .with("rpl-semi-sync-master-enabled", 1)
             .with("rpl-semi-sync-slave-enabled", 1)
             .with("rpl-semi-sync-master-wait-point", "AFTER_SYNC")
             .with("rpl-semi-sync-master-timeout", TIMEOUT_MILLISECONDS),
         Vendor::MySql => options
             .with("plugin-load-add", "semisync_source.so;semisync_replica.so")
-            .with("rpl-semi-sync-source-enabled", 1)
             .with("rpl-semi-sync-replica-enabled", 1)
             .with("rpl-semi-sync-source-timeout", TIMEOUT_MILLISECONDS),
     }
