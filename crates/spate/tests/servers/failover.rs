@@ -1,10 +1,13 @@
 //! `spate promote` and `spate follow`: a source that is given up or dies, and the servers around it.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
+use spate_lab::failover::Servers;
+use spate_lab::home::LabHome;
 use spate_lab::vendor::Vendor;
 
 use crate::support::program::program;
@@ -103,13 +106,17 @@ fn promote(source: &Server, candidate: &Server, others: &[&Server], options: &[&
 
 /// Executes statements as an account without particular rights.
 pub fn write_as_client(server: &Server, sql: &str) -> Result<String, String> {
+    write_at_port(server.port, server.kind.vendor(), sql)
+}
+
+/// The same, through a proxy.
+pub fn write_at_port(port: u16, vendor: Vendor, sql: &str) -> Result<String, String> {
     let mut command = Command::new("mariadb");
-    command.args(["--no-defaults", "-uwriter", "-pw", "-h127.0.0.1", "-N", "-B", "--skip-ssl", "-P"]);
-    if server.kind.vendor() == Vendor::MySql {
-        command = Command::new("mariadb");
-        command.args(["--no-defaults", "-uwriter", "-pw", "-h127.0.0.1", "-N", "-B", "-P"]);
+    command.args(["--no-defaults", "-uwriter", "-pw", "-h127.0.0.1", "-N", "-B", "-P", &port.to_string()]);
+    if vendor == Vendor::MariaDb {
+        command.arg("--skip-ssl");
     }
-    let output = command.arg(server.port.to_string()).args(["-e", sql]).output().unwrap();
+    let output = command.args(["-e", sql]).output().unwrap();
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -503,4 +510,39 @@ fn rejoining_killed_at_each_point_goes_on() {
 #[test]
 fn rejoining_killed_at_each_point_goes_on_mysql() {
     rejoin_killed(Kind::Mysql);
+}
+
+/// Sources are killed under load; the numbers must be right. `spate lab failover` does it for longer.
+fn failovers_under_load(kind: Kind, semi_sync: bool) {
+    const ROUNDS: u32 = 5;
+    let home = LabHome::at(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lab")).unwrap();
+    let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_spate"));
+    let mut servers = Servers::begin(&home, kind.binaries(), semi_sync, directory.path(), &program).unwrap();
+    for number in 1..=ROUNDS {
+        let round = servers.round(number).unwrap();
+        assert!(round.is_identical && round.acknowledged > 0, "{round:?}");
+        assert_eq!(round.lost, round.reported, "{round:?}");
+        assert!(!semi_sync || round.acknowledged_lost == 0, "{round:?}");
+    }
+}
+
+#[test]
+fn failovers_under_load_report_what_is_lost() {
+    failovers_under_load(Kind::Mariadb, false);
+}
+
+#[test]
+fn failovers_under_load_report_what_is_lost_on_mysql() {
+    failovers_under_load(Kind::Mysql, false);
+}
+
+#[test]
+fn failovers_with_semi_sync_lose_no_acknowledged_commit() {
+    failovers_under_load(Kind::Mariadb, true);
+}
+
+#[test]
+fn failovers_with_semi_sync_lose_no_acknowledged_commit_on_mysql() {
+    failovers_under_load(Kind::Mysql, true);
 }

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::failover::{Trio, write_as_client};
+use spate_lab::vendor::Vendor;
+
+use crate::failover::{Trio, write_as_client, write_at_port};
 use crate::support::program::{Running, program};
 use crate::support::server::ACCOUNT;
 use crate::support::{Kind, wait_until};
@@ -27,7 +29,7 @@ impl Store {
     fn begin() -> Option<Store> {
         const ETCD: &str = "/usr/bin/etcd";
         if !Path::new(ETCD).exists() {
-            eprintln!("etcd is not installed (./x setup does it): not tested");
+            tell(format_args!("etcd is not installed (./x setup does it): not tested"));
             return None;
         }
         let directory = tempfile::Builder::new().prefix("spate-etcd-").tempdir().unwrap();
@@ -55,6 +57,11 @@ impl Drop for Store {
         let _is_gone = self.child.kill();
         let _was_waited_for = self.child.wait();
     }
+}
+
+/// A line for people who look at the tests' output.
+fn tell(line: std::fmt::Arguments<'_>) {
+    let _unheard = writeln!(std::io::stderr(), "{line}");
 }
 
 fn free_port() -> u16 {
@@ -119,7 +126,7 @@ fn three_watchers(kind: Kind) {
     let begun = Instant::now();
     wait_until("another source", || takes_writes(&trio));
     let took = begun.elapsed();
-    eprintln!("{kind:?}: without a source for {took:?}, stated {WITHIN:?}");
+    tell(format_args!("{kind:?}: without a source for {took:?}, stated {WITHIN:?}"));
     assert!(took < WITHIN, "{took:?}");
     wait_until("the new source's role", || is(format!("/source/{new}")) && !is(format!("/source/{old}")));
     let told = format!("promoted {old} {new}\n");
@@ -175,4 +182,58 @@ fn watcher_without_a_store_only_tells() {
     wait_until("the advice", || watcher.said().contains("spate promote --source"));
     assert!(!takes_writes(&trio));
     assert!(watcher.terminate().status.success());
+}
+
+/// HAProxy asks a watcher which server is the source. Without it (Debian's package haproxy) this is not tested.
+#[test]
+fn haproxy_sends_clients_to_the_new_source() {
+    const HAPROXY: &str = "/usr/sbin/haproxy";
+    let Some(store) = Store::begin() else { return };
+    if !Path::new(HAPROXY).exists() {
+        tell(format_args!("HAProxy is not installed (./x setup does it): not tested"));
+        return;
+    }
+    let mut trio = Trio::begin(Kind::Mariadb);
+    let (check, front) = (free_port(), free_port());
+    let listen = format!("127.0.0.1:{check}");
+    let watchers: Vec<Running> = ["w1", "w2", "w3"]
+        .map(|name| {
+            let options = if name == "w1" { vec!["--check-listen", &listen] } else { vec![] };
+            watcher(&trio, name, Some(&store.url), &options)
+        })
+        .into();
+    // The configuration of docs/failover.md.
+    let ports = [trio.site.source.port, trio.site.replica.port, trio.third.port];
+    let mut text = format!(
+        "defaults\n mode tcp\n timeout connect 2s\n timeout client 1h\n timeout server 1h\n timeout check 1s\nfrontend source\n bind 127.0.0.1:{front}\n"
+    );
+    for port in ports {
+        text += &format!(" use_backend db{port} if {{ nbsrv(db{port}) gt 0 }}\n");
+    }
+    for port in ports {
+        text += &format!(
+            "backend db{port}\n option httpchk GET /source/127.0.0.1:{port}\n \
+             server db 127.0.0.1:{port} check addr 127.0.0.1 port {check} inter 300ms fall 1 rise 1 on-marked-down shutdown-sessions\n"
+        );
+    }
+    let configuration = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(configuration.path(), text).unwrap();
+    let mut proxy = Command::new(HAPROXY)
+        .args(["-db", "-f", configuration.path().to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let writes = || write_at_port(front, Vendor::MariaDb, "INSERT INTO d.t (k) VALUES (6); SELECT @@port");
+    wait_until("the proxy to find the source", || writes().is_ok_and(|port| port == ports[0].to_string()));
+    trio.site.source.kill();
+    let begun = Instant::now();
+    wait_until("the proxy to find the new source", || writes().is_ok_and(|port| port == ports[1].to_string()));
+    let took = begun.elapsed();
+    tell(format_args!("behind HAProxy without a source for {took:?}, stated {WITHIN:?}"));
+    let _is_gone = proxy.kill();
+    proxy.wait().unwrap();
+    assert!(took < WITHIN, "{took:?}");
+    drop(watchers);
 }
