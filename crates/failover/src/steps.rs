@@ -307,7 +307,9 @@ fn tell_own(server: &mut Server, source: &NewSource) -> Result<()> {
 
 pub(crate) fn change(server: &mut Server, sql: &str) -> Result<()> {
     let grant = match server.vendor() {
-        Vendor::MariaDb => "GRANT REPLICATION SLAVE ADMIN ON *.* TO <the user of Spate>",
+        Vendor::MariaDb => {
+            "GRANT REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, RELOAD ON *.* TO <the user of Spate>"
+        }
         Vendor::MySql => "GRANT REPLICATION_SLAVE_ADMIN, SYSTEM_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
     };
     let done = server.connection.execute(sql.as_bytes());

@@ -546,3 +546,62 @@ fn failovers_with_semi_sync_lose_no_acknowledged_commit() {
 fn failovers_with_semi_sync_lose_no_acknowledged_commit_on_mysql() {
     failovers_under_load(Kind::Mysql, true);
 }
+
+/// The privileges of docs/privileges.md are enough.
+fn limited_account(kind: Kind) {
+    const LIMITED: &str = "limited";
+    let mut trio = Trio::begin(kind);
+    let grants = match kind.vendor() {
+        Vendor::MariaDb => {
+            "READ_ONLY ADMIN, CONNECTION ADMIN, PROCESS, RELOAD, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, REPLICA MONITOR, BINLOG MONITOR, BINLOG ADMIN, \
+             REPLICATION SLAVE, SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY"
+        }
+        Vendor::MySql => {
+            "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, PROCESS, RELOAD, REPLICATION_SLAVE_ADMIN, REPLICATION CLIENT, REPLICATION SLAVE, \
+             SELECT, INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN"
+        }
+    };
+    trio.site.source.sql(&format!(
+        "CREATE USER {LIMITED}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; GRANT {grants} ON *.* TO {LIMITED}@'127.0.0.1'; \
+         GRANT ALL PRIVILEGES ON spate.* TO {LIMITED}@'127.0.0.1'"
+    ));
+    trio.wait_followed();
+    for server in [&trio.site.replica, &trio.third] {
+        stop(server, "IO_THREAD");
+    }
+    sleep(Duration::from_millis(300));
+    trio.site.source.sql("INSERT INTO d.t (k, v) VALUES (100, 'lost'); UPDATE d.t SET v = 'changed'");
+    trio.site.source.kill();
+    let at = |server: &Server| format!("{LIMITED}@127.0.0.1:{}", server.port);
+    let (old, new, third) = (at(&trio.site.source), at(&trio.site.replica), at(&trio.third));
+    let mut command = program();
+    command.args(["promote", "--source", &old, "--replica", &new, "--other", &third, "--source-is-dead"]);
+    trio.site.source.allow_password(&mut command, "source");
+    trio.site.source.allow_password(&mut command, "replica");
+    succeeds(&trio.run(command));
+    trio.assert_promoted();
+    trio.site.source.begin();
+    let mut command = program();
+    let directory = trio.site.archive();
+    command
+        .args(["follow", "--replica", &old, "--source", &new, "--replication-user", ACCOUNT, "--save"])
+        .arg(&directory);
+    command.env("SPATE_REPLICATION_PASSWORD", PASSWORD);
+    trio.site.source.allow_password(&mut command, "source");
+    trio.site.source.allow_password(&mut command, "replica");
+    succeeds(&trio.run(command));
+    let rows =
+        write_as_client(&trio.site.replica, "INSERT INTO d.t (k) VALUES (99); SELECT COUNT(*) FROM d.t").unwrap();
+    wait_until("the new source's row", || trio.site.source.sql("SELECT COUNT(*) FROM d.t") == rows);
+    assert_eq!(trio.site.source.checksums(), trio.site.replica.checksums());
+}
+
+#[test]
+fn documented_privileges_are_enough() {
+    limited_account(Kind::Mariadb);
+}
+
+#[test]
+fn documented_privileges_are_enough_on_mysql() {
+    limited_account(Kind::Mysql);
+}
