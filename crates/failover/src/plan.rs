@@ -231,13 +231,16 @@ fn count_losses(situation: &Situation<'_>, channel: Option<&ChannelFacts>, plan:
     }
     plan.lost_transactions = plan.lost.iter().map(|loss| loss.surplus.transactions).max().unwrap_or(0);
     // After the candidate was opened, nothing can be changed any more about what it lacks.
-    if situation.allowed.loss || plan.lost.is_empty() || plan.stage != Stage::Replica {
+    if situation.allowed.loss || plan.lost.is_empty() || plan.stage == Stage::Source {
         return;
     }
     let most = plan.lost.iter().max_by_key(|loss| loss.surplus.transactions);
     if let Some(most) = most {
         let is_source = plan.source.as_ref() == Some(&most.server);
         let advice = match is_source {
+            true if plan.stage == Stage::Detached => {
+                format!("let {} follow it again (spate follow), then promote it", candidate.name)
+            }
             true => format!("let {} receive them (START SLAVE, MySQL: START REPLICA)", candidate.name),
             false => format!("promote {} instead", most.server),
         };

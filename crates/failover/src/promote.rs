@@ -176,9 +176,10 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
         let what = "other servers cannot reach it through a socket: name its address with --address HOST:PORT";
         Error::step(name_of(&options.candidate), what)
     })?;
+    let mut isolated = Isolated::default();
     if plan.stage == Stage::Replica {
         (options.guard)()?;
-        let isolated = isolate(&mut round, options)?;
+        isolated = isolate(&mut round, options)?;
         stopping_point("promote-isolated");
         let drained = check_again(&mut round, options).and_then(|checked| {
             plan = checked;
@@ -191,7 +192,14 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
         stopping_point("promote-drained");
         (options.guard)()?;
     }
-    let new = become_source(&mut round, options, address)?;
+    let new = match become_source(&mut round, options, address) {
+        Err(error @ Error::Replica(spate_replica::Error::Locked { .. })) => {
+            // A Spate still applies: nothing was changed on the candidate.
+            release(&mut round, options, &isolated);
+            return Err(error);
+        }
+        new => new?,
+    };
     let position = round.candidate.facts.logged.to_string();
     let mut promotion = Promotion {
         new_source: format!("{}:{}", new.host, new.port),

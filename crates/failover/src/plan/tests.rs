@@ -142,3 +142,13 @@ fn unsuitable_candidates_are_refused() {
     assert!(plan_of(&without, Some(&source), &[], Allowed::default()).refusals[0].contains("gtid_mode"));
     assert!(plan_of(&source, Some(&source), &[], Allowed::default()).refusals[0].contains("same server"));
 }
+
+#[test]
+fn a_detached_server_that_lacks_something_is_not_opened() {
+    let detached = mariadb("b", 2, "0-1-100");
+    let other = replica("c", 3, "0-1-120", "");
+    let plan = plan_of(&detached, None, std::slice::from_ref(&other), DEAD);
+    assert_eq!(plan.stage, Stage::Detached);
+    assert!(plan.refusals[0].contains("promote c instead"), "{plan:?}");
+    assert!(plan_of(&mariadb("b", 2, "0-1-120"), None, &[other], DEAD).refusals.is_empty());
+}

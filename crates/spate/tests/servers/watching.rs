@@ -239,3 +239,28 @@ fn haproxy_sends_clients_to_the_new_source() {
     assert!(took < WITHIN, "{took:?}");
     drop(watchers);
 }
+
+/// A source that does not say anything any more, while its connections stay: replicas hear no heartbeat.
+#[test]
+fn source_that_hangs_is_replaced() {
+    let Some(store) = Store::begin() else { return };
+    let trio = Trio::begin(Kind::Mariadb);
+    for server in [&trio.site.replica, &trio.third] {
+        server.sql("STOP SLAVE; CHANGE MASTER TO MASTER_HEARTBEAT_PERIOD=1; START SLAVE");
+    }
+    let watchers: Vec<Running> = ["w1", "w2"].map(|name| watcher(&trio, name, Some(&store.url), &[])).into();
+    sleep(WITHIN / 2);
+    let pid = std::fs::read_to_string(trio.site.source.data_directory().with_file_name("pid")).unwrap();
+    let signal = |name: &str| assert!(Command::new("kill").args(["-s", name, pid.trim()]).status().unwrap().success());
+    signal("STOP");
+    let begun = Instant::now();
+    wait_until("another source", || takes_writes(&trio));
+    let took = begun.elapsed();
+    tell(format_args!("a source that hangs is replaced after {took:?}, stated {WITHIN:?}"));
+    signal("CONT");
+    wait_until("the old source to be closed", || {
+        trio.site.source.try_sql("SELECT @@GLOBAL.read_only").is_ok_and(|found| found == "1")
+    });
+    assert!(took < WITHIN, "{took:?}");
+    drop(watchers);
+}
