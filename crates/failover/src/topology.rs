@@ -245,7 +245,8 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
     let state: Vec<MariaDbGtid> = text(6).split(',').filter_map(|gtid| gtid.trim().parse().ok()).collect();
     let (is_read_only, row_image, domain_id) = (text(1) != "0", text(7), text(8).parse().unwrap_or(0));
     let checkpoint = ask_checkpoint(connection)?;
-    let own_domain = gtids::own_domain(server_id);
+    // What Spate writes by itself to any server, in a domain made of its id, is nothing that others could lack.
+    let is_of_people = |gtid: &MariaDbGtid| gtid.domain_id != gtids::own_domain(gtid.server_id);
     let keeps_gtids = checkpoint.as_ref().is_some_and(|checkpoint| {
         let is_logged = |gtid: MariaDbGtid| {
             state.iter().any(|logged| {
@@ -261,8 +262,8 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
             // A server that never was a replica has all that it has in its binlog.
             let is_complete = logs_all || logs && slave.is_empty();
             let mut applied = History { is_complete, ..History::default() };
-            slave.domains().for_each(|gtid| applied.add(gtid));
-            state.iter().filter(|gtid| gtid.domain_id != own_domain).for_each(|&gtid| applied.add(gtid));
+            slave.domains().filter(is_of_people).for_each(|gtid| applied.add(gtid));
+            state.iter().copied().filter(is_of_people).for_each(|gtid| applied.add(gtid));
             applied
         }
     };
@@ -273,7 +274,7 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
     let mut received = applied.clone();
     // A channel of which both threads are stopped drops its relay logs when either is started, and asks its source for them again.
     for channel in channels.iter().filter(|channel| channel.is_receiving || channel.is_applying) {
-        parse(connection, &channel.received)?.domains().for_each(|gtid| received.add(gtid));
+        parse(connection, &channel.received)?.domains().filter(is_of_people).for_each(|gtid| received.add(gtid));
     }
     Ok(ServerFacts {
         server_id,
