@@ -11,6 +11,7 @@ use crate::calls::options::{GenerateCommand, StudyCommand};
 use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
 use crate::equal::{self, EqualOptions};
+use crate::failover::{self, FailoverOptions};
 use crate::follower::LivePlan;
 use crate::home::LabHome;
 use crate::race::{BacklogPlace, Race, RacePlan};
@@ -82,6 +83,9 @@ pub enum LabCommand {
     /// Widen the commit groups of an intermediate source, and measure what the server behind it gains
     #[command(after_help = chain::EXAMPLES)]
     Chain(ChainOptions),
+    /// Kill a source under load, promote a replica, and let the old source come back, again and again
+    #[command(after_help = failover::EXAMPLES)]
+    Failover(FailoverOptions),
     /// Compare Spate with the server's own replication under hostile statements and failures, drawn from a seed
     #[command(after_help = options::EXAMPLES)]
     Torture(TortureOptions),
@@ -268,6 +272,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Race(options) => race(options),
         LabCommand::Steady(options) => steady(options),
         LabCommand::Chain(options) => options.run(),
+        LabCommand::Failover(options) => options.run(),
         LabCommand::Torture(options) => options.run(),
         LabCommand::Equal(options) => options.run(),
         LabCommand::Recover(options) => options.run(),

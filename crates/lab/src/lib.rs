@@ -10,6 +10,7 @@
 //! - [`race`], [`comparison`], [`results`]: the race, the comparison of its tables, and its result;
 //! - [`chain`]: intermediate sources, one behind the other;
 //! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: a demonstration of all of these;
+//! - [`failover`](mod@failover): a source that is killed under load, again and again;
 //! - [`calls`]: call detail records, and the study that loads them;
 //! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
 //! - [`command`], [`screen`]: the command line, and its output for people.
@@ -29,6 +30,7 @@ mod definitions;
 pub mod demo;
 pub mod equal;
 mod error;
+pub mod failover;
 pub mod follower;
 pub mod home;
 pub mod lag_samples;

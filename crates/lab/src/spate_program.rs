@@ -63,7 +63,7 @@ struct Sampler {
 }
 
 /// Where the program is.
-fn program_path() -> Result<PathBuf> {
+pub(crate) fn program_path() -> Result<PathBuf> {
     match std::env::var_os(PROGRAM_VARIABLE) {
         Some(path) => Ok(PathBuf::from(path)),
         None => std::env::current_exe().map(|laboratory| laboratory.with_file_name("spate")).map_err(|source| {

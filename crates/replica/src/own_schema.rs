@@ -6,7 +6,8 @@ use crate::{
 };
 use spate_connection::Connection;
 
-const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
+/// What creates the schema.
+pub const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 /// Each table's name, and the statement that creates it.
 const TABLES: [(&str, &str); 15] = [

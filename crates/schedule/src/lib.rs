@@ -7,7 +7,7 @@
 //! - [`definition`]: the replica's definition of a table, and if its changes may be folded;
 //! - [`plan`]: how to walk and fold a table's images, computed once;
 //! - [`fold`]: net row changes by row key; [`keyless`]: row changes of tables without one;
-//! - [`item`]: the parts of a batch;
+//! - [`item`]: the parts of a batch; [`inverse`]: what undoes row changes;
 //! - [`statement`]: what kind of statement a Query event holds, and what it may change;
 //! - [`write_set`]: the keys that a batch writes; [`depend`]: which earlier transactions one has to wait for;
 //! - [`shards`]: which applier applies which rows, where several divide them among themselves;
@@ -29,6 +29,7 @@ pub mod difference;
 pub mod emit;
 mod error;
 pub mod fold;
+pub mod inverse;
 pub mod item;
 pub mod keyless;
 mod known;

@@ -19,10 +19,12 @@ use spate_replica::until::{Start, Until};
 use spate_schedule::fold::HELPERS_MAX;
 
 use crate::connection_arguments::{CommonArguments, ReplicaArguments, SourceArguments};
+use crate::failover_arguments::{FollowArguments, PromoteArguments, WatchArguments};
 use crate::help_examples::{
-    ANALYZE_EXAMPLES, BACKUP_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, HANDBACK_EXAMPLES,
-    HANDOVER_EXAMPLES, LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PURGE_EXAMPLES, REPLAY_EXAMPLES,
-    REPLICATE_EXAMPLES, RESTORE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES, VERIFY_EXAMPLES,
+    ANALYZE_EXAMPLES, BACKUP_EXAMPLES, CHECK_EXAMPLES, FETCH_EXAMPLES, FOLD_STATS_EXAMPLES, FOLLOW_EXAMPLES,
+    HANDBACK_EXAMPLES, HANDOVER_EXAMPLES, LIST_EXAMPLES, LOAD_EXAMPLES, PREFETCH_EXAMPLES, PROMOTE_EXAMPLES,
+    PURGE_EXAMPLES, REPLAY_EXAMPLES, REPLICATE_EXAMPLES, RESTORE_EXAMPLES, STATUS_EXAMPLES, TAKEOVER_EXAMPLES,
+    VERIFY_EXAMPLES, WATCH_EXAMPLES,
 };
 use crate::load_arguments::LoadArguments;
 use crate::parallel_arguments::{Applied, ParallelArguments};
@@ -63,6 +65,15 @@ pub(crate) enum Command {
     /// Let a replica's own replication go on where Spate has ended
     #[command(after_help = HANDBACK_EXAMPLES)]
     Handback(HandbackArguments),
+    /// Make a replica the source, without losing anything that can be had, and point the other replicas at it
+    #[command(after_help = PROMOTE_EXAMPLES)]
+    Promote(Box<PromoteArguments>),
+    /// Let a server follow another by its own replication; what it has too much is saved and undone first
+    #[command(after_help = FOLLOW_EXAMPLES)]
+    Follow(Box<FollowArguments>),
+    /// Watch a source with others, and promote a replica when a majority of the watchers says that it is dead
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(Box<WatchArguments>),
     /// Read ahead of a server's own replication, so that it finds the pages that it needs in memory
     #[command(after_help = PREFETCH_EXAMPLES)]
     Prefetch(PrefetchArguments),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use spate_connection::endpoint::{Endpoint, OPTION_GROUPS, OptionFiles, PublicKey, TlsMode, TlsOptions};
+use spate_connection::endpoint::{Endpoint, OPTION_GROUPS, OptionFiles, PublicKey, Secret, TlsMode, TlsOptions};
 
 use crate::{Failure, say};
 
@@ -81,6 +81,12 @@ macro_rules! side {
                 complete(given, self.defaults_file.as_ref(), common, $side, $variable)
             }
 
+            /// Another server, reached in the same way as this side.
+            #[allow(dead_code, reason = "one side has no others")]
+            pub(crate) fn another(&self, text: &str, common: &CommonArguments) -> Result<Endpoint, Failure> {
+                $name { endpoint: Some(text.to_owned()), ..self.clone() }.endpoint(common)
+            }
+
             /// True if the command line says anything of this side.
             #[allow(dead_code, reason = "one side may be left out")]
             pub(crate) fn is_named(&self) -> bool {
@@ -116,6 +122,19 @@ side!(
     "SPATE_CAPTURED_PASSWORD",
     "The server whose log tables hold the workload: [user@]host[:port] or [user@]/path/to/socket"
 );
+
+/// The account with which servers replicate from each other: the option files' group spate-replication, or the environment.
+pub(crate) fn replication_password(common: &CommonArguments) -> Result<Option<Secret>, Failure> {
+    const GROUPS: [&str; 1] = ["spate-replication"];
+    let mut endpoint = Endpoint::default();
+    if let Some(file) = &common.defaults_file {
+        endpoint = endpoint.with_options(warned(OptionFiles::only(file, &GROUPS)?));
+    }
+    if let Some(file) = &common.defaults_extra_file {
+        endpoint = endpoint.with_options(warned(OptionFiles::standard_and(file, &GROUPS)?));
+    }
+    Ok(endpoint.with_password_variable("SPATE_REPLICATION_PASSWORD")?.password().cloned())
+}
 
 /// The first of these wins: the command line, the side's own file, the files for both, the environment.
 fn complete(

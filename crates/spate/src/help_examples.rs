@@ -140,6 +140,51 @@ Examples:
   spate replicate --source repl@db1 --replica spate@db2 --archive /var/lib/spate --until caught-up
   spate handover --replica spate@db2";
 
+/// Of `spate promote`.
+pub(crate) const PROMOTE_EXAMPLES: &str = "\
+Fences the old source (read_only, ends the connections of others), lets the replica apply all that it has received or that Spate's archive holds,
+opens it, and points the other replicas at it with exact positions. It can be interrupted anywhere and repeated. docs/failover.md tells what is
+lost when, and what the accounts need.
+
+Examples:
+  # What would be done, and what would be lost, in transactions
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3 --dry-run
+
+  # A planned switch: nothing is lost
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3
+
+  # The old source is dead
+  spate promote --source spate@db1 --replica spate@db2 --other spate@db3 --source-is-dead
+
+  # Spate applied to the replica; its archive has more than was applied
+  spate promote --source spate@db1 --replica spate@db2 --archive /var/lib/spate --source-is-dead";
+
+/// Of `spate follow`.
+pub(crate) const FOLLOW_EXAMPLES: &str = "\
+Makes the replica read_only, ends the connections of others, and points its own replication at the source, from exactly where it stands. Transactions
+that the source lacks (an old source has them after a failover) are saved with --save and undone by folding their inverse, in one transaction that is
+not logged. What cannot be undone exactly, such as definitions, is refused by name. It can be interrupted anywhere and repeated.
+
+Examples:
+  # What does the old source have that the new one lacks?
+  spate follow --replica spate@db1 --source spate@db2 --dry-run
+
+  # Save and undo that, and follow
+  SPATE_REPLICATION_PASSWORD=… spate follow --replica spate@db1 --source spate@db2 --replication-user repl --save /var/lib/spate/db1-surplus";
+
+/// Of `spate watch`.
+pub(crate) const WATCH_EXAMPLES: &str = "\
+Start one watcher on each of three machines. A source is dead if it does not answer a watcher, no replica that answers hears it, and a majority of all
+watchers says so. The one that holds the lease in etcd then promotes the replica that has received the most. A watcher that does not reach
+etcd promotes nothing. docs/failover.md has the configuration of HAProxy.
+
+Examples:
+  spate watch --name w1 --source spate@db1 --replica spate@db2 --replica spate@db3 --etcd http://e1:2379 --etcd http://e2:2379 --etcd http://e3:2379 \\
+      --within 15 --check-listen 127.0.0.1:9306 --hook '/usr/local/bin/move-address \"$SPATE_NEW_SOURCE\"'
+
+  # Without etcd: it only says what a person is to do
+  spate watch --name w1 --source spate@db1 --replica spate@db2";
+
 /// Of `spate analyze`.
 pub(crate) const ANALYZE_EXAMPLES: &str = "\
 It reads nothing but binlogs, so it knows no foreign keys, no unique keys besides the primary, and not how text is compared. Its

@@ -6,6 +6,8 @@ mod archive_files;
 mod arguments;
 mod check;
 mod connection_arguments;
+mod failover;
+mod failover_arguments;
 mod fold_stats;
 mod handback;
 mod handover;
@@ -53,6 +55,9 @@ fn main() -> ExitCode {
         Command::Status(options) => status::run(&options),
         Command::Verify(options) => verify::run(&options),
         Command::Handover(options) => handover::run(&options),
+        Command::Promote(options) => failover::promote(&options),
+        Command::Follow(options) => failover::follow(&options),
+        Command::Watch(options) => failover::watch(&options),
         Command::Prefetch(options) => prefetch::run(&options),
         Command::Load(options) => load::run(&options),
         Command::Replay(options) => replay::run(&options),

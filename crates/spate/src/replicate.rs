@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use spate_archive::{FileSystem, RealFileSystem};
+use spate_connection::endpoint::Endpoint;
 use spate_operate::rules;
 use spate_operate::takeover::{self, Turns};
 use spate_operate::{ApplyOptions, Ended, OnConflict, ReplicateOptions};
@@ -28,7 +29,12 @@ pub(crate) enum Begins {
     ByTakeover,
 }
 
-pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
+/// What the command line says.
+pub(crate) fn options(
+    arguments: &ReplicateArguments,
+    source: Endpoint,
+    replica: Endpoint,
+) -> Result<ReplicateOptions, Failure> {
     let archiving = &arguments.archiving;
     let (parallel, sharding, rule_file) = match arguments.applied()? {
         Applied::Snapshot => (None, None, None),
@@ -36,7 +42,7 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         Applied::Shard(sharding, rule_file) => (None, Some(sharding), rule_file),
     };
     let applying = ApplyOptions {
-        replica: arguments.replica.endpoint(&arguments.common)?,
+        replica,
         limits: arguments.limits(),
         without_replica_binlog: arguments.no_replica_binlog,
         interrupted: arguments.interrupted_statement.map(|outcome| match outcome {
@@ -57,10 +63,10 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         },
         events: EventStates::default(),
     };
-    let options = ReplicateOptions {
+    Ok(ReplicateOptions {
         intake: IntakeOptions {
             start_place: None,
-            source: arguments.source.endpoint(&arguments.common)?,
+            source,
             server_id: archiving.server_id(),
             semi_sync: archiving.semi_sync,
         },
@@ -70,7 +76,14 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
         until: archiving.until.clone().unwrap_or_default(),
         retention: archiving.retention(),
         applying,
-    };
+    })
+}
+
+pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<ExitCode, Failure> {
+    let archiving = &arguments.archiving;
+    let (source, replica) =
+        (arguments.source.endpoint(&arguments.common)?, arguments.replica.endpoint(&arguments.common)?);
+    let options = options(arguments, source, replica)?;
     let stop = signals::stop_flag()?;
     let reload = options.applying.rule_file.is_some().then(signals::reload_flag).transpose()?;
     let line = progress_line::line();

@@ -15,7 +15,7 @@ use crate::support::ledger::{Ledger, assert_same};
 use crate::support::program::Running;
 use crate::support::session::Session;
 use crate::support::{Kind, PATIENCE, Site, wait_until};
-use crate::{backup, load, pipelining, shards};
+use crate::{backup, failover, load, pipelining, shards};
 
 /// Small batches and frequent syncs, so that each point is passed often.
 const OPTIONS: [&str; 8] =
@@ -458,6 +458,7 @@ fn stopping_points_each_have_a_test() {
         &pipelining::POINTS,
         &load::POINTS,
         &backup::POINTS,
+        &failover::POINTS,
     ];
     let mut tested: BTreeSet<String> = lists.into_iter().flatten().map(|point| name(point)).collect();
     tested.extend(ARCHIVE.map(|(point, _)| name(point)));

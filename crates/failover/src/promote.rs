@@ -1,0 +1,509 @@
+//! `spate promote`: a replica becomes the source.
+//!
+//! ```text
+//! look ──▶ plan ──▶ fence the old source ──▶ drain ──▶ detach ──▶ open ──▶ point the others ──▶ check
+//! ```
+//! Where it stands is noted nowhere: it shows on the servers. So it can be interrupted anywhere, and repeated. The plan is made twice: from the
+//! first look, and again once nothing more can come from the old source.
+
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use spate_archive::stopping_point;
+use spate_binlog::GtidPosition;
+use spate_connection::Vendor;
+use spate_connection::endpoint::Endpoint;
+use spate_operate::handover;
+use spate_replica::applier_lock::ApplierLock;
+use spate_replica::checkpoint::{self, Checkpoint};
+
+use crate::error::{Error, Result};
+use crate::plan::{self, Allowed, LeftOut, Plan, Situation, Stage};
+use crate::steps::{self, Channel, NewSource, ReplicationAccount};
+use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
+
+/// What Spate's archive still holds for the candidate.
+pub struct ArchiveToApply<'a> {
+    /// Where it ends.
+    pub end: GtidPosition,
+    /// Applies all of it; true if each transaction is to keep its GTID.
+    pub apply: &'a dyn Fn(bool) -> std::result::Result<(), String>,
+}
+
+/// Who is promoted, and what is allowed.
+pub struct PromoteOptions<'a> {
+    /// The replica that becomes the source.
+    pub candidate: Endpoint,
+    /// The old source; `None` if nobody named it.
+    pub source: Option<Endpoint>,
+    /// The other replicas.
+    pub others: Vec<Endpoint>,
+    /// What may be lost.
+    pub allowed: Allowed,
+    /// Spate's archive for the candidate; `None` if Spate does not apply to it.
+    pub archive: Option<ArchiveToApply<'a>>,
+    /// The address by which the others reach the candidate; `None`: as this program does.
+    pub address: Option<(String, u16)>,
+    /// The account with which the others replicate; without a name each keeps its own.
+    pub account: ReplicationAccount,
+    /// How long the candidate may take to apply what it has.
+    pub drain: Duration,
+    /// How long servers may take to answer.
+    pub patience: Patience,
+    /// Called before each step that cannot be undone: a watcher makes sure that it still holds its lease.
+    pub guard: &'a dyn Fn() -> Result<()>,
+    /// Told what is done.
+    pub tell: &'a dyn Fn(&str),
+}
+
+/// What a promotion did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Promotion {
+    /// The plan that was carried out.
+    pub plan: Plan,
+    /// The new source, as other servers reach it.
+    pub new_source: String,
+    /// Its GTID position when it was opened.
+    pub position: String,
+    /// Servers that follow it.
+    pub following: Vec<String>,
+    /// Servers that do not, and why.
+    pub left_out: Vec<LeftOut>,
+    /// Commands for people.
+    pub next: Vec<String>,
+}
+
+/// All servers of one round.
+struct Round {
+    candidate: Server,
+    source: Option<Server>,
+    source_names: Option<SourceNames>,
+    others: Vec<Server>,
+    silent: Vec<String>,
+}
+
+impl Round {
+    fn look(options: &PromoteOptions<'_>) -> Result<Round> {
+        let candidate = Server::look(&options.candidate, "replica", options.patience)?;
+        let mut others = Vec::new();
+        let mut silent = Vec::new();
+        for endpoint in &options.others {
+            match Server::look(endpoint, "replica", options.patience) {
+                Ok(server) => others.push(server),
+                Err(error) => {
+                    (options.tell)(&format!("{}: {error}", name_of(endpoint)));
+                    silent.push(name_of(endpoint));
+                }
+            }
+        }
+        // Last, so that it has all that the others have got from it.
+        let source = match &options.source {
+            None => None,
+            Some(endpoint) => match Server::look(endpoint, "source", options.patience) {
+                Ok(server) => Some(server),
+                Err(error @ Error::Replica(spate_replica::Error::Privilege { .. })) => return Err(error),
+                Err(error) => {
+                    (options.tell)(&format!("the old source: {error}"));
+                    None
+                }
+            },
+        };
+        let address = options.source.as_ref().and_then(host_and_port);
+        let server_id = source.as_ref().map(|source| source.facts.server_id);
+        let source_names =
+            options.source.is_some().then(|| recognise(&candidate.facts, SourceNames { address, server_id }));
+        Ok(Round { candidate, source, source_names, others, silent })
+    }
+
+    fn look_again(&mut self) -> Result<()> {
+        self.candidate.look_again()?;
+        for other in &mut self.others {
+            other.look_again()?;
+        }
+        if let Some(source) = &mut self.source {
+            source.look_again()?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, options: &PromoteOptions<'_>) -> Plan {
+        let others: Vec<ServerFacts> = self.others.iter().map(|other| other.facts.clone()).collect();
+        plan::make(&Situation {
+            candidate: &self.candidate.facts,
+            source: self.source.as_ref().map(|source| &source.facts),
+            source_names: self.source_names.clone(),
+            others: &others,
+            silent: &self.silent,
+            archive_end: options.archive.as_ref().map(|archive| archive.end.clone()),
+            allowed: options.allowed,
+        })
+    }
+}
+
+/// A source that does not answer is recognised by the only channel of the candidate, if its address is written in another way there.
+fn recognise(candidate: &ServerFacts, names: SourceNames) -> SourceNames {
+    if candidate.channel_from(Some(&names)).is_some() || names.server_id.is_some() {
+        return names;
+    }
+    match candidate.channels.as_slice() {
+        [channel] => SourceNames {
+            address: Some((channel.source_host.clone(), channel.source_port)),
+            server_id: Some(channel.source_server_id).filter(|&id| id != 0),
+        },
+        _ => names,
+    }
+}
+
+/// Only looks, and says what a promotion would do and lose.
+///
+/// # Errors
+/// The candidate does not answer.
+pub fn dry_run(options: &PromoteOptions<'_>) -> Result<Plan> {
+    Ok(Round::look(options)?.plan(options))
+}
+
+/// Promotes a replica. Repeated, it goes on where it was interrupted.
+///
+/// # Errors
+/// [`Error::Refused`] before anything was changed; [`Error::Step`] names the server that does not do its part.
+pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
+    let mut round = Round::look(options)?;
+    let mut plan = round.plan(options);
+    refuse(&plan)?;
+    plan.warnings.iter().for_each(|warning| (options.tell)(&format!("warning: {warning}")));
+    let address = options.address.clone().or_else(|| host_and_port(&options.candidate)).ok_or_else(|| {
+        let what = "other servers cannot reach it through a socket: name its address with --address HOST:PORT";
+        Error::step(name_of(&options.candidate), what)
+    })?;
+    let mut isolated = Isolated::default();
+    if plan.stage == Stage::Replica {
+        (options.guard)()?;
+        isolated = isolate(&mut round, options)?;
+        stopping_point("promote-isolated");
+        let drained = check_again(&mut round, options).and_then(|checked| {
+            plan = checked;
+            drain(&mut round, options)
+        });
+        if let Err(error) = drained {
+            release(&mut round, options, &isolated);
+            return Err(error);
+        }
+        stopping_point("promote-drained");
+        (options.guard)()?;
+    }
+    let new = match become_source(&mut round, options, address) {
+        Err(error @ Error::Replica(spate_replica::Error::Locked { .. })) => {
+            // A Spate still applies: nothing was changed on the candidate.
+            release(&mut round, options, &isolated);
+            return Err(error);
+        }
+        new => new?,
+    };
+    let position = round.candidate.facts.logged.to_string();
+    let mut promotion = Promotion {
+        new_source: format!("{}:{}", new.host, new.port),
+        position,
+        following: vec![],
+        left_out: plan.left_out.clone(),
+        next: vec![],
+        plan,
+    };
+    // Others can be pointed only while nothing new is there, if they must stand at the same place or be told what not to ask for.
+    let is_spate = round.candidate.facts.checkpoint.is_some();
+    if is_spate {
+        point_others(&mut round, options, &new, &mut promotion);
+    }
+    (options.guard)()?;
+    open(&mut round, options)?;
+    if !is_spate {
+        point_others(&mut round, options, &new, &mut promotion);
+    }
+    advise(&mut round, options, &mut promotion);
+    Ok(promotion)
+}
+
+fn refuse(plan: &Plan) -> Result<()> {
+    match plan.refusals.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Refused { candidate: plan.candidate.clone(), reasons: plan.refusals.clone() }),
+    }
+}
+
+/// What isolating has changed, to be undone if the promotion cannot go on.
+#[derive(Debug, Default)]
+struct Isolated {
+    fenced: bool,
+    /// Others whose receiver was stopped: index and channel.
+    stopped: Vec<(usize, String)>,
+    candidate: Option<String>,
+}
+
+/// Nothing more comes from the old source: it takes no writes, or nobody receives from it.
+fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Isolated> {
+    let mut isolated = Isolated::default();
+    if let Some(source) = &mut round.source {
+        let fenced = steps::fence(source)?;
+        isolated.fenced = fenced.was_open;
+        (options.tell)(&format!(
+            "{} takes no writes any more; {} connections were ended",
+            source.facts.name, fenced.killed
+        ));
+        if !fenced.privileged.is_empty() {
+            (options.tell)(&format!(
+                "warning: these accounts may write to {} although it is read_only (READ_ONLY ADMIN): {}",
+                source.facts.name,
+                fenced.privileged.join(", ")
+            ));
+        }
+        return Ok(isolated);
+    }
+    let names = round.source_names.clone();
+    if let Some(channel) = round.candidate.channel_from(names.as_ref()).filter(|channel| channel.is_receiving) {
+        steps::stop_receiver(&mut round.candidate, &channel)?;
+        isolated.candidate = Some(channel.name);
+    }
+    stopping_point("promote-candidate-cut");
+    for (index, other) in round.others.iter_mut().enumerate() {
+        let channel = other.channel_from(names.as_ref());
+        if let Some(channel) = channel.filter(|channel| channel.is_receiving) {
+            steps::stop_receiver(other, &channel)?;
+            isolated.stopped.push((index, channel.name));
+        }
+    }
+    Ok(isolated)
+}
+
+/// The plan once more, now that nothing can come any more.
+fn check_again(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Plan> {
+    round.look_again()?;
+    let plan = round.plan(options);
+    refuse(&plan)?;
+    (options.tell)(&plan.loss_in_words());
+    Ok(plan)
+}
+
+/// Undoes [`isolate`]: a promotion that cannot go on leaves everything as it was.
+fn release(round: &mut Round, options: &PromoteOptions<'_>, isolated: &Isolated) {
+    let mut undone = Ok(());
+    if let Some(source) = round.source.as_mut().filter(|_| isolated.fenced) {
+        undone = steps::set_read_only(source, false);
+    }
+    if let Some(channel) = &isolated.candidate {
+        undone = undone.and(steps::steer(&mut round.candidate, Channel::StartReceiver, channel));
+    }
+    for (index, channel) in &isolated.stopped {
+        undone = undone.and(steps::steer(&mut round.others[*index], Channel::StartReceiver, channel));
+    }
+    match undone {
+        Ok(()) => (options.tell)("nothing was promoted, and all is as it was"),
+        Err(error) => (options.tell)(&format!("nothing was promoted, but not all is as it was: {error}")),
+    }
+}
+
+/// The candidate gets and applies all that it can have.
+fn drain(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
+    let names = round.source_names.clone();
+    // A replica that waits for acknowledgements itself would not get to the end of what it has received.
+    let servers = std::iter::once(&mut round.candidate).chain(&mut round.others);
+    for server in servers {
+        if steps::set_semi_sync_source(server, false)? {
+            (options.tell)(&format!("{} waits for no acknowledgements while it is a replica", server.facts.name));
+        }
+    }
+    let wanted = match (&round.source, options.allowed.loss) {
+        (Some(source), false) => Some(source.facts.applied.clone()),
+        _ => None,
+    };
+    if round.candidate.facts.checkpoint.is_some() {
+        return drain_archive(round, options, wanted.as_ref());
+    }
+    (options.tell)(&format!("{} applies what it has received", round.candidate.facts.name));
+    steps::drain(&mut round.candidate, names.as_ref(), wanted.as_ref(), options.drain)?;
+    // The others get the same, so that none of them lacks what the new source may not have in its binlog any more.
+    for other in &mut round.others {
+        let drained = steps::drain(other, names.as_ref(), None, options.drain);
+        if let Err(error) = drained {
+            (options.tell)(&format!("warning: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// Spate's archive is applied: by a Spate that runs, or here.
+fn drain_archive(
+    round: &mut Round,
+    options: &PromoteOptions<'_>,
+    wanted: Option<&crate::history::History>,
+) -> Result<()> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    let candidate = &mut round.candidate;
+    let is_there = |candidate: &Server| {
+        let archive_is_applied = options.archive.as_ref().is_none_or(|archive| {
+            candidate.facts.checkpoint.as_ref().is_some_and(|found| found.covers_all(&archive.end))
+        });
+        archive_is_applied && wanted.is_none_or(|wanted| candidate.facts.applied.has_all_of(wanted))
+    };
+    let rounds = (options.drain.as_millis() / LOOK_EVERY.as_millis()).max(1);
+    for number in 0..rounds {
+        candidate.look_again()?;
+        if is_there(candidate) {
+            return Ok(());
+        }
+        // Without a source there is nothing to wait for, but a Spate that is still at work.
+        if let Some(archive) = options.archive.as_ref().filter(|_| wanted.is_none() || number + 1 == rounds) {
+            (options.tell)(&format!("applying what the archive holds to {}", candidate.facts.name));
+            (archive.apply)(candidate.facts.keeps_gtids).map_err(|why| {
+                Error::step(candidate.facts.name.clone(), format!("the archive cannot be applied: {why}"))
+            })?;
+            candidate.look_again()?;
+            if is_there(candidate) {
+                return Ok(());
+            }
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let lacks = wanted.map(|wanted| wanted.missing_from(&candidate.facts.applied).to_string());
+    let what = format!(
+        "Spate has not applied everything within {} s{}: let spate replicate run until it has, or name its archive with --archive DIR",
+        options.drain.as_secs(),
+        lacks.map_or_else(String::new, |lacks| format!(", it lacks {lacks}"))
+    );
+    Err(Error::step(candidate.facts.name.clone(), what))
+}
+
+/// The candidate replicates no more. Says how others are pointed at it.
+fn become_source(round: &mut Round, options: &PromoteOptions<'_>, (host, port): (String, u16)) -> Result<NewSource> {
+    let candidate = &mut round.candidate;
+    let is_spate = candidate.facts.checkpoint.is_some();
+    let exactly_at = candidate.facts.checkpoint.clone().filter(|_| candidate.facts.has_own_gtids());
+    let mut new = NewSource { host, port, own: GtidPosition::default(), exactly_at };
+    if is_spate {
+        if candidate.vendor() == Vendor::MySql {
+            candidate.execute("SET GLOBAL super_read_only=0")?;
+        }
+        let told = handover::hand_over(&options.candidate)?;
+        stopping_point("promote-handed-over");
+        (options.tell)(&format!("{} stands at {}", candidate.facts.name, told.gtid_position));
+        let before = candidate.facts.clone();
+        candidate.look_again()?;
+        // What the handover made known does not say any more whether GTIDs were kept.
+        candidate.facts.keeps_gtids = before.keeps_gtids;
+        // The checkpoint is forgotten only after the others were pointed: it says where they must stand, and that they must be told.
+        steps::bump_number(candidate)?;
+        candidate.look_again()?;
+        candidate.facts.keeps_gtids = before.keeps_gtids;
+        new.own = steps::own_of(candidate)?;
+    }
+    let channel = candidate.channel_from(round.source_names.as_ref());
+    if let Some(channel) = channel {
+        steps::detach(candidate, &channel)?;
+        (options.tell)(&format!("{} replicates no more", candidate.facts.name));
+        stopping_point("promote-detached");
+    }
+    Ok(new)
+}
+
+fn open(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
+    let candidate = &mut round.candidate;
+    if candidate.facts.has_own_gtids() || candidate.facts.checkpoint.is_some() {
+        steps::forget_checkpoint(candidate)?;
+        stopping_point("promote-checkpoint-forgotten");
+    }
+    if !candidate.facts.is_read_only {
+        return Ok(());
+    }
+    if steps::set_semi_sync_source(candidate, true)? {
+        (options.tell)(&format!("{} waits for acknowledgements (semi-synchronous replication)", candidate.facts.name));
+    }
+    steps::set_read_only(candidate, false)?;
+    stopping_point("promote-opened");
+    (options.tell)(&format!("{} takes writes", candidate.facts.name));
+    candidate.look_again()?;
+    Ok(())
+}
+
+/// Points all that can follow. One that fails does not keep the others from it.
+fn point_others(round: &mut Round, options: &PromoteOptions<'_>, new: &NewSource, promotion: &mut Promotion) {
+    let names = round.source_names.clone();
+    for other in &mut round.others {
+        let name = other.facts.name.clone();
+        if promotion.left_out.iter().any(|left| left.server == name) {
+            continue;
+        }
+        let pointed = (options.guard)().and_then(|()| {
+            match other.facts.checkpoint.is_some() && other.facts.channels.is_empty() {
+                true => point_spate(other, new),
+                false => point_native(other, names.as_ref(), new, &options.account),
+            }
+        });
+        stopping_point("promote-pointed");
+        match pointed {
+            Ok(()) => {
+                (options.tell)(&format!("{name} follows {}:{}", new.host, new.port));
+                promotion.following.push(name);
+            }
+            Err(error) => promotion.left_out.push(LeftOut { server: name, why: error.to_string() }),
+        }
+    }
+}
+
+/// Others that stand elsewhere than the candidate cannot ask it for GTIDs that it does not have.
+fn check_exact(other: &mut Server, new: &NewSource) -> Result<()> {
+    other.look_again()?;
+    let Some(exactly_at) = &new.exactly_at else { return Ok(()) };
+    let at = &other.facts.applied.position;
+    if at == exactly_at || other.facts.applied.position.covers_all(&new.own) && !new.own.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "it stands at '{at}', and the new source at '{exactly_at}': Spate applied there in batches (--consistency snapshot), so the new source has not \
+         the old one's GTIDs in its binlog, and only servers at exactly the same place can follow. Make this replica anew from a backup of the new \
+         source, or use --consistency transaction on replicas that may be promoted"
+    );
+    Err(Error::step(other.facts.name.clone(), what))
+}
+
+fn point_native(
+    other: &mut Server,
+    names: Option<&SourceNames>,
+    new: &NewSource,
+    account: &ReplicationAccount,
+) -> Result<()> {
+    check_exact(other, new)?;
+    steps::point(other, names, new, account)
+}
+
+/// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs.
+fn point_spate(other: &mut Server, new: &NewSource) -> Result<()> {
+    check_exact(other, new)?;
+    if new.exactly_at.is_some() {
+        let _until_the_connection_ends = ApplierLock::take(&mut other.connection)?;
+        let checkpoint = Checkpoint { gtid_position: new.own.clone(), ..Checkpoint::default() };
+        checkpoint::begin(&mut other.connection, &checkpoint)?;
+    }
+    Ok(())
+}
+
+/// What is left to people.
+fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promotion) {
+    let candidate = steps::shell(&options.candidate.to_string());
+    promotion.next.push(match round.candidate.vendor() {
+        Vendor::MariaDb => {
+            format!("let {candidate} take writes after a restart, too: read_only=0 in its configuration")
+        }
+        Vendor::MySql => format!("let {candidate} take writes after a restart, too: SET PERSIST read_only=OFF"),
+    });
+    for other in round.others.iter().filter(|other| other.facts.checkpoint.is_some()) {
+        let other = steps::shell(&other.endpoint.to_string());
+        promotion.next.push(format!(
+            "go on with Spate: spate replicate --source {candidate} --replica {other} --archive <a new directory>, with the options as before"
+        ));
+    }
+    if let Some(source) = &options.source {
+        let source = steps::shell(&source.to_string());
+        promotion.next.push(format!(
+            "let the old source follow, once it is back: spate follow --replica {source} --source {candidate} --save <a directory>"
+        ));
+    }
+}

@@ -1,0 +1,179 @@
+//! What one watcher sees. All times are this machine's own, and only differences of them count: clocks that differ change nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use spate_connection::Vendor;
+use spate_connection::endpoint::Endpoint;
+
+use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
+
+/// What a watcher says of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// It answers, or somebody hears it, or it has not been silent for long enough.
+    Alive,
+    /// It has been silent for long enough, and nobody hears it.
+    Dead,
+    /// This watcher reaches no server at all: it may be cut off itself.
+    Blind,
+}
+
+impl View {
+    /// As other watchers read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            View::Alive => "alive",
+            View::Dead => "dead",
+            View::Blind => "blind",
+        }
+    }
+}
+
+/// What was seen of one server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// `None` if it does not answer.
+    pub(crate) facts: Option<ServerFacts>,
+    /// True if it hears the source.
+    pub(crate) hears: bool,
+}
+
+/// When something came from the source last, at one replica.
+#[derive(Debug, Clone)]
+struct Sign {
+    /// What it has received, and how many heartbeats.
+    received: String,
+    at: Instant,
+}
+
+/// All that a watcher remembers from round to round.
+#[derive(Debug, Default)]
+pub(crate) struct Eyes {
+    sessions: BTreeMap<String, Server>,
+    signs: BTreeMap<String, Sign>,
+    silent_since: Option<Instant>,
+}
+
+impl Eyes {
+    /// Looks at one server, over the connection that is open, or a new one.
+    fn look(&mut self, endpoint: &Endpoint, patience: Patience) -> Option<ServerFacts> {
+        let name = name_of(endpoint);
+        if let Some(mut server) = self.sessions.remove(&name)
+            && server.look_again().is_ok()
+        {
+            let facts = server.facts.clone();
+            self.sessions.insert(name, server);
+            return Some(facts);
+        }
+        let server = Server::look(endpoint, "server", patience).ok()?;
+        let facts = server.facts.clone();
+        self.sessions.insert(name, server);
+        Some(facts)
+    }
+
+    /// How many heartbeats a server has received, and how often they come; nothing where it does not tell.
+    fn heartbeats(&mut self, name: &str) -> Option<(String, Duration)> {
+        let server = self.sessions.get_mut(name)?;
+        let (count, period) = match server.vendor() {
+            Vendor::MariaDb => {
+                let status = |server: &mut Server, name: &str| {
+                    let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+                    server.connection.query(&sql).ok()?.text_at(0, 1)
+                };
+                (status(server, "Slave_received_heartbeats")?, status(server, "Slave_heartbeat_period")?)
+            }
+            Vendor::MySql => {
+                let row = server
+                    .connection
+                    .query(
+                        "SELECT s.COUNT_RECEIVED_HEARTBEATS, c.HEARTBEAT_INTERVAL FROM performance_schema.replication_connection_status s \
+                         JOIN performance_schema.replication_connection_configuration c USING (CHANNEL_NAME) LIMIT 1",
+                    )
+                    .ok()?;
+                (row.text_at(0, 0)?, row.text_at(0, 1)?)
+            }
+        };
+        let seconds: f64 = period.parse().ok()?;
+        (seconds > 0.0).then(|| (count, Duration::from_secs_f64(seconds)))
+    }
+
+    /// True if a replica hears the source: it is connected, and something came within twice the time between heartbeats.
+    fn hears(&mut self, name: &str, facts: &ServerFacts, source: &SourceNames) -> bool {
+        let Some(channel) = facts.channel_from(Some(source)) else { return false };
+        if !channel.is_connected {
+            return false;
+        }
+        let Some((count, period)) = self.heartbeats(name) else { return true };
+        let received = format!("{} {count}", channel.received);
+        match self.signs.get(name) {
+            Some(sign) if sign.received == received => sign.at.elapsed() < period * 2,
+            _ => {
+                self.signs.insert(name.to_owned(), Sign { received, at: Instant::now() });
+                true
+            }
+        }
+    }
+
+    /// One round: what all servers say, and what follows for the source.
+    pub(crate) fn round(
+        &mut self,
+        source: &Endpoint,
+        replicas: &[Endpoint],
+        dead_after: Duration,
+        patience: Patience,
+    ) -> (View, BTreeMap<String, Seen>) {
+        let mut seen = BTreeMap::new();
+        let facts = self.look(source, patience);
+        let names =
+            SourceNames { address: host_and_port(source), server_id: facts.as_ref().map(|facts| facts.server_id) };
+        let answers = facts.is_some();
+        seen.insert(name_of(source), Seen { facts, hears: false });
+        let (mut is_heard, mut reached) = (false, answers);
+        for replica in replicas {
+            let name = name_of(replica);
+            let facts = self.look(replica, patience);
+            let hears = facts.as_ref().is_some_and(|facts| self.hears(&name, facts, &names));
+            is_heard |= hears;
+            reached |= facts.is_some();
+            seen.insert(name, Seen { facts, hears });
+        }
+        (self.judge(answers, is_heard, reached, dead_after), seen)
+    }
+
+    fn judge(&mut self, answers: bool, is_heard: bool, reached: bool, dead_after: Duration) -> View {
+        if answers {
+            self.silent_since = None;
+            return View::Alive;
+        }
+        let silent_since = *self.silent_since.get_or_insert_with(Instant::now);
+        match (reached, is_heard) {
+            (false, _) => View::Blind,
+            (true, false) if silent_since.elapsed() >= dead_after => View::Dead,
+            _ => View::Alive,
+        }
+    }
+
+    /// Begins anew with another source.
+    pub(crate) fn forget(&mut self) {
+        self.silent_since = None;
+        self.signs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_counts_only_with_all_views_and_after_its_time() {
+        let mut eyes = Eyes::default();
+        let now = Duration::ZERO;
+        assert_eq!(eyes.judge(true, false, true, now), View::Alive);
+        assert_eq!(eyes.judge(false, false, true, Duration::from_secs(60)), View::Alive);
+        assert_eq!(eyes.judge(false, true, true, now), View::Alive);
+        assert_eq!(eyes.judge(false, false, false, now), View::Blind);
+        assert_eq!(eyes.judge(false, false, true, now), View::Dead);
+        assert_eq!(eyes.judge(true, false, true, now), View::Alive);
+    }
+}
