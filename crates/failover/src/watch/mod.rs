@@ -149,7 +149,12 @@ impl Watcher<'_> {
             return Ok(());
         };
         store.keep_alive()?;
+        let watched = name_of(&self.source);
         self.take_source(store)?;
+        if name_of(&self.source) != watched {
+            // What was seen is of another server.
+            return Ok(());
+        }
         store.vote(&format!("{} {}", view.name(), name_of(&self.source)))?;
         if !store.lead()? {
             return Ok(());
@@ -157,7 +162,8 @@ impl Watcher<'_> {
         let dead = format!("{} {}", View::Dead.name(), name_of(&self.source));
         let votes = store.votes()?;
         let count = votes.iter().filter(|(_, said)| *said == dead).count();
-        if count * 2 > self.options.watchers {
+        // The leader must see it, too.
+        if view == View::Dead && count * 2 > self.options.watchers {
             return self.replace_source(store, &seen, count);
         }
         self.fence_strays(store, &seen)

@@ -133,6 +133,9 @@ fn three_watchers(kind: Kind) {
     wait_until("the hook", || std::fs::read_to_string(moved.path()).unwrap() == told);
     let rows = trio.site.replica.sql("SELECT COUNT(*) FROM d.t");
     wait_until("the other replica's rows", || trio.third.sql("SELECT COUNT(*) FROM d.t") == rows);
+    // Nobody takes the new source for the old one.
+    sleep(WITHIN / 2);
+    assert!(takes_writes(&trio));
     // The old source comes back, and takes writes until the leader closes it.
     trio.site.source.begin();
     wait_until("the old source to be closed", || {
@@ -140,6 +143,7 @@ fn three_watchers(kind: Kind) {
     });
     let said: String = watchers.into_iter().map(|watcher| watcher.terminate().output).collect();
     assert!(said.contains("spate follow --replica"), "{said}");
+    assert_eq!(said.matches("takes writes").count(), 1, "{said}");
 }
 
 #[test]
