@@ -1087,10 +1087,11 @@ fn two_targets_keep_one_archive() {
         vault.fetch();
         lineages.push([ship("one"), ship("two")]);
     }
-    for place in 0..2 {
-        assert_eq!(lineages[0][place]["lineage"], lineages[1][place]["lineage"]);
-        assert!(lineages[1][place]["bytes"].as_u64().unwrap() < lineages[0][place]["bytes"].as_u64().unwrap());
+    for (first, second) in lineages[0].iter().zip(&lineages[1]) {
+        assert_eq!(first["lineage"], second["lineage"]);
+        assert!(second["bytes"].as_u64().unwrap() < first["bytes"].as_u64().unwrap());
     }
+}
 }
 
 /// What is damaged is named, and what is not serves.
