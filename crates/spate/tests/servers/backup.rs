@@ -1092,7 +1092,6 @@ fn two_targets_keep_one_archive() {
         assert!(second["bytes"].as_u64().unwrap() < first["bytes"].as_u64().unwrap());
     }
 }
-}
 
 /// What is damaged is named, and what is not serves.
 #[test]
