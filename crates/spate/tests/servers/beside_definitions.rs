@@ -1,6 +1,8 @@
 //! Rows that the replica executes while it executes a definition of another table: they are committed behind it, or not at all.
 
 use std::fmt::Write as _;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::stopping_points::{start_to_stop, work_until_stopped};
 use crate::support::{Kind, Site};
@@ -9,6 +11,9 @@ use crate::support::{Kind, Site};
 const BESIDE: &str = "beside-definition";
 
 const OPTIONS: [&str; 2] = ["--start", "earliest"];
+
+/// So long is a round of changes waited for before the next.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(500);
 
 /// Tables that are defined again and again: what a definition's note says of a table is known only when the one before of that is over.
 const TABLES: usize = 4;
@@ -42,10 +47,19 @@ fn site(kind: Kind) -> Site {
 
 fn kill_beside_definitions(kind: Kind) {
     let site = site(kind);
+    let mut round = 0;
+    // Which definitions have rows beside them depends on how fast either comes: more of both, until it was often enough.
+    let mut work = || {
+        round += 1;
+        site.source.sql(&changes(round));
+    };
     for times in 1..=4 {
-        site.source.sql(&changes(times));
+        work();
         let point = format!("{BESIDE}:{times}");
-        work_until_stopped(start_to_stop(&site, &point, &[]), &point, || ());
+        work_until_stopped(start_to_stop(&site, &point, &[]), &point, || {
+            sleep(BETWEEN_ROUNDS);
+            work();
+        });
         site.catch_up(&OPTIONS);
         for table in 0..TABLES {
             let shown = format!("SHOW CREATE TABLE defined.a{table}");
