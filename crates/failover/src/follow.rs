@@ -187,12 +187,12 @@ fn undo_surplus(
     (options.tell)(&format!("they are saved in {} and listed in {}", directory.display(), list.display()));
     followed.list = Some(list);
     if !found.refusals.is_empty() {
-        let why = format!("{}. Make this replica anew from a backup of {}", found.refusals.join("; "), followed.source);
+        let why = format!("{}. Rebuild this replica from a backup of {}", found.refusals.join("; "), followed.source);
         return Err(Error::Surplus { server: followed.server.clone(), why });
     }
     if found.transactions < surplus.transactions {
         let why = format!(
-            "{} of {} are not in its binlog any more (was it purged?). Make this replica anew from a backup of {}",
+            "{} of {} are not in its binlog any more (was it purged?). Rebuild this replica from a backup of {}",
             surplus.transactions - found.transactions,
             surplus.transactions,
             followed.source

@@ -458,7 +458,7 @@ fn check_exact(other: &mut Server, new: &NewSource) -> Result<()> {
     }
     let what = format!(
         "it stands at '{at}', and the new source at '{exactly_at}': Spate applied there in batches (--consistency snapshot), so the new source has not \
-         the old one's GTIDs in its binlog, and only servers at exactly the same place can follow. Make this replica anew from a backup of the new \
+         the old one's GTIDs in its binlog, and only servers at exactly the same place can follow. Rebuild this replica from a backup of the new \
          source, or use --consistency transaction on replicas that may be promoted"
     );
     Err(Error::step(other.facts.name.clone(), what))

@@ -155,7 +155,7 @@ pub(crate) fn read(
         reading.take(&event)?;
         if reading.found.inverse.memory_bytes() > MEMORY_BYTES_MAX {
             let why = format!(
-                "their row images are more than {} MiB, which must be in memory to be undone: make this replica anew from a backup of the new source. \
+                "their row images are more than {} MiB, which must be in memory to be undone: rebuild this replica from a backup of the new source. \
                  They are saved in {}",
                 MEMORY_BYTES_MAX >> 20,
                 directory.display()

@@ -107,7 +107,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// False once its process has ended, whoever has ended it.
+    /// False once its process has ended.
     pub(crate) fn is_running(&self) -> bool {
         let path = format!("/proc/{}/stat", self.child.id());
         // The state follows the name, which is in parentheses; nobody has waited for one that has ended.

@@ -6,7 +6,7 @@
 //! logs/<lineage>/<first seqno>/<from>-<to>-<hash>   its bytes from..to, with 8 digits of their SHA-256
 //! logs/<lineage>/<first seqno>/end.json             it is complete: its length and its last transaction
 //! ```
-//! A *lineage* is one unbroken run of an archive. Its name is in the archive's directory; when the archive was made anew, or has lost what was shipped, the
+//! A *lineage* is one unbroken run of an archive. Its name is in the archive's directory; when the archive was recreated, or has lost what was shipped, the
 //! next one begins, and so must the next base.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(crate) const LOGS: &str = "logs";
 const PART_BYTES: u64 = 32 << 20;
 /// A complete file in more parts than it needs, by this many, is stored again in large ones: it was shipped while it grew.
 const SURPLUS_PARTS_MAX: usize = 16;
-/// Digits of a hash in a part's name: enough to notice that an archive was written anew.
+/// Digits of a hash in a part's name: enough to notice that an archive was rewritten.
 const HASH_DIGITS: usize = 8;
 
 /// What was shipped by one run.
@@ -311,7 +311,7 @@ fn contradiction(archive: &Archive, files: &[Arc<ArchiveFile>], there: &[StoredF
         return Ok(match &last.end {
             Some(end) if next == end.last_seqno + 1 => None,
             _ => Some(format!(
-                "the archive's file {} was removed, or made anew, before all of it was backed up; it begins now with {}",
+                "the archive's file {} was removed, or recreated, before all of it was backed up; it begins now with {}",
                 last.facts.name,
                 files.first().map_or("nothing".to_owned(), |file| file.name().to_string())
             )),

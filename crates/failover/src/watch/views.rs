@@ -154,7 +154,7 @@ impl Eyes {
         }
     }
 
-    /// Begins anew with another source.
+    /// Begins again with another source.
     pub(crate) fn forget(&mut self) {
         self.silent_since = None;
         self.signs.clear();
