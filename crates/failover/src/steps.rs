@@ -141,7 +141,7 @@ pub fn set_semi_sync_source(server: &mut Server, is_source: bool) -> Result<bool
 
 /// `STOP`, `START` of a channel's threads, or what forgets a channel.
 fn channel_sql(vendor: Vendor, what: Channel, name: &str) -> String {
-    let name = format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"));
+    let name = literal(name);
     match (vendor, what) {
         (Vendor::MariaDb, Channel::StopReceiver) => format!("STOP SLAVE {name} IO_THREAD"),
         (Vendor::MariaDb, Channel::StartReceiver) => format!("START SLAVE {name} IO_THREAD"),

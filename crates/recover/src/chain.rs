@@ -23,15 +23,18 @@ pub(crate) fn place(archive: &Archive, position: &Position, base: &Base, goal: &
     }
     let gap = |why: String| Error::Gap { base: base.id.clone(), end: goal.to_string(), why };
     let is_here = archive.files().iter().any(|file| **file.source_name() == *position.file);
+    let is_own = is_of_server(archive, base.server.server_id)?;
     match seek_by_file(position) {
         // Replicas may have files of the same names.
-        Some(seek) if is_here && (position.gtid.is_empty() || is_of_server(archive, base.server.server_id)?) => {
-            by_file(archive, &seek, position, base).map_err(|error| match error {
-                Error::Archive(error) => gap(format!("{error}; the base is at {position}")),
-                other => other,
-            })
-        }
+        Some(seek) if is_here && is_own => by_file(archive, &seek, position, base).map_err(|error| match error {
+            Error::Archive(error) => gap(format!("{error}; the base is at {position}")),
+            other => other,
+        }),
         _ if !position.gtid.is_empty() => by_gtid(archive, position, base, &gap),
+        Some(_) if is_here => {
+            let why = format!("a server of another id than {} has written it", base.server.server_id);
+            Err(Error::Foreign { base: base.id.clone(), why })
+        }
         _ => Err(gap(format!("the base is at {position}{}", missing(archive, position)))),
     }
 }
@@ -108,9 +111,6 @@ fn begin_seconds(archive: &Archive, source_file: &str) -> Result<u64> {
 /// The place in the source's own file, with what the archive says of GTIDs there.
 fn by_file(archive: &Archive, seek: &Seek, position: &Position, base: &Base) -> Result<Checkpoint> {
     let foreign = |why: String| Error::Foreign { base: base.id.clone(), why };
-    if !is_of_server(archive, base.server.server_id)? {
-        return Err(foreign(format!("a server of another id than {} has written it", base.server.server_id)));
-    }
     let begun = begin_seconds(archive, &position.file)?;
     if begun > position.server_seconds {
         return Err(foreign(format!("its file {} was begun only after the base was made", position.file)));

@@ -36,9 +36,16 @@ pub(crate) fn choose(place: &Place, options: &RestoreOptions, around: Around<'_>
     let candidates = candidates(&lineages, base, options, around.target)?;
     let count = candidates.len();
     for (number, candidate) in candidates.into_iter().enumerate() {
-        let archive = match fetch(candidate.files, base, place, options, around) {
+        let has_others = number + 1 < count;
+        let archive = match fetch(candidate.files, base, place, options, around).and_then(|archive| {
+            // Of the only one that is left, the recovery itself finds the place. A replica's is known when its data are.
+            if has_others && !base.has_own_schema {
+                chain::place(&archive, &base.position, base, &options.goal)?;
+            }
+            Ok(archive)
+        }) {
             // Another may be of the base's server, and whole.
-            Err(Error::Gap { .. } | Error::Foreign { .. }) if number + 1 < count => continue,
+            Err(Error::Gap { .. } | Error::Foreign { .. }) if has_others => continue,
             fetched => fetched?,
         };
         warnings.extend(candidate.stored.damaged.iter().cloned());
@@ -90,7 +97,7 @@ fn candidates<'a>(
     }
 }
 
-/// The files as an archive that has the base's place.
+/// The files as an archive.
 fn fetch(
     files: &[StoredFile],
     base: &Base,
@@ -102,12 +109,7 @@ fn fetch(
     around.progress.expect(shipping::reach(files).0);
     let fetched = shipping::fetch(around.target, files, &options.identities, &logs, around.progress, around.stop)?;
     fetched.map_err(|why| Error::Gap { base: base.id.clone(), end: options.goal.to_string(), why })?;
-    let archive = Archive::open(Arc::new(RealFileSystem), &logs, DirectoryOptions::default())?;
-    // A replica's place may be another: it is known when its data are.
-    if !base.has_own_schema {
-        chain::place(&archive, &base.position, base, &options.goal)?;
-    }
-    Ok(archive)
+    Ok(Archive::open(Arc::new(RealFileSystem), &logs, DirectoryOptions::default())?)
 }
 
 /// What a person should know of lineages that began later and do not go on behind the base.

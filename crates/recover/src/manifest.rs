@@ -9,6 +9,7 @@ use spate_connection::Vendor;
 
 use crate::chunks::Chunk;
 use crate::error::{Error, Result};
+use crate::sealing;
 use crate::target::Target;
 
 /// Of the objects' layout. Another number is another layout.
@@ -185,11 +186,7 @@ fn place_of(id: &str) -> String {
 
 /// A name of a base that begins now.
 pub(crate) fn new_id(began: Timestamp) -> Result<String> {
-    let mut bytes = [0u8; 4];
-    let source = "/dev/urandom";
-    std::fs::File::open(source)
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
-        .map_err(Error::file(source))?;
+    let bytes = sealing::random()?;
     Ok(format!("{}-{:08x}", began.strftime("%Y%m%dT%H%M%S.%3fZ"), u32::from_le_bytes(bytes)))
 }
 

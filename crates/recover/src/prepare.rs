@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::error::{Error, Result};
 use crate::manifest::ServerFacts;
-use crate::programs::{Programs, dying_with_us};
+use crate::programs::{Programs, dying_with_us, end_of};
 use crate::scratch::innodb_options;
 
 /// What a restored server does not need, and what the program has told of the backup.
@@ -21,8 +21,6 @@ const LEFT_OVERS: [&str; 9] = [
     "mariadb_backup_binlog_info",
     "mariadb_backup_slave_info",
 ];
-/// How much of what a program says a message shows.
-const SHOWN_BYTES: usize = 2_000;
 
 /// Unpacks the stream.
 pub(crate) fn unpack(programs: &Programs, stream: &mut dyn Read, data: &Path) -> Result<()> {
@@ -37,7 +35,7 @@ pub(crate) fn unpack(programs: &Programs, stream: &mut dyn Read, data: &Path) ->
     }
     let output = child.wait_with_output().map_err(Error::file(&program))?;
     if !output.status.success() {
-        return Err(Error::program(program, format!("it failed ({}): {}", output.status, shown(&output.stderr))));
+        return Err(Error::program(program, format!("it failed ({}): {}", output.status, end_of(&output.stderr))));
     }
     copied.map(drop).map_err(|error| Error::program(program, format!("the base's stream broke: {error}")))
 }
@@ -58,7 +56,7 @@ pub(crate) fn prepare(programs: &Programs, facts: &ServerFacts, data: &Path, mem
     if !output.status.success() || !String::from_utf8_lossy(&said).contains("completed OK!") {
         return Err(Error::program(
             program,
-            format!("it cannot prepare the base ({}): {}", output.status, shown(&said)),
+            format!("it cannot prepare the base ({}): {}", output.status, end_of(&said)),
         ));
     }
     for name in LEFT_OVERS {
@@ -68,9 +66,4 @@ pub(crate) fn prepare(programs: &Programs, facts: &ServerFacts, data: &Path, mem
         }
     }
     Ok(())
-}
-
-fn shown(said: &[u8]) -> String {
-    let begin = said.len().saturating_sub(SHOWN_BYTES);
-    String::from_utf8_lossy(&said[begin..]).trim().to_owned()
 }

@@ -86,3 +86,10 @@ pub(crate) fn dying_with_us(program: &Path) -> Command {
     command.args(["--pdeathsig", "KILL"]).arg(program);
     command
 }
+
+/// The end of what a program has said, for a message.
+pub(crate) fn end_of(said: &[u8]) -> String {
+    const SHOWN_BYTES: usize = 2_000;
+    let begin = said.len().saturating_sub(SHOWN_BYTES);
+    String::from_utf8_lossy(&said[begin..]).trim().to_owned()
+}

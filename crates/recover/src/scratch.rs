@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::manifest::ServerFacts;
 use crate::place::Place;
 use crate::programs::{Programs, dying_with_us};
+use crate::sealing;
 
 /// The account that exists while we restore.
 pub(crate) const ACCOUNT: &str = "spate_restore";
@@ -332,9 +333,7 @@ fn account_statements(vendor: Vendor, password: &str) -> String {
 }
 
 fn random_password() -> Result<String> {
-    let source = "/dev/urandom";
-    let mut bytes = [0u8; 16];
-    File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(Error::file(source))?;
+    let bytes: [u8; 16] = sealing::random()?;
     // Servers may demand letters of all kinds.
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("Sp-{text}-9Z"))

@@ -163,6 +163,14 @@ fn decrypt(sealed: &[u8], identities: &Identities) -> std::result::Result<Vec<u8
     Ok(plain)
 }
 
+/// Bytes that nobody can guess.
+pub(crate) fn random<const COUNT: usize>() -> Result<[u8; COUNT]> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; COUNT];
+    std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(Error::file(source))?;
+    Ok(bytes)
+}
+
 /// The SHA-256 of bytes, in hexadecimal.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,14 +1,14 @@
 //! `spate backup` and `spate restore`.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
+use spate_connection::backoff::Backoff;
 use spate_connection::endpoint::Endpoint;
 use spate_operate::{ApplyOptions, ReplicateOptions};
 use spate_receive::intake::IntakeOptions;
@@ -30,7 +30,7 @@ use crate::recover_arguments::{
     BackupCommand, BackupListArguments, BackupVerifyArguments, BaseArguments, PruneArguments, RecoveryArguments,
     RestoreArguments, ShipArguments,
 };
-use crate::{Failure, harmless, print, say, signals};
+use crate::{Failure, harmless, print, progress_line, say, signals};
 
 /// Lines of each list on the terminal; JSON has more.
 const SHOWN: usize = 20;
@@ -139,11 +139,7 @@ fn ship(arguments: &ShipArguments) -> Result<ExitCode, Failure> {
 
 /// False if somebody asks to stop meanwhile.
 fn wait(pause: Duration, stop: &AtomicBool) -> bool {
-    const LOOK_EVERY: Duration = Duration::from_millis(100);
-    let end = std::time::Instant::now() + pause;
-    while std::time::Instant::now() < end && !stop.load(Ordering::Acquire) {
-        std::thread::sleep(LOOK_EVERY.min(pause));
-    }
+    Backoff::default().wait(pause, stop);
     !stop.load(Ordering::Acquire)
 }
 
@@ -241,9 +237,8 @@ fn options(arguments: &RecoveryArguments, goal: Goal) -> Result<RestoreOptions, 
 }
 
 /// A status for transactions that come out of the binlogs of backups.
-fn status(line: &ProgressBar) -> Status {
-    let told = line.clone();
-    let notify = move |stage: &str, message: &str| told.suspend(|| say(&format!("spate {stage}: {message}")));
+fn status() -> Status {
+    let notify = |stage: &str, message: &str| say(&format!("spate {stage}: {message}"));
     Status::new("the backup's binlogs".into(), "the server that is restored".into(), Box::new(notify))
 }
 
@@ -253,7 +248,7 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> Result<ExitCode, Failure>
     let mut options = options(&arguments.recovery, arguments.until.clone())?;
     options.becomes_replica = arguments.keep_checkpoint || arguments.to.is_none() && arguments.only.is_empty();
     let stop = signals::stop_flag()?;
-    let (progress, status) = (Progress::default(), status(&ProgressBar::hidden()));
+    let (progress, status) = (Progress::default(), status());
     let around = Around { target: &target, progress: &progress, status: &status, stop: &stop };
     let done: Result<Restored, Failure> = watched(&progress, Some(&status), || match &arguments.to {
         Some(directory) => {
@@ -383,7 +378,7 @@ fn verify_once(
     work: &Path,
     stop: &AtomicBool,
 ) -> Result<Verified, Failure> {
-    let (progress, status) = (Progress::default(), status(&ProgressBar::hidden()));
+    let (progress, status) = (Progress::default(), status());
     let around = Around { target, progress: &progress, status: &status, stop };
     let done = watched(&progress, Some(&status), || {
         restore::verify(work, options, around, |server, restored| {
@@ -421,7 +416,7 @@ fn compare(
         retention: None,
         applying: ApplyOptions::new(server.clone(), memory_bytes),
     };
-    let (over, status) = (AtomicBool::new(false), status(&ProgressBar::hidden()));
+    let (over, status) = (AtomicBool::new(false), status());
     // What stands in the way is said at once; the comparison would wait for it.
     let until = Until::CaughtUp;
     spate_operate::replicate(&ReplicateOptions { until, ..following.clone() }, &status, stop)?;
@@ -467,7 +462,7 @@ fn verified_text(verified: &Verified) -> String {
 
 /// Does it, and shows on the terminal how far it is.
 fn watched<T, E>(progress: &Progress, status: Option<&Status>, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let line = line();
+    let line = progress_line::line();
     let over = AtomicBool::new(false);
     let done = std::thread::scope(|scope| {
         let drawing = scope.spawn(|| draw(&line, progress, status, &over));
@@ -480,20 +475,12 @@ fn watched<T, E>(progress: &Progress, status: Option<&Status>, work: impl FnOnce
     done
 }
 
-fn line() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {wide_msg}");
-    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-}
-
 fn draw(line: &ProgressBar, progress: &Progress, status: Option<&Status>, over: &AtomicBool) {
     const INTERVAL: Duration = Duration::from_millis(250);
     while !over.load(Ordering::Acquire) && !line.is_hidden() {
         let doing = progress.doing();
         let text = match (doing.is_empty(), status) {
-            (true, Some(status)) => crate::progress_line::text(&status.report()),
+            (true, Some(status)) => progress_line::text(&status.report()),
             _ => {
                 let (plain, stored, expected) = progress.bytes();
                 let of = if expected > 0 { format!(" of about {:.1}", megabytes(expected)) } else { String::new() };

@@ -13,12 +13,10 @@ use super::{Work, data_bytes};
 use crate::error::{Error, Result};
 use crate::facts;
 use crate::manifest::{Base, Position};
-use crate::programs::version_of;
+use crate::programs::{end_of, version_of};
 
 const PROGRAM: &str = "mariadb-backup";
 const PACKAGE: &str = "mariadb-backup";
-/// How much of what the program says a message shows.
-const SHOWN_BYTES: usize = 2_000;
 
 pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection) -> Result<()> {
     let program = work.options.programs.find(PROGRAM, PACKAGE)?;
@@ -66,7 +64,7 @@ pub(super) fn make(work: &Work<'_>, base: &mut Base, connection: &mut Connection
     let said = String::from_utf8_lossy(&std::fs::read(&log_path).unwrap_or_default()).into_owned();
     stored?;
     if !status.success() || !said.contains("completed OK!") {
-        return Err(Error::program(program, format!("it failed ({status}). It said:\n{}", tail(&said))));
+        return Err(Error::program(program, format!("it failed ({status}). It said:\n{}", end_of(said.as_bytes()))));
     }
     base.position = read_position(&facts_directory)?;
     base.position.server_seconds = facts::server_seconds(connection)?;
@@ -165,14 +163,6 @@ fn parse_position(text: &str) -> std::result::Result<Position, String> {
     let file = part("filename").ok_or("it names no binlog file")?;
     let offset = part("position").and_then(|text| text.parse().ok()).ok_or("it names no offset in the binlog")?;
     Ok(Position { gtid: part("GTID of the last change").unwrap_or_default(), file, offset, server_seconds: 0 })
-}
-
-fn tail(text: &str) -> &str {
-    let mut begin = text.len().saturating_sub(SHOWN_BYTES);
-    while !text.is_char_boundary(begin) {
-        begin += 1;
-    }
-    &text[begin..]
 }
 
 #[cfg(test)]
