@@ -11,6 +11,7 @@ pub mod follow;
 pub mod history;
 pub mod plan;
 pub mod promote;
+mod round;
 pub mod steps;
 mod surplus;
 pub mod topology;

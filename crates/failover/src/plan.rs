@@ -166,6 +166,13 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
                 .to_owned(),
         );
     }
+    if situation.archive_end.is_some() && candidate.checkpoint.is_none() && plan.stage == Stage::Replica {
+        plan.refusals.push(
+            "an archive is named for it, but it has no checkpoint: Spate does not apply to it, so the archive is not its own. Without --archive it is \
+             promoted with what its own replication has received"
+                .to_owned(),
+        );
+    }
     if candidate.channels.len() > 1 && channel.is_none() && situation.source_names.is_none() {
         plan.refusals.push("it replicates over several channels: name the old source with --source".to_owned());
     }

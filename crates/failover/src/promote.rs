@@ -19,9 +19,10 @@ use spate_replica::applier_lock::ApplierLock;
 use spate_replica::checkpoint::{self, Checkpoint};
 
 use crate::error::{Error, Result};
-use crate::plan::{self, Allowed, LeftOut, Plan, Situation, Stage};
-use crate::steps::{self, Channel, NewSource, ReplicationAccount};
-use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
+use crate::plan::{Allowed, LeftOut, Plan, Stage};
+use crate::round::{Isolated, Round, isolate, release};
+use crate::steps::{self, NewSource, ReplicationAccount};
+use crate::topology::{Patience, Server, SourceNames, host_and_port, name_of};
 
 /// What Spate's archive still holds for the candidate.
 pub struct ArchiveToApply<'a> {
@@ -72,87 +73,6 @@ pub struct Promotion {
     pub left_out: Vec<LeftOut>,
     /// Commands for people.
     pub next: Vec<String>,
-}
-
-/// All servers of one round.
-struct Round {
-    candidate: Server,
-    source: Option<Server>,
-    source_names: Option<SourceNames>,
-    others: Vec<Server>,
-    silent: Vec<String>,
-}
-
-impl Round {
-    fn look(options: &PromoteOptions<'_>) -> Result<Round> {
-        let candidate = Server::look(&options.candidate, "replica", options.patience)?;
-        let mut others = Vec::new();
-        let mut silent = Vec::new();
-        for endpoint in &options.others {
-            match Server::look(endpoint, "replica", options.patience) {
-                Ok(server) => others.push(server),
-                Err(error) => {
-                    (options.tell)(&format!("{}: {error}", name_of(endpoint)));
-                    silent.push(name_of(endpoint));
-                }
-            }
-        }
-        // Last, so that it has all that the others have got from it.
-        let source = match &options.source {
-            None => None,
-            Some(endpoint) => match Server::look(endpoint, "source", options.patience) {
-                Ok(server) => Some(server),
-                Err(error @ Error::Replica(spate_replica::Error::Privilege { .. })) => return Err(error),
-                Err(error) => {
-                    (options.tell)(&format!("the old source: {error}"));
-                    None
-                }
-            },
-        };
-        let address = options.source.as_ref().and_then(host_and_port);
-        let server_id = source.as_ref().map(|source| source.facts.server_id);
-        let source_names =
-            options.source.is_some().then(|| recognise(&candidate.facts, SourceNames { address, server_id }));
-        Ok(Round { candidate, source, source_names, others, silent })
-    }
-
-    fn look_again(&mut self) -> Result<()> {
-        self.candidate.look_again()?;
-        for other in &mut self.others {
-            other.look_again()?;
-        }
-        if let Some(source) = &mut self.source {
-            source.look_again()?;
-        }
-        Ok(())
-    }
-
-    fn plan(&self, options: &PromoteOptions<'_>) -> Plan {
-        let others: Vec<ServerFacts> = self.others.iter().map(|other| other.facts.clone()).collect();
-        plan::make(&Situation {
-            candidate: &self.candidate.facts,
-            source: self.source.as_ref().map(|source| &source.facts),
-            source_names: self.source_names.clone(),
-            others: &others,
-            silent: &self.silent,
-            archive_end: options.archive.as_ref().map(|archive| archive.end.clone()),
-            allowed: options.allowed,
-        })
-    }
-}
-
-/// A source that does not answer is recognised by the only channel of the candidate, if its address is written in another way there.
-fn recognise(candidate: &ServerFacts, names: SourceNames) -> SourceNames {
-    if candidate.channel_from(Some(&names)).is_some() || names.server_id.is_some() {
-        return names;
-    }
-    match candidate.channels.as_slice() {
-        [channel] => SourceNames {
-            address: Some((channel.source_host.clone(), channel.source_port)),
-            server_id: Some(channel.source_server_id).filter(|&id| id != 0),
-        },
-        _ => names,
-    }
 }
 
 /// Only looks, and says what a promotion would do and lose.
@@ -230,50 +150,6 @@ fn refuse(plan: &Plan) -> Result<()> {
     }
 }
 
-/// What isolating has changed, to be undone if the promotion cannot go on.
-#[derive(Debug, Default)]
-struct Isolated {
-    fenced: bool,
-    /// Others whose receiver was stopped: index and channel.
-    stopped: Vec<(usize, String)>,
-    candidate: Option<String>,
-}
-
-/// Nothing more comes from the old source: it takes no writes, or nobody receives from it.
-fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Isolated> {
-    let mut isolated = Isolated::default();
-    if let Some(source) = &mut round.source {
-        let fenced = steps::fence(source)?;
-        isolated.fenced = fenced.was_open;
-        (options.tell)(&format!(
-            "{} takes no writes any more; {} connections were ended",
-            source.facts.name, fenced.killed
-        ));
-        if !fenced.privileged.is_empty() {
-            (options.tell)(&format!(
-                "warning: these accounts may write to {} although it is read_only (READ_ONLY ADMIN): {}",
-                source.facts.name,
-                fenced.privileged.join(", ")
-            ));
-        }
-        return Ok(isolated);
-    }
-    let names = round.source_names.clone();
-    if let Some(channel) = round.candidate.channel_from(names.as_ref()).filter(|channel| channel.is_receiving) {
-        steps::stop_receiver(&mut round.candidate, &channel)?;
-        isolated.candidate = Some(channel.name);
-    }
-    stopping_point("promote-candidate-cut");
-    for (index, other) in round.others.iter_mut().enumerate() {
-        let channel = other.channel_from(names.as_ref());
-        if let Some(channel) = channel.filter(|channel| channel.is_receiving) {
-            steps::stop_receiver(other, &channel)?;
-            isolated.stopped.push((index, channel.name));
-        }
-    }
-    Ok(isolated)
-}
-
 /// The plan once more, now that nothing can come any more.
 fn check_again(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Plan> {
     round.look_again()?;
@@ -281,24 +157,6 @@ fn check_again(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Plan> 
     refuse(&plan)?;
     (options.tell)(&plan.loss_in_words());
     Ok(plan)
-}
-
-/// Undoes [`isolate`]: a promotion that cannot go on leaves everything as it was.
-fn release(round: &mut Round, options: &PromoteOptions<'_>, isolated: &Isolated) {
-    let mut undone = Ok(());
-    if let Some(source) = round.source.as_mut().filter(|_| isolated.fenced) {
-        undone = steps::set_read_only(source, false);
-    }
-    if let Some(channel) = &isolated.candidate {
-        undone = undone.and(steps::steer(&mut round.candidate, Channel::StartReceiver, channel));
-    }
-    for (index, channel) in &isolated.stopped {
-        undone = undone.and(steps::steer(&mut round.others[*index], Channel::StartReceiver, channel));
-    }
-    match undone {
-        Ok(()) => (options.tell)("nothing was promoted, and all is as it was"),
-        Err(error) => (options.tell)(&format!("nothing was promoted, but not all is as it was: {error}")),
-    }
 }
 
 /// The candidate gets and applies all that it can have.
@@ -494,6 +352,16 @@ fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promo
         }
         Vendor::MySql => format!("let {candidate} take writes after a restart, too: SET PERSIST read_only=OFF"),
     });
+    match steps::sleeping_events(&mut round.candidate) {
+        Ok(events) if events.is_empty() => {}
+        Ok(events) => promotion.next.push(format!(
+            "these events sleep, as on a replica: ALTER EVENT … ENABLE each that ran on the old source: {}",
+            events.join(", ")
+        )),
+        Err(error) => {
+            promotion.next.push(format!("look for events that sleep, as on a replica; asking failed: {error}"))
+        }
+    }
     for other in round.others.iter().filter(|other| other.facts.checkpoint.is_some()) {
         let other = steps::shell(&other.endpoint.to_string());
         promotion.next.push(format!(

@@ -438,6 +438,14 @@ pub(crate) fn stop_receiver(server: &mut Server, channel: &ChannelFacts) -> Resu
     steer(server, Channel::StopReceiver, &channel.name)
 }
 
+/// Events that a server does not execute, since it was a replica when they came to it. Only those of schemas in which the account has EVENT.
+pub(crate) fn sleeping_events(server: &mut Server) -> Result<Vec<String>> {
+    let sql = "SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME) FROM information_schema.EVENTS \
+               WHERE STATUS NOT IN ('ENABLED', 'DISABLED') ORDER BY 1";
+    let found = server.connection.query(sql)?;
+    Ok((0..found.rows.len()).filter_map(|row| found.text_at(row, 0)).collect())
+}
+
 /// Quotes a value for people's commands.
 pub(crate) fn shell(text: &str) -> String {
     if text.chars().all(|c| c.is_ascii_alphanumeric() || "@:/._-".contains(c)) {

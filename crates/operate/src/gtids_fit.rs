@@ -9,7 +9,7 @@ use spate_replica::gtids;
 use spate_replica::status::Status;
 use spate_replica::{Error, Result, spread};
 
-use crate::ReplicateOptions;
+use crate::ApplyOptions;
 use crate::ahead::{sets_beyond, unsuitable};
 
 /// Looks at the replica's GTIDs, if transactions are to keep those of the source: fails if it would pass over some, or refuse them.
@@ -18,11 +18,11 @@ use crate::ahead::{sets_beyond, unsuitable};
 /// [`Error::Unsuitable`]; any error of the connection.
 pub(crate) fn check(
     connection: &mut Connection,
-    options: &ReplicateOptions,
+    options: &ApplyOptions,
     checkpoint: &Checkpoint,
     status: &Status,
 ) -> Result<()> {
-    let Some(parallel) = options.applying.parallel.filter(|_| !options.applying.without_replica_binlog) else {
+    let Some(parallel) = options.parallel.filter(|_| !options.without_replica_binlog) else {
         return Ok(());
     };
     if connection.query("SELECT @@GLOBAL.log_bin")?.single_text().as_deref() != Some("1") {

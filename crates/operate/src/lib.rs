@@ -18,4 +18,4 @@ pub mod rules;
 mod supervision;
 pub mod takeover;
 
-pub use replicate::{ApplyOptions, Ended, OnConflict, ReplicateOptions, apply_archive, replicate};
+pub use replicate::{ApplyOptions, Ended, OnConflict, ReplicateOptions, apply_archive, apply_rest, replicate};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use spate_archive::{Archive, ReadOptions, Retention, SyncPolicy, WriterOptions, stopping_point};
 use spate_binlog::GtidPosition;
 
-use crate::ahead::check_not_overtaken;
+use crate::ahead::{check_not_overtaken, unsuitable};
 use crate::check::{self, CheckOptions, Finding, Level, Place};
 use crate::gtids_fit;
 use crate::rules::{self, RuleFile};
@@ -206,16 +206,47 @@ pub fn apply_archive(
     status: &Status,
     stop: &AtomicBool,
 ) -> Result<Ended> {
-    let reached = Reached::default();
     let mut prepared = prepare(options)?;
-    let checkpoint = match prepared.checkpoint.take() {
-        Some(checkpoint) => checkpoint,
-        None => {
-            checkpoint::begin(&mut prepared.connection, begin)?;
-            begin.clone()
-        }
+    if prepared.checkpoint.is_none() {
+        checkpoint::begin(&mut prepared.connection, begin)?;
+        prepared.checkpoint = Some(begin.clone());
+    }
+    apply_prepared(options, archive, prepared, until, status, stop)
+}
+
+/// Applies the rest of an archive to the replica that it is of, without its source, as far as `end`.
+///
+/// # Errors
+/// [`Error::Unsuitable`] if Spate has not applied to this replica, or it is not where Spate left it; any other definite error, which says what to do.
+pub fn apply_rest(
+    options: &ApplyOptions,
+    archive: &Archive,
+    end: &GtidPosition,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<Ended> {
+    let mut prepared = prepare(options)?;
+    let connection = &mut prepared.connection;
+    let Some(checkpoint) = &prepared.checkpoint else {
+        let why = "it has no checkpoint: Spate does not apply to it, so the archive is not its own";
+        return Err(unsuitable(connection, why.to_owned()));
     };
-    prepared.checkpoint = Some(checkpoint.clone());
+    check_not_overtaken(connection, checkpoint)?;
+    gtids_fit::check(connection, options, checkpoint, status)?;
+    apply_prepared(options, archive, prepared, &Until::End(end.clone()), status, stop)
+}
+
+/// Applies what an archive holds behind the checkpoint of a replica.
+fn apply_prepared(
+    options: &ApplyOptions,
+    archive: &Archive,
+    prepared: Prepared,
+    until: &Until,
+    status: &Status,
+    stop: &AtomicBool,
+) -> Result<Ended> {
+    let reached = Reached::default();
+    let checkpoint = prepared.checkpoint.clone().unwrap_or_default();
     status.applied(&checkpoint, None);
     status.archive(archive.clone());
     reached.find(&Checkpoint { seqno: seqno_in(archive, &checkpoint), ..checkpoint });
@@ -317,7 +348,7 @@ fn begin(
     let checkpoint = match prepared.checkpoint.take() {
         Some(checkpoint) => {
             check_not_overtaken(connection, &checkpoint)?;
-            gtids_fit::check(connection, options, &checkpoint, status)?;
+            gtids_fit::check(connection, &options.applying, &checkpoint, status)?;
             begin_again(checkpoint, options, status)
         }
         None => begin_first(connection, options, status, stop)?,
@@ -345,7 +376,7 @@ fn begin_first(
     let (source_file, source_position) = place.file.unwrap_or_default();
     let gtid_position = place.gtid_position;
     let checkpoint = Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() };
-    gtids_fit::check(connection, options, &checkpoint, status)?;
+    gtids_fit::check(connection, &options.applying, &checkpoint, status)?;
     stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
     stopping_point("after-first-checkpoint");

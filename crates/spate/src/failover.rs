@@ -3,24 +3,26 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use clap::Parser;
 use spate_archive::{ArchiveWriter, RealFileSystem, WriterOptions};
-use spate_binlog::GtidPosition;
 use spate_connection::endpoint::Endpoint;
 use spate_failover::plan::{Allowed, Plan};
 use spate_failover::{
     ArchiveToApply, FollowOptions, Followed, Patience, PromoteOptions, Promotion, ReplicationAccount, WatchOptions,
 };
+use spate_operate::{ApplyOptions, Ended};
 use spate_replica::status::Status;
-use spate_replica::until::Until;
 
-use crate::arguments::{Arguments, Command, made_server_id};
+use crate::arguments::made_server_id;
 use crate::connection_arguments::{CommonArguments, replication_password};
 use crate::failover_arguments::{FollowArguments, PromoteArguments, ReplicationArguments, WatchArguments};
-use crate::{Failure, print, replicate, say, signals};
+use crate::{Failure, parallel_arguments, print, say, signals};
+
+/// Memory to apply the rest of an archive, as `--memory` of `spate replicate` is without being told.
+const DRAIN_MEMORY_BYTES: u64 = 512 << 20;
 
 pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure> {
     let common = &arguments.common;
@@ -28,12 +30,16 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
     let source = arguments.source.is_named().then(|| arguments.source.endpoint(common)).transpose()?;
     let others: Result<Vec<Endpoint>, Failure> =
         arguments.others.iter().map(|other| arguments.replica.another(other, common)).collect();
+    let drain = Duration::from_secs(arguments.drain_seconds);
     let apply = |keeps_gtids: bool| {
-        let (Some(directory), Some(source)) = (&arguments.archive, &source) else { return Ok(()) };
-        apply_archive(directory, source, &candidate, keeps_gtids).map_err(|error| error.to_string())
+        let Some(directory) = &arguments.archive else { return Ok(()) };
+        apply_archive(directory, &candidate, keeps_gtids, drain).map_err(|error| error.to_string())
     };
     let archive = match &arguments.archive {
-        Some(directory) => Some(ArchiveToApply { end: archive_end(directory)?, apply: &apply }),
+        Some(directory) => {
+            let end = (*open_archive(directory)?.end().gtid_position).clone();
+            Some(ArchiveToApply { end, apply: &apply })
+        }
         None => None,
     };
     let options = PromoteOptions {
@@ -48,7 +54,7 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
         archive,
         address: arguments.address.as_deref().map(host_and_port).transpose()?,
         account: account(&arguments.replication, common)?,
-        drain: Duration::from_secs(arguments.drain_seconds),
+        drain,
         patience: Patience::default(),
         guard: &|| Ok(()),
         tell: &|line| say(&format!("spate promote: {line}")),
@@ -141,31 +147,48 @@ fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
         .ok_or_else(|| format!("--address {text}: expected HOST:PORT").into())
 }
 
-/// Where an archive ends. Nobody may be writing it.
-fn archive_end(directory: &Path) -> Result<GtidPosition, Failure> {
+/// An archive that nobody is writing. As long as this exists, nobody can.
+fn open_archive(directory: &Path) -> Result<ArchiveWriter, Failure> {
     if !directory.is_dir() {
         return Err(format!("--archive {}: there is no such directory", directory.display()).into());
     }
-    let writer =
-        ArchiveWriter::open(Arc::new(RealFileSystem), directory, WriterOptions::default()).map_err(|error| {
-            format!("--archive {}: {error}; stop the spate replicate that works on it", directory.display())
-        })?;
-    Ok((*writer.end().gtid_position).clone())
+    ArchiveWriter::open(Arc::new(RealFileSystem), directory, WriterOptions::default()).map_err(|error| {
+        format!("--archive {}: {error}; stop the spate replicate that works on it", directory.display()).into()
+    })
 }
 
-/// Applies what an archive holds, without its source.
-fn apply_archive(directory: &Path, source: &Endpoint, replica: &Endpoint, keeps_gtids: bool) -> Result<(), Failure> {
-    let end = archive_end(directory)?;
-    let consistency = if keeps_gtids { "transaction" } else { "snapshot" };
-    let line = ["spate", "replicate", "--consistency", consistency, "--archive"].map(std::ffi::OsString::from);
-    let parsed = Arguments::try_parse_from(line.into_iter().chain([directory.as_os_str().to_owned()]))?;
-    let Command::Replicate(arguments) = parsed.command else { return Err("no replication".into()) };
-    let mut options = replicate::options(&arguments, source.clone(), replica.clone())?;
-    options.until = Until::Gtid(end);
+/// Applies what an archive holds, without its source, within some time.
+fn apply_archive(directory: &Path, replica: &Endpoint, keeps_gtids: bool, within: Duration) -> Result<(), Failure> {
+    let writer = open_archive(directory)?;
+    let options = ApplyOptions {
+        parallel: keeps_gtids.then(parallel_arguments::one_to_one),
+        ..ApplyOptions::new(replica.clone(), DRAIN_MEMORY_BYTES)
+    };
     let notify = |stage: &str, message: &str| say(&format!("spate {stage}: {message}"));
-    let status = Status::new(options.intake.source.to_string(), options.applying.replica.to_string(), Box::new(notify));
-    spate_operate::replicate(&options, &status, &AtomicBool::new(false))?;
-    Ok(())
+    let status = Status::new(directory.display().to_string(), replica.to_string(), Box::new(notify));
+    let (stop, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ended = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let deadline = Instant::now() + within;
+            while !is_over.load(Ordering::Acquire) && Instant::now() < deadline {
+                thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+            }
+            stop.store(true, Ordering::Release);
+        });
+        let end = &writer.end().gtid_position;
+        let ended = spate_operate::apply_rest(&options, writer.archive(), end, &status, &stop);
+        is_over.store(true, Ordering::Release);
+        waiting.thread().unpark();
+        ended
+    });
+    match ended? {
+        Ended::Reached => Ok(()),
+        Ended::Stopped => {
+            let position = &status.report().positions.applied.gtid;
+            let seconds = within.as_secs();
+            Err(format!("after {seconds} s it was only at '{position}': wait longer with --drain-seconds").into())
+        }
+    }
 }
 
 fn plan_text(plan: &Plan) -> String {

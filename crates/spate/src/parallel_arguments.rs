@@ -194,6 +194,11 @@ impl ParallelArguments {
     }
 }
 
+/// Transactions one to one, with the source's GTIDs, as without further options.
+pub(crate) fn one_to_one() -> Parallel {
+    Parallel { by: ParallelBy::WriteSet, appliers: APPLIERS_DEFAULT, keeps_order: true, group: 1 }
+}
+
 /// `16`, `auto`.
 fn parse_appliers(text: &str) -> Result<Appliers, String> {
     match text.parse() {

@@ -322,7 +322,8 @@ fn spate_replica(kind: Kind, consistency: &str) {
     third.follow(&site.source);
     site.source.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, k INT, v VARCHAR(100)); \
-         CREATE USER writer@'127.0.0.1' IDENTIFIED BY 'w'; GRANT SELECT, INSERT, UPDATE, DELETE ON d.* TO writer@'127.0.0.1'",
+         CREATE USER writer@'127.0.0.1' IDENTIFIED BY 'w'; GRANT SELECT, INSERT, UPDATE, DELETE ON d.* TO writer@'127.0.0.1'; \
+         CREATE EVENT d.nightly ON SCHEDULE EVERY 1 DAY STARTS '2037-01-01' DO DELETE FROM d.t",
     );
     site.catch_up(&["--start", "earliest", "--consistency", consistency]);
     for number in 0..30 {
@@ -344,7 +345,9 @@ fn spate_replica(kind: Kind, consistency: &str) {
         command.env("SPATE_STOP_AT", point);
         site.run(command).assert_says(&[&format!("stopped at {point}")]);
     }
-    succeeds(&site.run(command()));
+    let ended = site.run(command());
+    succeeds(&ended);
+    ended.assert_says(&["these events sleep", "d.nightly"]);
     assert_eq!(site.replica.checksums(), sums);
     let rows = write_as_client(&site.replica, "INSERT INTO d.t (k) VALUES (77); SELECT COUNT(*) FROM d.t").unwrap();
     wait_until("the new source's row", || third.sql("SELECT COUNT(*) FROM d.t") == rows);
@@ -369,6 +372,23 @@ fn replica_of_spate_with_batches_is_promoted() {
 #[test]
 fn replica_of_spate_with_batches_is_promoted_on_mysql() {
     spate_replica(Kind::Mysql, "snapshot");
+}
+
+/// An archive that is another server's is applied to nobody.
+#[test]
+fn archive_of_another_server_promotes_nobody() {
+    let mut trio = Trio::begin(Kind::Mariadb);
+    trio.site.fetch(&["--start", "earliest"]);
+    trio.wait_followed();
+    trio.site.source.kill();
+    let archive = trio.site.archive();
+    let archive = archive.to_str().unwrap();
+    let command =
+        promote(&trio.site.source, &trio.site.replica, &[&trio.third], &["--source-is-dead", "--archive", archive]);
+    let ended = trio.site.run(command);
+    assert!(!ended.status.success());
+    ended.assert_says(&["the archive is not its own"]);
+    assert_eq!(trio.site.replica.sql("SELECT @@read_only"), "1");
 }
 
 /// `spate follow` of a server.
