@@ -42,7 +42,9 @@ impl Server {
     fn start(kind: Kind, options: &[&str]) -> Server {
         let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
         let data = directory.path().join("data");
-        let copied = Command::new("cp").arg("-a").arg(kind.pristine()).arg(&data).status().unwrap();
+        // Most of it is zeros: logs that nobody has written to.
+        let copied =
+            Command::new("cp").args(["-a", "--sparse=always"]).arg(kind.pristine()).arg(&data).status().unwrap();
         assert!(copied.success());
         let id = options.iter().rev().find_map(|option| option.strip_prefix("--server-id="));
         kind.vendor().identify(&data, id.unwrap().parse().unwrap()).unwrap();
