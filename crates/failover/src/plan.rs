@@ -152,20 +152,7 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
     if let Some(own) = situation.source.filter(|source| is_same(source, candidate)) {
         plan.refusals.push(format!("--source and --replica are the same server, {}", own.name));
     }
-    if !candidate.has_gtids {
-        plan.refusals.push(
-            "it runs without GTIDs (gtid_mode is not ON), so other servers could not be pointed at it exactly: on all servers, SET GLOBAL \
-             enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON, one after the other"
-                .to_owned(),
-        );
-    }
-    if !candidate.logs_all && candidate.checkpoint.is_none() {
-        plan.refusals.push(
-            "it does not log what it replicates, so nobody could follow it exactly: set log_bin and log_slave_updates (MySQL: \
-             log_replica_updates) in its configuration, restart it, and let it replicate"
-                .to_owned(),
-        );
-    }
+    plan.refusals.extend(unfitness(candidate, channel));
     if situation.archive_end.is_some() && candidate.checkpoint.is_none() && plan.stage == Stage::Replica {
         plan.refusals.push(
             "an archive is named for it, but it has no checkpoint: Spate does not apply to it, so the archive is not its own. Without --archive it is \
@@ -175,13 +162,6 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
     }
     if candidate.channels.len() > 1 && channel.is_none() && situation.source_names.is_none() {
         plan.refusals.push("it replicates over several channels: name the old source with --source".to_owned());
-    }
-    if let Some(channel) = channel.filter(|channel| !channel.error.is_empty()) {
-        plan.refusals.push(format!(
-            "its own replication has stopped with an error, so that it lacks what it has received: {}. Repair that first, then START SLAVE (MySQL: \
-             START REPLICA)",
-            channel.error
-        ));
     }
     if plan.stage == Stage::Source
         && situation.source.is_none_or(|source| !source.is_read_only)
@@ -205,6 +185,54 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
             candidate.name
         ));
     }
+}
+
+/// Why a server cannot become the source, whatever the others have; empty if it can.
+pub(crate) fn unfitness(candidate: &ServerFacts, channel: Option<&ChannelFacts>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !candidate.has_gtids {
+        reasons.push(
+            "it runs without GTIDs (gtid_mode is not ON), so other servers could not be pointed at it exactly: on all servers, SET GLOBAL \
+             enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE and ON, one after the other"
+                .to_owned(),
+        );
+    }
+    if !candidate.logs_all && candidate.checkpoint.is_none() {
+        reasons.push(
+            "it does not log what it replicates, so nobody could follow it exactly: set log_bin and log_slave_updates (MySQL: \
+             log_replica_updates) in its configuration, restart it, and let it replicate"
+                .to_owned(),
+        );
+    }
+    if !candidate.binlog_filters.is_empty() {
+        reasons.push(format!(
+            "its binlog leaves something out, which nobody who follows it would get: {}",
+            candidate.binlog_filters.join(", ")
+        ));
+    }
+    let Some(channel) = channel else { return reasons };
+    if !channel.filters.is_empty() {
+        reasons.push(format!(
+            "it does not have all that its source has, since its own replication is filtered: {}. Promote another one; this one would make the loss \
+             everybody's",
+            channel.filters.join(", ")
+        ));
+    }
+    if channel.delay_seconds > 0 {
+        reasons.push(format!(
+            "it applies {} s late on purpose: let it catch up first, with CHANGE MASTER TO MASTER_DELAY=0 (MySQL: CHANGE REPLICATION SOURCE TO \
+             SOURCE_DELAY=0)",
+            channel.delay_seconds
+        ));
+    }
+    if !channel.error.is_empty() {
+        reasons.push(format!(
+            "its own replication has stopped with an error, so that it lacks what it has received: {}. Repair that first, then START SLAVE (MySQL: \
+             START REPLICA)",
+            channel.error
+        ));
+    }
+    reasons
 }
 
 fn is_same(one: &ServerFacts, other: &ServerFacts) -> bool {

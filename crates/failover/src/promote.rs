@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Allowed, LeftOut, Plan, Stage};
 use crate::round::{Isolated, Round, isolate, release};
 use crate::steps::{self, NewSource, ReplicationAccount};
-use crate::topology::{Patience, Server, SourceNames, host_and_port, name_of};
+use crate::topology::{ChannelFacts, Patience, Server, SourceNames, host_and_port, name_of};
 
 /// What Spate's archive still holds for the candidate.
 pub struct ArchiveToApply<'a> {
@@ -52,7 +52,8 @@ pub struct PromoteOptions<'a> {
     pub drain: Duration,
     /// How long servers may take to answer.
     pub patience: Patience,
-    /// Called before each step that cannot be undone: a watcher makes sure that it still holds its lease.
+    /// Called before each step that cannot be undone, and again and again while something is waited for: a watcher keeps its lease, and makes sure that it
+    /// still has it.
     pub guard: &'a dyn Fn() -> Result<()>,
     /// Told what is done.
     pub tell: &'a dyn Fn(&str),
@@ -106,7 +107,10 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
             drain(&mut round, options)
         });
         if let Err(error) = drained {
-            release(&mut round, options, &isolated);
+            // Who leads now goes on from here.
+            if !matches!(error, Error::LeaseLost) {
+                release(&mut round, options, &isolated);
+            }
             return Err(error);
         }
         stopping_point("promote-drained");
@@ -177,15 +181,7 @@ fn drain(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
         return drain_archive(round, options, wanted.as_ref());
     }
     (options.tell)(&format!("{} applies what it has received", round.candidate.facts.name));
-    steps::drain(&mut round.candidate, names.as_ref(), wanted.as_ref(), options.drain)?;
-    // The others get the same, so that none of them lacks what the new source may not have in its binlog any more.
-    for other in &mut round.others {
-        let drained = steps::drain(other, names.as_ref(), None, options.drain);
-        if let Err(error) = drained {
-            (options.tell)(&format!("warning: {error}"));
-        }
-    }
-    Ok(())
+    steps::drain(&mut round.candidate, names.as_ref(), wanted.as_ref(), options.drain, options.guard)
 }
 
 /// Spate's archive is applied: by a Spate that runs, or here.
@@ -283,8 +279,8 @@ fn open(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
 
 /// Points all that can follow. One that fails does not keep the others from it.
 fn point_others(round: &mut Round, options: &PromoteOptions<'_>, new: &NewSource, promotion: &mut Promotion) {
-    let names = round.source_names.clone();
-    for other in &mut round.others {
+    let Round { candidate, source_names, others, .. } = round;
+    for other in others {
         let name = other.facts.name.clone();
         if promotion.left_out.iter().any(|left| left.server == name) {
             continue;
@@ -292,7 +288,7 @@ fn point_others(round: &mut Round, options: &PromoteOptions<'_>, new: &NewSource
         let pointed = (options.guard)().and_then(|()| {
             match other.facts.checkpoint.is_some() && other.facts.channels.is_empty() {
                 true => point_spate(other, new),
-                false => point_native(other, names.as_ref(), new, &options.account),
+                false => point_native(candidate, other, source_names.as_ref(), new, options),
             }
         });
         stopping_point("promote-pointed");
@@ -323,13 +319,25 @@ fn check_exact(other: &mut Server, new: &NewSource) -> Result<()> {
 }
 
 fn point_native(
+    candidate: &mut Server,
     other: &mut Server,
     names: Option<&SourceNames>,
     new: &NewSource,
-    account: &ReplicationAccount,
+    options: &PromoteOptions<'_>,
 ) -> Result<()> {
+    // What it has received is dropped when it is pointed, and then comes from the new source, unless that has it no more. Applying may take long, so it is
+    // waited for only then; one that is late on purpose is not.
+    let must_apply = new.exactly_at.is_some() || steps::has_purged(candidate, &other.facts)?;
+    let waits = |channel: ChannelFacts| channel.delay_seconds == 0;
+    if must_apply && other.channel_from(names).is_some_and(waits) {
+        match steps::drain(other, names, None, options.drain, options.guard) {
+            Err(error @ Error::LeaseLost) => return Err(error),
+            Err(error) => (options.tell)(&format!("warning: {error}")),
+            Ok(()) => {}
+        }
+    }
     check_exact(other, new)?;
-    steps::point(other, names, new, account)
+    steps::point(other, names, new, &options.account)
 }
 
 /// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs.

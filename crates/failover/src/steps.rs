@@ -11,10 +11,12 @@ use spate_replica::{checkpoint, gtids};
 
 use crate::error::{Error, Result};
 use crate::history::History;
-use crate::topology::{ChannelFacts, Server, SourceNames};
+use crate::topology::{ChannelFacts, Server, ServerFacts, SourceNames};
 
 /// How often a server is looked at that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How often one who waits makes sure that it may go on waiting: well within the shortest lease.
+const GUARD_EVERY: Duration = Duration::from_millis(500);
 
 /// How long a server's own replication may take to show that it runs.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(30);
@@ -190,10 +192,16 @@ pub fn drain(
     names: Option<&SourceNames>,
     wanted: Option<&History>,
     patience: Duration,
+    guard: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
     let deadline = Instant::now() + patience;
+    let mut guarded = Instant::now();
     let mut times = 0;
     loop {
+        if guarded.elapsed() >= GUARD_EVERY {
+            guard()?;
+            guarded = Instant::now();
+        }
         server.look_again()?;
         let Some(channel) = server.channel_from(names) else { return Ok(()) };
         let name = server.facts.name.clone();
@@ -226,6 +234,22 @@ pub fn drain(
             return Err(Error::step(name, what));
         }
         thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// True if a new source's binlog does not hold any more what another server has not applied.
+pub(crate) fn has_purged(source: &mut Server, other: &ServerFacts) -> Result<bool> {
+    let applied = &other.applied.position;
+    match source.vendor() {
+        Vendor::MySql => {
+            let lacks = source.value(&format!("SELECT GTID_SUBTRACT(@@global.gtid_purged, '{applied}')"))?;
+            Ok(!lacks.is_empty())
+        }
+        Vendor::MariaDb => {
+            let reached =
+                |domain| applied.domains().find(|gtid| gtid.domain_id == domain).map_or(0, |gtid| gtid.sequence);
+            Ok(source.facts.applied.oldest.iter().any(|(&domain, &last)| last > reached(domain)))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use spate_binlog::{GtidPosition, MariaDbGtid};
 use spate_connection::endpoint::{Address, Endpoint};
-use spate_connection::{ConnectOptions, Connection, Vendor, quote};
+use spate_connection::{ConnectOptions, Connection, ResultSet, Vendor, quote};
 use spate_replica::{asking, checkpoint, gtids};
 
 use crate::error::{Error, Result};
@@ -52,6 +52,10 @@ pub struct ChannelFacts {
     pub receive_error: String,
     /// The GTIDs of what it has received; empty if it does not tell.
     pub received: String,
+    /// What it leaves out or renames, as `Replicate_Do_DB=d`.
+    pub filters: Vec<String>,
+    /// How long it waits before it applies, in seconds.
+    pub delay_seconds: u64,
 }
 
 /// What a server says of itself.
@@ -75,6 +79,8 @@ pub struct ServerFacts {
     pub has_gtids: bool,
     /// True if row images are whole (`binlog_row_image=FULL`).
     pub has_full_images: bool,
+    /// What its binlog leaves out, as `Binlog_Do_DB=d`.
+    pub binlog_filters: Vec<String>,
     /// What it has applied.
     pub applied: History,
     /// What it has applied or received: its relay logs too.
@@ -282,6 +288,7 @@ fn ask_mariadb(connection: &mut Connection) -> Result<ServerFacts> {
         logs_all,
         has_gtids: true,
         has_full_images: row_image.eq_ignore_ascii_case("FULL"),
+        binlog_filters: ask_binlog_filters(connection, "SHOW MASTER STATUS")?,
         applied,
         received,
         logged,
@@ -329,6 +336,7 @@ fn ask_mysql(connection: &mut Connection) -> Result<ServerFacts> {
         true => ("SHOW REPLICA STATUS", &MYSQL_COLUMNS),
         false => ("SHOW SLAVE STATUS", &OLD_MYSQL_COLUMNS),
     };
+    let binlog_status = if version.is_at_least(8, 2) { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
     let channels = ask_channels(connection, statement, columns)?;
     let mut received = applied.clone();
     for channel in &channels {
@@ -342,6 +350,7 @@ fn ask_mysql(connection: &mut Connection) -> Result<ServerFacts> {
         logs_all: text(3) == "1" && text(4) == "1",
         has_gtids: text(6) == "ON",
         has_full_images: text(7).eq_ignore_ascii_case("FULL"),
+        binlog_filters: ask_binlog_filters(connection, binlog_status)?,
         applied,
         received,
         logged: executed,
@@ -397,6 +406,42 @@ const MYSQL_COLUMNS: Columns = Columns {
 };
 const OLD_MYSQL_COLUMNS: Columns = Columns { name: "Channel_Name", received: "Retrieved_Gtid_Set", ..MARIADB_COLUMNS };
 
+/// Options by which a channel leaves something out, or puts it elsewhere; both vendors call them so.
+const CHANNEL_FILTERS: [&str; 10] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Rewrite_DB",
+    "Replicate_Ignore_Server_Ids",
+    "Replicate_Do_Domain_Ids",
+    "Replicate_Ignore_Domain_Ids",
+];
+const BINLOG_FILTERS: [&str; 2] = ["Binlog_Do_DB", "Binlog_Ignore_DB"];
+
+/// Those of these columns that say something.
+fn filters(answer: &ResultSet, row: usize, columns: &[&str]) -> Vec<String> {
+    let said = columns.iter().filter_map(|column| {
+        let value = answer.text(row, column).filter(|value| !value.is_empty())?;
+        Some(format!("{column}={value}"))
+    });
+    said.collect()
+}
+
+fn ask_binlog_filters(connection: &mut Connection, statement: &str) -> Result<Vec<String>> {
+    let grant = match connection.server_version().vendor {
+        Vendor::MariaDb => "GRANT BINLOG MONITOR ON *.* TO <the user of Spate>",
+        Vendor::MySql => "GRANT REPLICATION CLIENT ON *.* TO <the user of Spate>",
+    };
+    let answer = connection
+        .query(statement)
+        .map_err(|error| spate_replica::Error::from(error).with_missing_privilege("look at its binlog", grant))?;
+    // Without a binlog there is no row.
+    Ok((0..answer.rows.len()).flat_map(|row| filters(&answer, row, &BINLOG_FILTERS)).collect())
+}
+
 fn ask_channels(connection: &mut Connection, statement: &str, columns: &Columns) -> Result<Vec<ChannelFacts>> {
     let grant = match connection.server_version().vendor {
         Vendor::MariaDb => "GRANT REPLICA MONITOR ON *.* TO <the user of Spate>",
@@ -419,6 +464,8 @@ fn ask_channels(connection: &mut Connection, statement: &str, columns: &Columns)
             error: text("Last_SQL_Error"),
             receive_error: text("Last_IO_Error"),
             received: text(columns.received).split_whitespace().collect(),
+            filters: filters(&answer, row, &CHANNEL_FILTERS),
+            delay_seconds: text("SQL_Delay").parse().unwrap_or(0),
         }
     };
     Ok((0..answer.rows.len()).map(channel).collect())

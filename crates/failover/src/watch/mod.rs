@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use spate_connection::endpoint::Endpoint;
 
 use crate::error::{Error, Result};
-use crate::plan::Allowed;
+use crate::plan::{self, Allowed};
 use crate::promote::{PromoteOptions, Promotion, promote};
-use crate::steps::{self, ReplicationAccount};
-use crate::topology::{Patience, Server, ServerFacts, host_and_port, name_of};
+use crate::steps::{self, Channel, ReplicationAccount};
+use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
 use check_endpoint::{Role, Roles};
 use etcd::Etcd;
 use views::{Eyes, Seen};
@@ -159,12 +159,21 @@ impl Watcher<'_> {
         if !store.lead()? {
             return Ok(());
         }
+        if let Some(chosen) = store.get("candidate")?.filter(|chosen| !chosen.is_empty()) {
+            return self.go_on(store, &seen, &chosen);
+        }
         let dead = format!("{} {}", View::Dead.name(), name_of(&self.source));
         let votes = store.votes()?;
         let count = votes.iter().filter(|(_, said)| *said == dead).count();
         // The leader must see it, too.
         if view == View::Dead && count * 2 > self.options.watchers {
-            return self.replace_source(store, &seen, count);
+            (self.options.tell)(&format!(
+                "{count} of {} watchers say that {} is dead",
+                self.options.watchers,
+                name_of(&self.source)
+            ));
+            let candidate = self.candidate(&seen)?;
+            return self.replace_source(store, &candidate);
         }
         self.fence_strays(store, &seen)
     }
@@ -231,9 +240,13 @@ impl Watcher<'_> {
             .into_iter()
             .filter_map(|server| facts(&server).map(|found| (server.clone(), found)))
             .collect();
+        let names = self.source_names(seen);
         let able: Vec<&(Endpoint, &ServerFacts)> = answering
             .iter()
-            .filter(|(_, facts)| facts.logs_all && facts.has_gtids && !facts.channels.is_empty())
+            .filter(|(_, facts)| {
+                let channel = facts.channel_from(Some(&names)).or_else(|| facts.channel_from(None));
+                channel.is_some() && plan::unfitness(facts, channel.as_ref()).is_empty()
+            })
             .collect();
         let has_most =
             |facts: &ServerFacts| answering.iter().all(|(_, other)| facts.received.has_all_of(&other.received));
@@ -247,23 +260,57 @@ impl Watcher<'_> {
         })
     }
 
-    fn replace_source(&mut self, store: &mut Etcd, seen: &BTreeMap<String, Seen>, votes: usize) -> Result<()> {
-        let old = self.source.clone();
-        (self.options.tell)(&format!(
-            "{votes} of {} watchers say that {} is dead",
-            self.options.watchers,
-            name_of(&old)
-        ));
-        // A leader that was interrupted has chosen already.
-        let chosen = store.get("candidate")?.filter(|chosen| !chosen.is_empty());
-        let chosen = chosen.and_then(|chosen| self.others().into_iter().find(|server| name_of(server) == chosen));
-        let candidate = match chosen {
-            Some(chosen) => chosen,
-            None => self.candidate(seen)?,
+    /// A promotion that was begun, by a leader that is gone or could not go on, is ended; or undone, if the source takes writes again and the chosen replica
+    /// still is one.
+    fn go_on(&mut self, store: &mut Etcd, seen: &BTreeMap<String, Seen>, chosen: &str) -> Result<()> {
+        let source = seen.get(&name_of(&self.source)).and_then(|seen| seen.facts.as_ref());
+        if source.is_some() {
+            self.resume_receivers(store, seen)?;
+        }
+        let candidate = self.others().into_iter().find(|server| name_of(server) == chosen);
+        let facts = seen.get(chosen).and_then(|seen| seen.facts.as_ref());
+        let (Some(candidate), Some(facts)) = (candidate, facts) else {
+            if seen.get(chosen).is_none_or(|seen| seen.silent >= self.times.dead_after) {
+                (self.options.tell)(&format!("{chosen} was to be promoted, and does not answer"));
+                store.put_as_leader(&[("candidate", "")])?;
+            }
+            return Ok(());
         };
-        let name = name_of(&candidate);
+        let is_replica = facts.channel_from(Some(&self.source_names(seen))).is_some();
+        if is_replica && source.is_some_and(|source| !source.is_read_only) {
+            (self.options.tell)(&format!("{} takes writes again: {chosen} is not promoted", name_of(&self.source)));
+            return store.put_as_leader(&[("candidate", "")]);
+        }
+        (self.options.tell)(&format!("the promotion of {chosen} was begun: it goes on"));
+        self.replace_source(store, &candidate)
+    }
+
+    /// The source answers again: replicas that were cut off from it receive again.
+    fn resume_receivers(&self, store: &mut Etcd, seen: &BTreeMap<String, Seen>) -> Result<()> {
+        for server in self.others() {
+            let facts = seen.get(&name_of(&server)).and_then(|seen| seen.facts.as_ref());
+            let channel = facts.and_then(|facts| facts.channel_from(Some(&self.source_names(seen))));
+            if let Some(channel) = channel.filter(|channel| !channel.is_receiving) {
+                store.check_lead()?;
+                let mut replica = Server::look(&server, "server", self.times.patience)?;
+                steps::steer(&mut replica, Channel::StartReceiver, &channel.name)?;
+                (self.options.tell)(&format!("{} receives from {} again", name_of(&server), name_of(&self.source)));
+            }
+        }
+        Ok(())
+    }
+
+    /// By its id, too, while it answers: replicas may call it by another address.
+    fn source_names(&self, seen: &BTreeMap<String, Seen>) -> SourceNames {
+        let facts = seen.get(&name_of(&self.source)).and_then(|seen| seen.facts.as_ref());
+        SourceNames { address: host_and_port(&self.source), server_id: facts.map(|facts| facts.server_id) }
+    }
+
+    fn replace_source(&mut self, store: &mut Etcd, candidate: &Endpoint) -> Result<()> {
+        let old = self.source.clone();
+        let name = name_of(candidate);
         store.put_as_leader(&[("candidate", &name)])?;
-        let promoted = self.promote(store, &candidate);
+        let promoted = self.promote(store, candidate);
         let promotion = match promoted {
             Ok(promotion) => promotion,
             Err(error) => {

@@ -37,6 +37,8 @@ pub(crate) struct Seen {
     pub(crate) facts: Option<ServerFacts>,
     /// True if it hears the source.
     pub(crate) hears: bool,
+    /// For how long it has not answered.
+    pub(crate) silent: Duration,
 }
 
 /// When something came from the source last, at one replica.
@@ -52,12 +54,24 @@ struct Sign {
 pub(crate) struct Eyes {
     sessions: BTreeMap<String, Server>,
     signs: BTreeMap<String, Sign>,
-    silent_since: Option<Instant>,
+    silent_since: BTreeMap<String, Instant>,
 }
 
 impl Eyes {
-    /// Looks at one server, over the connection that is open, or a new one.
-    fn look(&mut self, endpoint: &Endpoint, patience: Patience) -> Option<ServerFacts> {
+    /// Looks at one server, and says for how long it has not answered.
+    fn look(&mut self, endpoint: &Endpoint, patience: Patience) -> (Option<ServerFacts>, Duration) {
+        let facts = self.ask(endpoint, patience);
+        let name = name_of(endpoint);
+        if facts.is_some() {
+            self.silent_since.remove(&name);
+            return (facts, Duration::ZERO);
+        }
+        let silent_since = self.silent_since.entry(name).or_insert_with(Instant::now);
+        (None, silent_since.elapsed())
+    }
+
+    /// Asks one server, over the connection that is open, or a new one.
+    fn ask(&mut self, endpoint: &Endpoint, patience: Patience) -> Option<ServerFacts> {
         let name = name_of(endpoint);
         if let Some(mut server) = self.sessions.remove(&name)
             && server.look_again().is_ok()
@@ -124,40 +138,38 @@ impl Eyes {
         patience: Patience,
     ) -> (View, BTreeMap<String, Seen>) {
         let mut seen = BTreeMap::new();
-        let facts = self.look(source, patience);
+        let (facts, silent) = self.look(source, patience);
         let names =
             SourceNames { address: host_and_port(source), server_id: facts.as_ref().map(|facts| facts.server_id) };
         let answers = facts.is_some();
-        seen.insert(name_of(source), Seen { facts, hears: false });
+        seen.insert(name_of(source), Seen { facts, hears: false, silent });
         let (mut is_heard, mut reached) = (false, answers);
         for replica in replicas {
             let name = name_of(replica);
-            let facts = self.look(replica, patience);
+            let (facts, silent) = self.look(replica, patience);
             let hears = facts.as_ref().is_some_and(|facts| self.hears(&name, facts, &names));
             is_heard |= hears;
             reached |= facts.is_some();
-            seen.insert(name, Seen { facts, hears });
+            seen.insert(name, Seen { facts, hears, silent });
         }
-        (self.judge(answers, is_heard, reached, dead_after), seen)
-    }
-
-    fn judge(&mut self, answers: bool, is_heard: bool, reached: bool, dead_after: Duration) -> View {
-        if answers {
-            self.silent_since = None;
-            return View::Alive;
-        }
-        let silent_since = *self.silent_since.get_or_insert_with(Instant::now);
-        match (reached, is_heard) {
-            (false, _) => View::Blind,
-            (true, false) if silent_since.elapsed() >= dead_after => View::Dead,
-            _ => View::Alive,
-        }
+        let silent = (!answers).then_some(seen[&name_of(source)].silent);
+        (judge(silent, is_heard, reached, dead_after), seen)
     }
 
     /// Begins again with another source.
     pub(crate) fn forget(&mut self) {
-        self.silent_since = None;
+        self.silent_since.clear();
         self.signs.clear();
+    }
+}
+
+/// What follows from how long the source has been silent, if it does not answer.
+fn judge(silent: Option<Duration>, is_heard: bool, reached: bool, dead_after: Duration) -> View {
+    match silent {
+        None => View::Alive,
+        Some(_) if !reached => View::Blind,
+        Some(silent) if !is_heard && silent >= dead_after => View::Dead,
+        Some(_) => View::Alive,
     }
 }
 
@@ -167,13 +179,11 @@ mod tests {
 
     #[test]
     fn silence_counts_only_with_all_views_and_after_its_time() {
-        let mut eyes = Eyes::default();
-        let now = Duration::ZERO;
-        assert_eq!(eyes.judge(true, false, true, now), View::Alive);
-        assert_eq!(eyes.judge(false, false, true, Duration::from_secs(60)), View::Alive);
-        assert_eq!(eyes.judge(false, true, true, now), View::Alive);
-        assert_eq!(eyes.judge(false, false, false, now), View::Blind);
-        assert_eq!(eyes.judge(false, false, true, now), View::Dead);
-        assert_eq!(eyes.judge(true, false, true, now), View::Alive);
+        let (short, limit) = (Some(Duration::from_secs(59)), Duration::from_secs(60));
+        assert_eq!(judge(None, false, true, limit), View::Alive);
+        assert_eq!(judge(short, false, true, limit), View::Alive);
+        assert_eq!(judge(Some(limit), true, true, limit), View::Alive);
+        assert_eq!(judge(Some(limit), false, false, limit), View::Blind);
+        assert_eq!(judge(Some(limit), false, true, limit), View::Dead);
     }
 }

@@ -391,6 +391,54 @@ fn archive_of_another_server_promotes_nobody() {
     assert_eq!(trio.site.replica.sql("SELECT @@read_only"), "1");
 }
 
+/// Stops a server's own replication, executes one of these statements, and starts it again.
+fn change_replication(server: &Server, mariadb: &str, mysql: &str) {
+    match server.kind.vendor() {
+        Vendor::MariaDb => server.sql(&format!("STOP SLAVE; {mariadb}; START SLAVE")),
+        Vendor::MySql => server.sql(&format!("STOP REPLICA; {mysql}; START REPLICA")),
+    };
+}
+
+fn delay(server: &Server, seconds: u32) {
+    let mariadb = format!("CHANGE MASTER TO MASTER_DELAY={seconds}");
+    change_replication(server, &mariadb, &format!("CHANGE REPLICATION SOURCE TO SOURCE_DELAY={seconds}"));
+}
+
+/// A replica that leaves something out, or is late on purpose, is not promoted; another one that is late holds nobody up.
+fn unfit_replicas(kind: Kind) {
+    let trio = Trio::begin(kind);
+    change_replication(
+        &trio.site.replica,
+        "SET GLOBAL replicate_ignore_table='d.left_out'",
+        "CHANGE REPLICATION FILTER REPLICATE_IGNORE_TABLE=(d.left_out)",
+    );
+    trio.run(trio.promote(&[])).assert_failed_saying(&["is filtered", "d.left_out"]);
+    change_replication(
+        &trio.site.replica,
+        "SET GLOBAL replicate_ignore_table=''",
+        "CHANGE REPLICATION FILTER REPLICATE_IGNORE_TABLE=()",
+    );
+    delay(&trio.site.replica, 1000);
+    trio.run(trio.promote(&[])).assert_failed_saying(&["1000 s late"]);
+    delay(&trio.site.replica, 0);
+    delay(&trio.third, 1000);
+    trio.site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+    assert_eq!(trio.site.source.sql("SELECT @@GLOBAL.read_only"), "0");
+    succeeds(&trio.run(trio.promote(&[])));
+    delay(&trio.third, 0);
+    trio.assert_promoted();
+}
+
+#[test]
+fn unfit_replicas_are_not_promoted() {
+    unfit_replicas(Kind::Mariadb);
+}
+
+#[test]
+fn unfit_replicas_are_not_promoted_on_mysql() {
+    unfit_replicas(Kind::Mysql);
+}
+
 /// `spate follow` of a server.
 fn follow(server: &Server, source: &Server, options: &[&str]) -> Command {
     let mut command = program();

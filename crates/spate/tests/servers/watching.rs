@@ -78,6 +78,10 @@ fn get(address: &str, path: &str) -> String {
 }
 
 fn watcher(trio: &Trio, name: &str, etcd: Option<&str>, options: &[&str]) -> Running {
+    trio.site.spawn(watch_command(trio, name, etcd, options))
+}
+
+fn watch_command(trio: &Trio, name: &str, etcd: Option<&str>, options: &[&str]) -> Command {
     let mut command = program();
     let at = |port: u16| format!("{ACCOUNT}@127.0.0.1:{port}");
     command.args([
@@ -97,7 +101,7 @@ fn watcher(trio: &Trio, name: &str, etcd: Option<&str>, options: &[&str]) -> Run
     }
     trio.site.source.allow_password(&mut command, "source");
     command.args(options);
-    trio.site.spawn(command)
+    command
 }
 
 fn takes_writes(trio: &Trio) -> bool {
@@ -186,6 +190,100 @@ fn watcher_without_a_store_only_tells() {
     wait_until("the advice", || watcher.said().contains("spate promote --source"));
     assert!(!takes_writes(&trio));
     assert!(watcher.terminate().status.success());
+}
+
+/// Three watchers that stop at a named point, if they get there.
+fn watchers_that_stop(trio: &Trio, store: &Store, point: Option<&str>) -> Vec<Running> {
+    let begin = |name: &&str| {
+        let mut command = watch_command(trio, name, Some(&store.url), &[]);
+        if let Some(point) = point {
+            command.env("SPATE_STOP_AT", point);
+        }
+        trio.site.spawn(command)
+    };
+    ["w1", "w2", "w3"].iter().map(begin).collect()
+}
+
+/// Watchers of which two have stopped in the middle of a promotion: no majority is left.
+fn interrupt_promotion(trio: &mut Trio, store: &Store) {
+    let watchers = watchers_that_stop(trio, store, Some("promote-isolated"));
+    sleep(WITHIN / 4);
+    trio.site.source.kill();
+    let stopped = || watchers.iter().filter(|watcher| watcher.said().contains("stopped at promote-isolated")).count();
+    wait_until("two leaders to be interrupted", || stopped() >= 2);
+}
+
+/// While the replica applies what it has received, however long that takes, the leader leads.
+#[test]
+fn leader_leads_while_the_replica_applies() {
+    let Some(store) = Store::begin() else { return };
+    let mut trio = Trio::begin(Kind::Mariadb);
+    let watchers = watchers_that_stop(&trio, &store, None);
+    let locked = "FLUSH TABLES WITH READ LOCK; SELECT SLEEP(600)";
+    let mut lock = trio.site.replica.begin_script(locked);
+    wait_until("the lock", || trio.site.replica.sql("SHOW PROCESSLIST").contains("SLEEP(600)"));
+    trio.site.source.sql("INSERT INTO d.t (k) VALUES (1), (2), (3)");
+    let position = trio.site.source.position();
+    wait_until("the rows", || trio.site.replica.sql("SHOW ALL SLAVES STATUS").contains(&position));
+    trio.site.source.kill();
+    let said = || watchers.iter().map(Running::said).collect::<String>();
+    wait_until("the leader to wait", || said().contains("applies what it has received"));
+    // Longer than its lease, and than the others need to notice.
+    sleep(WITHIN);
+    let sleeping =
+        "SELECT id FROM information_schema.processlist WHERE info LIKE '%SLEEP(600)%' AND id <> CONNECTION_ID()";
+    trio.site.replica.sql(&format!("KILL {}", trio.site.replica.sql(sleeping)));
+    lock.wait().unwrap();
+    wait_until("another source", || takes_writes(&trio));
+    assert_eq!(said().matches("watchers say that").count(), 1, "{}", said());
+    drop(watchers);
+}
+
+/// Leaders were interrupted when the replicas were cut off already, and the source is back: the replicas follow it again.
+#[test]
+fn interrupted_promotion_is_undone_if_the_source_is_back() {
+    let Some(store) = Store::begin() else { return };
+    let mut trio = Trio::begin(Kind::Mariadb);
+    interrupt_promotion(&mut trio, &store);
+    trio.site.source.begin();
+    trio.site.source.sql("INSERT INTO d.t (k) VALUES (99)");
+    let watchers = watchers_that_stop(&trio, &store, None);
+    for replica in [&trio.site.replica, &trio.third] {
+        wait_until("the row", || replica.sql("SELECT COUNT(*) FROM d.t WHERE k = 99") == "1");
+    }
+    sleep(WITHIN / 2);
+    assert!(!takes_writes(&trio));
+    assert_eq!(trio.site.source.sql("SELECT @@read_only"), "0");
+    // It can still be replaced.
+    trio.site.source.kill();
+    wait_until("another source", || takes_writes(&trio));
+    drop(watchers);
+}
+
+/// The replica that was to be promoted is dead, too: another one is promoted.
+#[test]
+fn another_replica_is_promoted_if_the_chosen_one_dies() {
+    let Some(store) = Store::begin() else { return };
+    let mut trio = Trio::begin(Kind::Mariadb);
+    interrupt_promotion(&mut trio, &store);
+    trio.site.replica.kill();
+    let watchers = watchers_that_stop(&trio, &store, None);
+    wait_until("another source", || write_as_client(&trio.third, "INSERT INTO d.t (k) VALUES (5)").is_ok());
+    drop(watchers);
+}
+
+/// A replica that leaves something out is never promoted, though it has the most.
+#[test]
+fn filtered_replica_is_not_promoted() {
+    let Some(store) = Store::begin() else { return };
+    let mut trio = Trio::begin(Kind::Mariadb);
+    trio.site.replica.sql("STOP SLAVE; SET GLOBAL replicate_ignore_table='d.left_out'; START SLAVE");
+    let watchers = watchers_that_stop(&trio, &store, None);
+    sleep(WITHIN / 4);
+    trio.site.source.kill();
+    wait_until("another source", || write_as_client(&trio.third, "INSERT INTO d.t (k) VALUES (5)").is_ok());
+    assert_eq!(trio.site.replica.sql("SELECT @@read_only"), "1");
+    drop(watchers);
 }
 
 /// HAProxy asks a watcher which server is the source. Without it (Debian's package haproxy) this is not tested.
