@@ -30,7 +30,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// # Panics
 /// If it does not within [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for: {what}");
