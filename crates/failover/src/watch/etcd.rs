@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
+/// What is believed of a lease at most: it is renewed long before.
+const LEASE_SECONDS_MAX: u64 = 3600;
+
 /// A client with a lease. Everything that it writes under the lease is gone once the watcher is.
 pub(crate) struct Etcd {
     agent: ureq::Agent,
@@ -79,7 +82,7 @@ impl Etcd {
             let answer = self.call("lease/keepalive", &json!({ "ID": id }))?;
             let seconds = answer["result"]["TTL"].as_str().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             if seconds > 0 {
-                self.lease = Some(Lease { id, until: begun + Duration::from_secs(seconds) });
+                self.lease = Some(Lease { id, until: begun + Duration::from_secs(seconds.min(LEASE_SECONDS_MAX)) });
                 return Ok(());
             }
             self.lease = None;
@@ -90,7 +93,7 @@ impl Etcd {
         if id.is_empty() {
             return Err(Error::Etcd(format!("no lease in the answer {answer}")));
         }
-        self.lease = Some(Lease { id, until: begun + Duration::from_secs(seconds) });
+        self.lease = Some(Lease { id, until: begun + Duration::from_secs(seconds.min(LEASE_SECONDS_MAX)) });
         Ok(())
     }
 
@@ -130,7 +133,8 @@ impl Etcd {
     pub(crate) fn votes(&mut self) -> Result<Vec<(String, String)>> {
         let prefix = self.key("view/");
         let found = self.range(&prefix, Some(end_of(&prefix)))?;
-        Ok(found.into_iter().map(|found| (found.key[prefix.len()..].to_owned(), found.value)).collect())
+        let vote = |found: Found| Some((found.key.strip_prefix(&prefix)?.to_owned(), found.value));
+        Ok(found.into_iter().filter_map(vote).collect())
     }
 
     /// True if this watcher leads: the key is its own, or nobody's until now.
