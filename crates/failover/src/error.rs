@@ -26,7 +26,7 @@ pub enum Error {
         what: String,
     },
     /// Surplus transactions cannot be undone.
-    #[error("{server}: its surplus transactions cannot be undone: {why}. Nothing was changed")]
+    #[error("{server}: its surplus transactions cannot be undone: {why}. No row was changed")]
     Surplus {
         /// The server that has them.
         server: String,
@@ -44,6 +44,9 @@ pub enum Error {
     /// The consensus store does not answer, or refuses.
     #[error("etcd: {0}")]
     Etcd(String),
+    /// Somebody has asked the program to end.
+    #[error("interrupted: the same command goes on from here")]
+    Interrupted,
     /// This watcher does not hold the lease any more.
     #[error("the lease in etcd is lost: another watcher may decide now, so this one stops before its next step")]
     LeaseLost,

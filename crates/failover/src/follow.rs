@@ -13,10 +13,11 @@ use spate_replica::asking;
 use spate_replica::catalog::Catalog;
 
 use crate::error::{Error, Result};
+use crate::exclusion;
 use crate::history::{History, Surplus};
 use crate::steps::{self, Channel, NewSource, ReplicationAccount};
 use crate::surplus;
-use crate::topology::{Patience, Server, SourceNames, host_and_port, name_of};
+use crate::topology::{ChannelFacts, Patience, Server, SourceNames, host_and_port, name_of};
 use crate::undo::{self, Undone};
 
 /// Who follows whom.
@@ -27,6 +28,8 @@ pub struct FollowOptions<'a> {
     pub source: Endpoint,
     /// The address by which it reaches its source; `None`: as this program does.
     pub address: Option<(String, u16)>,
+    /// The channel that the new source takes; `None`: the one without a name, if no other can be meant.
+    pub channel: Option<String>,
     /// The account with which it replicates; without a name it keeps its own.
     pub account: ReplicationAccount,
     /// Where surplus transactions are saved; `None`: a server that has some is refused.
@@ -61,8 +64,9 @@ pub struct Followed {
 /// # Errors
 /// [`Error::Surplus`] if surplus transactions cannot be undone; [`Error::Step`] if it does not follow.
 pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
+    // First the server: what it gets from its source meanwhile, the source has.
     let mut server = Server::look(&options.server, "replica", Patience::default())?;
-    let source = Server::look(&options.source, "source", Patience::default())?;
+    let mut source = Server::look(&options.source, "source", Patience::default())?;
     check(&server, &source)?;
     let (host, port) = options.address.clone().or_else(|| host_and_port(&options.source)).ok_or_else(|| {
         Error::step(
@@ -79,28 +83,36 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
         position: String::new(),
     };
     let at_source = SourceNames { address: Some((host.clone(), port)), server_id: Some(source.facts.server_id) };
-    if !options.is_dry {
-        become_quiet(&mut server, &at_source, options)?;
+    followed.surplus = server.facts.applied.missing_from(&source.facts.applied);
+    if !followed.surplus.is_empty() {
+        (options.tell)(&format!("{} has {} that {} lacks", followed.server, followed.surplus, followed.source));
     }
-    let undone = match undo::read(&mut server)? {
-        Some(undone) => Some(undone),
-        None => undo_surplus(&mut server, &source, options, &mut followed)?,
-    };
     if options.is_dry {
         return Ok(followed);
     }
-    if let Some(undone) = undone.as_ref().filter(|undone| !undone.is_positioned) {
-        set_position(&mut server, undone)?;
-        stopping_point("follow-position-set");
-        undo::note_positioned(&mut server)?;
+    let interrupted = undo::read(&mut server)?;
+    if interrupted.is_none() {
+        check_surplus(&followed, &source, options)?;
     }
+    check_channels(&server, &source, &at_source, options)?;
+    become_quiet(&mut server, &at_source, options)?;
+    let ended = end_quietly(&mut server, &mut source, options, interrupted, &mut followed);
+    let has_undone = ended.inspect_err(|_| {
+        let name = &followed.server;
+        (options.tell)(&format!("{name} stays read_only, since it may have what {} lacks", followed.source));
+    })?;
     begin_position(&mut server)?;
     server.look_again()?;
     followed.position = server.facts.applied.position.to_string();
     let new = NewSource { host, port, own: GtidPosition::default(), exactly_at: None };
-    steps::point(&mut server, None, &new, &options.account)?;
+    let old = replaced_channel(&server, options);
+    if !old.source_host.is_empty() && (&old.source_host, old.source_port) != (&new.host, new.port) {
+        let from = format!("{}:{}", old.source_host, old.source_port);
+        (options.tell)(&format!("{} replicates no more from {from}", followed.server));
+    }
+    steps::point(&mut server, Some(old), has_undone, &new, &options.account)?;
     stopping_point("follow-pointed");
-    if undone.is_some() {
+    if has_undone {
         undo::forget(&mut server)?;
         steps::set_read_only(&mut server, true)?;
     }
@@ -110,6 +122,7 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
 
 fn check(server: &Server, source: &Server) -> Result<()> {
     let (own, other) = (&server.facts, &source.facts);
+    let names = SourceNames { address: host_and_port(&server.endpoint), server_id: Some(own.server_id) };
     let why = if own.is_mysql != other.is_mysql {
         format!(
             "its own replication cannot follow {}, which is of another vendor: let spate replicate do it",
@@ -117,6 +130,21 @@ fn check(server: &Server, source: &Server) -> Result<()> {
         )
     } else if own.server_id == other.server_id && own.uuid == other.uuid {
         format!("it is the same server as {} (server_id {}), or has the same id", other.name, other.server_id)
+    } else if source.channel_from(Some(&names)).is_some_and(|channel| channel.is_receiving || channel.is_applying) {
+        format!(
+            "{} replicates from it: are --replica and --source swapped? To let it be the source, spate promote",
+            other.name
+        )
+    } else if !own.is_read_only && other.is_read_only {
+        format!(
+            "it takes writes, and {} does not (read_only): are --replica and --source swapped? If not, SET GLOBAL read_only=1 on it first",
+            other.name
+        )
+    } else if !own.binlog_filters.is_empty() {
+        format!(
+            "its binlog leaves something out ({}), so what it has and its source lacks cannot be known",
+            own.binlog_filters.join(", ")
+        )
     } else if !own.has_gtids || !other.has_gtids {
         "without GTIDs (gtid_mode is not ON) there is no exact position: set gtid_mode=ON on both servers, step by step"
             .to_owned()
@@ -131,53 +159,149 @@ fn check(server: &Server, source: &Server) -> Result<()> {
     Err(Error::step(own.name.clone(), why))
 }
 
+/// What is known before anything is changed.
+fn check_surplus(followed: &Followed, source: &Server, options: &FollowOptions<'_>) -> Result<()> {
+    let surplus = &followed.surplus;
+    let why = if surplus.is_empty() {
+        return Ok(());
+    } else if options.save.is_none() {
+        format!(
+            "it has {surplus} that its new source lacks; name a directory where they are saved before they are undone: --save DIR"
+        )
+    } else if source.facts.is_read_only {
+        format!(
+            "it has {surplus} that {} lacks, which is read_only itself: they are undone only for the server that takes writes. Are --replica and \
+             --source swapped?",
+            followed.source
+        )
+    } else if !surplus.is_exact {
+        format!(
+            "it has {surplus} of servers that {} does not know, so it cannot be said whether they are new or long known to all. Rebuild this replica from \
+             a backup of {0}",
+            followed.source
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::step(followed.server.clone(), why))
+}
+
+/// The channel that the new source takes: the one that is named, or the one without a name. What else a server replicates goes on.
+fn replaced_channel(server: &Server, options: &FollowOptions<'_>) -> ChannelFacts {
+    let name = options.channel.as_deref().unwrap_or_default();
+    let known = server.facts.channels.iter().find(|channel| channel.name == name).cloned();
+    known.unwrap_or_else(|| ChannelFacts { name: name.to_owned(), ..ChannelFacts::default() })
+}
+
+fn check_channels(
+    server: &Server,
+    source: &Server,
+    at_source: &SourceNames,
+    options: &FollowOptions<'_>,
+) -> Result<()> {
+    if server.channel_from(Some(at_source)).is_some() || options.channel.is_some() {
+        return Ok(());
+    }
+    // A channel with a name is for something of its own, and so is one whose source the new source has nothing of.
+    let is_in_doubt = |channel: &&ChannelFacts| !channel.name.is_empty() || !source.facts.knows_source_of(channel);
+    let in_doubt: Vec<String> = server
+        .facts
+        .channels
+        .iter()
+        .filter(is_in_doubt)
+        .map(|channel| format!("'{}' (from {}:{})", channel.name, channel.source_host, channel.source_port))
+        .collect();
+    if in_doubt.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "it replicates over {}, which may be meant to stay: name the channel that the new source takes, with --channel NAME; --channel '' is the one \
+         without a name",
+        in_doubt.join(", ")
+    );
+    Err(Error::step(server.facts.name.clone(), what))
+}
+
+/// The server has nothing that its source lacks. True if something was undone for that.
+fn end_quietly(
+    server: &mut Server,
+    source: &mut Server,
+    options: &FollowOptions<'_>,
+    interrupted: Option<Undone>,
+    followed: &mut Followed,
+) -> Result<bool> {
+    let mut has_undone = false;
+    if let Some(undone) = interrupted {
+        set_position(server, &undone)?;
+        has_undone = true;
+    }
+    if let Some(undone) = undo_surplus(server, source, options, followed)? {
+        set_position(server, &undone)?;
+        has_undone = true;
+    }
+    stopping_point("follow-position-set");
+    Ok(has_undone)
+}
+
 /// Nobody writes to the server any more, and it does not replicate from elsewhere.
 fn become_quiet(server: &mut Server, at_source: &SourceNames, options: &FollowOptions<'_>) -> Result<()> {
     // A source whose replicas are gone would wait for them with whatever is done here.
     steps::set_semi_sync_source(server, false)?;
     let fenced = steps::fence(server)?;
-    (options.tell)(&format!("{} takes no writes; {} connections were ended", server.facts.name, fenced.killed));
-    stopping_point("follow-fenced");
-    if server.channel_from(Some(at_source)).is_none()
-        && let Some(channel) = server.channel_from(None)
-    {
-        // What it has received of its old source and not applied is dropped: only what is applied counts.
-        steps::steer(server, Channel::Stop, &channel.name)?;
-    } else if server.channel_from(Some(at_source)).is_none() && server.facts.channels.len() > 1 {
-        return Err(Error::step(
-            server.facts.name.clone(),
-            "it replicates over several channels: STOP and RESET all but the one that is to follow the new source",
+    let name = &server.facts.name;
+    (options.tell)(&format!("{name} takes no writes; {} connections were ended", fenced.killed));
+    if fenced.had_events {
+        (options.tell)(&format!(
+            "{name} executes no events any more (event_scheduler=OFF): let those sleep that ran while it was the source (ALTER EVENT … DISABLE ON SLAVE), \
+             before you turn it on"
         ));
     }
-    server.look_again()?;
+    if fenced.keeps_events {
+        return Err(Error::step(
+            name.clone(),
+            "it executes events, and those of accounts with READ_ONLY ADMIN would write: SET GLOBAL event_scheduler=OFF there, which the account of Spate \
+             may not",
+        ));
+    }
+    stopping_point("follow-fenced");
+    let channel = replaced_channel(server, options);
+    if server.channel_from(Some(at_source)).is_none() && !channel.source_host.is_empty() {
+        // What it has received of its old source and not applied is dropped: only what is applied counts.
+        steps::steer(server, Channel::Stop, &channel.name)?;
+    }
     Ok(())
 }
 
 fn undo_surplus(
     server: &mut Server,
-    source: &Server,
+    source: &mut Server,
     options: &FollowOptions<'_>,
     followed: &mut Followed,
 ) -> Result<Option<Undone>> {
-    let surplus = server.facts.applied.missing_from(&source.facts.applied);
-    followed.surplus = surplus.clone();
-    if surplus.is_empty() {
+    // The server first, as always: its source has what it has got from there.
+    let mut compare = |server: &mut Server| -> Result<Surplus> {
+        server.look_again()?;
+        source.look_again()?;
+        Ok(server.facts.applied.missing_from(&source.facts.applied))
+    };
+    if compare(server)?.is_empty() {
         return Ok(None);
     }
-    (options.tell)(&format!("{} has {surplus} that {} lacks", followed.server, followed.source));
-    let Some(directory) = options.save.as_ref().filter(|_| !options.is_dry) else {
-        if options.is_dry {
-            return Ok(None);
-        }
-        let why = format!(
-            "it has {surplus} that its new source lacks; name a directory where they are saved before they are undone: --save DIR"
-        );
-        return Err(Error::step(followed.server.clone(), why));
-    };
     // Nothing may come while rows are compared and undone.
     let channels: Vec<String> = server.facts.channels.iter().map(|channel| channel.name.clone()).collect();
     channels.iter().try_for_each(|name| steps::steer(server, Channel::Stop, name))?;
-    surplus::save(&options.server, &server.facts.applied, &surplus, directory, options.server_id, options.tell)?;
+    let surplus = compare(server)?;
+    if surplus.is_empty() {
+        return Ok(None);
+    }
+    if surplus != followed.surplus {
+        (options.tell)(&format!("{} has {surplus} that {} lacks", followed.server, followed.source));
+    }
+    followed.surplus = surplus.clone();
+    check_surplus(followed, source, options)?;
+    let Some(parent) = &options.save else { return Ok(None) };
+    let directory =
+        &surplus::save(&options.server, &server.facts.applied, &surplus, parent, options.server_id, options.tell)?;
     let mut catalog = Catalog::new(asking::connect(
         &options.server,
         &ConnectOptions { read_timeout: Some(Duration::from_secs(60)), ..ConnectOptions::new("replica") },
@@ -203,9 +327,10 @@ fn undo_surplus(
     followed.surplus.is_exact = true;
     let undone = Undone {
         position: common_position(&server.facts.applied, &surplus, &found.common, server.vendor()),
-        state: common_state(&server.facts.applied, &source.facts.applied, &surplus, &found.common),
-        is_positioned: false,
+        state: common_state(&server.facts.applied, &surplus, &found.common),
     };
+    exclusion::note(source, &server.facts.applied, &surplus)?;
+    stopping_point("follow-noted");
     followed.undone_changes = undo::undo(server, &found, &undone)?;
     (options.tell)(&format!("they are undone by {} row changes", followed.undone_changes));
     Ok(Some(undone))
@@ -235,15 +360,15 @@ fn common_position(history: &History, surplus: &Surplus, read: &GtidPosition, ve
 }
 
 /// MariaDB: the last GTID of each domain and server without the surplus, those of the position last.
-fn common_state(history: &History, source: &History, surplus: &Surplus, position: &GtidPosition) -> String {
+fn common_state(history: &History, surplus: &Surplus, position: &GtidPosition) -> String {
     let is_last =
         |domain: u32, server: u32| position.domains().any(|gtid| (gtid.domain_id, gtid.server_id) == (domain, server));
     let mut state = Vec::new();
     for (&(domain, server), &last) in &history.origins {
         let name = format!("{domain}-{server}");
-        let is_surplus = surplus.ranges.iter().any(|range| range.origin == name);
-        let last = if is_surplus { source.origins.get(&(domain, server)).copied() } else { Some(last) };
-        if let Some(last) = last.filter(|_| !is_last(domain, server)) {
+        let of_surplus = surplus.ranges.iter().filter(|range| range.origin == name);
+        let last = of_surplus.map(|range| range.known.unwrap_or(0)).min().unwrap_or(last);
+        if last > 0 && !is_last(domain, server) {
             state.push(format!("{domain}-{server}-{last}"));
         }
     }
@@ -271,6 +396,10 @@ fn set_position(server: &mut Server, undone: &Undone) -> Result<()> {
             } else {
                 "RESET MASTER"
             };
+            // What is in relay logs counts as received, and would not be asked for again.
+            for name in &channels {
+                steps::steer(server, Channel::ForgetReceived, name)?;
+            }
             steps::change(server, reset)?;
             stopping_point("follow-reset");
             steps::change(server, &format!("SET GLOBAL gtid_purged='{position}'"))?;

@@ -7,6 +7,7 @@
 //! - `steps`: what is done on one server; [`promote`](mod@promote): all of them, in order.
 
 mod error;
+mod exclusion;
 pub mod follow;
 pub mod history;
 pub mod plan;

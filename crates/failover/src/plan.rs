@@ -24,6 +24,8 @@ pub struct Situation<'a> {
     pub candidate: &'a ServerFacts,
     /// The old source; `None` if it does not answer, or was not named.
     pub source: Option<&'a ServerFacts>,
+    /// True if the old source took writes when it was asked first.
+    pub source_took_writes: bool,
     /// By what channels from the old source are recognised; `None` if nobody named it.
     pub source_names: Option<SourceNames>,
     /// The other replicas that answer.
@@ -122,7 +124,7 @@ pub fn make(situation: &Situation<'_>) -> Plan {
         source: situation.source.map(|source| source.name.clone()),
         lost: vec![],
         lost_transactions: 0,
-        is_loss_known: situation.source.is_some() || stage != Stage::Replica,
+        is_loss_known: situation.source.is_some(),
         to_apply: reachable(situation).missing_from(&candidate.applied),
         left_out: vec![],
         steps: vec![],
@@ -152,6 +154,22 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
     if let Some(own) = situation.source.filter(|source| is_same(source, candidate)) {
         plan.refusals.push(format!("--source and --replica are the same server, {}", own.name));
     }
+    let replicates =
+        |source: &&ServerFacts| source.channels.iter().any(|channel| channel.is_receiving || channel.is_applying);
+    if let Some(source) = situation.source.filter(replicates).filter(|_| plan.stage == Stage::Replica) {
+        // One that takes writes replicates something else beside them, or in a ring.
+        match situation.source_took_writes {
+            false => plan.refusals.push(format!(
+                "{} is a replica itself: its own source would go on taking writes that {} does not get. Name that one with --source, or let {1} follow it \
+                 directly (spate follow)",
+                source.name, candidate.name
+            )),
+            true => plan.warnings.push(format!(
+                "{} replicates from elsewhere, too: what comes to it from there does not reach {}",
+                source.name, candidate.name
+            )),
+        }
+    }
     plan.refusals.extend(unfitness(candidate, channel));
     if situation.archive_end.is_some() && candidate.checkpoint.is_none() && plan.stage == Stage::Replica {
         plan.refusals.push(
@@ -160,8 +178,36 @@ fn refuse_unsuitable(situation: &Situation<'_>, channel: Option<&ChannelFacts>, 
                 .to_owned(),
         );
     }
-    if candidate.channels.len() > 1 && channel.is_none() && situation.source_names.is_none() {
-        plan.refusals.push("it replicates over several channels: name the old source with --source".to_owned());
+    if channel.is_none() && !candidate.channels.is_empty() {
+        let from: Vec<String> = candidate
+            .channels
+            .iter()
+            .map(|channel| format!("{}:{}", channel.source_host, channel.source_port))
+            .collect();
+        plan.refusals.push(match situation.source_names {
+            None => "it replicates over several channels: name the old source with --source".to_owned(),
+            Some(_) => format!(
+                "it does not replicate from --source, but from {}: name that one, which would go on writing to it. If an interrupted promotion has reset its \
+                 channel to --source, and the others are to stay, open it yourself: SET GLOBAL read_only=0",
+                from.join(", ")
+            ),
+        });
+    }
+    if let Some(source) = situation.source.filter(|source| plan.stage == Stage::Source && !source.is_read_only) {
+        plan.refusals.push(format!(
+            "both {} and {} take writes: close the one that is not to be the source (SET GLOBAL read_only=1), and let it follow the other with spate \
+             follow, which finds what only it has",
+            candidate.name, source.name
+        ));
+    }
+    for server in std::iter::once(candidate).chain(situation.others) {
+        let channel = server.channel_from(situation.source_names.as_ref());
+        if channel.is_some_and(|channel| !channel.tells_gtids && !channel.has_applied_all) {
+            plan.warnings.push(format!(
+                "{} replicates by file and position (MASTER_USE_GTID=no): what it has received is known only when it has applied it",
+                server.name
+            ));
+        }
     }
     if plan.stage == Stage::Source
         && situation.source.is_none_or(|source| !source.is_read_only)

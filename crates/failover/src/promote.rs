@@ -48,12 +48,14 @@ pub struct PromoteOptions<'a> {
     pub address: Option<(String, u16)>,
     /// The account with which the others replicate; without a name each keeps its own.
     pub account: ReplicationAccount,
+    /// True if nobody else promotes at the same time, as a watcher's lease says. Else locks on all servers make sure of it.
+    pub is_alone: bool,
     /// How long the candidate may take to apply what it has.
     pub drain: Duration,
     /// How long servers may take to answer.
     pub patience: Patience,
     /// Called before each step that cannot be undone, and again and again while something is waited for: a watcher keeps its lease, and makes sure that it
-    /// still has it.
+    /// still has it; a person may interrupt.
     pub guard: &'a dyn Fn() -> Result<()>,
     /// Told what is done.
     pub tell: &'a dyn Fn(&str),
@@ -92,19 +94,32 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
     let mut round = Round::look(options)?;
     let mut plan = round.plan(options);
     refuse(&plan)?;
+    if !options.is_alone {
+        round.lock()?;
+        // Another promotion may just have ended.
+        round.look_again()?;
+        plan = round.plan(options);
+        refuse(&plan)?;
+    }
     plan.warnings.iter().for_each(|warning| (options.tell)(&format!("warning: {warning}")));
     let address = options.address.clone().or_else(|| host_and_port(&options.candidate)).ok_or_else(|| {
         let what = "other servers cannot reach it through a socket: name its address with --address HOST:PORT";
         Error::step(name_of(&options.candidate), what)
     })?;
     let mut isolated = Isolated::default();
-    if plan.stage == Stage::Replica {
+    if plan.stage != Stage::Source {
         (options.guard)()?;
         isolated = isolate(&mut round, options)?;
         stopping_point("promote-isolated");
-        let drained = check_again(&mut round, options).and_then(|checked| {
+        let checked = apply_untold(&mut round, options).and_then(|()| check_again(&mut round, options));
+        let drained = checked.and_then(|checked| {
             plan = checked;
-            drain(&mut round, options)
+            // One that was detached already has nothing more to get.
+            if plan.stage == Stage::Replica { drain(&mut round, options) } else { Ok(()) }
+        });
+        let drained = drained.and_then(|()| {
+            stopping_point("promote-drained");
+            (options.guard)()
         });
         if let Err(error) = drained {
             // Who leads now goes on from here.
@@ -113,8 +128,6 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
             }
             return Err(error);
         }
-        stopping_point("promote-drained");
-        (options.guard)()?;
     }
     let new = match become_source(&mut round, options, address) {
         Err(error @ Error::Replica(spate_replica::Error::Locked { .. })) => {
@@ -152,6 +165,25 @@ fn refuse(plan: &Plan) -> Result<()> {
         true => Ok(()),
         false => Err(Error::Refused { candidate: plan.candidate.clone(), reasons: plan.refusals.clone() }),
     }
+}
+
+/// Where nobody can tell what a server has received, it must be applied before servers are compared.
+fn apply_untold(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
+    if round.source.is_some() {
+        return Ok(());
+    }
+    let Round { candidate, source_names, others, .. } = round;
+    for server in std::iter::once(candidate).chain(others) {
+        let is_untold = |channel: ChannelFacts| !channel.tells_gtids;
+        if server.channel_from(source_names.as_ref()).is_some_and(is_untold) {
+            (options.tell)(&format!(
+                "{} applies what it has received, before it is known what that is",
+                server.facts.name
+            ));
+            steps::drain(server, source_names.as_ref(), None, options.drain, options.guard)?;
+        }
+    }
+    Ok(())
 }
 
 /// The plan once more, now that nothing can come any more.
@@ -337,7 +369,16 @@ fn point_native(
         }
     }
     check_exact(other, new)?;
-    steps::point(other, names, new, &options.account)
+    let old = other.channel_from(names);
+    let at_new = SourceNames { address: Some((new.host.clone(), new.port)), server_id: None };
+    if old.is_none() && !other.facts.channels.is_empty() && other.channel_from(Some(&at_new)).is_none() {
+        let what = format!(
+            "it does not replicate from the old source, but from elsewhere, which stays: if it is to follow, spate follow --replica {0} --source {1}",
+            other.facts.name, candidate.facts.name
+        );
+        return Err(Error::step(other.facts.name.clone(), what));
+    }
+    steps::point(other, old, false, new, &options.account)
 }
 
 /// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs.
@@ -361,8 +402,13 @@ fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promo
         Vendor::MySql => format!("let {candidate} take writes after a restart, too: SET PERSIST read_only=OFF"),
     });
     match steps::sleeping_events(&mut round.candidate) {
-        Ok(events) if events.is_empty() => {}
-        Ok(events) => promotion.next.push(format!(
+        Ok(None) => promotion.next.push(
+            "enable the events that ran on the old source (ALTER EVENT … ENABLE), which sleep on a replica: which ones cannot be seen without GRANT EVENT \
+             ON *.* TO <the user of Spate>"
+                .to_owned(),
+        ),
+        Ok(Some(events)) if events.is_empty() => {}
+        Ok(Some(events)) => promotion.next.push(format!(
             "these events sleep, as on a replica: ALTER EVENT … ENABLE each that ran on the old source: {}",
             events.join(", ")
         )),

@@ -13,6 +13,7 @@ pub(crate) struct Round {
     pub(crate) candidate: Server,
     pub(crate) source: Option<Server>,
     pub(crate) source_names: Option<SourceNames>,
+    source_took_writes: bool,
     pub(crate) others: Vec<Server>,
     silent: Vec<String>,
 }
@@ -47,7 +48,19 @@ impl Round {
         let server_id = source.as_ref().map(|source| source.facts.server_id);
         let source_names =
             options.source.is_some().then(|| recognise(&candidate.facts, SourceNames { address, server_id }));
-        Ok(Round { candidate, source, source_names, others, silent })
+        let source_took_writes = source.as_ref().is_some_and(|source| !source.facts.is_read_only);
+        Ok(Round { candidate, source, source_names, source_took_writes, others, silent })
+    }
+
+    /// Fails if another promotion is at work on one of these servers. The locks last as long as the connections.
+    pub(crate) fn lock(&mut self) -> Result<()> {
+        for server in std::iter::once(&mut self.candidate).chain(&mut self.others).chain(&mut self.source) {
+            if server.value("SELECT GET_LOCK('spate.promotion', 0)")? != "1" {
+                let what = "another promotion is at work on it: wait until that has ended, and look again";
+                return Err(Error::step(server.facts.name.clone(), what));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn look_again(&mut self) -> Result<()> {
@@ -70,6 +83,7 @@ impl Round {
             others: &others,
             silent: &self.silent,
             archive_end: options.archive.as_ref().map(|archive| archive.end.clone()),
+            source_took_writes: self.source_took_writes,
             allowed: options.allowed,
         })
     }
@@ -93,6 +107,7 @@ fn recognise(candidate: &ServerFacts, names: SourceNames) -> SourceNames {
 #[derive(Debug, Default)]
 pub(crate) struct Isolated {
     fenced: bool,
+    had_events: bool,
     /// Others whose receiver was stopped: index and channel.
     stopped: Vec<(usize, String)>,
     candidate: Option<String>,
@@ -104,6 +119,16 @@ pub(crate) fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result
     if let Some(source) = &mut round.source {
         let fenced = steps::fence(source)?;
         isolated.fenced = fenced.was_open;
+        isolated.had_events = fenced.had_events;
+        if fenced.had_events {
+            (options.tell)(&format!("{} executes no events any more (event_scheduler=OFF)", source.facts.name));
+        }
+        if fenced.keeps_events {
+            (options.tell)(&format!(
+                "warning: {} goes on executing events, those of accounts with READ_ONLY ADMIN also write: SET GLOBAL event_scheduler=OFF there",
+                source.facts.name
+            ));
+        }
         (options.tell)(&format!(
             "{} takes no writes any more; {} connections were ended",
             source.facts.name, fenced.killed
@@ -138,6 +163,9 @@ pub(crate) fn release(round: &mut Round, options: &PromoteOptions<'_>, isolated:
     let mut undone = Ok(());
     if let Some(source) = round.source.as_mut().filter(|_| isolated.fenced) {
         undone = steps::set_read_only(source, false);
+    }
+    if let Some(source) = round.source.as_mut().filter(|_| isolated.had_events) {
+        undone = undone.and(source.execute("SET GLOBAL event_scheduler=ON"));
     }
     if let Some(channel) = &isolated.candidate {
         undone = undone.and(steps::steer(&mut round.candidate, Channel::StartReceiver, channel));

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use spate_binlog::{Gtid, GtidPosition};
+use spate_connection::CODE_LOCK_WAIT;
 use spate_connection::endpoint::Secret;
 use spate_connection::{Vendor, quote};
 use spate_replica::{checkpoint, gtids};
@@ -42,8 +43,46 @@ pub struct Fenced {
     pub was_open: bool,
     /// How many connections were ended.
     pub killed: usize,
+    /// MariaDB: true if it executed events until then.
+    pub had_events: bool,
+    /// MariaDB: true if it still does, since the account may not turn that off.
+    pub keeps_events: bool,
     /// Accounts that may write nevertheless (MariaDB's READ_ONLY ADMIN).
     pub privileged: Vec<String>,
+}
+
+/// Connections of others. What reads the binlog is none of them: it brings the rest to the replicas. Neither is what belongs to the server.
+fn connections_of_others(server: &mut Server) -> Result<Vec<String>> {
+    let own = server.connection.connection_id();
+    let found = server.connection.query(&format!(
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> {own} AND COMMAND NOT LIKE 'Binlog Dump%' \
+         AND COMMAND NOT IN ('Daemon', 'Connect', 'Slave_IO', 'Slave_SQL', 'Slave_worker') \
+         AND USER NOT IN ('system user', 'event_scheduler')"
+    ))?;
+    Ok((0..found.rows.len()).filter_map(|row| found.text_at(row, 0)).collect())
+}
+
+fn kill<'a>(server: &mut Server, ids: impl IntoIterator<Item = &'a String>) {
+    for id in ids {
+        // It may end by itself at just this moment.
+        let _ended = server.connection.execute(format!("KILL CONNECTION {id}").as_bytes());
+    }
+}
+
+/// Sets `read_only`. Whoever has locked tables and keeps the server from it is ended.
+fn close(server: &mut Server) -> Result<()> {
+    let deadline = Instant::now() + KILL_PATIENCE;
+    server.execute("SET SESSION lock_wait_timeout=1")?;
+    while Instant::now() < deadline {
+        match server.connection.execute(b"SET GLOBAL read_only=1") {
+            Err(error) if error.code() == Some(CODE_LOCK_WAIT) => {
+                let ids = connections_of_others(server)?;
+                kill(server, &ids);
+            }
+            _ => break,
+        }
+    }
+    set_read_only(server, true)
 }
 
 /// Keeps a server from taking writes, and ends the connections of others.
@@ -52,19 +91,18 @@ pub struct Fenced {
 /// A missing privilege names the GRANT; any error of the connection.
 pub fn fence(server: &mut Server) -> Result<Fenced> {
     let mut fenced = Fenced { was_open: !server.facts.is_read_only, ..Fenced::default() };
-    set_read_only(server, true)?;
-    let own = server.connection.connection_id();
-    // What reads the binlog stays: it brings the rest to the replicas. What belongs to the server stays, too.
-    let sql = format!(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID <> {own} AND COMMAND NOT LIKE 'Binlog Dump%' \
-         AND COMMAND NOT IN ('Daemon', 'Connect', 'Slave_IO', 'Slave_SQL', 'Slave_worker') \
-         AND USER NOT IN ('system user', 'event_scheduler')"
-    );
+    close(server)?;
+    if server.vendor() == Vendor::MariaDb && server.value("SELECT @@global.event_scheduler")? == "ON" {
+        // Events of accounts with READ_ONLY ADMIN would go on writing.
+        match server.execute("SET GLOBAL event_scheduler=OFF") {
+            Ok(()) => fenced.had_events = true,
+            Err(_) => fenced.keeps_events = true,
+        }
+    }
     let deadline = Instant::now() + KILL_PATIENCE;
     let mut seen = BTreeSet::new();
     loop {
-        let found = server.connection.query(&sql)?;
-        let ids: Vec<String> = (0..found.rows.len()).filter_map(|row| found.text_at(row, 0)).collect();
+        let ids = connections_of_others(server)?;
         // Clients that connect again cannot write. Only those are waited for that were there when the server was closed.
         if seen.is_empty() {
             seen.extend(ids.clone());
@@ -74,10 +112,7 @@ pub fn fence(server: &mut Server) -> Result<Fenced> {
         if left.is_empty() || Instant::now() > deadline {
             break;
         }
-        for id in left {
-            // It may end by itself at just this moment.
-            let _ended = server.connection.execute(format!("KILL CONNECTION {id}").as_bytes());
-        }
+        kill(server, left);
         thread::sleep(LOOK_EVERY);
     }
     if server.vendor() == Vendor::MariaDb {
@@ -157,6 +192,8 @@ fn channel_sql(vendor: Vendor, what: Channel, name: &str) -> String {
         (Vendor::MySql, Channel::Stop) => format!("STOP REPLICA FOR CHANNEL {name}"),
         (Vendor::MySql, Channel::Start) => format!("START REPLICA FOR CHANNEL {name}"),
         (Vendor::MySql, Channel::Forget) => format!("RESET REPLICA ALL FOR CHANNEL {name}"),
+        (Vendor::MariaDb, Channel::ForgetReceived) => format!("RESET SLAVE {name}"),
+        (Vendor::MySql, Channel::ForgetReceived) => format!("RESET REPLICA FOR CHANNEL {name}"),
     }
 }
 
@@ -169,6 +206,8 @@ pub(crate) enum Channel {
     Stop,
     Start,
     Forget,
+    /// Forgets what it has received and not applied, and keeps its source.
+    ForgetReceived,
 }
 
 /// Does that.
@@ -277,22 +316,24 @@ pub struct NewSource {
     pub exactly_at: Option<GtidPosition>,
 }
 
-/// Lets a server's own replication follow another server, and waits until it runs.
+/// Lets a server's own replication follow another server, by the channel `old` or one without a name, and waits until it runs. A channel that follows it
+/// already goes on where it is, unless the server's position was moved.
 ///
 /// # Errors
 /// [`Error::Step`] if it does not; a missing privilege names the GRANT.
 pub fn point(
     server: &mut Server,
-    names: Option<&SourceNames>,
+    old: Option<ChannelFacts>,
+    is_moved: bool,
     source: &NewSource,
     account: &ReplicationAccount,
 ) -> Result<()> {
     let at_new = SourceNames { address: Some((source.host.clone(), source.port)), server_id: None };
-    let channel = match server.channel_from(Some(&at_new)) {
+    let known = server.channel_from(Some(&at_new));
+    let channel = match known.clone().filter(|channel| !is_moved && channel.tells_gtids) {
         Some(channel) => channel,
         None => {
-            let old = names.and_then(|names| server.channel_from(Some(names))).or_else(|| server.channel_from(None));
-            let channel = old.unwrap_or_default();
+            let channel = known.or(old).unwrap_or_default();
             let has_channel = server.facts.channels.iter().any(|known| known.name == channel.name);
             if has_channel {
                 steer(server, Channel::Stop, &channel.name)?;
@@ -462,12 +503,18 @@ pub(crate) fn stop_receiver(server: &mut Server, channel: &ChannelFacts) -> Resu
     steer(server, Channel::StopReceiver, &channel.name)
 }
 
-/// Events that a server does not execute, since it was a replica when they came to it. Only those of schemas in which the account has EVENT.
-pub(crate) fn sleeping_events(server: &mut Server) -> Result<Vec<String>> {
-    let sql = "SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME) FROM information_schema.EVENTS \
-               WHERE STATUS NOT IN ('ENABLED', 'DISABLED') ORDER BY 1";
+/// Events that a server does not execute, since it was a replica when they came to it; `None` if the account may not see all.
+pub(crate) fn sleeping_events(server: &mut Server) -> Result<Option<Vec<String>>> {
+    let may = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'EVENT' AND GRANTEE = \
+               CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))";
+    if server.value(may)? == "0" {
+        return Ok(None);
+    }
+    let sql = "SELECT EVENT_SCHEMA, EVENT_NAME FROM information_schema.EVENTS WHERE STATUS NOT IN ('ENABLED', 'DISABLED') \
+               ORDER BY 1, 2";
     let found = server.connection.query(sql)?;
-    Ok((0..found.rows.len()).filter_map(|row| found.text_at(row, 0)).collect())
+    let name = |row| Some(quote::qualified(&found.text_at(row, 0)?, &found.text_at(row, 1)?));
+    Ok(Some((0..found.rows.len()).filter_map(name).collect()))
 }
 
 /// Quotes a value for people's commands.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,12 +25,16 @@ use spate_schedule::{TableName, TablePlan};
 
 use crate::error::{Error, Result};
 use crate::history::{History, Surplus};
+use crate::topology::name_of;
 
 /// The list for people, in the directory of the saved binlog files.
 pub(crate) const LIST_NAME: &str = "surplus.txt";
 
 /// Row images that are kept in memory to be undone.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
+
+/// The list has keys of rows.
+const PRIVATE_FILE: u32 = 0o600;
 
 /// Reasons of a refusal that are told; there may be thousands.
 const REASONS_MAX: usize = 10;
@@ -53,8 +59,7 @@ fn is_surplus(gtid: Gtid, surplus: &Surplus) -> bool {
         Gtid::MariaDb(gtid) => format!("{}-{}", gtid.domain_id, gtid.server_id),
         Gtid::MySql(gtid) => gtid.origin.to_string(),
     };
-    let number = gtid.number();
-    surplus.ranges.iter().any(|range| range.origin == origin && (range.first..=range.last).contains(&number))
+    surplus.ranges.iter().any(|range| range.holds(&origin, gtid.number()))
 }
 
 /// Where the server's binlog is asked from: before all of the surplus.
@@ -81,29 +86,52 @@ fn start_of(server: &History, surplus: &Surplus) -> Start {
         let mut of_domain = surplus.ranges.iter().filter(|range| range.origin.starts_with(&prefix)).peekable();
         match (of_domain.next(), of_domain.peek()) {
             (None, _) => start.advance(Gtid::MariaDb(last)),
-            (Some(range), None) if range.first > 1 && range.origin == format!("{prefix}{}", last.server_id) => {
-                start.advance(Gtid::MariaDb(spate_binlog::MariaDbGtid { sequence: range.first - 1, ..last }));
-            }
+            (Some(range), None) if range.origin == format!("{prefix}{}", last.server_id) => match range.known {
+                Some(sequence) if sequence > 0 => {
+                    start.advance(Gtid::MariaDb(spate_binlog::MariaDbGtid { sequence, ..last }));
+                }
+                _ => return Start::Earliest,
+            },
             _ => return Start::Earliest,
         }
     }
     Start::Gtid(start)
 }
 
-/// Receives the server's binlog from before the surplus on into `directory`, as ordinary binlog files. Repeated, it goes on.
+/// Makes a directory of its own for one surplus: what an earlier one has left in `parent` says nothing of this one.
+fn make_directory(parent: &Path) -> Result<PathBuf> {
+    const PRIVATE: u32 = 0o700;
+    const NUMBERS: std::ops::Range<u32> = 1..100_000;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(PRIVATE);
+    let failed = |path: &Path| {
+        let action = format!("make the directory {}", path.display());
+        move |source| Error::Io { action, source }
+    };
+    builder.recursive(true).create(parent).map_err(failed(parent))?;
+    for number in NUMBERS {
+        let path = parent.join(format!("surplus-{number}"));
+        match builder.recursive(false).create(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.clone()).map_err(failed(&path)),
+        }
+    }
+    Err(failed(parent)(std::io::Error::other("it has too many surpluses: name another one")))
+}
+
+/// Receives the server's binlog from before the surplus on into a new directory in `parent`, as ordinary binlog files.
 pub(crate) fn save(
     server: &Endpoint,
     history: &History,
     surplus: &Surplus,
-    directory: &Path,
+    parent: &Path,
     server_id: u32,
     tell: &dyn Fn(&str),
-) -> Result<()> {
-    let io = |action: String| move |source| Error::Io { action, source };
-    std::fs::create_dir_all(directory).map_err(io(format!("make the directory {}", directory.display())))?;
+) -> Result<PathBuf> {
+    let directory = make_directory(parent)?;
     let options = |start| FetchOptions {
         intake: IntakeOptions { source: server.clone(), server_id, start_place: None, semi_sync: false },
-        archive_dir: directory.to_owned(),
+        archive_dir: directory.clone(),
         sync: SyncPolicy::Always,
         start: Some(start),
         until: Until::CaughtUp,
@@ -120,7 +148,12 @@ pub(crate) fn save(
         spate_receive::fetch(&options(Start::Earliest), &status, &AtomicBool::new(false))?;
     }
     stopping_point("follow-saved");
-    Ok(())
+    // Nothing was received, so it is no archive.
+    Archive::open(Arc::new(RealFileSystem), &directory, DirectoryOptions::default()).map_err(|_| Error::Surplus {
+        server: name_of(server),
+        why: "they are not in its binlog any more (was it purged, or reset by an earlier spate follow?). Rebuild this replica from a backup".to_owned(),
+    })?;
+    Ok(directory)
 }
 
 /// Reads what was saved, lists it, and works out what undoes it.
@@ -164,7 +197,9 @@ pub(crate) fn read(
         }
     }
     let path = directory.join(LIST_NAME);
-    std::fs::write(&path, &reading.list)
+    let written = std::fs::OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(&path);
+    written
+        .and_then(|mut file| file.write_all(reading.list.as_bytes()).and_then(|()| file.sync_all()))
         .map_err(|source| Error::Io { action: format!("write {}", path.display()), source })?;
     Ok((reading.found, path))
 }
@@ -226,11 +261,14 @@ impl Reading<'_> {
         }
         if kind == EventType::QUERY || kind == EventType::QUERY_COMPRESSED {
             let query = QueryEvent::parse(event.body).map_err(|error| self.damaged(&error.to_string()))?;
-            if !query.begins_group() && !query.ends_group() {
-                let text = query.statement_text();
+            // Parts of XA transactions end groups, too, and what an XA COMMIT commits is elsewhere.
+            let is_xa =
+                query.statement_text().trim_start().get(..3).is_some_and(|word| word.eq_ignore_ascii_case("XA "));
+            if is_xa || !query.begins_group() && !query.ends_group() {
+                // Without passwords; the binlog beside the list has all of it.
+                let text = spate_sql::excerpt(query.statement_text().as_bytes()).to_string();
                 self.line(&format!("  {text}"));
-                let why = format!("a statement, not rows: {}", spate_sql::excerpt(text.as_bytes()));
-                self.refuse(&why);
+                self.refuse(&format!("a statement, not rows: {text}"));
             }
             return Ok(());
         }

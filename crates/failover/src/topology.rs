@@ -10,6 +10,7 @@ use spate_connection::{ConnectOptions, Connection, ResultSet, Vendor, quote};
 use spate_replica::{asking, checkpoint, gtids};
 
 use crate::error::{Error, Result};
+use crate::exclusion;
 use crate::history::History;
 
 /// How long a server may take to let somebody connect, and to answer a question.
@@ -38,6 +39,8 @@ pub struct ChannelFacts {
     pub source_port: u16,
     /// The source's server id, as far as it was connected; 0 if not.
     pub source_server_id: u32,
+    /// MySQL: the source's UUID, as far as it was connected.
+    pub source_uuid: String,
     /// True if it receives.
     pub is_receiving: bool,
     /// True if it is connected.
@@ -52,6 +55,8 @@ pub struct ChannelFacts {
     pub receive_error: String,
     /// The GTIDs of what it has received; empty if it does not tell.
     pub received: String,
+    /// True if it tells the GTIDs of what it has received: MariaDB's does so only if it replicates by GTID.
+    pub tells_gtids: bool,
     /// What it leaves out or renames, as `Replicate_Do_DB=d`.
     pub filters: Vec<String>,
     /// How long it waits before it applies, in seconds.
@@ -203,6 +208,20 @@ impl ServerFacts {
         }
     }
 
+    /// True if a channel's source is known to have written something of what this server has; also if the channel does not say who its source is.
+    pub fn knows_source_of(&self, channel: &ChannelFacts) -> bool {
+        match self.is_mysql {
+            true => {
+                let uuid = channel.source_uuid.to_ascii_lowercase();
+                self.received.position.origins().any(|(origin, _)| origin.to_string().starts_with(&uuid))
+            }
+            false => {
+                let id = channel.source_server_id;
+                id == 0 || self.received.origins.keys().any(|&(_, server)| server == id)
+            }
+        }
+    }
+
     /// True if what Spate applies is in its binlog under other GTIDs than the source's.
     pub fn has_own_gtids(&self) -> bool {
         self.checkpoint.is_some() && !self.keeps_gtids
@@ -214,6 +233,9 @@ fn ask(connection: &mut Connection, endpoint: &Endpoint) -> Result<ServerFacts> 
         Vendor::MariaDb => ask_mariadb(connection)?,
         Vendor::MySql => ask_mysql(connection)?,
     };
+    let excluded = exclusion::ask(connection)?;
+    facts.received.excluded = excluded.clone();
+    facts.applied.excluded = excluded;
     facts.name = name_of(endpoint);
     facts.version = connection.server_version().to_string();
     Ok(facts)
@@ -378,6 +400,7 @@ struct Columns {
     host: &'static str,
     port: &'static str,
     server_id: &'static str,
+    uuid: &'static str,
     receives: &'static str,
     applies: &'static str,
     state: &'static str,
@@ -389,6 +412,7 @@ const MARIADB_COLUMNS: Columns = Columns {
     host: "Master_Host",
     port: "Master_Port",
     server_id: "Master_Server_Id",
+    uuid: "Master_UUID",
     receives: "Slave_IO_Running",
     applies: "Slave_SQL_Running",
     state: "Slave_SQL_Running_State",
@@ -399,6 +423,7 @@ const MYSQL_COLUMNS: Columns = Columns {
     host: "Source_Host",
     port: "Source_Port",
     server_id: "Source_Server_Id",
+    uuid: "Source_UUID",
     receives: "Replica_IO_Running",
     applies: "Replica_SQL_Running",
     state: "Replica_SQL_Running_State",
@@ -457,6 +482,7 @@ fn ask_channels(connection: &mut Connection, statement: &str, columns: &Columns)
             source_host: text(columns.host),
             source_port: text(columns.port).parse().unwrap_or(0),
             source_server_id: text(columns.server_id).parse().unwrap_or(0),
+            source_uuid: text(columns.uuid),
             is_receiving: text(columns.receives) != "No",
             is_connected: text(columns.receives) == "Yes",
             is_applying: text(columns.applies) == "Yes",
@@ -464,6 +490,8 @@ fn ask_channels(connection: &mut Connection, statement: &str, columns: &Columns)
             error: text("Last_SQL_Error"),
             receive_error: text("Last_IO_Error"),
             received: text(columns.received).split_whitespace().collect(),
+            // MySQL has no such column: it tells them always.
+            tells_gtids: text("Using_Gtid") != "No",
             filters: filters(&answer, row, &CHANNEL_FILTERS),
             delay_seconds: text("SQL_Delay").parse().unwrap_or(0),
         }

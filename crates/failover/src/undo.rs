@@ -1,15 +1,17 @@
 //! Undoing surplus transactions: first the rows are compared with what the surplus left, then its folded inverse is applied, in one transaction.
 
+use std::collections::BTreeSet;
+
 use spate_archive::stopping_point;
 use spate_binlog::encode::{ColumnBitmap, RowsEventEncoder, RowsLayout, append_table_map, mark_statement_end};
 use spate_binlog::rows::{FLAG_NO_CHECK_CONSTRAINT_CHECKS, FLAG_NO_FOREIGN_KEY_CHECKS};
-use spate_binlog::{ChecksumAlgorithm, FormatDescription, RowsKind, RowsVersion};
+use spate_binlog::{ChecksumAlgorithm, FormatDescription, GtidPosition, MariaDbGtid, RowsKind, RowsVersion};
 use spate_connection::{Connection, Vendor, quote};
 use spate_replica::dialect::{OWN_GTIDS, append_binlog, session_settings};
 use spate_replica::own_schema;
 use spate_schedule::TablePlan;
 use spate_schedule::emit::ChunkWriter;
-use spate_schedule::fold::{NetChange, TableFold};
+use spate_schedule::fold::TableFold;
 
 use crate::error::{Error, Result};
 use crate::surplus::Found;
@@ -21,7 +23,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Says, in the server's own state, that its surplus is undone, and where it goes on; removed once it follows.
 pub(crate) const CREATE_UNDONE: &str = "CREATE TABLE IF NOT EXISTS spate.undone (\
      id TINYINT UNSIGNED NOT NULL PRIMARY KEY, gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL, \
-     gtid_state MEDIUMTEXT CHARACTER SET ascii NOT NULL, is_positioned TINYINT NOT NULL DEFAULT 0) ENGINE=InnoDB \
+     gtid_state MEDIUMTEXT CHARACTER SET ascii NOT NULL, gtids_before MEDIUMTEXT CHARACTER SET ascii NOT NULL) ENGINE=InnoDB \
      COMMENT='surplus transactions that spate follow has undone'";
 
 /// Where a server goes on whose surplus is undone.
@@ -31,11 +33,44 @@ pub(crate) struct Undone {
     pub(crate) position: String,
     /// MariaDB: the last GTID of each domain and server before the surplus.
     pub(crate) state: String,
-    /// True if the server stands there; it may have gone on since.
-    pub(crate) is_positioned: bool,
 }
 
-/// What an interrupted run has undone; `None` if nothing.
+/// All GTIDs that a server says it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Gtids {
+    /// MariaDB: the state of its binlog. MySQL: all that it has executed.
+    logged: BTreeSet<String>,
+    /// MariaDB: where it stands as a replica.
+    applied: BTreeSet<String>,
+}
+
+impl Gtids {
+    fn of(logged: &str, applied: &str) -> Gtids {
+        let split = |text: &str| {
+            let each = text.split(',').map(|gtid| gtid.split_whitespace().collect::<String>().to_ascii_lowercase());
+            each.filter(|gtid| !gtid.is_empty()).collect()
+        };
+        Gtids { logged: split(logged), applied: split(applied) }
+    }
+
+    fn ask(server: &mut Server) -> Result<Gtids> {
+        let sql = match server.vendor() {
+            Vendor::MariaDb => "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos",
+            Vendor::MySql => "SELECT @@global.gtid_executed, ''",
+        };
+        let found = server.connection.query(sql)?;
+        let text = |column| found.text_at(0, column).unwrap_or_default();
+        Ok(Gtids::of(&text(0), &text(1)))
+    }
+
+    fn join(&self) -> String {
+        let join = |gtids: &BTreeSet<String>| gtids.iter().cloned().collect::<Vec<_>>().join(",");
+        format!("{}/{}", join(&self.logged), join(&self.applied))
+    }
+}
+
+/// What an interrupted run has undone and not brought to its end: the rows are as before the surplus, the GTIDs are not yet. `None` if there is nothing
+/// like that, or the server has gone on since: then all must be looked at again.
 pub(crate) fn read(server: &mut Server) -> Result<Option<Undone>> {
     let there = server.value(
         "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'undone'",
@@ -44,26 +79,43 @@ pub(crate) fn read(server: &mut Server) -> Result<Option<Undone>> {
         return Ok(None);
     }
     let rows =
-        server.connection.query("SELECT gtid_position, gtid_state, is_positioned FROM spate.undone WHERE id = 0")?;
+        server.connection.query("SELECT gtid_position, gtid_state, gtids_before FROM spate.undone WHERE id = 0")?;
+    if rows.rows.is_empty() {
+        return Ok(None);
+    }
     let text = |column| rows.text_at(0, column).unwrap_or_default();
-    Ok((!rows.rows.is_empty()).then(|| Undone { position: text(0), state: text(1), is_positioned: text(2) == "1" }))
-}
-
-/// Notes that the server stands at the position: from here on it is not set again.
-pub(crate) fn note_positioned(server: &mut Server) -> Result<()> {
-    unlogged(server, "UPDATE spate.undone SET is_positioned = 1")
+    let undone = Undone { position: text(0), state: text(1) };
+    // They become parts of statements, and others may have written to the table.
+    let is_mariadb =
+        |text: &str| text.split(',').filter(|gtid| !gtid.is_empty()).all(|gtid| gtid.parse::<MariaDbGtid>().is_ok());
+    let is_well = match server.vendor() {
+        Vendor::MariaDb => is_mariadb(&undone.position) && is_mariadb(&undone.state),
+        Vendor::MySql => undone.state.is_empty() && undone.position.parse::<GtidPosition>().is_ok(),
+    };
+    if !is_well {
+        let what = "spate.undone holds what is no GTID: somebody else has written there. Look who may; DELETE FROM spate.undone";
+        return Err(Error::step(server.facts.name.clone(), what));
+    }
+    let now = Gtids::ask(server)?;
+    let end = match server.vendor() {
+        Vendor::MariaDb => Gtids::of(&undone.state, &undone.position),
+        Vendor::MySql => Gtids::of(&undone.position, ""),
+    };
+    // They are set in steps: first there are none.
+    let is_between = now.logged.is_empty() || now.logged == end.logged && server.vendor() == Vendor::MariaDb;
+    if now == end || !(now.join() == text(2) || is_between) {
+        forget(server)?;
+        return Ok(None);
+    }
+    Ok(Some(undone))
 }
 
 /// Forgets what was undone: the server follows its source.
 pub(crate) fn forget(server: &mut Server) -> Result<()> {
-    unlogged(server, "DELETE FROM spate.undone")
-}
-
-fn unlogged(server: &mut Server, sql: &str) -> Result<()> {
     if server.vendor() == Vendor::MySql {
         server.execute("SET GLOBAL super_read_only=0")?;
     }
-    server.execute(&format!("SET SESSION sql_log_bin=0; {sql}; SET SESSION sql_log_bin=1"))
+    server.execute("SET SESSION sql_log_bin=0; DELETE FROM spate.undone; SET SESSION sql_log_bin=1")
 }
 
 /// Makes all rows as they were before the surplus, and notes it in the same transaction. Nothing of it is logged.
@@ -102,6 +154,23 @@ fn surplus(server: &Server, why: impl Into<String>) -> Error {
 }
 
 fn begin_session(server: &mut Server, format: &FormatDescription) -> Result<()> {
+    let modes = match server.vendor() {
+        Vendor::MariaDb => "SELECT @@global.slave_exec_mode, @@global.slave_run_triggers_for_rbr",
+        Vendor::MySql if server.connection.server_version().is_at_least(8, 0) => {
+            "SELECT @@global.replica_exec_mode, 'NO'"
+        }
+        Vendor::MySql => "SELECT @@global.slave_exec_mode, 'NO'",
+    };
+    let found = server.connection.query(modes)?;
+    let mode = |column| found.text_at(0, column).unwrap_or_default().to_ascii_uppercase();
+    if mode(0) != "STRICT" {
+        let why = "with slave_exec_mode=IDEMPOTENT it would not say if a row is not as they left it: SET GLOBAL slave_exec_mode=STRICT first";
+        return Err(surplus(server, why));
+    }
+    if mode(1) != "NO" {
+        let why = "with slave_run_triggers_for_rbr triggers would change more rows: SET GLOBAL slave_run_triggers_for_rbr=NO first";
+        return Err(surplus(server, why));
+    }
     let settings = session_settings(server.connection.server_version());
     server.execute(&settings)?;
     if server.vendor() == Vendor::MySql {
@@ -139,11 +208,7 @@ fn fill_scratch(server: &mut Server, number: usize, fold: &TableFold, version: R
     let changes = fold.net_changes().map_err(|error| surplus(server, error.to_string()))?;
     let mut images: Vec<&[u8]> = Vec::new();
     let mut bytes = 0;
-    for change in changes.iter() {
-        let image = match change {
-            NetChange::Insert { image, .. } | NetChange::Update { image, .. } | NetChange::Move { image, .. } => image,
-            NetChange::Delete { .. } => continue,
-        };
+    for image in changes.rows_left() {
         images.push(image);
         bytes += image.len();
         if bytes > CHUNK_BYTES {
@@ -229,10 +294,12 @@ fn apply(
         },
         Halted::Encode(error) => Error::Surplus { server: name.clone(), why: error.to_string() },
     })?;
+    let before = Gtids::ask(server)?.join();
     let sql = format!(
-        "REPLACE INTO spate.undone (id, gtid_position, gtid_state) VALUES (0, {}, {})",
+        "REPLACE INTO spate.undone (id, gtid_position, gtid_state, gtids_before) VALUES (0, {}, {}, {})",
         quote::text(&undone.position),
-        quote::text(&undone.state)
+        quote::text(&undone.state),
+        quote::text(&before)
     );
     server.execute(&sql)?;
     Ok(changes)

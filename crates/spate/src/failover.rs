@@ -31,9 +31,10 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
     let others: Result<Vec<Endpoint>, Failure> =
         arguments.others.iter().map(|other| arguments.replica.another(other, common)).collect();
     let drain = Duration::from_secs(arguments.drain_seconds);
+    let stop = signals::stop_flag()?;
     let apply = |keeps_gtids: bool| {
         let Some(directory) = &arguments.archive else { return Ok(()) };
-        apply_archive(directory, &candidate, keeps_gtids, drain).map_err(|error| error.to_string())
+        apply_archive(directory, &candidate, keeps_gtids, drain, &stop).map_err(|error| error.to_string())
     };
     let archive = match &arguments.archive {
         Some(directory) => {
@@ -52,11 +53,12 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
             errant: arguments.accept_errant,
         },
         archive,
+        is_alone: false,
         address: arguments.address.as_deref().map(host_and_port).transpose()?,
         account: account(&arguments.replication, common)?,
         drain,
         patience: Patience::default(),
-        guard: &|| Ok(()),
+        guard: &|| if stop.load(Ordering::Acquire) { Err(spate_failover::Error::Interrupted) } else { Ok(()) },
         tell: &|line| say(&format!("spate promote: {line}")),
     };
     if arguments.dry_run {
@@ -79,6 +81,7 @@ pub(crate) fn follow(arguments: &FollowArguments) -> Result<ExitCode, Failure> {
         address: arguments.address.as_deref().map(host_and_port).transpose()?,
         account: account(&arguments.replication, common)?,
         save: arguments.save.clone(),
+        channel: arguments.channel.clone(),
         is_dry: arguments.dry_run,
         tell: &|line| say(&format!("spate follow: {line}")),
     };
@@ -158,7 +161,14 @@ fn open_archive(directory: &Path) -> Result<ArchiveWriter, Failure> {
 }
 
 /// Applies what an archive holds, without its source, within some time.
-fn apply_archive(directory: &Path, replica: &Endpoint, keeps_gtids: bool, within: Duration) -> Result<(), Failure> {
+fn apply_archive(
+    directory: &Path,
+    replica: &Endpoint,
+    keeps_gtids: bool,
+    within: Duration,
+    interrupted: &AtomicBool,
+) -> Result<(), Failure> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
     let writer = open_archive(directory)?;
     let options = ApplyOptions {
         parallel: keeps_gtids.then(parallel_arguments::one_to_one),
@@ -170,8 +180,9 @@ fn apply_archive(directory: &Path, replica: &Endpoint, keeps_gtids: bool, within
     let ended = thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let deadline = Instant::now() + within;
-            while !is_over.load(Ordering::Acquire) && Instant::now() < deadline {
-                thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
+            let is_interrupted = || interrupted.load(Ordering::Acquire);
+            while !is_over.load(Ordering::Acquire) && !is_interrupted() && Instant::now() < deadline {
+                thread::park_timeout(LOOK_EVERY.min(deadline.saturating_duration_since(Instant::now())));
             }
             stop.store(true, Ordering::Release);
         });
@@ -183,6 +194,7 @@ fn apply_archive(directory: &Path, replica: &Endpoint, keeps_gtids: bool, within
     });
     match ended? {
         Ended::Reached => Ok(()),
+        Ended::Stopped if interrupted.load(Ordering::Acquire) => Err("interrupted".to_owned().into()),
         Ended::Stopped => {
             let position = &status.report().positions.applied.gtid;
             let seconds = within.as_secs();

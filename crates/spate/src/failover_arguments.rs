@@ -72,7 +72,10 @@ pub(crate) struct FollowArguments {
     /// The address by which the replica reaches the source; without it, the one by which this program does
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
-    /// Save transactions that the source lacks in this directory (binlog files and a list), then undo them
+    /// The replication channel that the new source takes, where the replica has others than the one without a name; '' is that one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) channel: Option<String>,
+    /// Save transactions that the source lacks in a new directory in this one (binlog files and a list), then undo them
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     /// Change nothing: say what the replica has that the source lacks

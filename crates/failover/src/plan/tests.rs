@@ -28,6 +28,7 @@ fn replica(name: &str, server_id: u32, state: &str, received: &str) -> ServerFac
         is_receiving: true,
         is_connected: true,
         is_applying: true,
+        tells_gtids: true,
         ..ChannelFacts::default()
     }];
     facts
@@ -41,6 +42,7 @@ fn plan_of(candidate: &ServerFacts, source: Option<&ServerFacts>, others: &[Serv
         others,
         silent: &[],
         archive_end: None,
+        source_took_writes: source.is_some_and(|source| !source.is_read_only),
         allowed,
     })
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::plan::{self, Allowed};
 use crate::promote::{PromoteOptions, Promotion, promote};
 use crate::steps::{self, Channel, ReplicationAccount};
-use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
+use crate::topology::{ChannelFacts, Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
 use check_endpoint::{Role, Roles};
 use etcd::Etcd;
 use views::{Eyes, Seen};
@@ -240,11 +240,26 @@ impl Watcher<'_> {
             .into_iter()
             .filter_map(|server| facts(&server).map(|found| (server.clone(), found)))
             .collect();
+        // A replica may call the source by another address, but no channel from another one of these servers is meant.
         let names = self.source_names(seen);
+        let addresses: Vec<(String, u16)> = self.others().iter().filter_map(host_and_port).collect();
+        let channel_of = |facts: &ServerFacts| {
+            let is_meant =
+                |channel: &ChannelFacts| !addresses.contains(&(channel.source_host.clone(), channel.source_port));
+            facts.channel_from(Some(&names)).or_else(|| facts.channel_from(None).filter(is_meant))
+        };
+        if let Some((open, _)) = answering.iter().find(|(_, facts)| !facts.is_read_only && facts.channels.is_empty()) {
+            let what = format!(
+                "it takes writes and replicates from nobody, though {} was the source: did somebody promote it? Nothing is promoted now; begin the watchers \
+                 again under another --cluster, with the servers' roles as they are",
+                name_of(&self.source)
+            );
+            return Err(Error::step(name_of(open), what));
+        }
         let able: Vec<&(Endpoint, &ServerFacts)> = answering
             .iter()
             .filter(|(_, facts)| {
-                let channel = facts.channel_from(Some(&names)).or_else(|| facts.channel_from(None));
+                let channel = channel_of(facts);
                 channel.is_some() && plan::unfitness(facts, channel.as_ref()).is_empty()
             })
             .collect();
@@ -339,6 +354,7 @@ impl Watcher<'_> {
             others,
             allowed: Allowed { source_is_dead: true, loss: false, errant: false },
             archive: None,
+            is_alone: true,
             address: host_and_port(candidate),
             account: self.options.account.clone(),
             drain: Duration::from_secs(3600),

@@ -124,6 +124,12 @@ impl<'a> NetChanges<'a> {
         self.len() == 0
     }
 
+    /// The images of the rows that are there afterwards, of those that are not deleted. Rows that come and go again, only for the counter, are none.
+    pub fn rows_left(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let fold = self.fold;
+        self.updates.iter().chain(&self.inserts).map(move |&index| fold.image_of(&fold.entries[index as usize]))
+    }
+
     /// The changes, in the order of their application.
     pub fn iter(&self) -> impl Iterator<Item = NetChange<'a>> + '_ {
         let fold = self.fold;

@@ -1,5 +1,6 @@
 //! `spate promote` and `spate follow`: a source that is given up or dies, and the servers around it.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
@@ -16,7 +17,7 @@ use crate::support::{Ended, Kind, Server, Site, wait_until};
 
 /// Where the tests below stop the program.
 #[cfg(feature = "failpoints")]
-pub const POINTS: [&str; 15] = [
+pub const POINTS: [&str; 16] = [
     "promote-candidate-cut",
     "promote-isolated",
     "promote-drained",
@@ -27,6 +28,7 @@ pub const POINTS: [&str; 15] = [
     "promote-checkpoint-forgotten",
     "follow-fenced",
     "follow-saved",
+    "follow-noted",
     "follow-undone-uncommitted",
     "follow-undone",
     "follow-reset",
@@ -72,7 +74,7 @@ impl Trio {
     }
 
     /// `spate promote` of the replica.
-    fn promote(&self, options: &[&str]) -> Command {
+    pub fn promote(&self, options: &[&str]) -> Command {
         promote(&self.site.source, &self.site.replica, &[&self.third], options)
     }
 
@@ -91,7 +93,7 @@ impl Trio {
 }
 
 /// `spate promote` of a server, with others.
-fn promote(source: &Server, candidate: &Server, others: &[&Server], options: &[&str]) -> Command {
+pub fn promote(source: &Server, candidate: &Server, others: &[&Server], options: &[&str]) -> Command {
     let mut command = program();
     let at = |server: &Server| format!("{ACCOUNT}@127.0.0.1:{}", server.port);
     command.arg("promote").arg("--source").arg(at(source)).arg("--replica").arg(at(candidate));
@@ -347,7 +349,7 @@ fn spate_replica(kind: Kind, consistency: &str) {
     }
     let ended = site.run(command());
     succeeds(&ended);
-    ended.assert_says(&["these events sleep", "d.nightly"]);
+    ended.assert_says(&["these events sleep", "nightly"]);
     assert_eq!(site.replica.checksums(), sums);
     let rows = write_as_client(&site.replica, "INSERT INTO d.t (k) VALUES (77); SELECT COUNT(*) FROM d.t").unwrap();
     wait_until("the new source's row", || third.sql("SELECT COUNT(*) FROM d.t") == rows);
@@ -440,7 +442,7 @@ fn unfit_replicas_are_not_promoted_on_mysql() {
 }
 
 /// `spate follow` of a server.
-fn follow(server: &Server, source: &Server, options: &[&str]) -> Command {
+pub fn follow(server: &Server, source: &Server, options: &[&str]) -> Command {
     let mut command = program();
     let at = |server: &Server| format!("{ACCOUNT}@127.0.0.1:{}", server.port);
     command.arg("follow").arg("--replica").arg(at(server)).arg("--source").arg(at(source));
@@ -475,7 +477,8 @@ fn old_source_with_surplus(kind: Kind, surplus: &str) -> Trio {
 const SURPLUS: &str = "INSERT INTO d.t (k, v) VALUES (100, 'lost'), (101, 'lost'); UPDATE d.t SET v = 'changed' WHERE id = 1; DELETE FROM d.t WHERE id = 2; \
     UPDATE d.u SET f = 3.3, e = 'y', n = 7.125, j = NULL, z = '2021-02-03 04:05:06.789' WHERE a = 1; UPDATE d.u SET a = 3 WHERE a = 2; \
     UPDATE d.u SET b = 'uno' WHERE b = 'one'; INSERT INTO d.u (a, b) VALUES (2, 'new'); DELETE FROM d.keyless WHERE a = 2; \
-    INSERT INTO d.keyless VALUES (3), (1); UPDATE d.t SET k = 5";
+    INSERT INTO d.keyless VALUES (3), (1); UPDATE d.t SET k = 5; \
+    INSERT INTO d.t (id, k) VALUES (5000, 1); DELETE FROM d.t WHERE id = 5000";
 
 fn assert_rejoined(trio: &Trio) {
     let (old, new) = (&trio.site.source, &trio.site.replica);
@@ -491,13 +494,14 @@ fn rejoin(kind: Kind) {
     let trio = old_source_with_surplus(kind, SURPLUS);
     let (old, new) = (&trio.site.source, &trio.site.replica);
     let dry = trio.run(follow(old, new, &["--dry-run", "--json"]));
-    assert_eq!(json(&dry)["surplus"]["transactions"], 10, "{}", dry.output);
-    trio.run(follow(old, new, &[])).assert_failed_saying(&["10 transactions", "--save DIR"]);
+    assert_eq!(json(&dry)["surplus"]["transactions"], 12, "{}", dry.output);
+    trio.run(follow(old, new, &[])).assert_failed_saying(&["12 transactions", "--save DIR"]);
+    assert_eq!(old.sql("SELECT @@GLOBAL.read_only"), "0");
     let directory = trio.site.archive();
     let ended = trio.run(follow(old, new, &["--save", directory.to_str().unwrap(), "--json"]));
     succeeds(&ended);
-    assert_eq!(json(&ended)["surplus"]["transactions"], 10);
-    let list = std::fs::read_to_string(directory.join("surplus.txt")).unwrap();
+    assert_eq!(json(&ended)["surplus"]["transactions"], 12);
+    let list = std::fs::read_to_string(directory.join("surplus-1/surplus.txt")).unwrap();
     assert!(list.contains("delete from d.t, the row with id=2") && list.contains("d.keyless"), "{list}");
     assert_rejoined(&trio);
     // Again, and the servers change roles once more.
@@ -521,7 +525,8 @@ fn old_source_rejoins_without_its_surplus_on_mysql() {
 fn surplus_that_stays(kind: Kind) {
     let trio = old_source_with_surplus(
         kind,
-        "INSERT INTO d.t (k) VALUES (1); ALTER TABLE d.t ADD COLUMN w INT; CREATE TABLE d.more (i INT)",
+        "INSERT INTO d.t (k) VALUES (1); ALTER TABLE d.t ADD COLUMN w INT; CREATE TABLE d.more (i INT); \
+         CREATE USER somebody IDENTIFIED BY 'TopSecret-1'",
     );
     let (old, new) = (&trio.site.source, &trio.site.replica);
     let directory = trio.site.archive();
@@ -530,8 +535,13 @@ fn surplus_that_stays(kind: Kind) {
     trio.run(follow(old, new, &save)).assert_failed_saying(&[
         "ALTER TABLE d.t",
         "CREATE TABLE d.more",
-        "Nothing was changed",
+        "No row was changed",
     ]);
+    let list = directory.join("surplus-1/surplus.txt");
+    let mode = std::fs::metadata(&list).unwrap().permissions().mode();
+    let text = std::fs::read_to_string(&list).unwrap();
+    assert!(mode & 0o077 == 0 && text.contains("CREATE USER"), "{mode:o} {text}");
+    assert!(!text.contains("TopSecret"), "{text}");
     assert_eq!(old.checksums(), sums);
     // A row that somebody has changed without the binlog.
     let trio = old_source_with_surplus(kind, "UPDATE d.t SET k = 9 WHERE id = 1");
@@ -622,16 +632,18 @@ fn limited_account(kind: Kind) {
     let grants = match kind.vendor() {
         Vendor::MariaDb => {
             "READ_ONLY ADMIN, CONNECTION ADMIN, PROCESS, RELOAD, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, REPLICA MONITOR, BINLOG MONITOR, BINLOG ADMIN, \
-             REPLICATION SLAVE, SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY"
+             REPLICATION SLAVE, SELECT, INSERT, UPDATE, DELETE, BINLOG REPLAY, EVENT"
         }
         Vendor::MySql => {
             "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, PROCESS, RELOAD, REPLICATION_SLAVE_ADMIN, REPLICATION CLIENT, REPLICATION SLAVE, \
-             SELECT, INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN"
+             SELECT, INSERT, UPDATE, DELETE, REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, EVENT"
         }
     };
     trio.site.source.sql(&format!(
         "CREATE USER {LIMITED}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; GRANT {grants} ON *.* TO {LIMITED}@'127.0.0.1'; \
-         GRANT ALL PRIVILEGES ON spate.* TO {LIMITED}@'127.0.0.1'"
+         GRANT ALL PRIVILEGES ON spate.* TO {LIMITED}@'127.0.0.1'; \
+         GRANT CREATE, SELECT, INSERT ON spate_failover.* TO {LIMITED}@'127.0.0.1'; CREATE EVENT d.nightly ON SCHEDULE EVERY 1 DAY STARTS '2037-01-01' \
+         DO DELETE FROM d.t"
     ));
     trio.wait_followed();
     for server in [&trio.site.replica, &trio.third] {
@@ -646,7 +658,9 @@ fn limited_account(kind: Kind) {
     command.args(["promote", "--source", &old, "--replica", &new, "--other", &third, "--source-is-dead"]);
     trio.site.source.allow_password(&mut command, "source");
     trio.site.source.allow_password(&mut command, "replica");
-    succeeds(&trio.run(command));
+    let ended = trio.run(command);
+    succeeds(&ended);
+    ended.assert_says(&["nightly"]);
     trio.assert_promoted();
     trio.site.source.begin();
     let mut command = program();

@@ -56,6 +56,7 @@ mod prefetch;
 mod prefetch_native;
 mod privileges;
 mod refusals;
+mod rejoining;
 mod replay;
 mod retention;
 mod rings;
