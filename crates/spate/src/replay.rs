@@ -171,6 +171,12 @@ fn text(report: &ReplayReport) -> String {
             report.skipped_of_server
         ));
     }
+    if report.skipped_unclear > 0 {
+        lines.push(format!(
+            "{} statements were left out since a server may read them in several ways, or since they change how it reads others",
+            report.skipped_unclear
+        ));
+    }
     if report.held_back_seconds > 0.0 {
         lines.push(format!(
             "statements waited {:.1} s in all until there was memory for them",

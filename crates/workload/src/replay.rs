@@ -17,12 +17,13 @@ use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, quote};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::class::{Class, class_of, is_ordered};
+use crate::class::{Class, understand};
 use crate::digest::digest_of;
 use crate::error::{Error, Result};
 use crate::input::{self, InputFormat, LogTable, Steps};
 use crate::measure::{Measured, Response, Sums};
 use crate::queue::Queue;
+use crate::reading::SessionReading;
 use crate::recorded::{Recorded, What};
 use crate::response_lines::ResponseLines;
 use crate::samples::{self, ServerReport};
@@ -40,8 +41,8 @@ const RESPONSES_MAX: usize = 256;
 const SHARED_MAX: usize = 1_000;
 /// Only of slower statements the text is kept; in seconds.
 const SLOW: f64 = 0.001;
-/// Kinds of statements whose class is remembered.
-const CLASSES_MAX: usize = 100_000;
+/// Kinds of statements whose text is remembered.
+const DIGESTS_MAX: usize = 100_000;
 
 /// How the statements of an input are shared among connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +117,9 @@ pub struct ReplayReport {
     pub skipped_writes: u64,
     /// Statements that concern the server, its accounts, or its files: never replayed.
     pub skipped_of_server: u64,
+    /// Statements of which it is in doubt how the server reads them, or that change how it reads others: never replayed.
+    #[serde(default)]
+    pub skipped_unclear: u64,
     /// Statements were late since too many were waiting, in seconds; their latencies count it.
     pub held_back_seconds: f64,
     /// The server and its disks.
@@ -150,14 +154,6 @@ struct Task {
     is_ordered: bool,
 }
 
-/// What is known of a digest.
-#[derive(Clone)]
-struct Known {
-    text: Arc<str>,
-    class: Class,
-    is_ordered: bool,
-}
-
 struct Replay<'a> {
     options: &'a ReplayOptions,
     begun: Instant,
@@ -168,6 +164,8 @@ struct Replay<'a> {
     held_back_ms: AtomicU64,
     skipped_writes: AtomicU64,
     skipped_of_server: AtomicU64,
+    skipped_unclear: AtomicU64,
+    reading: SessionReading,
 }
 
 /// Replays. A signal ends it early; what was measured until then is reported.
@@ -183,7 +181,7 @@ pub fn replay(options: &ReplayOptions, stop: &AtomicBool, progress: &ReplayProgr
             drop(input::open(path, *format)?);
         }
     }
-    drop(connect(options)?);
+    let reading = SessionReading::of(&mut Connection::connect(&options.server, &ConnectOptions::new("server"))?)?;
     let replay = Replay {
         options,
         begun: Instant::now() + Duration::from_millis(100),
@@ -194,6 +192,8 @@ pub fn replay(options: &ReplayOptions, stop: &AtomicBool, progress: &ReplayProgr
         held_back_ms: AtomicU64::new(0),
         skipped_writes: AtomicU64::new(0),
         skipped_of_server: AtomicU64::new(0),
+        skipped_unclear: AtomicU64::new(0),
+        reading,
     };
     let over = AtomicBool::new(false);
     let (send, receive) = sync_channel(RESPONSES_MAX);
@@ -234,13 +234,15 @@ pub fn replay(options: &ReplayOptions, stop: &AtomicBool, progress: &ReplayProgr
         sums,
         skipped_writes: number(&replay.skipped_writes),
         skipped_of_server: number(&replay.skipped_of_server),
+        skipped_unclear: number(&replay.skipped_unclear),
         held_back_seconds: number(&replay.held_back_ms) as f64 / 1e3,
         server,
     })
 }
 
-fn connect(options: &ReplayOptions) -> Result<Connection> {
+fn connect(options: &ReplayOptions, reading: &SessionReading) -> Result<Connection> {
     let mut connection = Connection::connect(&options.server, &ConnectOptions::new("server"))?;
+    connection.execute(reading.setting().as_bytes())?;
     if !options.writes {
         connection.execute(b"SET SESSION TRANSACTION READ ONLY")?;
     }
@@ -408,24 +410,23 @@ impl<'a> Replay<'a> {
         let since = (step.at - first).max(0.0);
         self.progress.recorded_ms.fetch_max((since * 1e3) as u64, Ordering::Relaxed);
         let digest = digest_of(&statement);
-        if prepare.known.len() >= CLASSES_MAX {
-            prepare.known.clear();
-        }
-        let known = prepare.known.entry(digest.hash).or_insert_with(|| Known {
-            text: Arc::from(digest.text),
-            class: class_of(&statement),
-            is_ordered: is_ordered(&statement),
-        });
-        let skipped = match known.class {
+        // Statements of one digest differ in their values, and may differ in their class.
+        let understood = understand(&statement, &self.reading);
+        let skipped = match understood.class {
             Class::Read | Class::Session => None,
             Class::Write if self.options.writes => None,
             Class::Write => Some(&self.skipped_writes),
             Class::Server => Some(&self.skipped_of_server),
+            Class::Unclear => Some(&self.skipped_unclear),
         };
         if let Some(skipped) = skipped {
             skipped.fetch_add(1, Ordering::Relaxed);
             return None;
         }
+        if prepare.texts.len() >= DIGESTS_MAX {
+            prepare.texts.clear();
+        }
+        let text = prepare.texts.entry(digest.hash).or_insert_with(|| Arc::from(digest.text));
         let due = match self.options.pace {
             Pace::Fastest => None,
             Pace::Recorded(factor) => Some(Duration::from_secs_f64(since / factor)),
@@ -436,8 +437,8 @@ impl<'a> Replay<'a> {
             schema: step.schema.or_else(|| self.options.schema.clone()),
             statement,
             digest: digest.hash,
-            digest_text: Arc::clone(&known.text),
-            is_ordered: known.is_ordered,
+            digest_text: Arc::clone(text),
+            is_ordered: understood.is_ordered,
         })
     }
 
@@ -503,7 +504,7 @@ impl<'a> Replay<'a> {
 #[derive(Default)]
 struct Prepare {
     first: Option<f64>,
-    known: HashMap<u64, Known>,
+    texts: HashMap<u64, Arc<str>>,
 }
 
 fn join(workers: Vec<std::thread::ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
@@ -526,7 +527,7 @@ struct Executor<'a> {
 
 impl<'a> Executor<'a> {
     fn new(replay: &'a Replay<'a>, input: usize) -> Result<Executor<'a>> {
-        let connection = connect(replay.options)?;
+        let connection = connect(replay.options, &replay.reading)?;
         Ok(Executor { replay, input, connection, schema: None, responses: vec![], flushed: Instant::now() })
     }
 
@@ -564,7 +565,7 @@ impl<'a> Executor<'a> {
             Err(error) => {
                 let told = (error.code().unwrap_or(0), error.to_string());
                 if error.server_error().is_none() || error.is_connection_lost() {
-                    self.connection = connect(self.replay.options)?;
+                    self.connection = connect(self.replay.options, &self.replay.reading)?;
                     self.schema = None;
                 }
                 Some(told)
