@@ -145,12 +145,23 @@ fn ends_transaction(tokens: &[Token<'_>]) -> bool {
 
 /// True if the order of a statement's rows means something.
 fn is_ordered(tokens: &[Token<'_>]) -> bool {
+    // The parentheses around a whole query do not matter.
+    let outer = tokens.iter().take_while(|token| token.is_mark(b'(')).count() as i64;
     let mut depth = 0_i64;
-    let mut pairs = tokens.windows(2);
-    pairs.any(|pair| {
-        depth += i64::from(pair[0].is_mark(b'(')) - i64::from(pair[0].is_mark(b')'));
-        depth == 0 && pair[0].is("ORDER") && pair[1].is("BY")
-    })
+    let (mut least, mut is_ordered) = (i64::MAX, false);
+    for (at, token) in tokens.iter().enumerate() {
+        depth += i64::from(token.is_mark(b'(')) - i64::from(token.is_mark(b')'));
+        let is_order = token.is("ORDER") && tokens.get(at + 1).is_some_and(|next| next.is("BY"));
+        if is_order && depth <= outer.min(least) {
+            is_ordered = true;
+        }
+        // What is joined to others of its depth has no order of its own.
+        if token.is_one_of(&["UNION", "EXCEPT", "INTERSECT", "MINUS"]) && depth <= outer {
+            is_ordered = false;
+            least = least.min(depth);
+        }
+    }
+    is_ordered
 }
 
 #[cfg(test)]

@@ -180,6 +180,13 @@ fn only_an_outer_order_counts() {
     assert!(is_ordered("SELECT a FROM t ORDER BY a"));
     assert!(!is_ordered("SELECT a FROM (SELECT a FROM t ORDER BY a) x"));
     assert!(!is_ordered("SELECT 'ORDER BY' FROM t"));
+    assert!(is_ordered("(SELECT a FROM t ORDER BY a)"));
+    assert!(is_ordered("((SELECT a FROM t ORDER BY a) LIMIT 3)"));
+    assert!(is_ordered("(SELECT a FROM t) UNION (SELECT b FROM t) ORDER BY 1"));
+    assert!(is_ordered("((SELECT a FROM t) UNION (SELECT b FROM t) ORDER BY 1)"));
+    assert!(!is_ordered("(SELECT a FROM t ORDER BY a LIMIT 1) UNION (SELECT b FROM t ORDER BY b LIMIT 1)"));
+    assert!(!is_ordered("(SELECT a FROM (SELECT a FROM t ORDER BY a) x)"));
+    assert!(!is_ordered("SELECT ROW_NUMBER() OVER (ORDER BY a) FROM t"));
 }
 
 #[test]
