@@ -86,5 +86,5 @@ impl<'a> Connections<'a> {
 
 /// True if the server refused a connection since it has too many.
 pub(crate) fn is_too_many(error: &ConnectionError) -> bool {
-    matches!(error, ConnectionError::Login { error, .. } if TOO_MANY.contains(&error.code))
+    error.code().is_some_and(|code| TOO_MANY.contains(&code))
 }

@@ -29,9 +29,14 @@ impl Halt {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends the replay. The first failure is the one that is told.
-    pub(crate) fn fail(&self, error: Error) {
+    /// Keeps a failure that is told at the end. The first is the one that is told.
+    pub(crate) fn note(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// Ends the replay.
+    pub(crate) fn fail(&self, error: Error) {
+        self.note(error);
         self.has_failed.store(true, Ordering::Release);
     }
 

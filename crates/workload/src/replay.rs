@@ -183,7 +183,8 @@ pub fn replay(
         }
         steps.push(opened?);
     }
-    let reading = SessionReading::of(&mut Connection::connect(&options.server, &ConnectOptions::new("server"))?)?;
+    let mut watching = Connection::connect(&options.server, &ConnectOptions::new("server"))?;
+    let reading = SessionReading::of(&mut watching)?;
     let connections = Connections::new(options, &reading);
     let clock = Clock::new(halt.clone());
     let replay = Replay {
@@ -195,7 +196,7 @@ pub fn replay(
         held_back_ms: AtomicU64::new(0),
         skipped: Skipped::default(),
     };
-    let (sums, server) = replay.run(steps, lines);
+    let (sums, server) = replay.run(steps, lines, watching);
     let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let Skipped { writes, of_server, unclear } = &replay.skipped;
     let failure = halt.take_failure();
@@ -225,18 +226,23 @@ pub fn replay(
 
 impl<'a> Replay<'a> {
     /// Reads, executes and measures, until all is done or the replay is over.
-    fn run(&self, steps: Vec<Steps>, lines: Option<ResponseLines>) -> (Sums, ServerReport) {
+    fn run(&self, steps: Vec<Steps>, lines: Option<ResponseLines>, watching: Connection) -> (Sums, ServerReport) {
         let (halt, over) = (self.halt(), AtomicBool::new(false));
         let (send, receive) = sync_channel(RESPONSES_MAX);
         std::thread::scope(|scope| {
             let collector = scope.spawn(|| self.collect(receive, lines));
-            let sampler = scope.spawn(|| samples::watch(&self.options.server, self.options.is_local, &over));
+            let sampler = scope.spawn(|| samples::watch(watching, self.options.is_local, &over));
             let ender = scope.spawn(|| self.shared.connections.end_when_over(halt, &over));
             std::thread::scope(|workers| {
                 for (number, steps) in steps.into_iter().enumerate() {
                     let send = send.clone();
                     workers.spawn(move || {
-                        self.input(number, steps, &send, workers).unwrap_or_else(|error| halt.fail(error));
+                        match self.input(number, steps, &send, workers) {
+                            Err(error @ Error::Sessions { .. }) => halt.fail(error),
+                            // What was read before is executed, and so are the other inputs.
+                            Err(error) => halt.note(error),
+                            Ok(()) => {}
+                        }
                     });
                 }
             });

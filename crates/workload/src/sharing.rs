@@ -57,7 +57,7 @@ impl Replay<'_> {
                     let send = send.clone();
                     scope.spawn(move || {
                         let done = self.open(number).and_then(|steps| self.all(number, steps, &send));
-                        done.unwrap_or_else(|error| self.halt().fail(error));
+                        done.unwrap_or_else(|error| self.halt().note(error));
                     });
                 }
                 self.all(number, steps, send)
