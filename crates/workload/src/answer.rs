@@ -65,8 +65,10 @@ fn mix(of: u64, next: u64) -> u64 {
 mod tests {
     use super::*;
 
+    type Values<'a> = &'a [Option<&'a [u8]>];
+
     /// Results as columns and rows; the number of results; rows changed.
-    fn checksum(results: &[(usize, &[&[Option<&[u8]>]])], count: usize, affected_rows: u64) -> u64 {
+    fn checksum(results: &[(usize, &[Values<'_>])], count: usize, affected_rows: u64) -> u64 {
         let mut answer = Answer::new(false);
         for (columns, rows) in results {
             answer.begin_result(*columns);
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn all_that_may_differ_is_in_it() {
-        let (one, two): (&[Option<&[u8]>], &[Option<&[u8]>]) = (&[Some(b"1")], &[Some(b"2")]);
+        let (one, two): (Values<'_>, Values<'_>) = (&[Some(b"1")], &[Some(b"2")]);
         let all = [
             checksum(&[(1, &[one, two])], 1, 0),
             checksum(&[(1, &[one]), (1, &[two])], 2, 0),

@@ -21,15 +21,12 @@ fn timed(replays: &Replays, name: &str, statements: &[&[u8]]) -> std::path::Path
 /// What must be as before: rows and settings, accounts, and files.
 fn state(replays: &Replays) -> String {
     let accounts = replays.server.sql("SELECT COUNT(*) FROM mysql.user");
-    let files = fs::read_dir("/tmp").unwrap().flatten();
-    let mark = mark(replays);
-    let written: Vec<_> =
-        files.map(|file| file.file_name()).filter(|name| name.to_string_lossy().contains(&mark)).collect();
-    format!("{} {accounts} {written:?}", replays.items())
+    let files = (1..=4).filter(|number| replays.path(&format!("outfile-{number}")).exists()).count();
+    format!("{} {accounts} {files}", replays.items())
 }
 
-fn mark(replays: &Replays) -> String {
-    format!("spate-outfile-{}", replays.server.port)
+fn outfile(replays: &Replays, number: u32) -> String {
+    format!("INTO OUTFILE '{}'", replays.path(&format!("outfile-{number}")).display())
 }
 
 /// Words that a lexer of another version, mode or character set takes for a part of a text.
@@ -38,7 +35,7 @@ fn hidden_words_are_not_executed(kind: Kind) {
     replays.server.sql(
         "DELIMITER //\nCREATE FUNCTION shop.f() RETURNS INT MODIFIES SQL DATA BEGIN DELETE FROM shop.item; RETURN 1; END//\n",
     );
-    let outfile = |number: u32| format!("INTO OUTFILE '/tmp/{}-{number}'", mark(&replays));
+    let outfile = |number: u32| outfile(&replays, number);
     let before = state(&replays);
     let gbk = [b"SELECT '\xbf\\' ", outfile(4).as_bytes(), b" -- '"].concat();
     let read_only = match kind {
@@ -81,7 +78,7 @@ fn hidden_words_are_not_executed_mysql() {
 #[test]
 fn the_servers_own_mode_decides_how_texts_are_read() {
     let replays = Replays::begin(Kind::Mariadb, &["--sql-mode=ANSI_QUOTES", "--secure-file-priv="]);
-    let outfile = format!("SELECT 1 AS \"a\\\" INTO OUTFILE '/tmp/{}-1' -- \"", mark(&replays));
+    let outfile = format!("SELECT 1 AS \"a\\\" {} -- \"", outfile(&replays, 1));
     let before = state(&replays);
     let csv = timed(&replays, "ansi.csv", &[outfile.as_bytes(), b"SELECT \"name\" FROM shop.item WHERE id = 1"]);
     let report = replays.replay(&["--pace", "fastest", path_of(&csv)]);
@@ -104,7 +101,7 @@ fn functions_of_the_server_are_not_called() {
 fn the_server_is_left_as_it_is(kind: Kind) {
     let replays = Replays::begin(kind, &["--secure-file-priv="]);
     let before = state(&replays);
-    let outfile = format!("ANALYZE SELECT 1 INTO OUTFILE '/tmp/{}-1'", mark(&replays));
+    let outfile = format!("ANALYZE SELECT 1 {}", outfile(&replays, 1));
     let statements = [
         "CREATE OR REPLACE USER evil",
         "CREATE OR REPLACE ROLE evil",
