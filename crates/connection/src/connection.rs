@@ -189,6 +189,16 @@ impl Connection {
         self.receive_into(&mut CallForRows { see, is_over: false })
     }
 
+    /// As [`Connection::for_each_row_of_single`], but calls `see` also before the rows of each result.
+    ///
+    /// # Errors
+    /// As [`Connection::query`].
+    pub fn for_each_result_of_single(&mut self, sql: &[u8], see: &mut dyn FnMut(Seen<'_>)) -> Result<Outcome> {
+        self.check_answered()?;
+        self.send_single(sql)?;
+        self.receive_into(&mut CallForResults { see })
+    }
+
     /// Executes a statement, or several separated by semicolons, and waits for all answers. Rows are dropped.
     ///
     /// # Errors
@@ -529,6 +539,31 @@ struct CallForRows<F> {
 impl<F: FnMut(Row<'_>) -> ControlFlow<()>> RowSink for CallForRows<F> {
     fn row(&mut self, _statement: usize, row: Row<'_>) -> StepResult<()> {
         self.is_over = self.is_over || (self.see)(row).is_break();
+        Ok(())
+    }
+}
+
+/// A part of an answer.
+#[derive(Debug, Clone, Copy)]
+pub enum Seen<'a> {
+    /// A result with so many columns begins.
+    Columns(usize),
+    /// A row of it.
+    Row(Row<'a>),
+}
+
+/// Calls `see` with each part.
+struct CallForResults<'a> {
+    see: &'a mut dyn FnMut(Seen<'_>),
+}
+
+impl RowSink for CallForResults<'_> {
+    fn columns(&mut self, _statement: usize, names: &[String]) {
+        (self.see)(Seen::Columns(names.len()));
+    }
+
+    fn row(&mut self, _statement: usize, row: Row<'_>) -> StepResult<()> {
+        (self.see)(Seen::Row(row));
         Ok(())
     }
 }

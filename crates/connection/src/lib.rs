@@ -35,7 +35,7 @@ mod tests;
 mod tls;
 mod version;
 
-pub use connection::Connection;
+pub use connection::{Connection, Seen};
 pub use error::{CODE_DEADLOCK, CODE_LOCK_WAIT, Error, Peer, Result, ServerError};
 pub use login::Protection;
 pub use options::ConnectOptions;

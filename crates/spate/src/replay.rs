@@ -9,8 +9,8 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use spate_connection::endpoint::Address;
 use spate_workload::{
-    Comparison, InputPlan, Latency, Place, ReplayOptions, ReplayProgress, ReplayReport, Sharing, Verdict, compare,
-    page, replay,
+    Comparison, InputPlan, Latency, Output, Place, ReplayOptions, ReplayProgress, ReplayReport, Sharing, Verdict,
+    compare, page, replay,
 };
 
 use crate::replay_arguments::{CompareArguments, ReplayArguments, ReplayCommand};
@@ -26,6 +26,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
         return compare_files(files);
     }
     let options = options(arguments)?;
+    let outputs = Outputs::create(arguments, &options)?;
     let stop = signals::stop_flag()?;
     let progress = ReplayProgress::default();
     let (line, over) = (progress_line::line(), AtomicBool::new(false));
@@ -40,27 +41,63 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<ExitCode, Failure> {
                 std::thread::park_timeout(Duration::from_millis(500));
             }
         });
-        let report = replay(&options, &stop, &progress);
+        let report = replay(&options, outputs.csv, &stop, &progress);
         over.store(true, Ordering::Release);
         drawer.thread().unpark();
         report
     });
     line.finish_and_clear();
     let report = report?;
-    if let Some(path) = &arguments.html {
-        std::fs::write(path, page(&report)?).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    // What can be told is told, even if a part of it cannot be written.
+    let html = outputs.html.map(|output| -> Result<(), Failure> {
+        let path = output.path().to_owned();
+        output.finish_with(&page(&report)?)?;
         say(&format!("the page is {}", path.display()));
-    }
+        Ok(())
+    });
+    let json = outputs.json.map(|output| -> Result<(), Failure> {
+        output.finish_with(&serde_json::to_string_pretty(&report)?)?;
+        Ok(())
+    });
     match &arguments.json {
         Some(path) if path.as_os_str() == "-" => print(&serde_json::to_string_pretty(&report)?)?,
-        Some(path) => {
-            let json = serde_json::to_string_pretty(&report)?;
-            std::fs::write(path, json).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-            print(&text(&report))?;
-        }
-        None => print(&text(&report))?,
+        _ => print(&text(&report))?,
     }
-    Ok(ExitCode::SUCCESS)
+    json.transpose()?;
+    html.transpose()?;
+    match report.failure {
+        Some(failure) => {
+            Err(format!("the replay ended early, and reports what it measured until then: {failure}").into())
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The files that are written, open.
+struct Outputs {
+    csv: Option<Output>,
+    html: Option<Output>,
+    json: Option<Output>,
+}
+
+impl Outputs {
+    fn create(arguments: &ReplayArguments, options: &ReplayOptions) -> Result<Outputs, Failure> {
+        let json = arguments.json.as_ref().filter(|path| path.as_os_str() != "-");
+        let paths: Vec<&PathBuf> =
+            [arguments.csv.as_ref(), arguments.html.as_ref(), json].into_iter().flatten().collect();
+        if let Some((_, path)) = paths.iter().enumerate().find(|(at, path)| paths[..*at].contains(path)) {
+            return Err(
+                format!("{}: several outputs have this name: each needs a file of its own", path.display()).into()
+            );
+        }
+        let inputs: Vec<&Place> = options.inputs.iter().map(|plan| &plan.place).collect();
+        let create = |path: Option<&PathBuf>| path.map(|path| Output::create(path, &inputs)).transpose();
+        Ok(Outputs {
+            csv: create(arguments.csv.as_ref())?,
+            html: create(arguments.html.as_ref())?,
+            json: create(json)?,
+        })
+    }
 }
 
 fn options(arguments: &ReplayArguments) -> Result<ReplayOptions, Failure> {
@@ -92,7 +129,6 @@ fn options(arguments: &ReplayArguments) -> Result<ReplayOptions, Failure> {
         writes: arguments.writes,
         schema: arguments.schema.clone(),
         sessions_max: arguments.sessions_max.max(1),
-        csv: arguments.csv.clone(),
     })
 }
 
@@ -169,6 +205,12 @@ fn text(report: &ReplayReport) -> String {
         lines.push(format!(
             "{} statements of the server's accounts, settings, files or replication were left out",
             report.skipped_of_server
+        ));
+    }
+    if report.skipped_unclear > 0 {
+        lines.push(format!(
+            "{} statements were left out since a server may read them in several ways, or since they change how it reads others",
+            report.skipped_unclear
         ));
     }
     if report.held_back_seconds > 0.0 {

@@ -43,7 +43,7 @@ pub(crate) struct ReplayArguments {
     /// Default schema of sessions whose own is not recorded
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
-    /// At most so many recorded sessions at a time
+    /// At most so many recorded sessions of an input at a time, each with a connection and a thread
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) sessions_max: usize,
     /// Write a line for each response
@@ -123,14 +123,14 @@ impl From<TableArgument> for LogTable {
 }
 
 fn parse_pace(text: &str) -> Result<PaceArgument, String> {
-    const FACTOR_MAX: f64 = 1e6;
+    const FACTORS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
     let factor = match text {
         "fastest" => return Ok(PaceArgument(Pace::Fastest)),
         "recorded" => 1.0,
         other => other.strip_suffix('x').and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0),
     };
-    match factor > 0.0 && factor <= FACTOR_MAX {
+    match FACTORS.contains(&factor) {
         true => Ok(PaceArgument(Pace::Recorded(factor))),
-        false => Err("expected recorded, fastest, or a factor such as 2x".to_owned()),
+        false => Err("expected recorded, fastest, or a factor such as 2x, from 0.000001x to 1000000x".to_owned()),
     }
 }

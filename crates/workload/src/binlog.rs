@@ -13,7 +13,7 @@ use spate_binlog::payload::PayloadEvents;
 use spate_binlog::{Boundary, EventType, QueryEvent, TableMap, compressed};
 
 use crate::error::{Error, Result};
-use crate::recorded::Recorded;
+use crate::recorded::{Recorded, Schema};
 
 /// Sessions of those statements that no session is told of: above all numbers of connections.
 const SESSIONS_OF_SERVERS: u64 = 1 << 40;
@@ -79,7 +79,7 @@ impl Binlogs {
         let frame = |text: &str| is_several.then(|| Recorded::statement(at, session, None, text.as_bytes())).flatten();
         self.ready.extend(frame("BEGIN"));
         for statement in self.statements.drain(..) {
-            let schema = statement.schema.filter(|schema| !schema.is_empty());
+            let schema = statement.schema.map(Schema::of);
             self.ready.extend(Recorded::statement(at, session, schema, &statement.text));
         }
         self.ready.extend(frame("COMMIT"));

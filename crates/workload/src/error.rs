@@ -41,6 +41,9 @@ pub enum Error {
     /// The server, or the connection to it.
     #[error(transparent)]
     Connection(#[from] spate_connection::Error),
+    /// A signal came before anything was executed.
+    #[error("a signal ended the replay before it began")]
+    Stopped,
     /// A page cannot be drawn.
     #[error("the page cannot be made: {0}")]
     Page(#[from] spate_page::PageError),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::lines::{Lines, STATEMENT_BYTES_MAX, seconds_of};
-use crate::recorded::{Recorded, What};
+use crate::recorded::{Recorded, Schema, What};
 
 /// The steps of a general log.
 pub(crate) struct GeneralLog {
@@ -68,32 +68,60 @@ impl GeneralLog {
 /// What the commands of sessions mean.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
-    /// The schema that each session has chosen, until its next statement.
-    schemas: HashMap<u64, String>,
+    /// The schema that a command has given a session, until its next statement.
+    schemas: HashMap<u64, Schema>,
 }
 
 impl Commands {
     /// A command as a step; `None` if it is none, or if it shows in a later one.
     pub(crate) fn step(&mut self, at: f64, session: u64, command: &str, argument: &[u8]) -> Option<Recorded> {
+        let step = |what| Some(Recorded { at, session, schema: None, what });
         match command {
             // Parameters are in the statement that is executed.
-            "Query" | "Execute" => Recorded::statement(at, session, self.schemas.remove(&session), argument),
+            "Query" | "Execute" => {
+                let schema = self.schemas.get(&session).cloned();
+                let statement = Recorded::statement(at, session, schema, argument)?;
+                self.schemas.remove(&session);
+                Some(statement)
+            }
             "Init DB" => {
-                self.schemas.insert(session, String::from_utf8_lossy(argument).into_owned());
+                self.schemas.insert(session, Schema::of(String::from_utf8_lossy(argument)));
                 None
             }
-            "Connect" => {
-                // user@host on schema [as …] [using …]
-                let text = String::from_utf8_lossy(argument).into_owned();
-                let schema = text.split_once(" on ").map(|(_, rest)| rest.split(' ').next().unwrap_or("").to_owned());
-                if let Some(schema) = schema.filter(|schema| !schema.is_empty()) {
+            "Connect" | "Change user" => {
+                if let Some(schema) = schema_of_login(&String::from_utf8_lossy(argument)) {
                     self.schemas.insert(session, schema);
                 }
-                None
+                step(What::Reset)
             }
-            "Quit" => Some(Recorded { at, session, schema: None, what: What::End }),
+            "Reset connection" => step(What::Reset),
+            "Quit" => {
+                self.schemas.remove(&session);
+                step(What::End)
+            }
             _ => None,
         }
+    }
+}
+
+/// The schema of `user@host [as …] on schema [using …]`. `None` if it is no login. Names may hold the words between them: no host does.
+fn schema_of_login(text: &str) -> Option<Schema> {
+    let text = match text.rsplit_once(" using ") {
+        // The kind of connection is one or two words.
+        Some((login, kind)) if kind.split(' ').count() <= 2 && !kind.contains(['@', '`']) => login,
+        _ => text,
+    };
+    let behind_host = text.match_indices(" on").filter_map(|(at, on)| {
+        let (before, behind) = (&text[..at], &text[at + on.len()..]);
+        let host = before.rsplit_once('@').map(|(_, host)| host)?;
+        let is_end = behind.is_empty() || behind.starts_with(' ');
+        (is_end && !host.contains(' ')).then(|| behind.strip_prefix(' ').unwrap_or(behind))
+    });
+    let schemas: Vec<&str> = behind_host.collect();
+    match schemas[..] {
+        [] => None,
+        [schema] => Some(Schema::of(schema)),
+        _ => Some(Schema::Unknown),
     }
 }
 
@@ -109,8 +137,8 @@ impl Iterator for GeneralLog {
 pub(crate) fn is_header(line: &[u8]) -> bool {
     let text = String::from_utf8_lossy(line);
     (text.contains(", Version: ") && text.ends_with("started with:"))
-        || text.starts_with("Tcp port: ")
-        || (text.starts_with("Time") && text.ends_with("Argument"))
+        || (text.starts_with("Tcp port: ") && text.contains("Unix socket: "))
+        || text.split_whitespace().eq(["Time", "Id", "Command", "Argument"])
 }
 
 fn head_of(line: &[u8]) -> Option<Head<'_>> {
@@ -177,7 +205,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("general.log");
         std::fs::write(&path, text).unwrap();
-        GeneralLog::new(Lines::open(&path).unwrap()).collect()
+        let halt = crate::halt::Halt::new(&std::sync::Arc::default());
+        GeneralLog::new(Lines::new(crate::source::Source::open(&path, &halt).unwrap())).collect()
     }
 
     #[test]
@@ -186,12 +215,13 @@ mod tests {
             261126 11:26:53\t     5 Connect\troot@localhost on shop using Socket\n\t\t     5 Query\tselect 1,\n  2\n\
             261126 11:26:55\t     6 Execute\tselect 'a\tb'\n\t\t     5 Quit\t\n";
         let steps: Vec<Recorded> = steps(of_mariadb).into_iter().map(Result::unwrap).collect();
-        assert_eq!(steps.len(), 3, "{steps:?}");
-        assert_eq!(steps[0].what, What::Statement(b"select 1,\n  2".to_vec()));
-        assert_eq!((steps[0].session, steps[0].schema.as_deref()), (5, Some("shop")));
-        assert_eq!(steps[1].what, What::Statement(b"select 'a\tb'".to_vec()));
-        assert_eq!(steps[1].at - steps[0].at, 2.0);
-        assert_eq!((steps[2].session, &steps[2].what), (5, &What::End));
+        assert_eq!(steps.len(), 4, "{steps:?}");
+        assert_eq!((steps[0].session, &steps[0].what), (5, &What::Reset));
+        assert_eq!(steps[1].what, What::Statement(b"select 1,\n  2".to_vec()));
+        assert_eq!((steps[1].session, &steps[1].schema), (5, &Some(Schema::of("shop"))));
+        assert_eq!(steps[2].what, What::Statement(b"select 'a\tb'".to_vec()));
+        assert_eq!(steps[2].at - steps[1].at, 2.0);
+        assert_eq!((steps[3].session, &steps[3].what), (5, &What::End));
     }
 
     #[test]
@@ -201,8 +231,46 @@ mod tests {
         let steps: Vec<Recorded> = steps(of_mysql).into_iter().map(Result::unwrap).collect();
         assert_eq!(steps.len(), 2);
         assert!((steps[1].at - steps[0].at - 0.4).abs() < 1e-6);
-        assert_eq!(steps[1].schema.as_deref(), Some("x"));
+        assert_eq!(steps[1].schema, Some(Schema::of("x")));
         assert_eq!(steps[1].what, What::Statement(b"select 2".to_vec()));
+    }
+
+    #[test]
+    fn logins_tell_their_schema() {
+        for (text, schema) in [
+            ("root@localhost on a using Socket", Some(Schema::of("a"))),
+            ("root@localhost on a using SSL/TLS", Some(Schema::of("a"))),
+            ("root@localhost on  using TCP/IP", Some(Schema::Absent)),
+            ("root@localhost on", Some(Schema::Absent)),
+            ("root@localhost on b", Some(Schema::of("b"))),
+            ("root@localhost as root@% on my db using Socket", Some(Schema::of("my db"))),
+            ("job on call@localhost on a using Socket", Some(Schema::of("a"))),
+            ("a@b on c@localhost on d", Some(Schema::Unknown)),
+            ("Access denied for user 'x'@'localhost' (using password: YES)", None),
+        ] {
+            assert_eq!(schema_of_login(text), schema, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_login_and_a_reset_begin_a_session_again() {
+        let mut commands = Commands::default();
+        let mut step = |command: &str, argument: &str| commands.step(0.0, 1, command, argument.as_bytes());
+        assert_eq!(step("Connect", "root@localhost on a using Socket").unwrap().what, What::Reset);
+        assert_eq!(step("Query", "SELECT 1").unwrap().schema, Some(Schema::of("a")));
+        assert_eq!(step("Query", "SELECT 1").unwrap().schema, None, "it is as before");
+        assert_eq!(step("Change user", "root@localhost on ").unwrap().what, What::Reset);
+        assert_eq!(step("Query", "SELECT 1").unwrap().schema, Some(Schema::Absent));
+        assert_eq!(step("Reset connection", "").unwrap().what, What::Reset);
+        assert_eq!(step("Query", "SELECT 1").unwrap().schema, None);
+    }
+
+    #[test]
+    fn lines_of_statements_are_no_headers() {
+        let log = "2026-11-26T11:26:53.100000Z\t    8 Query\tSELECT 'x\nTime flies, an Argument\nTcp port: 1\n', 2\n";
+        let steps: Vec<Recorded> = steps(log).into_iter().map(Result::unwrap).collect();
+        let text = b"SELECT 'x\nTime flies, an Argument\nTcp port: 1\n', 2".to_vec();
+        assert_eq!(steps[0].what, What::Statement(text));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Lines of a log, with their numbers. A log may be larger than memory; a line, and a statement of many lines, may not.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
 
 use crate::error::{Error, Result};
+use crate::source::Source;
 
 /// No client sends more than max_allowed_packet's maximum; what is longer is no log of statements.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 1 << 30;
-/// How much is read at once.
-const BUFFER_BYTES: usize = 1 << 20;
+/// No record is longer, in seconds: some ten thousand years.
+const SECONDS_MAX: f64 = 1e12;
 
 /// The lines of a file.
 pub(crate) struct Lines {
@@ -21,19 +21,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Opens a file; `-` is standard input.
-    ///
-    /// # Errors
-    /// [`Error::File`].
-    pub(crate) fn open(path: &Path) -> Result<Lines> {
-        let reader: Box<dyn BufRead + Send> = match path.as_os_str() == "-" {
-            true => Box::new(BufReader::with_capacity(BUFFER_BYTES, std::io::stdin())),
-            false => {
-                let file = File::open(path).map_err(|error| Error::file(path, error))?;
-                Box::new(BufReader::with_capacity(BUFFER_BYTES, file))
-            }
-        };
-        Ok(Lines { path: path.to_owned(), reader, number: 0, pending: None })
+    pub(crate) fn new(source: Source) -> Lines {
+        Lines { path: source.path, reader: source.reader, number: 0, pending: None }
     }
 
     /// The next line, without its end; `None` behind the last.
@@ -71,6 +60,11 @@ impl Lines {
     }
 }
 
+/// A number of seconds; `None` if it is no number, or no time.
+pub(crate) fn number_of_seconds(text: &str) -> Option<f64> {
+    text.trim().parse::<f64>().ok().filter(|seconds| seconds.abs() <= SECONDS_MAX)
+}
+
 /// Seconds of a time as logs write it: `2026-11-26T11:26:53.123456Z`, with or without an offset, or `261126 11:26:53`.
 pub(crate) fn seconds_of(text: &str) -> Option<f64> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
@@ -86,4 +80,17 @@ pub(crate) fn seconds_of(text: &str) -> Option<f64> {
     let time = compact().or_else(|| text.trim().parse::<jiff::civil::DateTime>().ok())?;
     let since = time.duration_since(jiff::civil::DateTime::constant(2000, 1, 1, 0, 0, 0, 0));
     Some(since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        assert_eq!(number_of_seconds(" -1.5 "), Some(-1.5));
+        for text in ["inf", "-inf", "nan", "1e300", "1.8e19", "-1e13", "", "soon"] {
+            assert_eq!(number_of_seconds(text), None, "{text}");
+        }
+    }
 }

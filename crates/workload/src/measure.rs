@@ -29,7 +29,9 @@ pub(crate) struct Response {
     pub(crate) ended: f64,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// Of all rows.
+    /// Rows that the statement changed.
+    pub(crate) affected_rows: u64,
+    /// Of all results and rows, and of how many rows were changed.
     pub(crate) checksum: u64,
     /// The statement's own, so that answers to the same statements can be compared.
     pub(crate) statement_hash: u64,
@@ -91,6 +93,9 @@ pub struct DigestReport {
     pub rows: u64,
     /// Bytes in all answers.
     pub bytes: u64,
+    /// Rows that were changed.
+    #[serde(default)]
+    pub affected_rows: u64,
     /// From when they were due to their ends.
     pub latency_ms: Latency,
     /// Of the answers to all statements, whatever their order; hexadecimal.
@@ -146,6 +151,7 @@ struct OfDigest {
     errors: u64,
     rows: u64,
     bytes: u64,
+    affected_rows: u64,
     checksum: u64,
     latency: Histogram<u64>,
 }
@@ -269,6 +275,7 @@ impl Measured {
             errors: 0,
             rows: 0,
             bytes: 0,
+            affected_rows: 0,
             checksum: 0,
             latency: histogram(),
         });
@@ -276,6 +283,7 @@ impl Measured {
         of.errors += u64::from(response.error.is_some());
         of.rows += response.rows;
         of.bytes += response.bytes;
+        of.affected_rows += response.affected_rows;
         let answer = response.checksum ^ response.error.as_ref().map_or(0, |(code, _)| u64::from(*code) << 48);
         // Which answer belongs to which statement counts, when it came does not.
         of.checksum = of.checksum.wrapping_add(answer.rotate_left(17).wrapping_mul(response.statement_hash | 1));
@@ -310,6 +318,7 @@ impl Measured {
                 errors: of.errors,
                 rows: of.rows,
                 bytes: of.bytes,
+                affected_rows: of.affected_rows,
                 latency_ms: Latency::of(&of.latency),
                 checksum: format!("{:016x}", of.checksum),
             })

@@ -32,6 +32,9 @@ pub fn page(report: &ReplayReport) -> Result<String> {
         escaped(&report.pace),
         escaped(&report.server.version)
     );
+    if let Some(failure) = &report.failure {
+        html += &format!("<p><b>The replay failed, and measured only a part: {}</b></p>", escaped(failure));
+    }
     let header = |first: &'static str| [first, "answers", "mean ms", "p50", "p95", "p99", "p99.9", "max"];
     html += "<h2>Inputs</h2>";
     html += &table(
@@ -119,4 +122,16 @@ pub fn page(report: &ReplayReport) -> Result<String> {
     }
     html += &figures(report)?;
     Ok(document("Spate: a replay", "A replay", None, &html))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_tells_that_it_is_a_part() {
+        let report = ReplayReport { failure: Some("a.csv, line 5: <b>".to_owned()), ..ReplayReport::default() };
+        let html = page(&report).unwrap();
+        assert!(html.contains("measured only a part: a.csv, line 5: &lt;b"), "{html}");
+    }
 }

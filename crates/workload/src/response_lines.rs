@@ -1,22 +1,19 @@
 //! The CSV file of a replay: a line for each response.
 
-use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::measure::Response;
+use crate::output::Output;
 
 /// A line for each response.
 pub(crate) struct ResponseLines {
-    path: PathBuf,
-    writer: csv::Writer<BufWriter<File>>,
+    writer: csv::Writer<BufWriter<Output>>,
 }
 
 impl ResponseLines {
-    pub(crate) fn create(path: &PathBuf) -> Result<ResponseLines> {
-        let file = File::create(path).map_err(|error| Error::file(path, error))?;
-        let mut lines = ResponseLines { path: path.clone(), writer: csv::Writer::from_writer(BufWriter::new(file)) };
+    pub(crate) fn new(output: Output) -> Result<ResponseLines> {
+        let mut lines = ResponseLines { writer: csv::Writer::from_writer(BufWriter::new(output)) };
         lines.record(&[
             "input",
             "session",
@@ -27,6 +24,7 @@ impl ResponseLines {
             "execution_ms",
             "rows",
             "bytes",
+            "affected_rows",
             "error",
         ])?;
         Ok(lines)
@@ -44,15 +42,25 @@ impl ResponseLines {
             &format!("{:.3}", (response.ended - response.began) * 1e3),
             &response.rows.to_string(),
             &response.bytes.to_string(),
+            &response.affected_rows.to_string(),
             &error,
         ])
     }
 
     fn record(&mut self, fields: &[&str]) -> Result<()> {
-        self.writer.write_record(fields).map_err(|error| Error::file(&self.path, std::io::Error::other(error)))
+        self.writer.write_record(fields).map_err(|error| self.error(std::io::Error::other(error)))
     }
 
-    pub(crate) fn end(mut self) -> Result<()> {
-        self.writer.flush().map_err(|error| Error::file(&self.path, error))
+    fn error(&self, error: std::io::Error) -> Error {
+        Error::file(self.writer.get_ref().get_ref().path(), error)
+    }
+
+    /// The file has its name from here on.
+    pub(crate) fn end(self) -> Result<()> {
+        let unwritten = |error: csv::IntoInnerError<_>| std::io::Error::new(error.error().kind(), error.to_string());
+        let path = self.writer.get_ref().get_ref().path().to_owned();
+        let buffer = self.writer.into_inner().map_err(unwritten).map_err(|error| Error::file(&path, error))?;
+        let output = buffer.into_inner().map_err(|error| Error::file(&path, error.into_error()))?;
+        output.finish()
     }
 }

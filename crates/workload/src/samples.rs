@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use spate_connection::endpoint::Endpoint;
-use spate_connection::{ConnectOptions, Connection};
+use spate_connection::Connection;
 
 /// Counters of SHOW GLOBAL STATUS.
 const COUNTERS: [&str; 6] = [
@@ -61,12 +60,11 @@ struct DiskCounts {
     written: u64,
 }
 
-/// Looks once a second until `over`.
+/// Looks once a second until `over`. The connection was opened before others could take its place.
 ///
 /// # Errors
 /// Any error of the connection, at the beginning.
-pub(crate) fn watch(server: &Endpoint, is_local: bool, over: &AtomicBool) -> crate::Result<ServerReport> {
-    let mut connection = Connection::connect(server, &ConnectOptions::new("server"))?;
+pub(crate) fn watch(mut connection: Connection, is_local: bool, over: &AtomicBool) -> crate::Result<ServerReport> {
     let facts = connection.query("SELECT VERSION(), @@datadir, @@tmpdir")?;
     let text = |column| facts.text_at(0, column).unwrap_or_default();
     let before = counters(&mut connection)?;

@@ -1,10 +1,8 @@
 //! The slow log, MariaDB's and MySQL's: lines with a `#`, then the statement.
 
-use std::collections::HashMap;
-
 use crate::error::Result;
-use crate::lines::{Lines, STATEMENT_BYTES_MAX, seconds_of};
-use crate::recorded::{Recorded, What};
+use crate::lines::{Lines, STATEMENT_BYTES_MAX, number_of_seconds, seconds_of};
+use crate::recorded::{Recorded, Schema, What};
 
 /// The steps of a slow log. They are in the order in which statements ended.
 pub(crate) struct SlowLog {
@@ -12,8 +10,8 @@ pub(crate) struct SlowLog {
     has_begun: bool,
     /// MariaDB writes the time only when the second is another.
     at: f64,
-    /// Of sessions whose schema is known.
-    schemas: HashMap<u64, String>,
+    /// The log's last `use`: it has one wherever the schema is another than that of the statement before, whatever its session.
+    used: Option<Schema>,
 }
 
 /// What the lines before a statement say.
@@ -23,12 +21,13 @@ struct Head {
     ended: Option<f64>,
     took: f64,
     session: u64,
-    schema: Option<String>,
+    /// By MariaDB.
+    schema: Option<Schema>,
 }
 
 impl SlowLog {
     pub(crate) fn new(lines: Lines) -> SlowLog {
-        SlowLog { lines, has_begun: false, at: 0.0, schemas: HashMap::new() }
+        SlowLog { lines, has_begun: false, at: 0.0, used: None }
     }
 
     fn step(&mut self) -> Result<Option<Recorded>> {
@@ -48,11 +47,13 @@ impl SlowLog {
                 let words = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 if text.is_empty() && words.starts_with("use ") && words.ends_with(';') {
                     let name = words[4..words.len() - 1].trim().trim_matches('`').replace("``", "`");
-                    self.schemas.insert(head.session, name);
+                    self.used = Some(Schema::of(name));
                     continue;
                 }
                 if text.is_empty() && words.starts_with("SET timestamp=") {
-                    began = words[14..].trim_end_matches(';').parse::<f64>().ok();
+                    let text = words[14..].trim_end_matches(';');
+                    began =
+                        Some(number_of_seconds(text).ok_or_else(|| self.lines.wrong(format!("{text:?} is no time")))?);
                     continue;
                 }
                 if !text.is_empty() {
@@ -75,8 +76,7 @@ impl SlowLog {
                 (None, Some(began)) => began,
                 (None, None) => self.at,
             };
-            let schema =
-                head.schema.filter(|schema| !schema.is_empty()).or_else(|| self.schemas.get(&head.session).cloned());
+            let schema = head.schema.or_else(|| self.used.clone());
             if let Some(recorded) = Recorded::statement(self.at, head.session, schema, &text) {
                 return Ok(Some(recorded));
             }
@@ -113,15 +113,16 @@ impl SlowLog {
                 let (_, rest) = text.split_once(name)?;
                 rest.split_whitespace().next().map(str::to_owned)
             };
-            let number = |name: &str| word(name).and_then(|word| word.parse::<f64>().ok());
-            if let Some(took) = number("Query_time:") {
-                head.took = took;
+            if let Some(took) = word("Query_time:") {
+                let seconds = number_of_seconds(&took);
+                head.took = seconds.ok_or_else(|| self.lines.wrong(format!("Query_time: {took:?} is no time")))?;
             }
-            if let Some(session) = number("Thread_id:").or_else(|| number("  Id:")) {
-                head.session = session as u64;
+            if let Some(session) = word("Thread_id:").or_else(|| word("  Id:")).and_then(|word| word.parse().ok()) {
+                head.session = session;
             }
-            if text.contains("Schema:") {
-                head.schema = word("Schema:").filter(|name| !name.ends_with(':'));
+            if let Some((_, schema)) = text.split_once("  Schema: ") {
+                let name = schema.rsplit_once("  QC_hit: ").map_or(schema, |(name, _)| name);
+                head.schema = Some(Schema::of(name));
             }
         }
         Ok(None)
@@ -162,11 +163,26 @@ fn is_mark(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn read(path: &std::path::Path) -> SlowLog {
+        let halt = crate::halt::Halt::new(&std::sync::Arc::default());
+        SlowLog::new(Lines::new(crate::source::Source::open(path, &halt).unwrap()))
+    }
+
+    #[test]
+    fn what_is_no_time_is_told_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("slow.log");
+        let log = "# User@Host: a[a] @ localhost []\n# Query_time: inf  Lock_time: 0\nselect 1;\n";
+        std::fs::write(&path, log).unwrap();
+        let error = read(&path).next().unwrap().unwrap_err().to_string();
+        assert!(error.ends_with("slow.log, line 2: Query_time: \"inf\" is no time"), "{error}");
+    }
+
     fn steps(text: &str) -> Vec<Recorded> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("slow.log");
         std::fs::write(&path, text).unwrap();
-        SlowLog::new(Lines::open(&path).unwrap()).map(Result::unwrap).collect()
+        read(&path).map(Result::unwrap).collect()
     }
 
     #[test]
@@ -183,8 +199,8 @@ mod tests {
         );
         assert_eq!(steps.len(), 3, "{steps:?}");
         assert_eq!(steps[0].what, What::Statement(b"select 1,\n# a comment\n2".to_vec()));
-        assert_eq!((steps[0].session, steps[0].schema.as_deref()), (5, Some("shop")));
-        assert_eq!((steps[1].session, steps[1].schema.as_deref()), (6, None));
+        assert_eq!((steps[0].session, &steps[0].schema), (5, &Some(Schema::of("shop"))));
+        assert_eq!((steps[1].session, &steps[1].schema), (6, &Some(Schema::Absent)));
         assert_eq!(steps[1].at - steps[0].at, 2.0);
         assert_eq!(steps[2].what, What::End);
     }
@@ -193,12 +209,14 @@ mod tests {
     fn mysqls_times_are_those_of_the_end() {
         let steps = steps(
             "# Time: 2026-11-26T11:26:53.500000Z\n# User@Host: root[root] @ localhost []  Id:     8\n\
-             # Query_time: 0.250000  Lock_time: 0.000000 Rows_sent: 1  Rows_examined: 1\nSET timestamp=1795692413;\nselect sleep(0.25);\n\
+             # Query_time: 0.250000  Lock_time: 0.000000 Rows_sent: 1  Rows_examined: 1\nuse shop;\nSET timestamp=1795692413;\nselect sleep(0.25);\n\
              # Time: 2026-11-26T11:26:53.600000Z\n# User@Host: root[root] @ localhost []  Id:     9\n\
              # Query_time: 0.100000  Lock_time: 0.000000 Rows_sent: 1  Rows_examined: 1\nSET timestamp=1795692413;\nselect 2;\n",
         );
         assert_eq!(steps.len(), 2);
         assert!((steps[1].at - steps[0].at - 0.25).abs() < 1e-6, "{steps:?}");
         assert_eq!((steps[0].session, steps[1].session), (8, 9));
+        // The log says a schema only where it is another than before.
+        assert_eq!(steps[1].schema, Some(Schema::of("shop")));
     }
 }

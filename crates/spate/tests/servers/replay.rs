@@ -17,13 +17,13 @@ const FIRST: &str = "USE shop; SELECT COUNT(*) FROM item; SELECT name FROM item 
      INSERT INTO item VALUES (1000, 'new'); SELECT id,\n name FROM item\n WHERE id IN (1, 2, 3); SET @n = 2; SELECT @n + id FROM item WHERE id = 1;";
 const SECOND: &str = "USE shop; SELECT 'a\\tb;c' FROM item WHERE id = 3; SELECT nothing FROM item; SET GLOBAL max_connections = 77; UPDATE item SET name = 'x' WHERE id = 1;";
 
-struct Replays {
-    server: Server,
+pub struct Replays {
+    pub server: Server,
     directory: TempDir,
 }
 
 impl Replays {
-    fn begin(kind: Kind, options: &[&str]) -> Replays {
+    pub fn begin(kind: Kind, options: &[&str]) -> Replays {
         let server = Server::replica(kind, options);
         server.sql("CREATE DATABASE shop; CREATE TABLE shop.item (id INT PRIMARY KEY, name VARCHAR(20))");
         let values: Vec<String> = (1..=500).map(|id| format!("({id}, 'item {id}')")).collect();
@@ -49,11 +49,11 @@ impl Replays {
         self.server.sql("DELETE FROM shop.item WHERE id = 1000; UPDATE shop.item SET name = 'item 1' WHERE id = 1");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = program();
         command.arg("replay").arg("--server").arg(format!("{ACCOUNT}@127.0.0.1:{}", self.server.port));
         command.env("SPATE_SERVER_PASSWORD", PASSWORD).env("SPATE_CAPTURED_PASSWORD", PASSWORD).args(arguments);
@@ -62,23 +62,23 @@ impl Replays {
         command
     }
 
-    fn replay(&self, arguments: &[&str]) -> Value {
+    pub fn replay(&self, arguments: &[&str]) -> Value {
         let output = self.command(&[&["--json", "-"], arguments].concat()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn items(&self) -> String {
+    pub fn items(&self) -> String {
         self.server.sql("SELECT COUNT(*), MIN(name), @@GLOBAL.max_connections FROM shop.item")
     }
 }
 
-fn path_of(path: &Path) -> &str {
+pub fn path_of(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// The statement's figures in a report.
-fn of<'a>(report: &'a Value, text: &str) -> &'a Value {
+pub fn of<'a>(report: &'a Value, text: &str) -> &'a Value {
     let digests = report["sums"]["digests"].as_array().unwrap();
     digests.iter().find(|digest| digest["text"] == text).unwrap_or_else(|| panic!("no {text:?} in {report:#}"))
 }
