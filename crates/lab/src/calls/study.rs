@@ -1,6 +1,6 @@
 //! The study of loading: the same records by the study's own way, by one LOAD DATA a day, and by `spate load`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -128,37 +128,41 @@ pub fn run(
     bar.finish_and_clear();
     let mut study = Study { home, binaries, directory, records, screen, days: vec![] };
     let mut ways = Vec::new();
-    let prepared = study.prepare()?;
+    // Each way leaves the disk to the next one.
     if !plan.without_study {
-        ways.push(study.by_staging_table(&prepared)?);
+        ways.push(study.by_staging_table()?);
+        study.discard("staging")?;
     }
-    ways.push(study.by_day(&prepared)?);
-    for path in prepared.by_day.values().chain([&prepared.all]) {
-        std::fs::remove_file(path).map_err(Error::file("remove", path))?;
-    }
+    ways.push(study.by_day()?);
+    study.discard("by-day")?;
     ways.push(study.by_spate(&plan.load_options)?);
     let bytes = std::fs::metadata(&study.records).map_err(Error::file("read", &study.records))?.len();
     Ok(StudyResult { server: binaries.full_version.clone(), bytes, records: plan.calls.records, ways })
 }
 
-/// Files with delimiters, and how long it took to write them.
-struct Prepared {
-    all: PathBuf,
-    all_seconds: f64,
-    by_day: BTreeMap<String, PathBuf>,
-    by_day_seconds: f64,
-}
-
 impl Study<'_> {
-    /// What the study's own program did: it puts delimiters between the fields and leaves damaged records out.
-    fn prepare(&mut self) -> Result<Prepared> {
+    /// What the study's own program did: it puts delimiters between the fields and leaves damaged records out. The file, and how long it took.
+    fn prepare_all(&mut self) -> Result<(PathBuf, f64)> {
         let step = self.screen.spinner("delimiters are put into the records");
         let all = self.directory.join("all.csv");
         let begun = Instant::now();
         let mut out = BufWriter::new(File::create(&all).map_err(Error::file("create", &all))?);
-        self.each_line(|line, _| out.write_all(line).map_err(Error::file("write to", &all)))?;
+        let mut days = BTreeSet::new();
+        self.each_line(|line, day| {
+            if !days.contains(day) {
+                days.insert(day.to_owned());
+            }
+            out.write_all(line).map_err(Error::file("write to", &all))
+        })?;
         out.flush().map_err(Error::file("write to", &all))?;
-        let all_seconds = begun.elapsed().as_secs_f64();
+        step.finish_and_clear();
+        self.days = days.into_iter().collect();
+        Ok((all, begun.elapsed().as_secs_f64()))
+    }
+
+    /// The same, a file a day. The files, and how long it took.
+    fn prepare_by_day(&mut self) -> Result<(BTreeMap<String, PathBuf>, f64)> {
+        let step = self.screen.spinner("delimiters are put into the records, a file a day");
         let begun = Instant::now();
         let mut files: BTreeMap<String, (PathBuf, BufWriter<File>)> = BTreeMap::new();
         let directory = self.directory;
@@ -176,10 +180,15 @@ impl Study<'_> {
             file.flush().map_err(Error::file("write to", &path))?;
             by_day.insert(day, path);
         }
-        let by_day_seconds = begun.elapsed().as_secs_f64();
         step.finish_and_clear();
         self.days = by_day.keys().cloned().collect();
-        Ok(Prepared { all, all_seconds, by_day, by_day_seconds })
+        Ok((by_day, begun.elapsed().as_secs_f64()))
+    }
+
+    /// Removes a server that is not needed any more.
+    fn discard(&self, name: &str) -> Result<()> {
+        let path = self.directory.join(name);
+        std::fs::remove_dir_all(&path).map_err(Error::file("remove", &path))
     }
 
     /// Calls `see` with each whole record, delimited, and its day.
@@ -223,14 +232,15 @@ impl Study<'_> {
     }
 
     /// (a): one table for all, a procedure that dispatches it, and the indexes.
-    fn by_staging_table(&self, prepared: &Prepared) -> Result<Way> {
+    fn by_staging_table(&mut self) -> Result<Way> {
+        let (all, seconds) = self.prepare_all()?;
         let server = self.server("staging")?;
         let mut session = Study::session(&server)?;
-        let mut steps =
-            vec![Step { what: "put delimiters into the records".to_owned(), seconds: prepared.all_seconds }];
+        let mut steps = vec![Step { what: "put delimiters into the records".to_owned(), seconds }];
         let columns: Vec<String> = FIELDS.iter().map(|(name, _, sql_type)| format!("{name} {sql_type}")).collect();
         session.run(&format!("CREATE TABLE staging ({})", columns.join(", ")))?;
-        self.step(&mut steps, "LOAD DATA into one table", || session.run(&load_sql(&prepared.all, "staging")))?;
+        self.step(&mut steps, "LOAD DATA into one table", || session.run(&load_sql(&all, "staging")))?;
+        std::fs::remove_file(&all).map_err(Error::file("remove", &all))?;
         session.run(DISPATCH)?;
         self.step(&mut steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
         self.step(&mut steps, "indexes", || {
@@ -245,18 +255,21 @@ impl Study<'_> {
     }
 
     /// (b): what a person prepares who knows the days.
-    fn by_day(&self, prepared: &Prepared) -> Result<Way> {
+    fn by_day(&mut self) -> Result<Way> {
+        let (files, seconds) = self.prepare_by_day()?;
         let server = self.server("by-day")?;
         let mut session = Study::session(&server)?;
         let mut steps = Vec::new();
         self.step(&mut steps, "one LOAD DATA a day (files prepared by hand)", || {
-            prepared.by_day.iter().try_for_each(|(day, path)| {
+            files.iter().try_for_each(|(day, path)| {
                 session.run(&format!("CREATE TABLE calls_{day} LIKE calls_template"))?;
                 session.run(&load_sql(path, &format!("calls_{day}")))
             })
         })?;
-        let prepared = format!("one LOAD DATA a day (beside {:.1} s of preparation)", prepared.by_day_seconds);
-        self.end(&prepared, steps, &server)
+        for path in files.values() {
+            std::fs::remove_file(path).map_err(Error::file("remove", path))?;
+        }
+        self.end(&format!("one LOAD DATA a day (beside {seconds:.1} s of preparation)"), steps, &server)
     }
 
     /// (c).
