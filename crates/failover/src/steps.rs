@@ -92,7 +92,7 @@ fn close(server: &mut Server) -> Result<()> {
 pub fn fence(server: &mut Server) -> Result<Fenced> {
     let mut fenced = Fenced { was_open: !server.facts.is_read_only, ..Fenced::default() };
     close(server)?;
-    if server.vendor() == Vendor::MariaDb && server.value("SELECT @@global.event_scheduler")? == "ON" {
+    if server.vendor() == Vendor::MariaDb && executes_events(server)? {
         // Events of accounts with READ_ONLY ADMIN would go on writing.
         match server.execute("SET GLOBAL event_scheduler=OFF") {
             Ok(()) => fenced.had_events = true,
@@ -503,11 +503,25 @@ pub(crate) fn stop_receiver(server: &mut Server, channel: &ChannelFacts) -> Resu
     steer(server, Channel::StopReceiver, &channel.name)
 }
 
-/// Events that a server does not execute, since it was a replica when they came to it; `None` if the account may not see all.
-pub(crate) fn sleeping_events(server: &mut Server) -> Result<Option<Vec<String>>> {
+/// True if the account may see all events.
+fn sees_events(server: &mut Server) -> Result<bool> {
     let may = "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'EVENT' AND GRANTEE = \
                CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))";
-    if server.value(may)? == "0" {
+    Ok(server.value(may)? != "0")
+}
+
+/// True if a server executes events, or may.
+fn executes_events(server: &mut Server) -> Result<bool> {
+    if server.value("SELECT @@global.event_scheduler")? != "ON" {
+        return Ok(false);
+    }
+    let enabled = "SELECT COUNT(*) FROM information_schema.EVENTS WHERE STATUS = 'ENABLED'";
+    Ok(!sees_events(server)? || server.value(enabled)? != "0")
+}
+
+/// Events that a server does not execute, since it was a replica when they came to it; `None` if the account may not see all.
+pub(crate) fn sleeping_events(server: &mut Server) -> Result<Option<Vec<String>>> {
+    if !sees_events(server)? {
         return Ok(None);
     }
     let sql = "SELECT EVENT_SCHEMA, EVENT_NAME FROM information_schema.EVENTS WHERE STATUS NOT IN ('ENABLED', 'DISABLED') \

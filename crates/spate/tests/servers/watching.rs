@@ -286,6 +286,23 @@ fn filtered_replica_is_not_promoted() {
     drop(watchers);
 }
 
+/// A person has promoted a replica, and nobody told the watchers: they promote nobody beside it.
+#[test]
+fn server_that_a_person_promoted_is_not_replaced() {
+    let Some(store) = Store::begin() else { return };
+    let mut trio = Trio::begin(Kind::Mariadb);
+    let watchers = watchers_that_stop(&trio, &store, None);
+    let ended = trio.site.run(trio.promote(&[]));
+    assert!(ended.status.success(), "{}", ended.output);
+    trio.site.source.kill();
+    let said = || watchers.iter().map(Running::said).collect::<String>();
+    wait_until("the watchers to say it", || said().contains("did somebody promote it?"));
+    sleep(WITHIN / 4);
+    assert_eq!(trio.third.sql("SELECT @@read_only"), "1");
+    assert!(takes_writes(&trio));
+    drop(watchers);
+}
+
 /// HAProxy asks a watcher which server is the source. Without it (Debian's package haproxy) this is not tested.
 #[test]
 fn haproxy_sends_clients_to_the_new_source() {
