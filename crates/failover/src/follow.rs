@@ -90,6 +90,8 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
     if options.is_dry {
         return Ok(followed);
     }
+    let running: Vec<ChannelFacts> =
+        server.facts.channels.iter().filter(|channel| channel.is_receiving && channel.is_applying).cloned().collect();
     let interrupted = undo::read(&mut server)?;
     if interrupted.is_none() {
         check_surplus(&followed, &source, options)?;
@@ -115,6 +117,14 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
     if has_undone {
         undo::forget(&mut server)?;
         steps::set_read_only(&mut server, true)?;
+    }
+    // All were stopped if something was undone; those of other sources go on.
+    server.look_again()?;
+    for channel in running {
+        let now = server.facts.channels.iter().find(|now| now.name == channel.name);
+        if now.is_some_and(|now| !now.is_receiving || !now.is_applying) {
+            steps::steer(&mut server, Channel::Start, &channel.name)?;
+        }
     }
     (options.tell)(&format!("{} follows {}", followed.server, followed.source));
     Ok(followed)
@@ -397,8 +407,8 @@ fn set_position(server: &mut Server, undone: &Undone) -> Result<()> {
                 "RESET MASTER"
             };
             // What is in relay logs counts as received, and would not be asked for again.
-            for name in &channels {
-                steps::steer(server, Channel::ForgetReceived, name)?;
+            for channel in server.facts.channels.clone().iter().filter(|channel| channel.is_by_gtid) {
+                steps::steer(server, Channel::ForgetReceived, &channel.name)?;
             }
             steps::change(server, reset)?;
             stopping_point("follow-reset");

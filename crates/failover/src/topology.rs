@@ -57,6 +57,8 @@ pub struct ChannelFacts {
     pub received: String,
     /// True if it tells the GTIDs of what it has received: MariaDB's does so only if it replicates by GTID.
     pub tells_gtids: bool,
+    /// True if it asks its source by GTID for what comes next.
+    pub is_by_gtid: bool,
     /// What it leaves out or renames, as `Replicate_Do_DB=d`.
     pub filters: Vec<String>,
     /// How long it waits before it applies, in seconds.
@@ -490,6 +492,10 @@ fn ask_channels(connection: &mut Connection, statement: &str, columns: &Columns)
             error: text("Last_SQL_Error"),
             receive_error: text("Last_IO_Error"),
             received: text(columns.received).split_whitespace().collect(),
+            is_by_gtid: match answer.text(row, "Auto_Position") {
+                Some(is_on) => is_on == "1",
+                None => text("Using_Gtid") != "No",
+            },
             // MySQL has no such column: it tells them always.
             tells_gtids: text("Using_Gtid") != "No",
             filters: filters(&answer, row, &CHANNEL_FILTERS),

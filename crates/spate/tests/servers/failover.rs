@@ -592,7 +592,7 @@ fn rejoining_killed_at_each_point_goes_on_mysql() {
 
 /// Sources are killed under load; the numbers must be right. `spate lab failover` does it for longer.
 fn failovers_under_load(kind: Kind, semi_sync: bool) {
-    const ROUNDS: u32 = 5;
+    const ROUNDS: u32 = 3;
     let home = LabHome::at(&PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lab")).unwrap();
     let directory = tempfile::Builder::new().prefix("spate-test-").tempdir().unwrap();
     let program = PathBuf::from(env!("CARGO_BIN_EXE_spate"));
