@@ -1,6 +1,6 @@
 //! Notes of transactions that were undone on a server. A server may give their numbers to others, once it is the source again; a third one that has kept
 //! the old ones would then look as if it lacked nothing and had nothing of its own. So the source logs, before they are undone, that its history does
-//! not have them: whoever follows it has the note, and whoever has the transactions has not.
+//! not have them: a server that follows it has the note, and a server that has the transactions has not.
 
 use std::collections::BTreeMap;
 

@@ -14,6 +14,7 @@ use spate_replica::catalog::Catalog;
 
 use crate::error::{Error, Result};
 use crate::exclusion;
+use crate::fence;
 use crate::history::{History, Surplus};
 use crate::steps::{self, Channel, NewSource, ReplicationAccount};
 use crate::surplus;
@@ -116,7 +117,7 @@ pub fn follow(options: &FollowOptions<'_>) -> Result<Followed> {
     stopping_point("follow-pointed");
     if has_undone {
         undo::forget(&mut server)?;
-        steps::set_read_only(&mut server, true)?;
+        fence::set_read_only(&mut server, true)?;
     }
     // All were stopped if something was undone; those of other sources go on.
     server.look_again()?;
@@ -257,7 +258,7 @@ fn end_quietly(
 fn become_quiet(server: &mut Server, at_source: &SourceNames, options: &FollowOptions<'_>) -> Result<()> {
     // A source whose replicas are gone would wait for them with whatever is done here.
     steps::set_semi_sync_source(server, false)?;
-    let fenced = steps::fence(server)?;
+    let fenced = fence::fence(server)?;
     let name = &server.facts.name;
     (options.tell)(&format!("{name} takes no writes; {} connections were ended", fenced.killed));
     if fenced.had_events {

@@ -172,7 +172,7 @@ impl History {
             _ => {}
         }
         match self.last_common(theirs, domain) {
-            // Up to there both are the same, whoever wrote it.
+            // Up to there both are the same, of whatever server.
             Some(common) if common < last => Some((common.max(known.unwrap_or(0)) + 1, true)),
             None if reached.is_none() && theirs.oldest.get(&domain).is_none_or(|&oldest| oldest == 0) => {
                 Some((1, true))

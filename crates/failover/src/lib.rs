@@ -1,13 +1,15 @@
 //! Failover without loss.
 //!
-//! - `topology`: what is asked of each server in one round; `history`: what one has applied and another lacks;
+//! - `topology`: what is asked of each server in one round, and `channels` of its replication; `history`: what one has applied and another lacks;
 //! - [`plan`]: what a promotion would do and lose, decided without I/O;
 //! - [`follow`](mod@follow): one server follows another; `surplus` reads what it has too much, `undo` undoes it;
 //! - [`watch`](mod@watch): several watchers decide through etcd that a source is dead;
-//! - `steps`: what is done on one server; [`promote`](mod@promote): all of them, in order.
+//! - `steps` and `fence`: what is done on one server; [`promote`](mod@promote): all of them, in order.
 
+mod channels;
 mod error;
 mod exclusion;
+mod fence;
 pub mod follow;
 pub mod history;
 pub mod plan;

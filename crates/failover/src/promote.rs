@@ -19,6 +19,7 @@ use spate_replica::applier_lock::ApplierLock;
 use spate_replica::checkpoint::{self, Checkpoint};
 
 use crate::error::{Error, Result};
+use crate::fence;
 use crate::plan::{Allowed, LeftOut, Plan, Stage};
 use crate::round::{Isolated, Round, isolate, release};
 use crate::steps::{self, NewSource, ReplicationAccount};
@@ -302,7 +303,7 @@ fn open(round: &mut Round, options: &PromoteOptions<'_>) -> Result<()> {
     if steps::set_semi_sync_source(candidate, true)? {
         (options.tell)(&format!("{} waits for acknowledgements (semi-synchronous replication)", candidate.facts.name));
     }
-    steps::set_read_only(candidate, false)?;
+    fence::set_read_only(candidate, false)?;
     stopping_point("promote-opened");
     (options.tell)(&format!("{} takes writes", candidate.facts.name));
     candidate.look_again()?;
@@ -401,7 +402,7 @@ fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promo
         }
         Vendor::MySql => format!("let {candidate} take writes after a restart, too: SET PERSIST read_only=OFF"),
     });
-    match steps::sleeping_events(&mut round.candidate) {
+    match fence::sleeping_events(&mut round.candidate) {
         Ok(None) => promotion.next.push(
             "enable the events that ran on the old source (ALTER EVENT … ENABLE), which sleep on a replica: which ones cannot be seen without GRANT EVENT \
              ON *.* TO <the user of Spate>"

@@ -3,6 +3,7 @@
 use spate_archive::stopping_point;
 
 use crate::error::{Error, Result};
+use crate::fence;
 use crate::plan::{self, Plan, Situation};
 use crate::promote::PromoteOptions;
 use crate::steps::{self, Channel};
@@ -117,7 +118,7 @@ pub(crate) struct Isolated {
 pub(crate) fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result<Isolated> {
     let mut isolated = Isolated::default();
     if let Some(source) = &mut round.source {
-        let fenced = steps::fence(source)?;
+        let fenced = fence::fence(source)?;
         isolated.fenced = fenced.was_open;
         isolated.had_events = fenced.had_events;
         if fenced.had_events {
@@ -162,7 +163,7 @@ pub(crate) fn isolate(round: &mut Round, options: &PromoteOptions<'_>) -> Result
 pub(crate) fn release(round: &mut Round, options: &PromoteOptions<'_>, isolated: &Isolated) {
     let mut undone = Ok(());
     if let Some(source) = round.source.as_mut().filter(|_| isolated.fenced) {
-        undone = steps::set_read_only(source, false);
+        undone = fence::set_read_only(source, false);
     }
     if let Some(source) = round.source.as_mut().filter(|_| isolated.had_events) {
         undone = undone.and(source.execute("SET GLOBAL event_scheduler=ON"));

@@ -160,8 +160,8 @@ fn quoted(channels: &[String]) -> String {
     channels.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// Columns that are empty where everything is applied as the source has logged it.
-const FILTERS: [&str; 11] = [
+/// Columns by which a channel leaves something out, or puts it elsewhere; empty where all is applied as the source has logged it. Both vendors call them so.
+pub const FILTERS: [&str; 10] = [
     "Replicate_Do_DB",
     "Replicate_Ignore_DB",
     "Replicate_Do_Table",
@@ -172,13 +172,15 @@ const FILTERS: [&str; 11] = [
     "Replicate_Ignore_Server_Ids",
     "Replicate_Do_Domain_Ids",
     "Replicate_Ignore_Domain_Ids",
-    "Network_Namespace",
 ];
+/// Another such column: how the source is reached.
+const NETWORK: &str = "Network_Namespace";
 
 fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
     let text = |column: &str| answer.text(row, column).unwrap_or_default();
     let number = |column: &str| text(column).parse().unwrap_or(0);
-    let filters = FILTERS.iter().map(|&name| (name, text(name))).filter(|(_, value)| !value.is_empty());
+    let filters =
+        FILTERS.iter().chain([&NETWORK]).map(|&name| (name, text(name))).filter(|(_, value)| !value.is_empty());
     Channel {
         name: text(names.channel),
         place: Place { file: text(names.file), position: number(names.position) },

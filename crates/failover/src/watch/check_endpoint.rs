@@ -78,7 +78,7 @@ pub(crate) fn serve(address: &str, roles: &Roles, age_max: Duration, over: &Atom
                         open.fetch_sub(1, Ordering::AcqRel);
                     }
                 }
-                // Closed: whoever asks will ask again.
+                // Closed: a proxy asks again.
                 Ok(_) => {}
                 Err(_) => thread::sleep(LOOK_EVERY),
             }

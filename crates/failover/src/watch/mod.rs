@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use spate_connection::endpoint::Endpoint;
 
 use crate::error::{Error, Result};
+use crate::fence;
 use crate::plan::{self, Allowed};
 use crate::promote::{PromoteOptions, Promotion, promote};
 use crate::steps::{self, Channel, ReplicationAccount};
@@ -393,7 +394,7 @@ impl Watcher<'_> {
             if is_stray {
                 store.check_lead()?;
                 let mut stray = Server::look(&server, "server", self.times.patience)?;
-                let fenced = steps::fence(&mut stray)?;
+                let fenced = fence::fence(&mut stray)?;
                 (self.options.tell)(&format!(
                     "{} is back and took writes: it is closed, {} connections were ended. Let it follow: spate follow --replica {} --source {} --save DIR",
                     name_of(&server),

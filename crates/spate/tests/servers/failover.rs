@@ -125,14 +125,14 @@ pub fn write_at_port(port: u16, vendor: Vendor, sql: &str) -> Result<String, Str
     }
 }
 
-fn succeeds(ended: &Ended) {
+pub fn succeeds(ended: &Ended) {
     assert!(ended.status.success(), "{}", ended.output);
 }
 
-/// The statements that stop and start a part of a server's own replication.
-fn stop(server: &Server, part: &str) {
+/// `STOP` or `START` of a server's own replication, or of a part of it.
+pub fn replication(server: &Server, verb: &str, part: &str) {
     let word = if server.kind.vendor() == Vendor::MySql { "REPLICA" } else { "SLAVE" };
-    server.sql(&format!("STOP {word} {part}"));
+    server.sql(&format!("{verb} {word} {part}"));
 }
 
 fn json(ended: &Ended) -> Value {
@@ -143,7 +143,7 @@ fn json(ended: &Ended) -> Value {
 fn planned_switch(kind: Kind) {
     let trio = Trio::begin(kind);
     // The replica has more to apply than it has yet.
-    stop(&trio.site.replica, "SQL_THREAD");
+    replication(&trio.site.replica, "STOP", "SQL_THREAD");
     for _ in 0..20 {
         trio.site.source.sql("INSERT INTO d.t (k, v) SELECT k + 1, v FROM d.t LIMIT 3; UPDATE d.t SET k = k + 1");
     }
@@ -176,7 +176,7 @@ fn planned_switch_loses_nothing_on_mariadb_118() {
 
 fn dead_source(kind: Kind) {
     let mut trio = Trio::begin(kind);
-    stop(&trio.site.replica, "SQL_THREAD");
+    replication(&trio.site.replica, "STOP", "SQL_THREAD");
     for number in 0..50 {
         trio.site.source.sql(&format!("INSERT INTO d.t (k, v) VALUES ({number}, 'received')"));
     }
@@ -204,7 +204,7 @@ fn dead_source_loses_nothing_that_was_received_on_mysql() {
 /// Another replica has received more: it is named, with the number, and promoted it loses nothing.
 fn most_received(kind: Kind) {
     let mut trio = Trio::begin(kind);
-    stop(&trio.site.replica, "IO_THREAD");
+    replication(&trio.site.replica, "STOP", "IO_THREAD");
     for number in 0..7 {
         trio.site.source.sql(&format!("INSERT INTO d.t (k, v) VALUES ({number}, 'seven')"));
     }
@@ -283,7 +283,7 @@ fn servers_that_nobody_could_follow_are_refused() {
 #[cfg(feature = "failpoints")]
 fn stopped_everywhere(kind: Kind, options: &[&str], points: &[&str]) {
     let mut trio = Trio::begin(kind);
-    stop(&trio.site.replica, "SQL_THREAD");
+    replication(&trio.site.replica, "STOP", "SQL_THREAD");
     for number in 0..20 {
         trio.site.source.sql(&format!("INSERT INTO d.t (k, v) VALUES ({number}, 'received')"));
     }
@@ -463,7 +463,7 @@ fn old_source_with_surplus(kind: Kind, surplus: &str) -> Trio {
     );
     trio.wait_followed();
     for server in [&trio.site.replica, &trio.third] {
-        stop(server, "IO_THREAD");
+        replication(server, "STOP", "IO_THREAD");
     }
     sleep(Duration::from_millis(300));
     trio.site.source.sql(surplus);
@@ -647,7 +647,7 @@ fn limited_account(kind: Kind) {
     ));
     trio.wait_followed();
     for server in [&trio.site.replica, &trio.third] {
-        stop(server, "IO_THREAD");
+        replication(server, "STOP", "IO_THREAD");
     }
     sleep(Duration::from_millis(300));
     trio.site.source.sql("INSERT INTO d.t (k, v) VALUES (100, 'lost'); UPDATE d.t SET v = 'changed'");

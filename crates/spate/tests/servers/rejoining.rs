@@ -6,18 +6,13 @@ use std::time::{Duration, Instant};
 
 use spate_lab::vendor::Vendor;
 
-use crate::failover::{Trio, follow, promote, write_as_client};
+use crate::failover::{Trio, follow, promote, replication, succeeds, write_as_client};
 use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::{Ended, Kind, Server, wait_until};
 
-fn succeeds(ended: &Ended) {
-    assert!(ended.status.success(), "{}", ended.output);
-}
-
 /// Stops what receives, or starts it again.
 fn receive(server: &Server, verb: &str) {
-    let word = if server.kind.vendor() == Vendor::MySql { "REPLICA" } else { "SLAVE" };
-    server.sql(&format!("{verb} {word} IO_THREAD"));
+    replication(server, verb, "IO_THREAD");
 }
 
 fn count(server: &Server) -> String {
@@ -29,9 +24,7 @@ fn same_rows(servers: &[&Server]) {
     let begun = Instant::now();
     for server in &servers[1..] {
         while rows(server) != rows(servers[0]) {
-            let status =
-                if server.kind.vendor() == Vendor::MySql { "SHOW REPLICA STATUS" } else { "SHOW ALL SLAVES STATUS" };
-            assert!(begun.elapsed() < Duration::from_secs(20), "{}", server.sql(status));
+            assert!(begun.elapsed() < Duration::from_secs(20), "{}", server.replication_status());
             sleep(Duration::from_millis(50));
         }
     }
@@ -205,15 +198,14 @@ fn wrong_roles(kind: Kind) {
     ended.assert_failed_saying(&["does not replicate from --source", &from]);
     trio.site.run(follow(source, replica, &[])).assert_failed_saying(&["swapped"]);
     receive(replica, "STOP");
-    let word = if kind.vendor() == Vendor::MySql { "REPLICA" } else { "SLAVE" };
-    replica.sql(&format!("STOP {word}"));
+    replication(replica, "STOP", "");
     source.sql("INSERT INTO d.t (k) VALUES (5)");
     let rows = count(source);
     assert!(!follow_saving(&trio, source, replica).status.success());
     assert_eq!((source.sql("SELECT @@GLOBAL.read_only"), count(source)), ("0".to_owned(), rows));
     assert_eq!(replica.sql("SELECT @@GLOBAL.read_only"), "1");
     // A chain: what is named as the source is a replica itself.
-    replica.sql(&format!("START {word}"));
+    replication(replica, "START", "");
     same_rows(&[source, replica]);
     succeeds(&trio.site.run(follow(third, replica, &[])));
     trio.site.run(promote(replica, third, &[], &[])).assert_failed_saying(&["is a replica itself"]);
@@ -267,7 +259,9 @@ fn what_was_received_by_position_is_not_lost() {
     let mut lock = trio.third.begin_script("LOCK TABLES d.t READ; SELECT SLEEP(600)");
     wait_until("the lock", || trio.third.sql("SHOW PROCESSLIST").contains("SLEEP(600)"));
     trio.site.source.sql("INSERT INTO d.t (k) VALUES (10), (11), (12)");
-    sleep(Duration::from_secs(1));
+    let place = trio.site.source.sql("SHOW MASTER STATUS");
+    let offset = place.split('\t').nth(1).unwrap();
+    wait_until("the rows", || trio.third.replication_status().contains(&format!("\t{offset}\t")));
     trio.site.source.kill();
     let mut command = trio.promote(&["--source-is-dead"]);
     command.arg("--drain-seconds").arg("3");
@@ -403,8 +397,7 @@ fn unrelated_channel(kind: Kind) {
         |server: &Server, rows: &str| server.try_sql("SELECT COUNT(*) FROM z.t").is_ok_and(|found| found == rows);
     let begun = Instant::now();
     while !(has_z(old, "1") && has_z(new, "1")) {
-        let status = if kind.vendor() == Vendor::MySql { "SHOW REPLICA STATUS" } else { "SHOW ALL SLAVES STATUS" };
-        assert!(begun.elapsed() < Duration::from_secs(20), "{}", old.sql(status));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", old.replication_status());
         sleep(Duration::from_millis(50));
     }
     succeeds(&trio.site.run(trio.promote(&[])));

@@ -278,11 +278,19 @@ impl Server {
 
     /// Waits until its own replication has come to a position.
     pub fn wait_followed(&self, position: &str) {
-        let (wait, status) = match self.kind {
-            Kind::Mysql => (format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', 60)"), "SHOW REPLICA STATUS"),
-            _ => (format!("SELECT MASTER_GTID_WAIT('{position}', 60)"), "SHOW SLAVE STATUS"),
+        let wait = match self.kind {
+            Kind::Mysql => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', 60)"),
+            _ => format!("SELECT MASTER_GTID_WAIT('{position}', 60)"),
         };
-        assert_eq!(self.sql(&wait), "0", "{}", self.sql(status));
+        assert_eq!(self.sql(&wait), "0", "{}", self.replication_status());
+    }
+
+    /// What it says of its own replication.
+    pub fn replication_status(&self) -> String {
+        self.sql(match self.kind.vendor() {
+            Vendor::MySql => "SHOW REPLICA STATUS",
+            Vendor::MariaDb => "SHOW ALL SLAVES STATUS",
+        })
     }
 
     /// The GTID position of all that is in the binlog.
