@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::screen::megabytes;
+
 /// An error of the laboratory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -15,6 +17,16 @@ pub enum Error {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// The disk is too small for what was asked.
+    #[error("{} is on a disk with {} free, and {} are needed; nothing was begun", path.display(), megabytes(*free), megabytes(*needed))]
+    DiskTooSmall {
+        /// Where.
+        path: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are needed.
+        needed: u64,
     },
     /// A report could not be drawn.
     #[error("could not make the report")]

@@ -126,6 +126,20 @@ impl Drop for WorkDirectory {
     }
 }
 
+/// Refuses if the disk of `directory` has not so many bytes free.
+///
+/// # Errors
+/// [`Error::DiskTooSmall`], [`Error::File`].
+pub fn need_disk(directory: &Path, needed: u64) -> Result<()> {
+    let disk =
+        rustix::fs::statvfs(directory).map_err(|error| Error::file("look at the disk of", directory)(error.into()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < needed {
+        return Err(Error::DiskTooSmall { path: directory.to_owned(), free, needed });
+    }
+    Ok(())
+}
+
 /// Creates a directory (and its parents) that only its owner can enter.
 ///
 /// # Errors

@@ -1,16 +1,17 @@
 //! The study of loading: the same records by the study's own way, by one LOAD DATA a day, and by `spate load`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::ValueEnum;
 use comfy_table::Table;
 use serde::Serialize;
 
 use super::{CallsPlan, FIELDS, RECORD_BYTES, layout, template, write_records};
-use crate::home::{LabHome, create_private_directory};
+use crate::home::{self, LabHome, create_private_directory};
 use crate::sandbox::{Lifetime, Sandbox, pristine_data};
 use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::{Durability, ServerOptions};
@@ -18,6 +19,8 @@ use crate::sql::Session;
 use crate::version::ServerBinaries;
 use crate::{Error, Result, spate_program};
 
+/// The disk that a way takes at its peak, with the records or the delimited ones, in percent of the records.
+const DISK_PERCENT: u64 = 320;
 /// The server's memory for rows.
 const BUFFER_POOL_MIB: u64 = 1024;
 const REDO_LOG_MIB: u64 = 1024;
@@ -29,8 +32,19 @@ pub struct StudyPlan {
     pub calls: CallsPlan,
     /// Options of `spate load`.
     pub load_options: Vec<String>,
-    /// Leave out the study's own way, which takes longest.
-    pub without_study: bool,
+    /// The ways, in their order.
+    pub ways: Vec<WayName>,
+}
+
+/// A way to load the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WayName {
+    /// The study's own: delimiters, one table for all, a procedure, the indexes
+    Staging,
+    /// One LOAD DATA a day, of files that somebody has prepared
+    ByDay,
+    /// spate load
+    Spate,
 }
 
 /// A step of a way.
@@ -45,6 +59,9 @@ pub struct Step {
 /// One way to load all records.
 #[derive(Debug, Clone, Serialize)]
 pub struct Way {
+    /// Which it is.
+    #[serde(skip)]
+    pub way: WayName,
     /// Its name.
     pub name: String,
     /// Its steps, in order.
@@ -78,13 +95,13 @@ impl StudyResult {
 
     /// For people.
     pub fn to_table(&self) -> Table {
-        let best = self.ways.last().map_or(0.0, |way| way.seconds);
+        let spate = self.ways.iter().find(|way| way.way == WayName::Spate).map(|way| way.seconds);
         let mut rows = Vec::new();
         for way in &self.ways {
             for step in &way.steps {
                 rows.push(vec![way.name.clone(), step.what.clone(), format!("{:.1}", step.seconds), String::new()]);
             }
-            let rate = format!("{:.1} × the last", way.seconds / best);
+            let rate = spate.map_or_else(String::new, |spate| format!("{:.1} × spate load", way.seconds / spate));
             rows.push(vec![
                 way.name.clone(),
                 format!("all: {} rows", thousands(way.rows)),
@@ -106,62 +123,63 @@ struct Study<'a> {
     home: &'a LabHome,
     binaries: &'a ServerBinaries,
     directory: &'a Path,
+    calls: CallsPlan,
     records: PathBuf,
     screen: &'a Screen,
-    days: Vec<String>,
 }
 
-/// Makes the records and loads them in each way, each into a server of its own.
+/// Makes the records and loads them in each way, each into a server of its own. `measured` sees what is measured after each way.
 ///
 /// # Errors
-/// Those of the servers and of the program.
+/// Those of the servers and of the program; [`Error::DiskTooSmall`] before anything is done.
 pub fn run(
     home: &LabHome,
     binaries: &ServerBinaries,
     plan: &StudyPlan,
     directory: &Path,
     screen: &Screen,
+    mut measured: impl FnMut(&StudyResult) -> Result<()>,
 ) -> Result<StudyResult> {
-    let records = directory.join("calls.dat");
-    let bar = screen.count_bar("records are made", plan.calls.records);
-    write_records(plan.calls, &records, &mut |number| bar.set_position(number))?;
-    bar.finish_and_clear();
-    let mut study = Study { home, binaries, directory, records, screen, days: vec![] };
-    let mut ways = Vec::new();
-    // Each way leaves the disk to the next one.
-    if !plan.without_study {
-        ways.push(study.by_staging_table()?);
-        study.discard("staging")?;
+    home::need_disk(directory, plan.calls.records * RECORD_BYTES as u64 / 100 * DISK_PERCENT)?;
+    let study = Study { home, binaries, directory, calls: plan.calls, records: directory.join("calls.dat"), screen };
+    let mut result =
+        StudyResult { server: binaries.full_version.clone(), bytes: 0, records: plan.calls.records, ways: vec![] };
+    for way in &plan.ways {
+        // Each way leaves the disk to the next one. The same seed makes the same records.
+        result.bytes = study.make_records()?;
+        result.ways.push(match way {
+            WayName::Staging => study.by_staging_table()?,
+            WayName::ByDay => study.by_day()?,
+            WayName::Spate => study.by_spate(&plan.load_options)?,
+        });
+        measured(&result)?;
     }
-    ways.push(study.by_day()?);
-    study.discard("by-day")?;
-    ways.push(study.by_spate(&plan.load_options)?);
-    let bytes = std::fs::metadata(&study.records).map_err(Error::file("read", &study.records))?.len();
-    Ok(StudyResult { server: binaries.full_version.clone(), bytes, records: plan.calls.records, ways })
+    Ok(result)
 }
 
 impl Study<'_> {
+    /// The bytes of their file.
+    fn make_records(&self) -> Result<u64> {
+        let bar = self.screen.count_bar("records are made", self.calls.records);
+        write_records(self.calls, &self.records, &mut |number| bar.set_position(number))?;
+        bar.finish_and_clear();
+        Ok(std::fs::metadata(&self.records).map_err(Error::file("read", &self.records))?.len())
+    }
+
     /// What the study's own program did: it puts delimiters between the fields and leaves damaged records out. The file, and how long it took.
-    fn prepare_all(&mut self) -> Result<(PathBuf, f64)> {
+    fn prepare_all(&self) -> Result<(PathBuf, f64)> {
         let step = self.screen.spinner("delimiters are put into the records");
         let all = self.directory.join("all.csv");
         let begun = Instant::now();
         let mut out = BufWriter::new(File::create(&all).map_err(Error::file("create", &all))?);
-        let mut days = BTreeSet::new();
-        self.each_line(|line, day| {
-            if !days.contains(day) {
-                days.insert(day.to_owned());
-            }
-            out.write_all(line).map_err(Error::file("write to", &all))
-        })?;
+        self.each_line(|line, _day| out.write_all(line).map_err(Error::file("write to", &all)))?;
         out.flush().map_err(Error::file("write to", &all))?;
         step.finish_and_clear();
-        self.days = days.into_iter().collect();
         Ok((all, begun.elapsed().as_secs_f64()))
     }
 
     /// The same, a file a day. The files, and how long it took.
-    fn prepare_by_day(&mut self) -> Result<(BTreeMap<String, PathBuf>, f64)> {
+    fn prepare_by_day(&self) -> Result<(BTreeMap<String, PathBuf>, f64)> {
         let step = self.screen.spinner("delimiters are put into the records, a file a day");
         let begun = Instant::now();
         let mut files: BTreeMap<String, (PathBuf, BufWriter<File>)> = BTreeMap::new();
@@ -181,14 +199,12 @@ impl Study<'_> {
             by_day.insert(day, path);
         }
         step.finish_and_clear();
-        self.days = by_day.keys().cloned().collect();
         Ok((by_day, begun.elapsed().as_secs_f64()))
     }
 
-    /// Removes a server that is not needed any more.
-    fn discard(&self, name: &str) -> Result<()> {
-        let path = self.directory.join(name);
-        std::fs::remove_dir_all(&path).map_err(Error::file("remove", &path))
+    /// Removes the records, which no step of the way reads any more.
+    fn discard_records(&self) -> Result<()> {
+        std::fs::remove_file(&self.records).map_err(Error::file("remove", &self.records))
     }
 
     /// Calls `see` with each whole record, delimited, and its day.
@@ -232,8 +248,9 @@ impl Study<'_> {
     }
 
     /// (a): one table for all, a procedure that dispatches it, and the indexes.
-    fn by_staging_table(&mut self) -> Result<Way> {
+    fn by_staging_table(&self) -> Result<Way> {
         let (all, seconds) = self.prepare_all()?;
+        self.discard_records()?;
         let server = self.server("staging")?;
         let mut session = Study::session(&server)?;
         let mut steps = vec![Step { what: "put delimiters into the records".to_owned(), seconds }];
@@ -243,20 +260,22 @@ impl Study<'_> {
         std::fs::remove_file(&all).map_err(Error::file("remove", &all))?;
         session.run(DISPATCH)?;
         self.step(&mut steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
+        self.step(&mut steps, "the one table is dropped", || session.run("DROP TABLE staging"))?;
         self.step(&mut steps, "indexes", || {
-            self.days.iter().try_for_each(|day| {
+            tables_of_days(&mut session)?.iter().try_for_each(|table| {
                 session.run(&format!(
-                    "ALTER TABLE calls_{day} ADD KEY by_caller (caller, start_time), ADD KEY by_called (called, start_time), \
+                    "ALTER TABLE {table} ADD KEY by_caller (caller, start_time), ADD KEY by_called (called, start_time), \
                      ADD KEY by_cell (cell, start_time)"
                 ))
             })
         })?;
-        self.end("delimiters, LOAD DATA, procedure, indexes", steps, &server)
+        self.end(WayName::Staging, "delimiters, LOAD DATA, procedure, indexes", steps, server)
     }
 
     /// (b): what a person prepares who knows the days.
-    fn by_day(&mut self) -> Result<Way> {
+    fn by_day(&self) -> Result<Way> {
         let (files, seconds) = self.prepare_by_day()?;
+        self.discard_records()?;
         let server = self.server("by-day")?;
         let mut session = Study::session(&server)?;
         let mut steps = Vec::new();
@@ -269,7 +288,7 @@ impl Study<'_> {
         for path in files.values() {
             std::fs::remove_file(path).map_err(Error::file("remove", path))?;
         }
-        self.end(&format!("one LOAD DATA a day (beside {seconds:.1} s of preparation)"), steps, &server)
+        self.end(WayName::ByDay, &format!("one LOAD DATA a day (beside {seconds:.1} s of preparation)"), steps, server)
     }
 
     /// (c).
@@ -281,7 +300,8 @@ impl Study<'_> {
         self.step(&mut steps, "spate load", || {
             spate_program::load(&server, &layout_path, &self.records, self.directory, options).map(drop)
         })?;
-        self.end("spate load", steps, &server)
+        self.discard_records()?;
+        self.end(WayName::Spate, "spate load", steps, server)
     }
 
     fn step(&self, steps: &mut Vec<Step>, what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -293,23 +313,26 @@ impl Study<'_> {
         Ok(())
     }
 
-    fn end(&self, name: &str, steps: Vec<Step>, server: &Sandbox) -> Result<Way> {
+    /// Adds up all rows, and removes the server, which is not needed any more.
+    fn end(&self, way: WayName, name: &str, steps: Vec<Step>, server: Sandbox) -> Result<Way> {
         let shown = self.screen.spinner("all rows are compared");
-        let mut session = Study::session(server)?;
+        let mut session = Study::session(&server)?;
         let columns: Vec<&str> = FIELDS.iter().map(|(name, _, _)| *name).collect();
         let (mut rows, mut checksum) = (0, Vec::new());
-        for day in &self.days {
+        for table in tables_of_days(&mut session)? {
             let sql = format!(
-                "SELECT CONCAT(COUNT(*), ':', COALESCE(BIT_XOR(CRC32(CONCAT_WS('#', {}, ISNULL(imei), ISNULL(network)))), 0)) FROM calls_{day}",
+                "SELECT CONCAT(COUNT(*), ':', COALESCE(BIT_XOR(CRC32(CONCAT_WS('#', {}, ISNULL(imei), ISNULL(network)))), 0)) FROM {table}",
                 columns.join(", ")
             );
             let of_day: String = session.value(&sql)?;
             rows += of_day.split(':').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
-            checksum.push(of_day);
+            checksum.push(format!("{table}:{of_day}"));
         }
+        let directory = server.stop()?;
+        std::fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
         shown.finish_and_clear();
         let seconds = steps.iter().map(|step| step.seconds).sum();
-        Ok(Way { name: name.to_owned(), steps, seconds, rows, checksum: checksum.join(" ") })
+        Ok(Way { way, name: name.to_owned(), steps, seconds, rows, checksum: checksum.join(" ") })
     }
 }
 
@@ -326,6 +349,14 @@ const DISPATCH: &str = "CREATE PROCEDURE dispatch() BEGIN \
       SET @sql = CONCAT('INSERT INTO calls_', @day, ' SELECT * FROM staging WHERE start_time >= ? AND start_time < ? + INTERVAL 1 DAY'); \
       PREPARE s FROM @sql; EXECUTE s USING @begin, @begin; COMMIT; \
     END LOOP; END";
+
+/// The tables of days that there are, in the order of the days.
+fn tables_of_days(session: &mut Session) -> Result<Vec<String>> {
+    session.rows(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'cdr' AND table_name REGEXP '^calls_[0-9]{8}$' \
+         ORDER BY table_name",
+    )
+}
 
 fn load_sql(path: &Path, table: &str) -> String {
     format!("LOAD DATA INFILE '{}' INTO TABLE {table} FIELDS TERMINATED BY ','", path.display())
