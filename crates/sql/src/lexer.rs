@@ -61,21 +61,25 @@ impl fmt::Debug for Token<'_> {
 
 impl Token<'_> {
     /// True if it is this keyword.
+    #[inline]
     pub fn is(&self, keyword: &str) -> bool {
         self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(keyword.as_bytes())
     }
 
     /// True if it is one of these keywords.
+    #[inline]
     pub fn is_one_of(&self, keywords: &[&str]) -> bool {
         keywords.iter().any(|keyword| self.is(keyword))
     }
 
     /// True if it is this character.
+    #[inline]
     pub fn is_mark(&self, mark: u8) -> bool {
         self.kind == TokenKind::Mark(mark)
     }
 
     /// True if it is a whole number.
+    #[inline]
     pub fn is_number(&self) -> bool {
         self.kind == TokenKind::Word && self.text.iter().all(u8::is_ascii_digit)
     }

@@ -42,18 +42,18 @@ const WRITES: [&str; 12] =
     ["INSERT", "REPLACE", "UPDATE", "DELETE", "TRUNCATE", "CALL", "DO", "HANDLER", "XA", "OPTIMIZE", "REPAIR", "CHECK"];
 const DEFINITIONS: [&str; 4] = ["CREATE", "ALTER", "DROP", "RENAME"];
 
-/// What a statement may do, as the sessions of the replay read it.
-pub(crate) fn understand(statement: &[u8], reading: &SessionReading) -> Understood {
-    let Some(tokens) = reading.tokens(statement) else {
+/// What a statement may do, as the sessions of the replay read it. `tokens` are what they read, if that is sure.
+pub(crate) fn understand(tokens: Option<&[Token<'_>]>, reading: &SessionReading) -> Understood {
+    let Some(tokens) = tokens else {
         return Understood { class: Class::Unclear, is_ordered: false, uses: None, may_drop_schema: false };
     };
-    let uses = match &tokens[..] {
+    let uses = match tokens {
         [verb, schema] if verb.is("USE") => schema.name(),
         _ => None,
     };
     Understood {
-        class: class_of(&tokens, reading),
-        is_ordered: is_ordered(&tokens),
+        class: class_of(tokens, reading),
+        is_ordered: is_ordered(tokens),
         uses,
         may_drop_schema: tokens.first().is_some_and(|first| first.is_one_of(&["DROP", "CALL"])),
     }

@@ -1,86 +1,148 @@
 //! A statement without its values: what statements have in common that differ only in those.
 
-use spate_sql::{Lexer, Reading, TokenKind};
+use spate_sql::{Token, TokenKind};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A digest's text is cut here.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A digest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Digest {
-    /// Equal for equal digests.
-    pub(crate) hash: u64,
-    /// For people.
-    pub(crate) text: String,
+/// Makes digests; what it needs for one it keeps for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Digester {
+    words: Words,
+    text: String,
 }
 
-/// The digest of a statement. Lists of values, however long, are one.
-pub(crate) fn digest_of(statement: &[u8]) -> Digest {
-    let mut text = String::new();
-    let mut lexer = Lexer::new(statement, &Reading::plain());
-    let mut words: Vec<String> = Vec::new();
-    for token in lexer.by_ref() {
-        let word = match token.kind {
-            TokenKind::Text => "?".to_owned(),
-            TokenKind::Word if token.text.first().is_some_and(u8::is_ascii_digit) => "?".to_owned(),
-            TokenKind::Word => String::from_utf8_lossy(token.text).to_lowercase(),
-            TokenKind::Name | TokenKind::Quoted | TokenKind::Variable => {
-                String::from_utf8_lossy(token.text).into_owned()
+impl Digester {
+    /// The digest of a statement: equal for statements with equal words. Lists of values, however long, are one.
+    pub(crate) fn digest(&mut self, tokens: &[Token<'_>]) -> u64 {
+        self.words.clear();
+        for token in tokens {
+            match token.kind {
+                TokenKind::Text => self.words.push("?"),
+                TokenKind::Word if token.text.first().is_some_and(u8::is_ascii_digit) => self.words.push("?"),
+                TokenKind::Word => self.words.push_lowercase(token.text),
+                TokenKind::Name | TokenKind::Quoted | TokenKind::Variable => {
+                    self.words.push(&String::from_utf8_lossy(token.text));
+                }
+                TokenKind::Mark(mark) => self.words.push(char::from(mark).encode_utf8(&mut [0; 4])),
             }
-            TokenKind::Mark(mark) => char::from(mark).to_string(),
-        };
-        words.push(word);
-        shorten(&mut words);
-    }
-    for word in &words {
-        if !text.is_empty() && !matches!(word.as_str(), "," | ")" | "." | "(+)") && !text.ends_with(['(', '.', '@']) {
-            text.push(' ');
+            self.words.shorten();
         }
-        text.push_str(word);
+        self.text.clear();
+        for number in 0..self.words.len() {
+            let word = self.words.word(number);
+            let is_apart = !matches!(word, "," | ")" | "." | "(+)") && !self.text.ends_with(['(', '.', '@']);
+            if is_apart && !self.text.is_empty() {
+                self.text.push(' ');
+            }
+            self.text.push_str(word);
+        }
+        xxh3_64(self.text.as_bytes())
     }
-    let hash = xxh3_64(text.as_bytes());
-    if text.len() > TEXT_BYTES_MAX {
-        let mut end = TEXT_BYTES_MAX;
-        while !text.is_char_boundary(end) {
+
+    /// The last digest for people.
+    pub(crate) fn text(&self) -> String {
+        let mut end = self.text.len().min(TEXT_BYTES_MAX);
+        while !self.text.is_char_boundary(end) {
             end -= 1;
         }
-        text.truncate(end);
-        text.push('…');
+        let cut = if end < self.text.len() { "…" } else { "" };
+        format!("{}{cut}", &self.text[..end])
     }
-    Digest { hash, text }
 }
 
-/// Joins what has become the same: `? . ?` is one number, `- ?` a value, `? , ?` a list, and lists in a row one.
-fn shorten(words: &mut Vec<String>) {
-    loop {
-        let ends = |tail: &[&str]| words.len() >= tail.len() && words[words.len() - tail.len()..].iter().eq(tail);
-        let (cut, joined) = match () {
-            () if ends(&["?", ".", "?"]) => (3, "?"),
-            () if ends(&[",", "-", "?"]) || ends(&["(", "-", "?"]) || ends(&["=", "-", "?"]) => (2, "?"),
-            // Hexadecimal, binary and national texts.
-            () if ends(&["x", "?"]) || ends(&["b", "?"]) || ends(&["n", "?"]) => (2, "?"),
-            () if ends(&["?", ",", "?"]) || ends(&["?+", ",", "?"]) || ends(&["?+", ".", "?"]) => (3, "?+"),
-            () if ends(&["(", "?+", ")", ",", "(", "?+", ")"]) || ends(&["(", "?", ")", ",", "(", "?", ")"]) => (4, ""),
-            () if ends(&["in", "(", "?", ")"]) => (2, "+"),
-            () => return,
-        };
-        words.truncate(words.len() - cut);
-        match joined {
-            "" => return,
-            // A list of one value is a list, too.
-            "+" => words.extend(["?+".to_owned(), ")".to_owned()]),
-            word => words.push(word.to_owned()),
+/// Words in one buffer.
+#[derive(Debug, Default)]
+struct Words {
+    bytes: String,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Words {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn word(&self, number: usize) -> &str {
+        let start = number.checked_sub(1).map_or(0, |previous| self.ends[previous]);
+        &self.bytes[start..self.ends[number]]
+    }
+
+    fn push(&mut self, word: &str) {
+        self.bytes.push_str(word);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn push_lowercase(&mut self, word: &[u8]) {
+        match std::str::from_utf8(word) {
+            Ok(word) if word.is_ascii() => {
+                let start = self.bytes.len();
+                self.bytes.push_str(word);
+                self.bytes[start..].make_ascii_lowercase();
+                self.ends.push(self.bytes.len());
+            }
+            _ => self.push(&String::from_utf8_lossy(word).to_lowercase()),
+        }
+    }
+
+    fn truncate(&mut self, words: usize) {
+        self.ends.truncate(words);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    fn end_with(&self, tail: &[&str]) -> bool {
+        let Some(first) = self.len().checked_sub(tail.len()) else { return false };
+        tail.iter().enumerate().rev().all(|(number, word)| self.word(first + number) == *word)
+    }
+
+    /// Joins what has become the same: `? . ?` is one number, `- ?` a value, `? , ?` a list, and lists in a row one.
+    fn shorten(&mut self) {
+        loop {
+            let last = self.len().checked_sub(1).map(|last| self.word(last));
+            if !matches!(last, Some("?" | ")")) {
+                return;
+            }
+            let ends = |tail: &[&str]| self.end_with(tail);
+            let (cut, joined): (usize, &[&str]) = match () {
+                () if ends(&["?", ".", "?"]) => (3, &["?"]),
+                () if ends(&[",", "-", "?"]) || ends(&["(", "-", "?"]) || ends(&["=", "-", "?"]) => (2, &["?"]),
+                // Hexadecimal, binary and national texts.
+                () if ends(&["x", "?"]) || ends(&["b", "?"]) || ends(&["n", "?"]) => (2, &["?"]),
+                () if ends(&["?", ",", "?"]) || ends(&["?+", ",", "?"]) || ends(&["?+", ".", "?"]) => (3, &["?+"]),
+                () if ends(&["(", "?+", ")", ",", "(", "?+", ")"]) || ends(&["(", "?", ")", ",", "(", "?", ")"]) => {
+                    (4, &[])
+                }
+                // A list of one value is a list, too.
+                () if ends(&["in", "(", "?", ")"]) => (2, &["?+", ")"]),
+                () => return,
+            };
+            self.truncate(self.len() - cut);
+            joined.iter().for_each(|word| self.push(word));
+            if joined.is_empty() {
+                return;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use spate_sql::{Lexer, Reading};
+
     use super::*;
 
     fn text(statement: &str) -> String {
-        digest_of(statement.as_bytes()).text
+        let tokens: Vec<Token<'_>> = Lexer::new(statement.as_bytes(), &Reading::plain()).collect();
+        let mut digester = Digester::default();
+        digester.digest(&tokens);
+        digester.text()
     }
 
     #[test]

@@ -19,7 +19,7 @@ use spate_connection::{ConnectOptions, Connection};
 use crate::class::{Class, understand};
 use crate::connections::Connections;
 use crate::definitions::is_schema_of_server;
-use crate::digest::digest_of;
+use crate::digest::Digester;
 use crate::error::{Error, Result};
 use crate::executor::{Shared, Task};
 use crate::halt::Halt;
@@ -291,7 +291,8 @@ impl<'a> Replay<'a> {
         let since = (step.at - first).max(0.0);
         self.progress.recorded_ms.fetch_max((since * 1e3) as u64, Ordering::Relaxed);
         // Statements of one digest differ in their values, and may differ in their class.
-        let understood = understand(&statement, self.reading);
+        let tokens = self.reading.tokens(&statement);
+        let understood = understand(tokens.as_deref(), self.reading);
         let schema = prepare.schemas.of_statement(step.session, step.schema, understood.uses.as_deref());
         let schema = match (schema, &self.options.schema) {
             (Schema::Unknown, Some(name)) => Schema::of(name),
@@ -301,11 +302,11 @@ impl<'a> Replay<'a> {
             skipped.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let digest = digest_of(&statement);
+        let digest = prepare.digester.digest(tokens.as_deref().unwrap_or_default());
         if prepare.texts.len() >= DIGESTS_MAX {
             prepare.texts.clear();
         }
-        let text = prepare.texts.entry(digest.hash).or_insert_with(|| Arc::from(digest.text));
+        let text = prepare.texts.entry(digest).or_insert_with(|| Arc::from(prepare.digester.text()));
         let due = match self.options.pace {
             Pace::Fastest => None,
             Pace::Recorded(factor) => Some(pace::due(since, factor)),
@@ -317,7 +318,7 @@ impl<'a> Replay<'a> {
             uses: understood.uses,
             may_drop_schema: understood.may_drop_schema,
             statement,
-            digest: digest.hash,
+            digest,
             digest_text: Arc::clone(text),
             is_ordered: understood.is_ordered,
         })
@@ -407,6 +408,7 @@ impl<'a> Replay<'a> {
 #[derive(Default)]
 pub(crate) struct Prepare {
     first: Option<f64>,
+    digester: Digester,
     texts: HashMap<u64, Arc<str>>,
     schemas: Schemas,
 }

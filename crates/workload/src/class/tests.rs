@@ -1,7 +1,11 @@
 use super::*;
 
+fn understood(statement: &[u8], reading: &SessionReading) -> Understood {
+    understand(reading.tokens(statement).as_deref(), reading)
+}
+
 fn class(statement: &str) -> Class {
-    understand(statement.as_bytes(), &SessionReading::default()).class
+    understood(statement.as_bytes(), &SessionReading::default()).class
 }
 
 #[track_caller]
@@ -170,13 +174,13 @@ fn what_is_in_doubt_is_never_replayed() {
     assert_all(Class::Unclear, &unclear);
     let ansi = SessionReading::new("STRICT_TRANS_TABLES,ANSI_QUOTES");
     let outfile = br#"SELECT 1 AS "a\" INTO OUTFILE 'x' -- ""#;
-    assert_eq!(understand(outfile, &ansi).class, Class::Server);
-    assert_eq!(understand(b"SET sql_mode = ''", &ansi).class, Class::Unclear, "it changes the quotes");
+    assert_eq!(understood(outfile, &ansi).class, Class::Server);
+    assert_eq!(understood(b"SET sql_mode = ''", &ansi).class, Class::Unclear, "it changes the quotes");
 }
 
 #[test]
 fn only_an_outer_order_counts() {
-    let is_ordered = |statement: &str| understand(statement.as_bytes(), &SessionReading::default()).is_ordered;
+    let is_ordered = |statement: &str| understood(statement.as_bytes(), &SessionReading::default()).is_ordered;
     assert!(is_ordered("SELECT a FROM t ORDER BY a"));
     assert!(!is_ordered("SELECT a FROM (SELECT a FROM t ORDER BY a) x"));
     assert!(!is_ordered("SELECT 'ORDER BY' FROM t"));
@@ -191,7 +195,7 @@ fn only_an_outer_order_counts() {
 
 #[test]
 fn a_use_names_its_schema() {
-    let uses = |statement: &str| understand(statement.as_bytes(), &SessionReading::default()).uses;
+    let uses = |statement: &str| understood(statement.as_bytes(), &SessionReading::default()).uses;
     assert_eq!(uses("USE `a``b`").as_deref(), Some("a`b"));
     assert_eq!(uses("use shop").as_deref(), Some("shop"));
     assert_eq!(uses("SELECT 1"), None);
