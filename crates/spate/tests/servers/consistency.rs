@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::support::session::Session;
 use crate::support::{Random, Server, Site, wait_until};
@@ -22,9 +23,11 @@ const TOTAL: u64 = SCHEMAS * ACCOUNTS * BALANCE;
 /// Batches small enough that there are many states to be seen.
 const OPTIONS: [&str; 6] = ["--start", "earliest", "--memory", "64MiB", "--batch-transactions", "40"];
 
-/// Between two transactions of a clerk: what is looked at is what the replica shows, not whether it can follow three clerks without
-/// rest on a machine that does other things too.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(3);
+/// Between two transactions of a clerk, in milliseconds, at first.
+const PAUSE_MS: u64 = 3;
+/// The pause grows so often while the replica cannot follow: what is looked at is what the replica shows, not how fast a machine is that
+/// does other things too.
+const SLOWER_EVERY: Duration = Duration::from_secs(10);
 
 fn tables() -> String {
     let schema = |number| {
@@ -40,15 +43,16 @@ fn tables() -> String {
 /// Moves money over several connections until stopped.
 struct Clerks {
     stop: Arc<AtomicBool>,
+    pause_ms: Arc<AtomicU64>,
     threads: Vec<JoinHandle<u64>>,
 }
 
 impl Clerks {
     fn start(source: &Server, count: u64) -> Clerks {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, pause_ms) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(PAUSE_MS)));
         let threads = (0..count).map(|number| {
             let mut client = source.client().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-            let stop = Arc::clone(&stop);
+            let (stop, pause_ms) = (Arc::clone(&stop), Arc::clone(&pause_ms));
             thread::spawn(move || {
                 let mut random = Random::new(number);
                 let mut input = client.stdin.take().unwrap();
@@ -57,7 +61,7 @@ impl Clerks {
                 while !stop.load(Ordering::Acquire) {
                     input.write_all(transaction(&mut random).as_bytes()).unwrap();
                     sent += 1;
-                    thread::sleep(PAUSE);
+                    thread::sleep(Duration::from_millis(pause_ms.load(Ordering::Relaxed)));
                 }
                 drop(input);
                 assert!(client.wait().unwrap().success());
@@ -65,7 +69,13 @@ impl Clerks {
             })
         });
         let threads = threads.collect();
-        Clerks { stop, threads }
+        Clerks { stop, pause_ms, threads }
+    }
+
+    /// The longer the replica has not caught up, the longer the clerks rest.
+    fn slow_down(&self, waited: Duration) {
+        let factor = 1 + waited.as_secs() / SLOWER_EVERY.as_secs();
+        self.pause_ms.store(PAUSE_MS * factor, Ordering::Relaxed);
     }
 
     fn stop(self) -> u64 {
@@ -186,7 +196,9 @@ fn readers_see_only_states_that_the_source_had() {
     let stop = Arc::new(AtomicBool::new(false));
     let readers = [Look::AtOnce, Look::InASnapshot].map(|look| watch(&site.replica, look, &stop));
     let running = site.spawn(site.replicate(&OPTIONS));
+    let begun = Instant::now();
     site.wait_for_status("the replica to catch up", |status| {
+        clerks.slow_down(begun.elapsed());
         status["transactions"].as_u64() > Some(2_000) && status["lag_transactions"].as_u64() < Some(50)
     });
     // And now it follows.

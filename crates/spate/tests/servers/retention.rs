@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::support::program::program;
 use crate::support::server::ACCOUNT;
+use crate::support::session::Session;
 use crate::support::{Ended, Site, wait_until};
 
 /// A source with `files` binlog files of a few hundred kilobytes each.
@@ -68,12 +69,9 @@ fn archive_list_shows_files_and_transactions() {
 fn retention_keeps_files_that_are_not_applied() {
     let site = site_with_files(6);
     // A row that somebody has locked on the replica: its file, and those behind it, are received and not applied.
-    let mut blocker = site.replica.client().spawn().unwrap();
-    use std::io::Write;
-    let mut input = blocker.stdin.take().unwrap();
     site.catch_up(&["--start", "earliest"]);
-    input.write_all(b"BEGIN; SELECT id FROM d.t WHERE id = 12 FOR UPDATE;\n").unwrap();
-    wait_until("the lock", || site.replica.sql("SELECT COUNT(*) FROM information_schema.INNODB_TRX") == "1");
+    let mut blocker = Session::open(&site.replica);
+    assert_eq!(blocker.sql("BEGIN; SELECT id FROM d.t WHERE id = 12 FOR UPDATE"), ["12"]);
     for _ in 0..3 {
         add_file(&site);
     }
@@ -87,9 +85,7 @@ fn retention_keeps_files_that_are_not_applied() {
     site.wait_for_status("all that is applied to go", |status| status["purged"]["files"].as_u64() == Some(9));
     let files = list(&site);
     assert_eq!(files[0]["file"], "source.000010", "the file with the locked row stays: {files:?}");
-    input.write_all(b"COMMIT;\n").unwrap();
-    drop(input);
-    blocker.wait().unwrap();
+    blocker.sql("COMMIT");
     wait_until("no more to be left than was asked for", || {
         let bytes: u64 = list(&site).iter().map(|file| file["bytes"].as_u64().unwrap()).sum();
         bytes <= 400 << 10

@@ -7,6 +7,7 @@ use spate_lab::vendor::Vendor;
 
 use crate::support::ledger::{Ledger, assert_same};
 use crate::support::server::{ACCOUNT, PASSWORD};
+use crate::support::session::Session;
 use crate::support::{Ended, Kind, Random, Server, Site, wait_until};
 
 /// How the server's own replication finds its place.
@@ -590,6 +591,12 @@ fn there_and_back_under_kills_loses_nothing_on_mysql() {
 /// The server's own replication applies until it is behind, then Spate until it has caught up.
 #[test]
 fn turns_are_taken_by_lag() {
+    // The replica is behind for as long as the session is open.
+    let locked = |site: &Site| {
+        let mut session = Session::open(&site.replica);
+        session.sql("LOCK TABLES d.t READ");
+        session
+    };
     for kind in [Kind::Mariadb, Kind::Mysql] {
         let site = replicating(kind, By::Gtid, "", "");
         let options = ["--takeover-when-behind", "2s", "--handback-when-caught-up"];
@@ -599,11 +606,10 @@ fn turns_are_taken_by_lag() {
         });
         // Twice, so that the archive of the first time is behind in the second.
         for turn in 1..=2 {
-            let mut locking = site.replica.begin_script("LOCK TABLES d.t READ; SELECT SLEEP(5)");
-            sleep(Duration::from_millis(300));
+            let locking = locked(&site);
             site.source.sql("INSERT INTO d.t (k) VALUES (5)");
             wait_until("a takeover", || running.said().matches("Spate takes over").count() == turn);
-            locking.wait().unwrap();
+            drop(locking);
             wait_until("a handback", || running.said().matches("goes on, and runs").count() == turn);
             site.source.sql("UPDATE d.t SET k = k + 1; FLUSH BINARY LOGS; INSERT INTO d.t (k) VALUES (6)");
             wait_rows(&site, &(2 + 2 * turn).to_string());
@@ -616,11 +622,14 @@ fn turns_are_taken_by_lag() {
         // Killed in Spate's turn, it goes on with that.
         #[cfg(feature = "failpoints")]
         {
-            let mut locking = site.replica.begin_script("LOCK TABLES d.t READ; SELECT SLEEP(5)");
-            sleep(Duration::from_millis(300));
+            let locking = locked(&site);
             site.source.sql("INSERT INTO d.t (k) VALUES (7)");
-            stops_at(&site, site.replicate(&options), "turns-caught-up");
-            locking.wait().unwrap();
+            let mut command = site.replicate(&options);
+            command.env("SPATE_STOP_AT", "turns-caught-up");
+            let running = site.spawn(command);
+            wait_until("a takeover", || running.said().contains("Spate takes over"));
+            drop(locking);
+            running.wait().assert_says(&["stopped at turns-caught-up"]);
             let running = site.spawn(site.replicate(&options));
             wait_until("a handback", || running.said().contains("goes on, and runs"));
             running.terminate();

@@ -9,6 +9,7 @@ pub mod oracle;
 pub mod program;
 pub mod proxy;
 pub mod random;
+pub mod script;
 pub mod server;
 pub mod session;
 pub mod writer;

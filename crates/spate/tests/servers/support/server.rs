@@ -12,7 +12,7 @@ use spate_connection::{ConnectOptions, Connection};
 use spate_lab::vendor::Vendor;
 use tempfile::TempDir;
 
-use super::{Kind, wait_until};
+use super::{Kind, script, wait_until};
 
 /// Account and password of the program under test. The password must never show anywhere.
 pub const ACCOUNT: &str = "spate";
@@ -149,41 +149,15 @@ impl Server {
         self.try_sql(sql).unwrap_or_else(|error| panic!("{error}, while executing: {:.300}", sql))
     }
 
-    /// The answer to a single question, as the client would print it, without the client: to start a process takes longer than most questions. `None` if
-    /// it is no single question, or fails; then the client is asked, which knows what to say.
-    fn ask(&self, sql: &str) -> Option<String> {
-        const QUESTIONS: [&str; 3] = ["SELECT ", "SHOW ", "CHECKSUM "];
-        let is_question =
-            QUESTIONS.iter().any(|verb| sql.get(..verb.len()).is_some_and(|it| it.eq_ignore_ascii_case(verb)));
-        // What the client would take apart, or take for its own commands.
-        let is_plain = !sql.contains([';', '\\', '#']) && !sql.contains("--") && !sql.contains("/*");
-        if !is_question || !is_plain {
-            return None;
-        }
+    /// Executes statements in a session of their own, as the client would, without the client: to start a process takes longer than most statements.
+    /// `None` if only the client can, and nothing was executed.
+    fn ask(&self, sql: &str) -> Option<Result<String, String>> {
+        let statements = script::statements(sql)?;
         let options = ConnectOptions { read_timeout: None, ..ConnectOptions::new("server") };
         let mut connection = Connection::connect(&Endpoint::unix("root", self.socket()), &options).ok()?;
         let settings = format!("SET NAMES utf8mb4 COLLATE utf8mb4_general_ci; {}", self.unlimited());
         connection.execute(settings.as_bytes()).ok()?;
-        let answer = connection.query(sql).ok()?;
-        let mut text = Vec::new();
-        for row in &answer.rows {
-            for (number, value) in row.iter().enumerate() {
-                if number > 0 {
-                    text.push(b'\t');
-                }
-                for &byte in value.as_deref().unwrap_or(b"NULL") {
-                    match byte {
-                        b'\n' => text.extend_from_slice(b"\\n"),
-                        b'\t' => text.extend_from_slice(b"\\t"),
-                        b'\\' => text.extend_from_slice(b"\\\\"),
-                        0 => text.extend_from_slice(b"\\0"),
-                        byte => text.push(byte),
-                    }
-                }
-            }
-            text.push(b'\n');
-        }
-        Some(String::from_utf8_lossy(&text).trim_end().to_owned())
+        Some(script::execute(&mut connection, &statements))
     }
 
     /// A test's own question is not what a test's global limit is about.
@@ -197,7 +171,7 @@ impl Server {
     /// The same, for statements that may fail.
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
         if let Some(answer) = self.ask(sql) {
-            return Ok(answer);
+            return answer;
         }
         let mut client = self.client().spawn().unwrap();
         // A client that ended at an error reads no further.
