@@ -35,6 +35,17 @@ fn ways_lead_to_the_same_rows_on_mysql() {
     ways_lead_to_the_same_rows("mysql-9.7");
 }
 
+/// What the disk has no room for is not begun.
+#[test]
+fn a_study_that_the_disk_has_no_room_for_begins_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(spate());
+    command.args(["lab", "study", "cdr", "--size", "900000GB", "--way", "spate,by-day"]);
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("nothing was begun"), "{text}");
+}
+
 /// Large statements beside small ones, and the figures of each.
 #[test]
 fn large_statements_run_beside_small_ones() {

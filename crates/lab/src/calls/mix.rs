@@ -115,7 +115,7 @@ impl MixResult {
     }
 }
 
-/// Fills a server, and asks it.
+/// Fills a server, and asks it. `measured` sees what is measured after each number of threads.
 ///
 /// # Errors
 /// Those of the server and of the program.
@@ -125,12 +125,13 @@ pub fn run(
     plan: &MixPlan,
     directory: &Path,
     screen: &Screen,
+    mut measured: impl FnMut(&MixResult) -> Result<()>,
 ) -> Result<MixResult> {
     let server = fill(home, binaries, plan.calls, directory, screen)?;
     let (large, small) = (directory.join("large.csv"), directory.join("small.csv"));
     write_statements(&large, LARGE, plan.calls, large_statement)?;
     write_statements(&small, SMALL, plan.calls, small_statement)?;
-    let mut runs = Vec::new();
+    let mut result = MixResult { server: binaries.full_version.clone(), records: plan.calls.records, runs: vec![] };
     for &threads in &plan.threads {
         let step = screen.spinner(&format!("{threads} threads"));
         let input = |path: &Path, name: &str| format!("{},each={threads},name={name}", path.display());
@@ -144,7 +145,7 @@ pub fn run(
         let counter = |name: &str| both["server"]["counters"][name].as_u64().unwrap_or_default();
         let disks = both["server"]["disks"].as_array().cloned().unwrap_or_default();
         let busy = disks.iter().filter_map(|disk| disk["busy"].as_f64());
-        runs.push(MixRun {
+        result.runs.push(MixRun {
             threads,
             large_alone: kind(&large_alone, "large"),
             small_alone: kind(&small_alone, "small"),
@@ -156,8 +157,9 @@ pub fn run(
             shares_disk: both["server"]["shares_disk"].as_bool(),
         });
         step.finish_and_clear();
+        measured(&result)?;
     }
-    Ok(MixResult { server: binaries.full_version.clone(), records: plan.calls.records, runs })
+    Ok(result)
 }
 
 fn fill(

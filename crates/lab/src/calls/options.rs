@@ -110,7 +110,7 @@ pub struct MixOptions {
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', default_values_t = [1, 4, 8, 12, 28],
           value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Vec<u16>,
-    /// Write the result to this file; `-` is standard output
+    /// Write the result to this file, after each number of threads; `-` is standard output, at the end
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -125,10 +125,13 @@ impl MixOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
-        let result = mix::run(&home, &binaries, &plan, work.path(), &Screen::default())?;
+        let file = file_of(self.json.as_deref());
+        let result = mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| {
+            file.map_or(Ok(()), |path| results::write_json(measured, path))
+        })?;
         screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let Some(path) = self.json {
-            results::write_json(&result, &path)?;
+        if let (Some(path), None) = (&self.json, file) {
+            results::write_json(&result, path)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -170,7 +173,7 @@ impl StudyOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
-        let file = self.json.as_deref().filter(|path| *path != Path::new("-"));
+        let file = file_of(self.json.as_deref());
         let result = study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| {
             file.map_or(Ok(()), |path| results::write_json(measured, path))
         })?;
@@ -180,6 +183,11 @@ impl StudyOptions {
         }
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Where results are written while more are measured; standard output gets them once, at the end.
+fn file_of(json: Option<&Path>) -> Option<&Path> {
+    json.filter(|path| *path != Path::new("-"))
 }
 
 /// `200MB`, `2GB`: powers of 1000, as disks are sold.
