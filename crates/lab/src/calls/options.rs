@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::mix::{self, MixPlan};
 use super::study::{self, StudyPlan, WayName};
@@ -12,6 +13,9 @@ use crate::home::{LabHome, create_private_directory};
 use crate::screen::{self, Screen};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::{Error, Result, results};
+
+/// Given as a file's name.
+const STANDARD_OUTPUT: &str = "-";
 
 /// Shown behind the options of `lab generate`.
 pub const GENERATE_EXAMPLES: &str = "\
@@ -125,14 +129,10 @@ impl MixOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
-        let file = file_of(self.json.as_deref());
-        let result = mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| {
-            file.map_or(Ok(()), |path| results::write_json(measured, path))
-        })?;
-        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let (Some(path), None) = (&self.json, file) {
-            results::write_json(&result, path)?;
-        }
+        let json = self.json.as_deref();
+        let result =
+            mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
+        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -173,21 +173,23 @@ impl StudyOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
-        let file = file_of(self.json.as_deref());
-        let result = study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| {
-            file.map_or(Ok(()), |path| results::write_json(measured, path))
-        })?;
-        screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-        if let (Some(path), None) = (&self.json, file) {
-            results::write_json(&result, path)?;
-        }
+        let json = self.json.as_deref();
+        let result =
+            study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
+        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-/// Where results are written while more are measured; standard output gets them once, at the end.
-fn file_of(json: Option<&Path>) -> Option<&Path> {
-    json.filter(|path| *path != Path::new("-"))
+/// Writes what is measured so far to a file. Standard output gets it once, at the end.
+fn keep<T: Serialize>(measured: &T, json: Option<&Path>) -> Result<()> {
+    json.filter(|path| *path != Path::new(STANDARD_OUTPUT)).map_or(Ok(()), |path| results::write_json(measured, path))
+}
+
+/// Shows a result; it is in its file already.
+fn show<T: Serialize>(text: &str, result: &T, json: Option<&Path>) -> Result<()> {
+    screen::print(text);
+    json.filter(|path| *path == Path::new(STANDARD_OUTPUT)).map_or(Ok(()), |path| results::write_json(result, path))
 }
 
 /// `200MB`, `2GB`: powers of 1000, as disks are sold.

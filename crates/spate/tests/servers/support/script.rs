@@ -1,6 +1,7 @@
 //! Scripts of statements, read and executed as the servers' own client does.
 
 use spate_connection::{Connection, Seen};
+use spate_sql::{Lexer, Reading};
 
 /// A statement of a script, and the line that it begins in, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,23 +17,22 @@ pub fn statements(sql: &str) -> Option<Vec<Statement<'_>>> {
     if OF_THE_CLIENT.iter().any(|text| lower.contains(text)) {
         return None;
     }
-    let (mut statements, mut start, mut quote) = (Vec::new(), 0, None);
-    for (at, character) in sql.char_indices().chain([(sql.len(), ';')]) {
-        match (quote, character) {
-            (None, '\'' | '"' | '`') => quote = Some(character),
-            (Some(open), close) if open == close => quote = None,
-            (None, ';') => {
-                let text = sql[start..at].trim_start();
-                let line = 1 + sql[..at - text.len()].matches('\n').count();
-                if !text.trim_end().is_empty() {
-                    statements.push(Statement { line, text: text.trim_end() });
-                }
-                start = at + 1;
-            }
-            _ => {}
-        }
+    let mut lexer = Lexer::new(sql.as_bytes(), &Reading::plain());
+    let mut ends: Vec<usize> = lexer.by_ref().filter(|token| token.is_mark(b';')).map(|token| token.start).collect();
+    if lexer.doubt().is_some() {
+        return None;
     }
-    quote.is_none().then_some(statements)
+    ends.push(sql.len());
+    let (mut statements, mut start) = (Vec::new(), 0);
+    for end in ends {
+        let text = sql[start..end].trim_start();
+        let line = 1 + sql[..end - text.len()].matches('\n').count();
+        if !text.is_empty() {
+            statements.push(Statement { line, text: text.trim_end() });
+        }
+        start = end + 1;
+    }
+    Some(statements)
 }
 
 /// Executes statements up to the first that fails. What they answer is as the client prints it, and so is the error.
