@@ -1,6 +1,6 @@
 //! An analysis as a page for people: one HTML file that needs nothing else.
 
-use spate_page::{Axes, Line, document, escaped, figures, graph, table};
+use spate_page::{Axes, Line, Scale, document, escaped, figures, graph, table};
 
 use crate::Result;
 use crate::analysis::Analysis;
@@ -80,7 +80,7 @@ fn rates(analysis: &Analysis) -> Result<String> {
         analysis.moments.iter().map(point).collect()
     };
     let lines = [("transactions", line(|moment| moment.transactions)), ("row changes", line(|moment| moment.rows))];
-    let axes = Axes { height: GRAPH_HEIGHT, across: "seconds since the first", up: "a second", doubles: false };
+    let axes = Axes { height: GRAPH_HEIGHT, ..Axes::new("seconds since the first", "a second") };
     Ok(graph(&lines, &axes)?)
 }
 
@@ -92,6 +92,6 @@ fn speed_ups(analysis: &Analysis, policy: Policy) -> Result<String> {
             .collect();
         (order.name(), points)
     };
-    let axes = Axes { height: GRAPH_HEIGHT, across: "appliers", up: "times as fast", doubles: true };
+    let axes = Axes { height: GRAPH_HEIGHT, across_scale: Scale::Doubling, ..Axes::new("appliers", "times as fast") };
     Ok(graph(&CommitOrder::ALL.map(of), &axes)?)
 }

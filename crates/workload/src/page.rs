@@ -1,6 +1,6 @@
 //! A replay as a page for people: one HTML file that needs nothing else.
 
-use spate_page::{Axes, document, escaped, figures, graph, table};
+use spate_page::{Axes, Scale, document, escaped, figures, graph, table};
 
 use crate::error::Result;
 use crate::measure::Latency;
@@ -46,11 +46,15 @@ pub fn page(report: &ReplayReport) -> Result<String> {
     );
     html += "<h2>Answers a second</h2>";
     let points = sums.per_second.iter().enumerate().map(|(second, count)| (second as f64, *count as f64)).collect();
-    let axes = Axes { height: GRAPH_HEIGHT, across: "seconds", up: "answers a second", doubles: false };
+    let axes = Axes { height: GRAPH_HEIGHT, ..Axes::new("seconds", "answers a second") };
     html += &graph(&[("answers", points)], &axes)?;
     html +=
         "<h2>Latency by statement, in milliseconds</h2><p>From when a statement was due to the end of its answer.</p>";
-    let axes = Axes { height: GRAPH_HEIGHT, across: "one answer in … is slower", up: "milliseconds", doubles: true };
+    let axes = Axes {
+        height: GRAPH_HEIGHT,
+        across_scale: Scale::Decades,
+        ..Axes::new("one answer in … is slower", "milliseconds")
+    };
     let curves: Vec<(String, Vec<(f64, f64)>)> = sums
         .digests
         .iter()

@@ -60,7 +60,10 @@ fn counts_what_the_source_has_done(kind: Kind) {
     assert_eq!(analysis["hint"], hint, "{analysis}");
     assert!(factor(&analysis, hint, "preserve", 4) <= by_rows + 0.01, "{analysis}");
     let html = fs::read_to_string(page).unwrap();
-    assert!(html.contains("<svg") && html.contains("counter") && !html.contains("http://localhost"), "{html}");
+    assert!(
+        html.contains("<figure class=\"graph\">") && html.contains("counter") && !html.contains("http://localhost"),
+        "{html}"
+    );
 }
 
 #[test]

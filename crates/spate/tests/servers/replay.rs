@@ -181,7 +181,7 @@ fn replays_are_compared() {
             replays.command(&[&arguments[..], &["--csv", path_of(&lines), path_of(&csv)]].concat()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(fs::read_to_string(lines).unwrap().lines().count(), 203);
-        assert!(fs::read_to_string(page).unwrap().contains("<svg"));
+        assert!(fs::read_to_string(page).unwrap().contains("<figure class=\"graph\">"));
     };
     let compare = || -> (Output, Value) {
         let output =
