@@ -10,12 +10,13 @@ use crate::binlog_count::{BinlogCount, count_files};
 use crate::comparison::{Checksums, checksums};
 use crate::dataset::{DataSet, source_options};
 use crate::home::{self, LabHome};
+use crate::position::transactions;
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::Screen;
 use crate::server_options::Durability;
 use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
-use crate::workload::Shape;
+use crate::workload::{LoadLimits, Shape};
 use crate::{Error, Result};
 
 /// A running, idle source with a backlog after the data set's position.
@@ -55,6 +56,8 @@ pub struct BacklogPlan {
     pub seconds: u64,
     /// Transactions per second in all; `None`: as many as possible.
     pub rate: Option<u64>,
+    /// Transactions in all, if it does not take longer than `seconds`; `None`: as many as it writes meanwhile.
+    pub transactions: Option<u64>,
     /// Keep the backlog, and reuse one that was kept for the same plan.
     pub reuse: bool,
 }
@@ -79,13 +82,32 @@ impl Backlog {
                 facts
             }
             None => {
-                let facts = write_load(binaries, dataset, plan, directory, screen)?;
+                let write = |source: &Sandbox| load(source, plan, screen);
+                let facts = write_load(binaries, dataset, plan, directory, screen, &write)?;
                 if plan.reuse {
                     keep(directory, &facts, &kept)?;
                 }
                 facts
             }
         };
+        Ok(Backlog { source: start_source(binaries, plan, directory)?, facts })
+    }
+}
+
+impl Backlog {
+    /// A backlog of what `write` does to the source, whose tables are those of the plan's data set; the rest of the plan does not matter.
+    ///
+    /// # Errors
+    /// Those of running servers, and of `write`.
+    pub fn written_by(
+        binaries: &ServerBinaries,
+        dataset: &DataSet,
+        plan: &BacklogPlan,
+        directory: &Path,
+        screen: &Screen,
+        write: &dyn Fn(&Sandbox) -> Result<()>,
+    ) -> Result<Backlog> {
+        let facts = write_load(binaries, dataset, plan, directory, screen, write)?;
         Ok(Backlog { source: start_source(binaries, plan, directory)?, facts })
     }
 }
@@ -113,9 +135,14 @@ fn keep(directory: &Path, facts: &BacklogFacts, kept: &Path) -> Result<()> {
 impl BacklogPlan {
     fn cache_key(&self, binaries: &ServerBinaries) -> String {
         let rate = self.rate.map_or_else(|| "full".to_owned(), |rate| rate.to_string());
+        let rate = self.transactions.map_or(rate.clone(), |transactions| format!("{rate}-{transactions}t"));
         let workload = format!("{:?}", self.shape.workload).to_lowercase();
         let format = if self.format == Format::Row { String::new() } else { format!("-{}", self.format) };
-        format!("{}-{workload}-{}-{}s-{rate}{format}", binaries.cache_key(), self.shape.cache_key(), self.seconds)
+        let skew = match self.shape.skew_hundredths {
+            0 => String::new(),
+            hundredths => format!("-zipf{hundredths}"),
+        };
+        format!("{}-{workload}{skew}-{}-{}s-{rate}{format}", binaries.cache_key(), self.shape.cache_key(), self.seconds)
     }
 }
 
@@ -126,7 +153,29 @@ fn start_source(binaries: &ServerBinaries, plan: &BacklogPlan, directory: &Path)
     Sandbox::start(binaries, directory, &options, Lifetime::Ours)
 }
 
-/// Runs the load on a copy of the data set, then stops and purges the source, so that no background work of it
+/// Runs the plan's load on the source.
+fn load(source: &Sandbox, plan: &BacklogPlan, screen: &Screen) -> Result<()> {
+    let duration = Duration::from_secs(plan.seconds);
+    let limits = LoadLimits { duration, rate: plan.rate, transactions: plan.transactions };
+    let load = plan.shape.start_load(source, limits)?;
+    let bar = match plan.transactions {
+        Some(transactions) => screen.count_bar("the source writes", transactions),
+        None => screen.seconds_bar("the source writes", plan.seconds),
+    };
+    let (begun, first) = (Instant::now(), transactions(&source.logged_position()?));
+    while load.is_running() {
+        std::thread::sleep(Duration::from_millis(100));
+        bar.set_position(match plan.transactions {
+            Some(_) => transactions(&source.logged_position()?).saturating_sub(first),
+            None => begun.elapsed().as_secs().min(plan.seconds),
+        });
+    }
+    load.finish()?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Has a copy of the data set written to, then stops and purges the source, so that no background work of it
 /// disturbs the race later.
 fn write_load(
     binaries: &ServerBinaries,
@@ -134,6 +183,7 @@ fn write_load(
     plan: &BacklogPlan,
     directory: &Path,
     screen: &Screen,
+    write: &dyn Fn(&Sandbox) -> Result<()>,
 ) -> Result<BacklogFacts> {
     home::copy_directory(&dataset.frozen, &directory.join("data"))?;
     let source = start_source(binaries, plan, directory)?;
@@ -144,15 +194,9 @@ fn write_load(
         return Err(Error::Sandbox { name: dataset.frozen.display().to_string(), why });
     }
     let before = binlog_files(&source.data_directory())?;
-    let load = plan.shape.start_load(&source, Duration::from_secs(plan.seconds), plan.rate)?;
-    let bar = screen.seconds_bar("the source writes", plan.seconds);
     let begun = Instant::now();
-    while load.is_running() {
-        std::thread::sleep(Duration::from_millis(100));
-        bar.set_position(begun.elapsed().as_secs().min(plan.seconds));
-    }
-    load.finish()?;
-    bar.finish_and_clear();
+    write(&source)?;
+    let written = begun.elapsed();
     let end = source.logged_position()?;
     let step = screen.spinner("the source's checksums");
     let checksums = checksums(&source)?;
@@ -167,7 +211,7 @@ fn write_load(
     let count = count_files(&binlog_files(&data)?[first..])?;
     step.finish_and_clear();
     let password = dataset.facts.password.clone();
-    Ok(BacklogFacts { start, end, count, seconds: plan.seconds, checksums, password })
+    Ok(BacklogFacts { start, end, count, seconds: written.as_secs_f64().round() as u64, checksums, password })
 }
 
 /// The binlog files of a server, oldest first.

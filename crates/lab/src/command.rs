@@ -10,11 +10,17 @@ use crate::backlog::BacklogPlan;
 use crate::calls::options::{GenerateCommand, StudyCommand};
 use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
+use crate::course::BacklogPlace;
+use crate::dataset_command::{self, DatasetCommand};
 use crate::equal::{self, EqualOptions};
+use crate::experiment;
+use crate::experiment::compare::CompareOptions;
+use crate::experiment::options::ExperimentOptions;
+use crate::experiment::report::ReportOptions;
 use crate::failover::{self, FailoverOptions};
 use crate::follower::LivePlan;
 use crate::home::LabHome;
-use crate::race::{BacklogPlace, Race, RacePlan};
+use crate::race::{Race, RacePlan};
 use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, ServerRecord};
 use crate::screen::{self, Screen};
@@ -57,8 +63,11 @@ Examples:
   spate lab steady --rate 2000 --seconds 60 --json steady.json
   spate lab steady --rate 500 --seconds 20 --follower native:16:optimistic
 
+  # Orders and payments, whose books a reader of the replica finds balanced at every moment
+  spate lab steady --workload tpcc --rate 200 --seconds 60
+
 The lag is the time from the commit on the source to the first look at the replica that shows the row; 50 rows per
-second are watched. The exit status is 0 only if all tables are identical afterwards.";
+second are watched. The exit status is 0 only if all tables are identical afterwards, and a load's consistency conditions held all the time.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -68,6 +77,19 @@ Examples:
 /// Sandboxes of real servers, catch-up races, lag under a live load.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
+    /// Make, list, remove, export and import the data sets that servers begin with
+    #[command(after_help = dataset_command::EXAMPLES)]
+    Dataset {
+        #[command(subcommand)]
+        /// The command.
+        command: DatasetCommand,
+    },
+    /// Remove what earlier commands left: sandboxes that run no more, the files of killed commands; with --all also what is kept to be used again
+    Clean {
+        /// Also data sets, backlogs, the servers' empty data directories and the runs of interrupted experiments
+        #[arg(long)]
+        all: bool,
+    },
     /// Start, list and stop real servers in directories of their own
     Sandbox {
         #[command(subcommand)]
@@ -107,6 +129,15 @@ pub enum LabCommand {
         /// The command.
         command: StudyCommand,
     },
+    /// Repeat one of the field's measurements, at any size, with its tables and graphs
+    #[command(after_help = experiment::options::EXAMPLES)]
+    Experiment(ExperimentOptions),
+    /// Make a page of experiments' results
+    #[command(after_help = experiment::report::EXAMPLES)]
+    Report(ReportOptions),
+    /// Say what became slower from one result to another, by more than the noise
+    #[command(after_help = experiment::compare::EXAMPLES)]
+    Compare(CompareOptions),
     /// Show it all: a replica a minute behind, the race to catch up, the lag under a live load
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoOptions),
@@ -236,6 +267,9 @@ pub struct SteadyOptions {
     /// How long the load runs before that
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     warm_up_seconds: u64,
+    /// The tables, and what is written to them
+    #[arg(long, value_enum, default_value_t = Workload::Cached)]
+    workload: Workload,
     /// The follower: spate[:option=value,option=value…] or native:THREADS[:MODE]
     #[arg(long, default_value = "spate", value_name = "CONTENDER")]
     follower: Contender,
@@ -269,6 +303,8 @@ pub struct DemoOptions {
 pub fn run(command: LabCommand) -> Result<ExitCode> {
     match command {
         LabCommand::Sandbox { command } => sandbox(command),
+        LabCommand::Dataset { command } => command.run(),
+        LabCommand::Clean { all } => clean(all),
         LabCommand::Race(options) => race(options),
         LabCommand::Steady(options) => steady(options),
         LabCommand::Chain(options) => options.run(),
@@ -279,6 +315,9 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Generate { command: GenerateCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Replay(options) } => options.run(),
+        LabCommand::Experiment(options) => options.run(),
+        LabCommand::Report(options) => options.run(),
+        LabCommand::Compare(options) => options.run(),
         LabCommand::Demo(options) => demo(options),
     }
 }
@@ -306,6 +345,25 @@ fn sandbox(command: SandboxCommand) -> Result<ExitCode> {
             names.dedup();
             names.iter().try_for_each(|name| sandbox_registry::stop(&home, name, keep_data))?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes what is left. Servers that run, and the commands that run, keep theirs.
+fn clean(all: bool) -> Result<ExitCode> {
+    let home = LabHome::open()?;
+    let stopped: Vec<ServerRecord> =
+        sandbox_registry::list(&home)?.into_iter().filter(|record| !record.is_running()).collect();
+    let mut names: Vec<&str> = stopped.iter().map(|record| record.sandbox.as_str()).collect();
+    names.dedup();
+    let running = sandbox_registry::list(&home)?;
+    for name in names {
+        if running.iter().all(|record| record.sandbox != name || !record.is_running()) {
+            sandbox_registry::stop(&home, name, false)?;
+        }
+    }
+    if all {
+        home.remove_caches()?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -357,6 +415,7 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
             format: if options.format == Format::Any { Format::Row } else { options.format },
             seconds: options.seconds,
             rate: options.rate,
+            transactions: None,
             reuse: options.reuse_backlog,
         },
         place: options.backlog,
@@ -382,7 +441,7 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
 fn steady(options: SteadyOptions) -> Result<ExitCode> {
     /// Enough for the tables; the load is about commits, not about memory.
     const BUFFER_POOL_MIB: u64 = 512;
-    let shape = Shape::new(Workload::Cached, options.tables.map(usize::from), options.rows, Some(BUFFER_POOL_MIB));
+    let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, Some(BUFFER_POOL_MIB));
     let plan =
         LivePlan { shape, rate: options.rate, warm_up_seconds: options.warm_up_seconds, seconds: options.seconds };
     let binaries = ServerBinaries::choose(options.server)?;
@@ -390,10 +449,13 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
     let work = home.work()?;
     let result = steady::measure(&home, &binaries, &options.follower, &plan, work.path(), &Screen::default())?;
     screen::print(&steady::to_table(&[&result]).to_string());
+    if let Some(books) = &result.books {
+        screen::print(&steady::books_in_words(books));
+    }
     if let Some(path) = options.json {
         results::write_json(&result, &path)?;
     }
-    Ok(if result.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn demo(options: DemoOptions) -> Result<ExitCode> {

@@ -1,15 +1,17 @@
 //! The data set from which source and replica start: created once per server build and shape, then copied.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::comparison::{Checksums, checksums};
+use crate::course::ReplicaLog;
 use crate::home::{self, LabHome};
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
-use crate::workload::Shape;
+use crate::workload::{DATA_SEED, Shape};
 use crate::{Error, Result};
 
 /// The schema of the beats that measure the lag; it is in every data set.
@@ -36,7 +38,36 @@ pub struct DataSetFacts {
     pub position: String,
     /// Password of the account [`sandbox::ACCOUNT`].
     pub password: String,
+    /// What it holds. `None`: it was made by an older laboratory.
+    #[serde(default)]
+    pub manifest: Option<Manifest>,
 }
+
+/// What a data set holds, and how it was made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The data set's name.
+    pub name: String,
+    /// The server's series.
+    pub server: String,
+    /// The server's full version.
+    pub server_version: String,
+    /// The options of the server that was filled.
+    pub options: ServerOptions,
+    /// Schemas, and tables in each.
+    pub schemas: usize,
+    /// Tables in each schema.
+    pub tables: usize,
+    /// Rows in each table.
+    pub rows: u64,
+    /// From which its rows are drawn.
+    pub seed: u64,
+    /// Each table's checksum.
+    pub checksums: Checksums,
+}
+
+/// The file of the facts, beside the data directory.
+pub const FACTS_FILE: &str = "facts.json";
 
 impl DataSet {
     /// The data set of a shape. Takes it from the cache, or creates it.
@@ -44,7 +75,7 @@ impl DataSet {
     /// # Errors
     /// Those of starting a server and running sysbench.
     pub fn open(home: &LabHome, binaries: &ServerBinaries, shape: &Shape) -> Result<DataSet> {
-        let place = home.dataset(&format!("{}-{}", binaries.cache_key(), shape.cache_key()));
+        let place = home.dataset(&name(binaries, shape));
         if !place.is_dir() {
             let work = home.work()?;
             let made = work.path().join("dataset");
@@ -53,22 +84,27 @@ impl DataSet {
             let pristine = sandbox::pristine_data(home, binaries)?;
             home::copy_directory(&pristine, &server.join("data"))?;
             let facts = fill(binaries, shape, &server, &made.join("data"))?;
-            home::write_state(&made.join("facts.json"), &facts)?;
+            home::write_state(&made.join(FACTS_FILE), &facts)?;
             home::publish_directory(&made, &place)?;
         }
-        let facts = home::read_state(&place.join("facts.json"))?;
+        let facts = home::read_state(&place.join(FACTS_FILE))?;
         Ok(DataSet { frozen: place.join("data"), facts })
     }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        let place = self.frozen.parent().and_then(Path::file_name);
+        place.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+fn name(binaries: &ServerBinaries, shape: &Shape) -> String {
+    format!("{}-{}", binaries.cache_key(), shape.cache_key())
 }
 
 /// Fills a server that has a pristine data directory, and freezes it. The rows are loaded without a binlog; then one is
 /// begun by the creation of the beat schema, so that the data set has a GTID position of its own.
-fn fill(
-    binaries: &ServerBinaries,
-    shape: &Shape,
-    directory: &std::path::Path,
-    frozen: &std::path::Path,
-) -> Result<DataSetFacts> {
+fn fill(binaries: &ServerBinaries, shape: &Shape, directory: &Path, frozen: &Path) -> Result<DataSetFacts> {
     let options = source_options(binaries.vendor(), shape).with_durability(Durability::Relaxed);
     let without_binlog = options.clone().with("skip-log-bin", 1);
     let password = sandbox::random_password()?;
@@ -85,8 +121,19 @@ fn fill(
     ))?;
     session.run("FLUSH BINARY LOGS")?;
     let position = server.logged_position()?;
+    let manifest = Manifest {
+        name: name(binaries, shape),
+        server: binaries.version.to_string(),
+        server_version: binaries.full_version.clone(),
+        options,
+        schemas: shape.schemas,
+        tables: shape.tables,
+        rows: shape.rows,
+        seed: DATA_SEED,
+        checksums: checksums(&server)?,
+    };
     server.freeze(frozen)?;
-    Ok(DataSetFacts { position, password })
+    Ok(DataSetFacts { position, password, manifest: Some(manifest) })
 }
 
 /// A source's options, without its durability.
@@ -97,21 +144,23 @@ pub fn source_options(vendor: Vendor, shape: &Shape) -> ServerOptions {
         .with("innodb-flush-method", "O_DIRECT")
 }
 
-/// A replica's options, without its durability. It has a binlog, but logs replicated changes only if
-/// `with_replica_binlog`.
-pub fn replica_options(vendor: Vendor, shape: &Shape, with_replica_binlog: bool) -> ServerOptions {
-    ServerOptions::base(vendor, REPLICA_SERVER_ID)
+/// A replica's options, without its durability.
+pub fn replica_options(vendor: Vendor, shape: &Shape, log: ReplicaLog) -> ServerOptions {
+    let options = ServerOptions::base(vendor, REPLICA_SERVER_ID)
         .with("innodb-buffer-pool-size", format!("{}M", shape.buffer_pool_mib))
         .with_redo_log_mib(vendor, shape.redo_log_mib())
         .with("innodb-flush-method", "O_DIRECT")
-        .with_replica_log(vendor, with_replica_binlog)
+        .with_replica_log(vendor, log == ReplicaLog::Intermediate);
+    if log == ReplicaLog::Standard { options.with("skip-log-bin", 1) } else { options }
 }
 
-/// Makes a started copy of a data set a replica: empties its binlog, and sets the position of its data.
+/// Makes a started copy of a data set a replica: empties its binlog, if it has one, and sets the position of its data.
 ///
 /// # Errors
 /// [`Error::Sql`].
 pub fn become_replica(replica: &Sandbox, position: &str) -> Result<(), Error> {
     let mut session = replica.connect()?;
-    replica.vendor().begin_at_statements(position).iter().try_for_each(|statement| session.run(statement))
+    let has_binlog: bool = session.value("SELECT @@GLOBAL.log_bin")?;
+    let statements = replica.vendor().begin_at_statements(position, has_binlog);
+    statements.iter().try_for_each(|statement| session.run(statement))
 }

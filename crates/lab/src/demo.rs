@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::backlog::BacklogPlan;
 use crate::contender::Contender;
+use crate::course::BacklogPlace;
 use crate::follower::{Follower, LivePlan, LiveResult};
 use crate::home::LabHome;
-use crate::race::{BacklogPlace, Race, RacePlan};
+use crate::race::{Race, RacePlan};
 use crate::results::{RaceResult, write_json};
 use crate::screen::{self, Screen};
 use crate::server_options::Durability;
@@ -64,6 +65,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
             format: Format::Row,
             seconds: BEHIND_SECONDS,
             rate: Some(BACKLOG_RATE),
+            transactions: None,
             reuse: false,
         },
         place: BacklogPlace::Received,
@@ -101,11 +103,11 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
     screen.note(&format!(
         "\nThe source writes {LIVE_RATE} transactions per second, and Spate follows on the same replica."
     ));
-    let source = &race.backlog.source;
-    let password = race.backlog.facts.password.as_str();
+    let source = &race.course.backlog.source;
+    let password = race.course.backlog.facts.password.as_str();
     let follower = Follower::start(&spate, "spate", (source, password), &replica, None, &directory)?;
     let live = LivePlan { shape, rate: LIVE_RATE, warm_up_seconds: 2, seconds: LIVE_SECONDS };
-    let live = live.run("spate", follower, source, &replica, &screen)?;
+    let live = live.run("spate", follower, source, &replica, &directory, &screen)?;
     screen::print(&steady::to_table(&[&live]).to_string());
 
     let step = screen.spinner("spate verify");

@@ -151,6 +151,55 @@ pub enum Error {
         /// What is wrong with it.
         source: spate_binlog::Error,
     },
+    /// A file is no result of an experiment that this laboratory can read.
+    #[error("{path} is no result of an experiment that can be read: {why}", path = path.display())]
+    NoResult {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+    /// There is no such data set, or a file holds none.
+    #[error("data set {name}: {why}")]
+    NoDataSet {
+        /// Its name, or the file.
+        name: String,
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// Two results cannot be compared.
+    #[error("the results cannot be compared: {why}")]
+    NotComparable {
+        /// What prevents it.
+        why: String,
+    },
+    /// An interrupted experiment was measured under other circumstances.
+    #[error(
+        "{directory} holds runs of an interrupted experiment that do not belong to this one: they are of {what}\n\
+         --fresh forgets them and begins again",
+        directory = directory.display()
+    )]
+    OtherRuns {
+        /// Where they are.
+        directory: PathBuf,
+        /// The difference.
+        what: &'static str,
+    },
+    /// A server ended although nobody stopped it.
+    #[error(
+        "{server} ended by itself ({status}) during a measurement; what was measured before is kept, and the same command goes on. \
+         The end of its error log:\n{log_tail}\nWhat it was used for then failed: {source}"
+    )]
+    ServerCrashed {
+        /// Which one.
+        server: String,
+        /// How it ended.
+        status: String,
+        /// The last lines of it.
+        log_tail: String,
+        /// What failed.
+        source: Box<Error>,
+    },
     /// A state file of the laboratory is damaged.
     #[error("{path} is not a state file of this laboratory: {source}; delete its directory and start again", path = path.display())]
     State {

@@ -8,12 +8,14 @@ use serde::Serialize;
 use crate::beat::{BEAT_EVERY, Beats, Lag};
 use crate::comparison::{checksums, different_tables};
 use crate::contender::{Contender, NativeMode};
+use crate::loads::tpcc::books::{Auditor, Books};
 use crate::native::NativeReplication;
-use crate::position::transactions;
+use crate::position::{has_reached, transactions};
+use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::Sandbox;
 use crate::screen::Screen;
 use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
-use crate::workload::Shape;
+use crate::workload::{LoadLimits, Shape, Workload};
 use crate::{Error, Result};
 
 /// A replication that runs until it is stopped.
@@ -59,10 +61,23 @@ pub struct LiveResult {
     pub server_cpu_cores: f64,
     /// Processors that the source's server kept busy.
     pub source_cpu_cores: f64,
+    /// What the machine, the servers and `spate` did meanwhile, once a second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Series>,
+    /// What readers of the replica found of the consistency conditions of the load; `None`: it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub books: Option<Books>,
     /// True if all tables are equal after the load.
     pub identical: bool,
     /// Tables that differ.
     pub different_tables: Vec<String>,
+}
+
+impl LiveResult {
+    /// True if all tables are equal, and no reader found anything broken.
+    pub fn is_sound(&self) -> bool {
+        self.identical && self.books.as_ref().is_none_or(|books| books.broken.is_empty())
+    }
 }
 
 impl<'a> Follower<'a> {
@@ -134,8 +149,29 @@ impl<'a> Follower<'a> {
     }
 }
 
+/// Waits until a replica of Spate's has applied all that its source has committed.
+///
+/// # Errors
+/// [`Error::Sql`]; [`Error::TimedOut`].
+pub fn wait_until_applied(source: &Sandbox, replica: &Sandbox) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(600);
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (end, begun, mut session) = (source.logged_position()?, Instant::now(), replica.connect()?);
+    loop {
+        let applied: String = session.value("SELECT gtid_position FROM spate.checkpoint WHERE applier = 0")?;
+        if has_reached(&applied, &end) {
+            return Ok(());
+        }
+        if begun.elapsed() > LIMIT {
+            let (what, advice) = (format!("applying up to {end}"), format!("the replica has come to {applied}"));
+            return Err(Error::TimedOut { what, limit: LIMIT, advice });
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
 impl LivePlan {
-    /// Runs the load on the source while `follower` follows, measures the lag, waits until the replica has caught up,
+    /// Runs the load on the source while `follower`, whose files are in `directory`, follows, measures the lag, waits until the replica has caught up,
     /// stops the follower, and compares all tables.
     ///
     /// # Errors
@@ -146,19 +182,26 @@ impl LivePlan {
         mut follower: Follower<'_>,
         source: &Sandbox,
         replica: &Sandbox,
+        directory: &Path,
         screen: &Screen,
     ) -> Result<LiveResult> {
         /// The load continues for this long after the measurement.
         const MARGIN_SECONDS: u64 = 60;
         let duration = Duration::from_secs(self.warm_up_seconds + self.seconds + MARGIN_SECONDS);
-        let load = self.shape.start_load(source, duration, Some(self.rate))?;
+        let load = self.shape.start_load(source, LoadLimits { duration, rate: Some(self.rate), transactions: None })?;
         self.pass(name, "warms up", self.warm_up_seconds, &mut follower, screen, String::new)?;
         let before = Reading::take(&follower, source, replica)?;
+        let servers = vec![("replica", replica), ("source", source)];
+        let sampling = Sampling::start(&Watched { servers, directory, archive: Some(directory.join("archive")) })?;
+        let has_books = self.shape.workload == Workload::Tpcc;
+        let auditor = has_books.then(|| Auditor::start(replica, self.shape.schema_names())).transpose()?;
         let beats = Beats::start(source, replica)?;
         self.pass(name, "follows", self.seconds, &mut follower, screen, || {
             format!("lag {:.1} ms", beats.latest_lag().as_secs_f64() * 1e3)
         })?;
         let after = Reading::take(&follower, source, replica)?;
+        let series = sampling.stop();
+        let books = auditor.map(Auditor::finish).transpose()?;
         let still_writing = load.is_running();
         load.stop(source)?;
         let step = screen.spinner(&format!("{name}: the last transactions"));
@@ -190,6 +233,8 @@ impl LivePlan {
             spate_peak_rss_bytes: usage.map(|usage| usage.peak_resident_bytes),
             server_cpu_cores: cores(before.replica, after.replica),
             source_cpu_cores: cores(before.source, after.source),
+            series,
+            books,
             identical: different_tables.is_empty(),
             different_tables,
         })

@@ -5,6 +5,7 @@
 //!        datasets/<key>/             the same with a sysbench data set in it
 //!        backlogs/<key>/             a source that has written, kept by `race --reuse-backlog`
 //!        sandboxes/<name>/           servers that outlive the command that started them
+//!        experiments/<name>/         the runs of an experiment that has not ended yet
 //!        work/<process>/             what a running command needs; removed at its end, or by the next command
 //! ```
 //! It is readable by its owner only: a program that reaches a sandbox's socket is root in that server.
@@ -52,7 +53,7 @@ impl LabHome {
         create_private_directory(root)?;
         let root = root.canonicalize().map_err(Error::file("resolve", root))?;
         let home = LabHome { root };
-        for directory in ["pristine", "datasets", "backlogs", "sandboxes", "work"] {
+        for directory in ["pristine", "datasets", "backlogs", "sandboxes", "experiments", "work"] {
             create_private_directory(&home.root.join(directory))?;
         }
         home.remove_abandoned_work();
@@ -62,6 +63,11 @@ impl LabHome {
     /// Where the pristine data directory of a server build is cached.
     pub fn pristine(&self, key: &str) -> PathBuf {
         self.root.join("pristine").join(key)
+    }
+
+    /// Where the data sets are.
+    pub fn datasets(&self) -> PathBuf {
+        self.root.join("datasets")
     }
 
     /// Where a data set is cached.
@@ -79,6 +85,16 @@ impl LabHome {
         self.root.join("sandboxes")
     }
 
+    /// Where the runs of an experiment are kept until it has ended.
+    pub fn experiment(&self, key: &str) -> PathBuf {
+        self.root.join("experiments").join(key)
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A new directory for this run.
     ///
     /// # Errors
@@ -93,6 +109,19 @@ impl LabHome {
         let path = path.unwrap_or(parent);
         create_private_directory(&path)?;
         Ok(WorkDirectory { path })
+    }
+
+    /// Removes everything that is kept to be used again.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn remove_caches(&self) -> Result<()> {
+        for directory in ["pristine", "datasets", "backlogs", "experiments"] {
+            let path = self.root.join(directory);
+            fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
+            create_private_directory(&path)?;
+        }
+        Ok(())
     }
 
     /// Removes work directories whose process has ended. Failures do not matter: the next command retries.
@@ -148,7 +177,8 @@ pub fn create_private_directory(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(Error::file("create the directory", path))
 }
 
-/// Copies a directory with its contents and waits until it is on disk, so that later writes disturb no measurement.
+/// Copies a directory with its contents and waits until it is on disk, so that later writes disturb no measurement. A file system that can
+/// share blocks shares them: that takes no time.
 ///
 /// # Errors
 /// [`Error::File`].
@@ -160,12 +190,21 @@ pub fn copy_directory(from: &Path, to: &Path) -> Result<()> {
         let kind = entry.file_type().map_err(Error::file("look at", &path))?;
         if kind.is_dir() {
             copy_directory(&path, &target)?;
-        } else if kind.is_file() {
+        } else if kind.is_file() && !share_blocks(&path, &target)? {
             fs::copy(&path, &target).map_err(Error::file("copy to", &target))?;
             File::open(&target).and_then(|file| file.sync_all()).map_err(Error::file("sync", &target))?;
         }
     }
     Ok(())
+}
+
+/// Makes `target` a file with the blocks of `path`; false if the file system cannot.
+fn share_blocks(path: &Path, target: &Path) -> Result<bool> {
+    let from = File::open(path).map_err(Error::file("open", path))?;
+    let mode = from.metadata().map_err(Error::file("look at", path))?.permissions();
+    let to = File::create(target).map_err(Error::file("create", target))?;
+    to.set_permissions(mode).map_err(Error::file("set the mode of", target))?;
+    Ok(rustix::fs::ioctl_ficlone(&to, &from).is_ok())
 }
 
 /// Moves a finished directory to its place in a cache. If another process was first, its copy stays and ours is
@@ -186,8 +225,23 @@ pub fn publish_directory(from: &Path, to: &Path) -> Result<()> {
 /// [`Error::File`], [`Error::State`].
 pub fn write_state<T: Serialize>(path: &Path, state: &T) -> Result<()> {
     let text = serde_json::to_vec_pretty(state).map_err(|source| Error::State { path: path.to_owned(), source })?;
-    let half_written = path.with_extension("tmp");
-    fs::write(&half_written, text).map_err(Error::file("write", &half_written))?;
+    write_whole(path, &text)
+}
+
+/// Writes a file so that a reader finds the old one or the new one, and never a half.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(Error::file("create the directory", parent))?;
+    }
+    // A device or a pipe is not replaced by a file.
+    if path.exists() && !path.is_file() {
+        return fs::write(path, content).map_err(Error::file("write to", path));
+    }
+    let half_written = path.with_extension("new");
+    fs::write(&half_written, content).map_err(Error::file("write", &half_written))?;
     fs::rename(&half_written, path).map_err(Error::file("write", path))
 }
 

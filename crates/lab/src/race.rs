@@ -1,40 +1,21 @@
 //! The catch-up race: contenders apply the same backlog to copies of the same replica, one after the other.
-//!
-//! The race is fair: every contender gets a fresh copy of the same data directory, a server with the same options, a
-//! warm buffer pool and a quiet machine (nothing left to write out, the source idle). With `--backlog received`, each
-//! has the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its
-//! archive. Afterwards every table must equal the source's.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::backlog::{Backlog, BacklogPlan};
-use crate::comparison::{checksums, different_tables};
-use crate::contender::{Contender, NativeMode, distinct_names};
-use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
+use crate::backlog::BacklogPlan;
+use crate::contender::{Contender, distinct_names};
+use crate::course::{BacklogPlace, Conditions, Course, ReplicaLog};
 use crate::home::LabHome;
-use crate::lag_samples::{Applier, LiveReport, Sampler};
-use crate::native::NativeReplication;
-use crate::position::transactions;
+use crate::lag_samples::LiveReport;
 use crate::report;
 use crate::results::{ContenderResult, RaceResult};
-use crate::sandbox::{Lifetime, Sandbox};
-use crate::screen::{Screen, thousands};
+use crate::sandbox::Sandbox;
+use crate::screen::Screen;
 use crate::server_options::{Durability, ServerOption};
-use crate::spate_program::{SpateProgram, SpateUsage};
-use crate::sql::quote;
 use crate::version::ServerBinaries;
 use crate::workload::Workload;
 use crate::{Error, Result};
-
-/// The work that the clock measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum BacklogPlace {
-    /// The backlog has been received already: the clock measures applying it.
-    Received,
-    /// The backlog is still on the source: the clock measures fetching and applying it.
-    Source,
-}
 
 /// The definition of a race, without its contenders.
 #[derive(Debug, Clone)]
@@ -60,11 +41,9 @@ pub struct RacePlan {
 /// A race with its backlog.
 pub struct Race<'a> {
     plan: &'a RacePlan,
-    binaries: &'a ServerBinaries,
-    dataset: DataSet,
-    screen: Screen,
-    /// The source and its backlog.
-    pub backlog: Backlog,
+    conditions: Conditions,
+    /// What the contenders run over.
+    pub course: Course<'a>,
 }
 
 impl<'a> Race<'a> {
@@ -79,19 +58,16 @@ impl<'a> Race<'a> {
         directory: &Path,
         screen: Screen,
     ) -> Result<Race<'a>> {
-        let step = screen
-            .spinner(&format!("the data set ({} tables)", plan.backlog.shape.schemas * plan.backlog.shape.tables));
-        let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
-        step.finish_and_clear();
-        let backlog = Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("source"), &screen)?;
-        let count = backlog.facts.count;
-        screen.note(&format!(
-            "backlog: {} transactions, {} row changes in {} s",
-            thousands(count.transactions),
-            thousands(count.row_changes),
-            backlog.facts.seconds
-        ));
-        Ok(Race { plan, binaries, dataset, screen, backlog })
+        let conditions = Conditions {
+            place: plan.place,
+            durability: plan.durability,
+            log: if plan.replica_binlog { ReplicaLog::Intermediate } else { ReplicaLog::Own },
+            replica_options: plan.replica_options.clone(),
+            read_latency: plan.read_latency,
+            limit: plan.limit,
+        };
+        let course = Course::prepare(home, binaries, &plan.backlog, directory, screen)?;
+        Ok(Race { plan, conditions, course })
     }
 
     /// Lets all contenders run, and ranks them.
@@ -100,8 +76,10 @@ impl<'a> Race<'a> {
     /// Those of running servers. A contender's own failure is part of the result.
     pub fn run(&self, contenders: &[Contender], directory: &Path) -> Result<RaceResult> {
         let mut result = self.result();
-        let contenders: Vec<Contender> =
-            contenders.iter().map(|contender| contender.clone().on(self.binaries.vendor())).collect::<Result<_>>()?;
+        let contenders: Vec<Contender> = contenders
+            .iter()
+            .map(|contender| contender.clone().on(self.course.binaries().vendor()))
+            .collect::<Result<_>>()?;
         for (number, (contender, name)) in contenders.iter().zip(distinct_names(&contenders)).enumerate() {
             let replica = directory.join(format!("replica-{number}"));
             let (outcome, running) = self.run_one(contender, &name, &replica, &result)?;
@@ -127,11 +105,11 @@ impl<'a> Race<'a> {
 
     /// A result without contenders.
     pub fn result(&self) -> RaceResult {
-        let (plan, facts) = (self.plan, &self.backlog.facts);
+        let (plan, facts, binaries) = (self.plan, &self.course.backlog.facts, self.course.binaries());
         RaceResult {
             workload: plan.backlog.shape.workload,
             durability: plan.durability,
-            server: format!("{} ({})", self.binaries.version, self.binaries.full_version),
+            server: format!("{} ({})", binaries.version, binaries.full_version),
             backlog: match plan.place {
                 BacklogPlace::Received => "received",
                 BacklogPlace::Source => "source",
@@ -161,163 +139,7 @@ impl<'a> Race<'a> {
         directory: &Path,
         before: &RaceResult,
     ) -> Result<(ContenderResult, Sandbox)> {
-        let step = self.screen.spinner(&format!("{name}: a fresh replica"));
-        let replica = self.fresh_replica(directory)?;
-        step.finish_and_clear();
-        let mut result = ContenderResult {
-            name: name.to_owned(),
-            native: matches!(contender, Contender::Native { .. }),
-            ..Default::default()
-        };
         let live = self.plan.report.as_ref().map(|path| LiveReport { path: path.clone(), result: before.clone() });
-        let applier = if result.native { Applier::Native } else { Applier::Spate };
-        let sampler = Sampler::start(&replica, applier, name, self.backlog.facts.count.last_seconds, live)?;
-        let caught_up = match contender {
-            Contender::Native { threads, mode, prefetch } => {
-                let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
-                let prefetch = prefetch.as_ref().map(|arguments| (arguments.as_slice(), directory));
-                self.run_native(name, (*threads, mode), prefetch, &replica, &mut result)
-            }
-            Contender::Spate { arguments, .. } => self.run_spate(name, arguments, &replica, directory, &mut result),
-        };
-        result.seconds_behind = sampler.stop();
-        match caught_up {
-            Ok(()) => self.compare(&replica, &mut result)?,
-            Err(error) => {
-                if let Error::TimedOut { limit, .. } = error {
-                    result.gave_up_after_seconds = Some(limit.as_secs_f64());
-                }
-                self.screen.note(&format!("{name}: {error}"));
-                result.error = Some(error.to_string());
-            }
-        }
-        if let Some(seconds) = result.seconds {
-            self.screen.note(&format!("{name}: {seconds:.2} s"));
-        }
-        Ok((result, replica))
+        self.course.run_one(&self.conditions, contender, name, directory, live)
     }
-
-    fn fresh_replica(&self, directory: &Path) -> Result<Sandbox> {
-        let options = replica_options(self.binaries.vendor(), &self.plan.backlog.shape, self.plan.replica_binlog)
-            .with_durability(self.plan.durability)
-            .with_all(&self.plan.replica_options);
-        let binaries = ServerBinaries { read_latency: self.plan.read_latency, ..self.binaries.clone() };
-        let replica = Sandbox::restore(&binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
-        become_replica(&replica, &self.backlog.facts.start)?;
-        warm(&replica)?;
-        Ok(replica)
-    }
-
-    fn run_native(
-        &self,
-        name: &str,
-        appliers: (u32, NativeMode),
-        prefetch: Option<(&[String], &Path)>,
-        replica: &Sandbox,
-        result: &mut ContenderResult,
-    ) -> Result<()> {
-        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
-        let mut native =
-            NativeReplication::prepare(name, appliers, source, &facts.password, replica, &facts.end, self.plan.limit)?;
-        if self.plan.place == BacklogPlace::Received {
-            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
-            native.receive()?;
-            step.finish_and_clear();
-        }
-        let bar = self.screen.count_bar(name, transactions(&facts.end));
-        let clock = ServerClock::start(source, replica);
-        let ahead = prefetch.map(|(arguments, directory)| {
-            SpateProgram::new(source, &facts.password, replica, directory)?.prefetch(arguments)
-        });
-        let ahead = ahead.transpose()?;
-        let applied = native.apply(&bar);
-        clock.stop(result);
-        if let Some(ahead) = ahead {
-            let usage = ahead.stop()?;
-            result.spate_cpu_seconds = Some(usage.cpu.as_secs_f64());
-            result.spate_peak_rss_bytes = Some(usage.peak_resident_bytes);
-        }
-        bar.finish_and_clear();
-        result.seconds = Some(applied?.as_secs_f64());
-        Ok(())
-    }
-
-    fn run_spate(
-        &self,
-        name: &str,
-        arguments: &[String],
-        replica: &Sandbox,
-        directory: &Path,
-        result: &mut ContenderResult,
-    ) -> Result<()> {
-        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
-        let program = SpateProgram::new(source, &facts.password, replica, directory)?;
-        if self.plan.place == BacklogPlace::Received {
-            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
-            program.fetch(&facts.start, self.plan.limit)?;
-            step.finish_and_clear();
-        }
-        let mut arguments = arguments.to_vec();
-        if !self.plan.replica_binlog {
-            arguments.push("--no-replica-binlog".into());
-        }
-        let step = self.screen.spinner(name);
-        let clock = ServerClock::start(source, replica);
-        let usage = program
-            .replicate(Some(&facts.start), Some(&facts.end), &arguments)
-            .and_then(|running| running.wait(self.plan.limit));
-        clock.stop(result);
-        step.finish_and_clear();
-        let SpateUsage { wall, cpu, peak_resident_bytes } = usage?;
-        result.seconds = Some(wall.as_secs_f64());
-        result.spate_cpu_seconds = Some(cpu.as_secs_f64());
-        result.spate_peak_rss_bytes = Some(peak_resident_bytes);
-        Ok(())
-    }
-
-    fn compare(&self, replica: &Sandbox, result: &mut ContenderResult) -> Result<()> {
-        let step = self.screen.spinner(&format!("{}: all tables identical?", result.name));
-        result.different_tables = different_tables(&self.backlog.facts.checksums, &checksums(replica)?);
-        result.identical = result.different_tables.is_empty();
-        step.finish_and_clear();
-        if !result.identical {
-            self.screen.note(&format!("{}: DIFFERENT tables: {}", result.name, result.different_tables.join(", ")));
-        }
-        Ok(())
-    }
-}
-
-/// The servers' processor time during a race.
-struct ServerClock<'a> {
-    source: &'a Sandbox,
-    replica: &'a Sandbox,
-    source_before: Duration,
-    replica_before: Duration,
-}
-
-impl<'a> ServerClock<'a> {
-    /// Waits until everything written so far is on disk, then starts.
-    fn start(source: &'a Sandbox, replica: &'a Sandbox) -> ServerClock<'a> {
-        rustix::fs::sync();
-        ServerClock { source, replica, source_before: source.cpu_time(), replica_before: replica.cpu_time() }
-    }
-
-    fn stop(self, result: &mut ContenderResult) {
-        result.source_cpu_seconds = self.source.cpu_time().saturating_sub(self.source_before).as_secs_f64();
-        result.server_cpu_seconds = self.replica.cpu_time().saturating_sub(self.replica_before).as_secs_f64();
-    }
-}
-
-/// Reads every index of every table of the data set once, to fill the buffer pool.
-fn warm(server: &Sandbox) -> Result<()> {
-    let mut session = server.connect()?;
-    let indexes: Vec<(String, String, String)> = session.rows(&format!(
-        "SELECT DISTINCT table_schema, table_name, index_name FROM information_schema.statistics
-         WHERE table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}'"
-    ))?;
-    for (schema, table, index) in indexes {
-        let (schema, table, index) = (quote(&schema), quote(&table), quote(&index));
-        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table} FORCE INDEX ({index})"))?;
-    }
-    Ok(())
 }

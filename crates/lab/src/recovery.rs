@@ -21,7 +21,7 @@ use crate::screen::{self, Screen, megabytes, table, thousands};
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::workload::{Shape, Workload};
+use crate::workload::{LoadLimits, Shape, Workload};
 use crate::{Error, Result, results, spate_program};
 
 /// Shown behind the options of `lab recover`.
@@ -204,7 +204,10 @@ impl Recovery<'_> {
     }
 
     fn load(&self, source: &Sandbox) -> Result<()> {
-        let load = self.shape.start_load(source, Duration::from_secs(self.seconds), None)?;
+        let load = {
+            let duration = Duration::from_secs(self.seconds);
+            self.shape.start_load(source, LoadLimits { duration, rate: None, transactions: None })?
+        };
         let bar = self.screen.seconds_bar("the source writes", self.seconds);
         let begun = Instant::now();
         while load.is_running() {

@@ -6,7 +6,7 @@ use spate_page::{Axes, Line, document, escaped, figures};
 
 use crate::lag_samples::LagSample;
 use crate::results::RaceResult;
-use crate::{Error, Result};
+use crate::{Error, Result, home};
 
 /// Height of the graph in pixels of a screen.
 const GRAPH_HEIGHT: u32 = 420;
@@ -16,7 +16,7 @@ const GRAPH_HEIGHT: u32 = 420;
 /// # Errors
 /// [`Error::File`], [`Error::Report`].
 pub fn write(result: &RaceResult, path: &Path) -> Result<()> {
-    write_page(&page(result, None)?, path)
+    home::write_whole(path, page(result, None)?.as_bytes())
 }
 
 /// Writes the report of a race that still runs: a browser loads it again every two seconds.
@@ -24,14 +24,7 @@ pub fn write(result: &RaceResult, path: &Path) -> Result<()> {
 /// # Errors
 /// As [`write()`].
 pub fn write_live(result: &RaceResult, running: &str, samples: &[LagSample], path: &Path) -> Result<()> {
-    write_page(&page(result, Some((running, samples)))?, path)
-}
-
-/// Whoever reads the file finds the old page or the new one.
-fn write_page(page: &str, path: &Path) -> Result<()> {
-    let new = path.with_extension("new");
-    std::fs::write(&new, page).map_err(Error::file("write", &new))?;
-    std::fs::rename(&new, path).map_err(Error::file("write", path))
+    home::write_whole(path, page(result, Some((running, samples)))?.as_bytes())
 }
 
 fn page(result: &RaceResult, running: Option<(&str, &[LagSample])>) -> Result<String> {
@@ -63,12 +56,12 @@ fn table(result: &RaceResult) -> String {
     spate_page::table(&["contender", "seconds", "× best native", "replica CPU s", "tables"], rows)
 }
 
-/// The lag of each contender over its time, as an SVG picture.
+/// The lag of each contender over its time.
 fn graph(lines: &[(&str, &[LagSample])]) -> Result<String> {
     let point = |sample: &LagSample| (sample.seconds, sample.behind_seconds as f64);
     let lines: Vec<Line<'_>> =
         lines.iter().map(|&(name, samples)| (name, samples.iter().map(point).collect())).collect();
-    let axes = Axes { height: GRAPH_HEIGHT, across: "seconds of catching up", up: "seconds behind", doubles: false };
+    let axes = Axes { height: GRAPH_HEIGHT, ..Axes::new("seconds of catching up", "seconds behind") };
     spate_page::graph(&lines, &axes).map_err(Error::Report)
 }
 
@@ -83,13 +76,12 @@ mod tests {
     #[test]
     fn graph_has_a_line_and_a_name_for_each_contender() {
         let samples = samples();
-        let svg = graph(&[("native:0", &samples), ("native:0+prefetch", &samples)]).unwrap();
-        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{svg}");
-        assert!(svg.contains("native:0+prefetch") && svg.matches("<polyline").count() >= 4, "{svg}");
+        let html = graph(&[("native:0", &samples), ("native:0+prefetch", &samples)]).unwrap();
+        assert!(html.contains("\"name\":\"native:0+prefetch\"") && html.contains("[40.0,30.0,"), "{html}");
     }
 
     #[test]
     fn graph_of_nothing_is_empty() {
-        assert!(graph(&[]).unwrap().contains("<svg"));
+        assert!(graph(&[]).unwrap().contains("\"lines\":[]"));
     }
 }

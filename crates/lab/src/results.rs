@@ -7,10 +7,11 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use crate::lag_samples::LagSample;
+use crate::sampling::Series;
 use crate::screen::{megabytes, table, thousands};
 use crate::server_options::Durability;
 use crate::workload::Shape;
-use crate::{Error, Result, screen};
+use crate::{Error, Result, home, screen};
 
 /// The result of a race. The structure is flat because its fields are those of the JSON result.
 #[derive(Debug, Clone, Serialize)]
@@ -75,6 +76,12 @@ pub struct ContenderResult {
     pub spate_peak_rss_bytes: Option<u64>,
     /// How far behind it was while it caught up.
     pub seconds_behind: Vec<LagSample>,
+    /// What the machine, the servers and `spate` did meanwhile, once a second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Series>,
+    /// What `spate` said at its end: its counters. `None` for native contenders that it does not read ahead of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spate_report: Option<serde_json::Value>,
 }
 
 impl RaceResult {
@@ -169,10 +176,7 @@ pub fn write_json<T: Serialize>(result: &T, path: &Path) -> Result<()> {
         screen::print(&text);
         return Ok(());
     }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent).map_err(Error::file("create the directory", parent))?;
-    }
-    std::fs::write(path, text + "\n").map_err(Error::file("write", path))
+    home::write_whole(path, (text + "\n").as_bytes())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::home::{self, copy_directory, create_private_directory};
 use crate::process::ProcessIdentity;
@@ -34,6 +34,8 @@ const PORT_ATTEMPTS: usize = 5;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// The file that says where the socket is when it is not in the sandbox's directory.
 const SOCKET_MARKER: &str = "socket-directory";
+/// The directory of programs that servers call, beside those of the servers.
+pub(crate) const PROGRAMS: &str = "programs";
 /// How much of an error log a message shows.
 const SHOWN_LOG_BYTES: u64 = 2_000;
 
@@ -173,6 +175,11 @@ impl Sandbox {
         log.lines().rfind(|line| line.contains("[ERROR]") && line.contains(word)).map(str::to_owned)
     }
 
+    /// The end of its error log.
+    pub fn log_tail(&self) -> String {
+        tail_of(&error_log(&self.directory))
+    }
+
     /// The vendor of the server.
     pub fn vendor(&self) -> Vendor {
         self.binaries().vendor()
@@ -184,6 +191,27 @@ impl Sandbox {
     /// [`Error::Sql`].
     pub fn logged_position(&self) -> Result<String> {
         self.vendor().logged_position(&mut self.connect()?)
+    }
+
+    /// The error, and that this server has ended by itself, if it has.
+    pub fn blame(&self, error: Error) -> Error {
+        /// Its connections break a moment before it has ended.
+        const ENDING: Duration = Duration::from_millis(500);
+        if !self.process.wait_for_end(ENDING) {
+            return error;
+        }
+        let ended = self.child.as_ref().and_then(|child| {
+            let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+            waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG)
+                .ok()
+                .flatten()
+        });
+        let status = match ended.map(|status| (status.terminating_signal(), status.exit_status())) {
+            Some((Some(signal), _)) => format!("killed by signal {signal}"),
+            Some((None, Some(status))) => format!("exit status {status}"),
+            _ => "how is not known".to_owned(),
+        };
+        Error::ServerCrashed { server: self.name(), status, log_tail: self.log_tail(), source: Box::new(error) }
     }
 
     /// Processor time that the server has used since its start.
@@ -354,6 +382,7 @@ fn spawn(
         .arg(format!("--pid-file={}", directory.join("pid").display()))
         .arg(format!("--tmpdir={}", directory.join("tmp").display()))
         .args(as_root())
+        .env("PATH", search_path(directory))
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(Error::file("open", &log_path))?)
@@ -375,6 +404,13 @@ fn spawn(
         child: Some(child),
         lifetime,
     })
+}
+
+/// Where to look for programs that a server calls: first beside its directory.
+fn search_path(directory: &Path) -> OsString {
+    let own = directory.parent().unwrap_or(directory).join(PROGRAMS);
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&usual))).unwrap_or(usual)
 }
 
 /// Delays system calls.
@@ -442,7 +478,7 @@ pub fn remove_socket_directory(directory: &Path) {
 }
 
 /// A port that the kernel says is free now.
-fn free_port(directory: &Path) -> Result<u16> {
+pub(crate) fn free_port(directory: &Path) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(Error::file("find a free port on 127.0.0.1 for", directory))
 }

@@ -34,7 +34,7 @@ pub struct SpateProgram {
 }
 
 /// The resource usage of a run of the program.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SpateUsage {
     /// Time from its start to its end.
     pub wall: Duration,
@@ -42,6 +42,8 @@ pub struct SpateUsage {
     pub cpu: Duration,
     /// Peak of its resident memory.
     pub peak_resident_bytes: u64,
+    /// What it said at its end with `--json`; `None` without it.
+    pub report: Option<serde_json::Value>,
 }
 
 /// A running `spate`; killed when dropped.
@@ -70,6 +72,20 @@ pub(crate) fn program_path() -> Result<PathBuf> {
             Error::ProgramNotRun { program: "spate".into(), advice: "Name it in SPATE_BIN.", source }
         }),
     }
+}
+
+/// The program's version, and when it was built: two builds of one version are not the same program.
+///
+/// # Errors
+/// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::File`].
+pub fn version() -> Result<String> {
+    let path = program_path()?;
+    let mut command = Command::new(&path);
+    command.arg("--version");
+    let said = String::from_utf8_lossy(&run_to_end(command, "spate --version")?).trim().to_owned();
+    let built = std::fs::metadata(&path).and_then(|file| file.modified()).map_err(Error::file("look at", &path))?;
+    let built = jiff::Timestamp::try_from(built).map_or_else(|_| String::new(), |at| format!(" (built {at:.0})"));
+    Ok(said + &built)
 }
 
 /// What `spate analyze` says of the binlogs in a server's data directory.
@@ -319,7 +335,7 @@ impl RunningSpate {
         if !status.success() {
             return Err(self.failed(&status.to_string()));
         }
-        Ok(SpateUsage { wall, cpu, peak_resident_bytes })
+        Ok(SpateUsage { wall, cpu, peak_resident_bytes, report: last_json(&self.output) })
     }
 
     /// Asks it to stop, and waits until it has ended cleanly.
@@ -358,6 +374,14 @@ impl RunningSpate {
     fn failed(&self, status: &str) -> Error {
         Error::ProgramFailed { program: self.shown.clone(), status: status.to_owned(), output: tail_of(&self.output) }
     }
+}
+
+/// The last JSON object that begins a line of a program's output, which also has its messages.
+fn last_json(output: &Path) -> Option<serde_json::Value> {
+    let text = std::fs::read_to_string(output).ok()?;
+    let begin = if text.starts_with('{') { Some(0) } else { None };
+    let begin = text.rfind("\n{").map(|line_end| line_end + 1).or(begin)?;
+    serde_json::Deserializer::from_str(text.get(begin..)?).into_iter().next()?.ok()
 }
 
 impl Drop for RunningSpate {
@@ -447,6 +471,15 @@ mod tests {
         assert!(usage.cpu >= Duration::from_millis(20), "{usage:?}");
         assert!(usage.wall >= usage.cpu / 2, "{usage:?}");
         assert!(usage.peak_resident_bytes > 100_000, "{usage:?}");
+    }
+
+    #[test]
+    fn report_is_found_among_messages() {
+        let directory = tempfile::tempdir().unwrap();
+        let says = "echo 'spate intake: connected'; echo '{\"batches\": 7}'; echo 'the end'";
+        let usage = program(directory.path(), says).verify(LIMIT).unwrap();
+        assert_eq!(usage.report.unwrap()["batches"], 7);
+        assert_eq!(program(directory.path(), "echo 'no { here }'").verify(LIMIT).unwrap().report, None);
     }
 
     #[test]

@@ -7,9 +7,11 @@ use comfy_table::Table;
 use crate::Result;
 use crate::beat::Percentiles;
 use crate::contender::Contender;
+use crate::course::ReplicaLog;
 use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::follower::{Follower, LivePlan, LiveResult};
 use crate::home::LabHome;
+use crate::loads::tpcc::books::Books;
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::Durability;
@@ -36,7 +38,7 @@ pub fn measure(
         restore("source", source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Durable))?;
     let replica = restore(
         "replica",
-        replica_options(binaries.vendor(), &plan.shape, false).with_durability(Durability::Durable),
+        replica_options(binaries.vendor(), &plan.shape, ReplicaLog::Own).with_durability(Durability::Durable),
     )?;
     let position = &dataset.facts.position;
     become_replica(&replica, position)?;
@@ -45,7 +47,17 @@ pub fn measure(
     let name = contender.to_string();
     let account = (&source, dataset.facts.password.as_str());
     let follower = Follower::start(contender, &name, account, &replica, Some(position), &directory.join("replica"))?;
-    plan.run(&name, follower, &source, &replica, screen)
+    plan.run(&name, follower, &source, &replica, &directory.join("replica"), screen)
+}
+
+/// What readers found, in words.
+pub fn books_in_words(books: &Books) -> String {
+    let looks =
+        format!("{} looks at the replica, {} different states", thousands(books.looks), thousands(books.states));
+    match books.broken.as_slice() {
+        [] => format!("The books balance: {looks}."),
+        broken => format!("The books DO NOT balance ({looks}):\n{}", broken.join("\n")),
+    }
 }
 
 /// For people.

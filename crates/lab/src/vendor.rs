@@ -125,6 +125,22 @@ impl Vendor {
         }
     }
 
+    /// Statements after which each commit waits for a replica's acknowledgement, for a long time.
+    pub(crate) fn semi_sync_statements(self) -> &'static [&'static str] {
+        match self {
+            Vendor::MariaDb => &[
+                "SET GLOBAL rpl_semi_sync_master_timeout = 600000",
+                "SET GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
+                "SET GLOBAL rpl_semi_sync_master_enabled = 1",
+            ],
+            Vendor::MySql => &[
+                "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
+                "SET GLOBAL rpl_semi_sync_source_timeout = 600000",
+                "SET GLOBAL rpl_semi_sync_source_enabled = 1",
+            ],
+        }
+    }
+
     /// The GTID position at the end of the server's binlog.
     ///
     /// # Errors
@@ -149,13 +165,17 @@ impl Vendor {
         }
     }
 
-    /// Statements that empty the binlog, and let replication continue after `position`.
-    pub(crate) fn begin_at_statements(self, position: &str) -> [String; 2] {
+    /// Statements that empty the binlog, if there is one, and let replication continue after `position`. (MySQL's also forgets the GTIDs,
+    /// which a server without a binlog has in a table.)
+    pub(crate) fn begin_at_statements(self, position: &str, has_binlog: bool) -> Vec<String> {
+        let set = match self {
+            Vendor::MariaDb => format!("SET GLOBAL gtid_slave_pos = '{position}'"),
+            Vendor::MySql => format!("SET GLOBAL gtid_purged = '{position}'"),
+        };
         match self {
-            Vendor::MariaDb => ["RESET MASTER".to_owned(), format!("SET GLOBAL gtid_slave_pos = '{position}'")],
-            Vendor::MySql => {
-                ["RESET BINARY LOGS AND GTIDS".to_owned(), format!("SET GLOBAL gtid_purged = '{position}'")]
-            }
+            Vendor::MariaDb if !has_binlog => vec![set],
+            Vendor::MariaDb => vec!["RESET MASTER".to_owned(), set],
+            Vendor::MySql => vec!["RESET BINARY LOGS AND GTIDS".to_owned(), set],
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::definitions::DefinitionsRun;
+use crate::loads::{self, LoadRun, LoadSize, load_of};
 use crate::process::ProcessIdentity;
 use crate::sandbox::{Sandbox, dying_with_us};
 use crate::{Error, Result};
@@ -24,6 +24,27 @@ pub enum Workload {
     /// Definitions among small changes, half of the transactions each: 4 schemas × 3 tables × 100 rows, and the tables that come and
     /// go
     Definitions,
+    /// Rows that are read and updated by their key or their index, as Tungsten's benchmark did: 14 selects, 4 updates of an indexed column and
+    /// 2 of another in a transaction, in 30 schemas of 1 table × 100,000 rows
+    Shards,
+    /// Updates of one row by its primary key: 4 schemas × 2 tables × 200,000 rows, 64 MiB of buffer pool, uniform keys, O_DIRECT
+    Updates,
+    /// Orders, payments and deliveries like those of TPC-C, whose books balance: 4 schemas × 2 warehouses of 10 districts with 300 customers
+    Tpcc,
+    /// Rows that are changed by Zipf's law: 4 schemas × 2 tables × 50,000 rows
+    Skewed,
+    /// Rows of 60 columns, texts and blobs up to 200 kB: 4 schemas × 2 tables × 2,000 rows
+    Wide,
+    /// Queues of jobs that are inserted, taken and deleted: 4 schemas × 2 tables × 1,000 rows
+    Queue,
+    /// Few rows that every transaction changes: 4 schemas × 2 tables × 1,000 rows
+    Counters,
+    /// Jobs that change a tenth of a table, among small transfers: 4 schemas × 2 tables × 50,000 rows
+    Bulk,
+    /// Tables that are altered while they are written to: 4 schemas × 3 tables × 5,000 rows
+    Alters,
+    /// Tables without a key, with equal rows: 4 schemas × 2 tables × 1,000 rows
+    Keyless,
 }
 
 /// The tables that a load writes to, and the memory that a replica has for them.
@@ -39,8 +60,14 @@ pub struct Shape {
     pub rows: u64,
     /// The replica's buffer pool in MiB.
     pub buffer_pool_mib: u64,
+    /// How unevenly rows are changed, for loads that can: the exponent of Zipf's law in hundredths; 0: all equally often.
+    pub skew_hundredths: u32,
 }
 
+/// From which the rows of data sets are drawn.
+pub const DATA_SEED: u64 = 1;
+/// From which the transactions of our own loads are drawn.
+const LOAD_SEED: u64 = 2;
 /// Threads of each sysbench process.
 const THREADS_PER_SCHEMA: usize = 4;
 /// Time that sysbench gets, after its time is up, to finish its running statements.
@@ -53,13 +80,21 @@ impl Shape {
             Workload::Cached => (2, 50_000, 2048),
             Workload::Io => (2, 1_000_000, 256),
             Workload::Definitions => (3, 100, 256),
+            Workload::Shards => (1, 100_000, 2048),
+            Workload::Updates => (2, 200_000, 64),
+            Workload::Tpcc => (2, 300, 1024),
+            Workload::Wide => (2, 2_000, 512),
+            Workload::Queue | Workload::Counters | Workload::Keyless => (2, 1_000, 256),
+            Workload::Bulk | Workload::Skewed => (2, 50_000, 512),
+            Workload::Alters => (3, 5_000, 256),
         };
         Shape {
             workload,
-            schemas: 4,
+            schemas: if workload == Workload::Shards { 30 } else { 4 },
             tables: tables.unwrap_or(usual_tables),
             rows: rows.unwrap_or(usual_rows),
             buffer_pool_mib: buffer_pool_mib.unwrap_or(usual_buffer_pool_mib),
+            skew_hundredths: 0,
         }
     }
 
@@ -78,15 +113,44 @@ impl Shape {
     /// memory.
     pub fn source_buffer_pool_mib(&self) -> u64 {
         let wanted = match self.workload {
-            Workload::Cached | Workload::Definitions => self.buffer_pool_mib,
-            Workload::Io => self.buffer_pool_mib.max((self.rows * (self.schemas * self.tables) as u64 * 400) >> 20),
+            Workload::Io | Workload::Shards | Workload::Updates => {
+                self.buffer_pool_mib.max((2 * self.data_bytes()) >> 20)
+            }
+            _ => self.buffer_pool_mib,
         };
         wanted.min(machine_memory_mib() / 2).max(64)
     }
 
+    /// What the tables take on disk, about.
+    pub fn data_bytes(&self) -> u64 {
+        /// Of a server's own files.
+        const SERVER_BYTES: u64 = 150 << 20;
+        let row_bytes = match self.workload {
+            // A customer of each of ten districts, with an order of ten lines, and 33 items in stock.
+            Workload::Tpcc => 10 * 2_500 + 33 * 200,
+            Workload::Wide => 20_000,
+            // Of sysbench's tables, with their index.
+            _ => 240,
+        };
+        SERVER_BYTES + self.rows * (self.schemas * self.tables) as u64 * row_bytes
+    }
+
+    /// The same tables, whose rows are changed more or less unevenly.
+    #[must_use]
+    pub fn with_skew(self, exponent_hundredths: u32) -> Shape {
+        Shape { skew_hundredths: exponent_hundredths, ..self }
+    }
+
+    /// The same tables in so many schemas.
+    #[must_use]
+    pub fn with_schemas(self, schemas: usize) -> Shape {
+        Shape { schemas, ..self }
+    }
+
     /// Distinguishes data sets in names of cache directories.
     pub fn cache_key(&self) -> String {
-        format!("{}x{}x{}-redo{}", self.schemas, self.tables, self.rows, self.redo_log_mib())
+        let own = load_of(self.workload).map_or_else(String::new, |_| format!("{:?}-", self.workload).to_lowercase());
+        format!("{own}{}x{}x{}-redo{}", self.schemas, self.tables, self.rows, self.redo_log_mib())
     }
 
     /// Creates the tables and fills them, a sysbench per schema at a time.
@@ -98,29 +162,37 @@ impl Shape {
         let mut runs = Vec::new();
         for schema in self.schema_names() {
             session.run(&format!("CREATE DATABASE {schema}"))?;
-            runs.push(SysbenchRun::start(self.sysbench(source, &schema).arg("prepare"))?);
+            if let Some(load) = load_of(self.workload) {
+                loads::fill(load, source, &schema, self.load_size(), DATA_SEED)?;
+                continue;
+            }
+            let mut command = self.sysbench(source, &schema);
+            runs.push(SysbenchRun::start(command.arg(format!("--rand-seed={DATA_SEED}")).arg("prepare"))?);
         }
-        runs.into_iter().try_for_each(SysbenchRun::finish)
+        runs.into_iter().try_for_each(|run| run.finish().map(drop))
     }
 
-    /// Starts the load: it ends by itself after `duration`, or when the [`Load`] is stopped. With a rate, that many
-    /// transactions per second in all; without, as many as the source takes.
+    /// Starts the load: it ends by itself when it has come to its limits, or when the [`Load`] is stopped.
     ///
     /// # Errors
     /// [`Error::ProgramNotRun`].
-    pub fn start_load(&self, source: &Sandbox, duration: Duration, rate: Option<u64>) -> Result<Load> {
+    pub fn start_load(&self, source: &Sandbox, limits: LoadLimits) -> Result<Load> {
+        let LoadLimits { duration, rate, transactions } = limits;
         let mut load = Load::default();
         for (ordinal, schema) in self.schema_names().iter().enumerate() {
             // The remainder goes to the first processes.
-            let remains = |rate: u64| u64::from((ordinal as u64) < rate % self.schemas as u64);
-            let rate = rate.map(|rate| (rate / self.schemas as u64 + remains(rate)).max(1));
-            if self.workload == Workload::Definitions {
-                let session = source.connect()?;
-                load.definitions.push(DefinitionsRun::start(session, schema.clone(), self.rows, duration, rate));
+            let part =
+                |whole: u64| whole / self.schemas as u64 + u64::from((ordinal as u64) < whole % self.schemas as u64);
+            let rate = rate.map(|rate| part(rate).max(1));
+            if let Some(own) = load_of(self.workload) {
+                let limits = LoadLimits { duration, rate, transactions: transactions.map(part) };
+                load.own.push(LoadRun::start(own, source, schema, self.load_size(), limits, LOAD_SEED)?);
                 continue;
             }
             let mut command = self.sysbench(source, schema);
-            command.arg(format!("--time={}", duration.as_secs())).arg("--events=0");
+            command
+                .arg(format!("--time={}", duration.as_secs()))
+                .arg(format!("--events={}", transactions.map_or(0, part)));
             if let Some(rate) = rate {
                 command.arg(format!("--rate={rate}"));
             }
@@ -129,38 +201,63 @@ impl Shape {
         Ok(load)
     }
 
+    fn load_size(&self) -> LoadSize {
+        LoadSize { tables: self.tables as u64, rows: self.rows, skew_hundredths: self.skew_hundredths }
+    }
+
+    /// Thirty schemas have a connection each.
+    fn threads_per_schema(&self) -> usize {
+        if self.workload == Workload::Shards { 1 } else { THREADS_PER_SCHEMA }
+    }
+
     fn sysbench(&self, source: &Sandbox, schema: &str) -> Command {
         let mut command = dying_with_us(Path::new("sysbench"));
+        let statements = match self.workload {
+            Workload::Shards => "oltp_read_write",
+            Workload::Updates => "oltp_update_non_index",
+            _ => "oltp_write_only",
+        };
         let keys = match self.workload {
-            Workload::Cached => "special",
-            Workload::Io | Workload::Definitions => "uniform",
+            Workload::Cached | Workload::Shards => "special",
+            _ => "uniform",
         };
         command
-            .arg("oltp_write_only")
+            .arg(statements)
             .arg("--db-driver=mysql")
             .arg(format!("--mysql-socket={}", source.socket().display()))
             .arg("--mysql-user=root")
             .arg(format!("--mysql-db={schema}"))
             .arg(format!("--tables={}", self.tables))
             .arg(format!("--table-size={}", self.rows))
-            .arg(format!("--threads={THREADS_PER_SCHEMA}"))
+            .arg(format!("--threads={}", self.threads_per_schema()))
             .arg(format!("--rand-type={keys}"));
         command
     }
+}
+
+/// How much a load writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadLimits {
+    /// No longer than this.
+    pub duration: Duration,
+    /// Transactions per second in all; `None`: as many as the source takes.
+    pub rate: Option<u64>,
+    /// Transactions in all; `None`: as many as the duration allows.
+    pub transactions: Option<u64>,
 }
 
 /// A running load; ended when dropped.
 #[derive(Debug, Default)]
 pub struct Load {
     runs: Vec<SysbenchRun>,
-    definitions: Vec<DefinitionsRun>,
+    own: Vec<LoadRun>,
 }
 
 impl Load {
     /// True while any of its processes runs.
     pub fn is_running(&self) -> bool {
         self.runs.iter().any(|run| run.process.is_some_and(ProcessIdentity::is_running))
-            || self.definitions.iter().any(DefinitionsRun::is_running)
+            || self.own.iter().any(LoadRun::is_running)
     }
 
     /// Waits until the load ends by itself.
@@ -168,8 +265,8 @@ impl Load {
     /// # Errors
     /// [`Error::ProgramFailed`] if a sysbench failed, [`Error::TimedOut`] if one does not end; [`Error::Sql`].
     pub fn finish(self) -> Result<()> {
-        self.runs.into_iter().try_for_each(SysbenchRun::finish)?;
-        self.definitions.into_iter().try_for_each(DefinitionsRun::finish)
+        self.runs.into_iter().try_for_each(|run| run.finish().map(drop))?;
+        self.own.into_iter().try_for_each(LoadRun::finish)
     }
 
     /// Ends the load now, and waits until the source has finished its running statements.
@@ -197,8 +294,9 @@ impl Load {
     }
 }
 
+/// A running sysbench; ended when dropped.
 #[derive(Debug)]
-struct SysbenchRun {
+pub(crate) struct SysbenchRun {
     shown: String,
     child: Child,
     process: Option<ProcessIdentity>,
@@ -207,7 +305,7 @@ struct SysbenchRun {
 }
 
 impl SysbenchRun {
-    fn start(command: &mut Command) -> Result<SysbenchRun> {
+    pub(crate) fn start(command: &mut Command) -> Result<SysbenchRun> {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(|source| {
                 Error::ProgramNotRun {
@@ -223,7 +321,8 @@ impl SysbenchRun {
         Ok(SysbenchRun { shown: format!("{command:?}").replace('"', ""), child, process, output })
     }
 
-    fn finish(mut self) -> Result<()> {
+    /// Waits for its end; what it printed.
+    pub(crate) fn finish(mut self) -> Result<String> {
         /// Filling eight tables of a million rows takes minutes on a slow disk.
         const LIMIT: Duration = Duration::from_secs(3600);
         if let Some(process) = self.process
@@ -239,7 +338,7 @@ impl SysbenchRun {
             source,
         })?;
         if status.success() {
-            return Ok(());
+            return Ok(output);
         }
         let errors: Vec<&str> = output.lines().filter(|line| line.contains("FATAL")).collect();
         let output = if errors.is_empty() { output } else { errors.join("\n") };

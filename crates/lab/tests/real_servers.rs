@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use spate_lab::backlog::BacklogPlan;
 use spate_lab::contender::Contender;
+use spate_lab::course::BacklogPlace;
 use spate_lab::follower::LivePlan;
 use spate_lab::home::LabHome;
-use spate_lab::race::{BacklogPlace, Race, RacePlan};
+use spate_lab::race::{Race, RacePlan};
 use spate_lab::sandbox::{Lifetime, Sandbox, pristine_data, random_password};
 use spate_lab::sandbox_registry;
 use spate_lab::screen::Screen;
@@ -195,6 +196,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
             shape: Shape::new(Workload::Cached, Some(1), Some(500), Some(32)),
             seconds: 2,
             rate: Some(400),
+            transactions: None,
             reuse: false,
         },
         place: BacklogPlace::Received,
@@ -216,7 +218,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
     assert!(!work.path().join("replica").exists(), "each replica is removed after its race");
 
     // The comparison must find a changed table; otherwise "identical" proves nothing.
-    let checksum = race.backlog.facts.checksums.get_mut("bench1.sbtest1").unwrap();
+    let checksum = race.course.backlog.facts.checksums.get_mut("bench1.sbtest1").unwrap();
     *checksum = checksum.map(|checksum| checksum ^ 1);
     let result = race.run(&contenders[..1], work.path()).unwrap();
     assert_eq!(result.contenders[0].different_tables, ["bench1.sbtest1"]);

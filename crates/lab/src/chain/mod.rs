@@ -18,7 +18,8 @@ pub use options::{ChainOptions, EXAMPLES};
 use crate::backlog::{Backlog, BacklogPlan};
 use crate::comparison::{checksums, different_tables};
 use crate::contender::NativeMode;
-use crate::dataset::{DataSet, become_replica, replica_options};
+use crate::course::ReplicaLog;
+use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::home::LabHome;
 use crate::native::NativeReplication;
 use crate::sandbox::{Lifetime, Sandbox};
@@ -163,22 +164,10 @@ pub fn run(
     let Backlog { source: a, facts } =
         Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
     let chain = Chain { binaries, plan, dataset: &dataset, end: facts.end.clone(), directory, screen };
-    let b = chain.server("b", FIRST_ID, true, Durability::Relaxed, |options| options)?;
-    chain.follow("b", &b, &a, (FAST_APPLIERS, chain.fast_mode()))?;
-    let of_a = group_size(&a)?;
-    let groups =
-        vec![Groups { server: "A".to_owned(), mean: of_a }, Groups { server: "B".to_owned(), mean: group_size(&b)? }];
-    a.stop()?;
+    let (b, groups) = chain.first_two(a)?;
     let mut variants = Vec::new();
     for waits in [false, true] {
-        let name = if waits { "c-waiting" } else { "c" };
-        let c = chain.server(name, FIRST_ID + 1, true, Durability::Durable, |options| match waits {
-            true => chain.waiting().into_iter().fold(options, |options, (name, value)| options.with(name, value)),
-            false => options,
-        })?;
-        // Those that wait for others must be there to be waited for.
-        let appliers = if waits { plan.wait_count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
-        let took = chain.follow(name, &c, &b, (appliers, chain.fast_mode()))?;
+        let (c, took) = chain.intermediate(&b, waits)?;
         let waiting: Vec<String> = chain.waiting().iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut runs = Vec::new();
         for &appliers in &plan.appliers {
@@ -207,7 +196,75 @@ pub fn run(
     })
 }
 
+/// A source behind two others, whose commit groups are wide.
+pub struct Widened {
+    /// The data that the backlog begins with.
+    pub dataset: DataSet,
+    /// C, at rest, with the whole backlog in its binlog.
+    pub backlog: Backlog,
+    /// The commit groups of A, B and C.
+    pub groups: Vec<Groups>,
+}
+
+/// Builds the chain up to C, which waits.
+///
+/// # Errors
+/// As [`run`].
+pub fn widen(
+    home: &LabHome,
+    binaries: &ServerBinaries,
+    plan: &ChainPlan,
+    directory: &Path,
+    screen: &Screen,
+) -> Result<Widened> {
+    let step = screen.spinner("the data set");
+    let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
+    step.finish_and_clear();
+    let Backlog { source: a, facts } =
+        Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
+    let chain = Chain { binaries, plan, dataset: &dataset, end: facts.end.clone(), directory, screen };
+    let (b, mut groups) = chain.first_two(a)?;
+    let (c, _) = chain.intermediate(&b, true)?;
+    groups.push(Groups { server: "C".to_owned(), mean: group_size(&c)? });
+    let of_b = b.stop()?;
+    let step = screen.spinner("C comes to rest");
+    c.connect()?.run("SET GLOBAL innodb_fast_shutdown = 0")?;
+    let of_c = c.stop()?;
+    for finished in [directory.join("a"), of_b] {
+        std::fs::remove_dir_all(&finished).map_err(Error::file("remove", &finished))?;
+    }
+    let options = source_options(binaries.vendor(), &plan.backlog.shape)
+        .with_durability(Durability::Relaxed)
+        .with_replica_log(binaries.vendor(), true)
+        .with("server-id", FIRST_ID + 1);
+    let source = Sandbox::start(binaries, &of_c, &options, Lifetime::Ours)?;
+    step.finish_and_clear();
+    Ok(Widened { dataset, backlog: Backlog { source, facts }, groups })
+}
+
 impl Chain<'_> {
+    /// B applies what A has; A is not needed any more.
+    fn first_two(&self, a: Sandbox) -> Result<(Sandbox, Vec<Groups>)> {
+        let b = self.server("b", FIRST_ID, true, Durability::Relaxed, |options| options)?;
+        self.follow("b", &b, &a, (FAST_APPLIERS, self.fast_mode()))?;
+        let groups = [("A", group_size(&a)?), ("B", group_size(&b)?)];
+        a.stop()?;
+        Ok((b, groups.map(|(server, mean)| Groups { server: server.to_owned(), mean }).into()))
+    }
+
+    /// C applies what B has, and waits before each commit or does not; how long it took.
+    fn intermediate(&self, b: &Sandbox, waits: bool) -> Result<(Sandbox, Duration)> {
+        let name = if waits { "c-waiting" } else { "c" };
+        let c = self.server(name, FIRST_ID + 1, true, Durability::Durable, |options| match waits {
+            true => self.waiting().into_iter().fold(options, |options, (name, value)| options.with(name, value)),
+            false => options,
+        })?;
+        // Those that wait for others must be there to be waited for.
+        let appliers = if waits { self.plan.wait_count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
+        let took = self.follow(name, &c, b, (appliers, self.fast_mode()))?;
+        Ok((c, took))
+    }
+
     /// A server with the data that the backlog begins with.
     fn server(
         &self,
@@ -218,7 +275,8 @@ impl Chain<'_> {
         with: impl FnOnce(ServerOptions) -> ServerOptions,
     ) -> Result<Sandbox> {
         let (vendor, shape) = (self.binaries.vendor(), &self.plan.backlog.shape);
-        let options = replica_options(vendor, shape, logs).with_durability(durability).with("server-id", id);
+        let log = if logs { ReplicaLog::Intermediate } else { ReplicaLog::Own };
+        let options = replica_options(vendor, shape, log).with_durability(durability).with("server-id", id);
         let place = self.directory.join(name);
         let server = Sandbox::restore(self.binaries, &self.dataset.frozen, &place, &with(options), Lifetime::Ours)?;
         let position = &self.dataset.facts.position;

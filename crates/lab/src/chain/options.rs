@@ -77,6 +77,7 @@ impl ChainOptions {
                 format: Format::Row,
                 seconds: self.seconds,
                 rate: self.rate,
+                transactions: None,
                 reuse: false,
             },
             wait_count: self.wait_count,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::random::Random;
 use super::settings::{Beginning, Failure, Settings};
+use crate::random::Random;
 
 /// Draws the failures of a trial and their times.
 pub(super) struct Fate {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::random::Random;
+use crate::random::Random;
 use crate::{Error, Result};
 
 macro_rules! features {

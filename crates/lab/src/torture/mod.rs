@@ -24,7 +24,6 @@ mod mysql_words;
 pub mod options;
 pub mod pair;
 pub mod picture;
-mod random;
 pub mod report;
 mod servers;
 pub mod settings;

@@ -1,9 +1,9 @@
 //! Statements that only MySQL has: changes within JSON documents, sessions that choose how they log, invisible keys.
 
-use super::random::Random;
 use super::settings::Settings;
 use super::vendor_options;
 use super::world::{Table, World};
+use crate::random::Random;
 use crate::sql::quote;
 
 /// One statement in this many is of this kind.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::feature::{Feature, FeatureSet};
 pub use super::format::Format;
 use super::pair::Pair;
-use super::random::Random;
 use super::vendor_options::{self, common};
+use crate::random::Random;
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;
 

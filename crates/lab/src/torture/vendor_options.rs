@@ -4,7 +4,7 @@
 use super::feature::{Feature, FeatureSet};
 use super::format::Format;
 use super::pair::Pair;
-use super::random::Random;
+use crate::random::Random;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 

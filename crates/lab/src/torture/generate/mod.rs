@@ -13,10 +13,10 @@ mod values;
 
 use super::driver::Outcome;
 use super::feature::Feature;
-use super::random::Random;
 use super::settings::Settings;
 use super::step::{Action, Step};
 use super::world::{Table, World};
+use crate::random::Random;
 use types::Collation;
 
 /// The schemas of a torture; their odd names are part of it.

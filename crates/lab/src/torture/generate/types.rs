@@ -1,7 +1,7 @@
 //! Column types, character sets and collations.
 
 use super::super::feature::{Feature, FeatureSet};
-use super::super::random::Random;
+use crate::random::Random;
 
 /// A character set and one of its collations.
 #[derive(Debug, Clone)]

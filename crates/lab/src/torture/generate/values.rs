@@ -1,7 +1,7 @@
 //! Values for columns: few, so that keys collide, and odd, so that wrong conversions show.
 
-use super::super::random::Random;
 use super::super::world::{Column, Table};
+use crate::random::Random;
 use crate::sql::quote;
 
 const ASCII: [&str; 20] =

@@ -1,25 +1,25 @@
-//! The torture's own random numbers. They come from no library, so that a seed gives the same numbers on every machine
+//! The laboratory's own random numbers. They come from no library, so that a seed gives the same numbers on every machine
 //! and with every version of every dependency.
 
 /// A generator after Steele, Lea and Flood's SplitMix64: one addition and a mix for each number.
 #[derive(Debug, Clone)]
-pub(super) struct Random {
+pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         let mut random = Random { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) };
         random.next();
         random
     }
 
     /// A generator whose numbers do not depend on how many this one gives afterwards.
-    pub(super) fn fork(&mut self) -> Random {
+    pub(crate) fn fork(&mut self) -> Random {
         Random::new(self.next())
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,27 +28,27 @@ impl Random {
     }
 
     /// A number below `bound`; 0 if `bound` is 0. (Small numbers are slightly likelier, which does not matter here.)
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { (self.next() % bound as u64) as usize }
     }
 
     /// True in `percent` of 100 cases.
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of some words.
-    pub(super) fn word(&mut self, words: &[&'static str]) -> &'static str {
+    pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
         words.get(self.below(words.len())).copied().unwrap_or_default()
     }
 
     /// One of some things; `None` if there are none.
-    pub(super) fn pick<'a, T>(&mut self, things: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, things: &'a [T]) -> Option<&'a T> {
         things.get(self.below(things.len()))
     }
 
     /// One of some things, with probabilities by weight; `None` if all weights are 0.
-    pub(super) fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> Option<T> {
+    pub(crate) fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> Option<T> {
         let mut rest = self.below(things.iter().map(|(weight, _)| weight).sum());
         for &(weight, thing) in things {
             if rest < weight {
@@ -60,7 +60,7 @@ impl Random {
     }
 
     /// Some of the things, at least one if there is one, in their order.
-    pub(super) fn some<T: Clone>(&mut self, things: &[T], percent: usize) -> Vec<T> {
+    pub(crate) fn some<T: Clone>(&mut self, things: &[T], percent: usize) -> Vec<T> {
         let mut chosen: Vec<T> = things.iter().filter(|_| self.chance(percent)).cloned().collect();
         if chosen.is_empty() {
             chosen.extend(self.pick(things).cloned());

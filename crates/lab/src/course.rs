@@ -1,0 +1,331 @@
+//! What contenders run over: a data set, a source with a backlog, and the conditions under which a replica catches up with it.
+//!
+//! It is fair: every contender gets a fresh copy of the same data directory, a server with the same options, a
+//! warm buffer pool and a quiet machine (nothing left to write out, the source idle). With [`BacklogPlace::Received`], each
+//! has the whole backlog in local files before the clock starts: native replication in its relay log, Spate in its
+//! archive. Afterwards every table must equal the source's.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::backlog::{Backlog, BacklogPlan};
+use crate::comparison::{checksums, different_tables};
+use crate::contender::{Contender, NativeMode};
+use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
+use crate::home::LabHome;
+use crate::lag_samples::{Applier, LiveReport, Sampler};
+use crate::native::NativeReplication;
+use crate::position::transactions;
+use crate::results::ContenderResult;
+use crate::sampling::{Sampling, Watched};
+use crate::sandbox::{Lifetime, Sandbox};
+use crate::screen::{Screen, thousands};
+use crate::server_options::{Durability, ServerOption};
+use crate::spate_program::{SpateProgram, SpateUsage};
+use crate::sql::quote;
+use crate::version::ServerBinaries;
+use crate::workload::Shape;
+use crate::{Error, Result};
+
+/// The work that the clock measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BacklogPlace {
+    /// The backlog has been received already: the clock measures applying it.
+    Received,
+    /// The backlog is still on the source: the clock measures fetching and applying it.
+    Source,
+}
+
+/// What a replica logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplicaLog {
+    /// What it applies too: it can be the source of others.
+    Intermediate,
+    /// What is written to it, but not what it applies.
+    Own,
+    /// Nothing: it has no binlog.
+    Standard,
+}
+
+/// Under which conditions a replica catches up.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// The work that the clock measures.
+    pub place: BacklogPlace,
+    /// The replica's durability.
+    pub durability: Durability,
+    /// What the replica logs.
+    pub log: ReplicaLog,
+    /// Further options of the replica.
+    pub replica_options: Vec<ServerOption>,
+    /// Added to each read for which the replica's server waits.
+    pub read_latency: Option<Duration>,
+    /// Time limit of a contender.
+    pub limit: Duration,
+}
+
+/// A data set, and a source with a backlog after it.
+pub struct Course<'a> {
+    binaries: &'a ServerBinaries,
+    shape: Shape,
+    dataset: DataSet,
+    screen: Screen,
+    /// The source and its backlog.
+    pub backlog: Backlog,
+}
+
+impl<'a> Course<'a> {
+    /// Makes the data set and the backlog; the source's files go to `directory`.
+    ///
+    /// # Errors
+    /// Those of running servers and sysbench.
+    pub fn prepare(
+        home: &LabHome,
+        binaries: &'a ServerBinaries,
+        plan: &BacklogPlan,
+        directory: &Path,
+        screen: Screen,
+    ) -> Result<Course<'a>> {
+        let step = screen.spinner(&format!("the data set ({} tables)", plan.shape.schemas * plan.shape.tables));
+        let dataset = DataSet::open(home, binaries, &plan.shape)?;
+        step.finish_and_clear();
+        let backlog = Backlog::open(home, binaries, &dataset, plan, &directory.join("source"), &screen)?;
+        Ok(Course::over(binaries, plan.shape, dataset, backlog, screen))
+    }
+
+    /// With a backlog that there is already.
+    pub fn over(
+        binaries: &'a ServerBinaries,
+        shape: Shape,
+        dataset: DataSet,
+        backlog: Backlog,
+        screen: Screen,
+    ) -> Course<'a> {
+        let count = backlog.facts.count;
+        screen.note(&format!(
+            "backlog: {} transactions, {} row changes in {} s",
+            thousands(count.transactions),
+            thousands(count.row_changes),
+            backlog.facts.seconds
+        ));
+        Course { binaries, shape, dataset, screen, backlog }
+    }
+
+    /// The server.
+    pub fn binaries(&self) -> &ServerBinaries {
+        self.binaries
+    }
+
+    /// Lets one contender run on a fresh replica in `directory`, which is still running afterwards. `live`: a report that is written meanwhile.
+    ///
+    /// # Errors
+    /// Those of running servers. The contender's own failure is part of the result.
+    pub fn run_one(
+        &self,
+        conditions: &Conditions,
+        contender: &Contender,
+        name: &str,
+        directory: &Path,
+        live: Option<LiveReport>,
+    ) -> Result<(ContenderResult, Sandbox)> {
+        let step = self.screen.spinner(&format!("{name}: a fresh replica"));
+        let replica = self.fresh_replica(conditions, directory)?;
+        step.finish_and_clear();
+        let result = self.catch_up(conditions, contender, name, &replica, directory, live)?;
+        Ok((result, replica))
+    }
+
+    /// Lets one contender catch up on a fresh replica, whose files are in `directory`.
+    ///
+    /// # Errors
+    /// As [`Course::run_one`].
+    pub fn catch_up(
+        &self,
+        conditions: &Conditions,
+        contender: &Contender,
+        name: &str,
+        replica: &Sandbox,
+        directory: &Path,
+        live: Option<LiveReport>,
+    ) -> Result<ContenderResult> {
+        let mut result = ContenderResult {
+            name: name.to_owned(),
+            native: matches!(contender, Contender::Native { .. }),
+            ..Default::default()
+        };
+        let applier = if result.native { Applier::Native } else { Applier::Spate };
+        let sampler = Sampler::start(replica, applier, name, self.backlog.facts.count.last_seconds, live)?;
+        let watched = Watched {
+            servers: vec![("replica", replica), ("source", &self.backlog.source)],
+            directory,
+            archive: (!result.native).then(|| directory.join("archive")),
+        };
+        let sampling = Sampling::start(&watched)?;
+        let caught_up = match contender {
+            Contender::Native { threads, mode, prefetch } => {
+                let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
+                let prefetch = prefetch.as_ref().map(|arguments| (arguments.as_slice(), directory));
+                self.run_native(conditions, name, (*threads, mode), prefetch, replica, &mut result)
+            }
+            Contender::Spate { arguments, .. } => {
+                self.run_spate(conditions, name, arguments, replica, directory, &mut result)
+            }
+        };
+        result.series = sampling.stop();
+        result.seconds_behind = sampler.stop();
+        match caught_up {
+            Ok(()) => self.compare(replica, &mut result)?,
+            Err(error) => {
+                let error = replica.blame(self.backlog.source.blame(error));
+                if let Error::ServerCrashed { .. } = error {
+                    return Err(error);
+                }
+                if let Error::TimedOut { limit, .. } = error {
+                    result.gave_up_after_seconds = Some(limit.as_secs_f64());
+                }
+                self.screen.note(&format!("{name}: {error}"));
+                result.error = Some(error.to_string());
+            }
+        }
+        if let Some(seconds) = result.seconds {
+            self.screen.note(&format!("{name}: {seconds:.2} s"));
+        }
+        Ok(result)
+    }
+
+    /// A replica at the beginning of the backlog, with a warm buffer pool.
+    ///
+    /// # Errors
+    /// Those of running servers.
+    pub fn fresh_replica(&self, conditions: &Conditions, directory: &Path) -> Result<Sandbox> {
+        let options = replica_options(self.binaries.vendor(), &self.shape, conditions.log)
+            .with_durability(conditions.durability)
+            .with_all(&conditions.replica_options);
+        let binaries = ServerBinaries { read_latency: conditions.read_latency, ..self.binaries.clone() };
+        let replica = Sandbox::restore(&binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
+        become_replica(&replica, &self.backlog.facts.start)?;
+        warm(&replica)?;
+        Ok(replica)
+    }
+
+    fn run_native(
+        &self,
+        conditions: &Conditions,
+        name: &str,
+        appliers: (u32, NativeMode),
+        prefetch: Option<(&[String], &Path)>,
+        replica: &Sandbox,
+        result: &mut ContenderResult,
+    ) -> Result<()> {
+        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
+        let mut native =
+            NativeReplication::prepare(name, appliers, source, &facts.password, replica, &facts.end, conditions.limit)?;
+        if conditions.place == BacklogPlace::Received {
+            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
+            native.receive()?;
+            step.finish_and_clear();
+        }
+        let bar = self.screen.count_bar(name, transactions(&facts.end));
+        let clock = ServerClock::start(source, replica);
+        let ahead = prefetch.map(|(arguments, directory)| {
+            SpateProgram::new(source, &facts.password, replica, directory)?.prefetch(arguments)
+        });
+        let ahead = ahead.transpose()?;
+        let applied = native.apply(&bar);
+        clock.stop(result);
+        if let Some(ahead) = ahead {
+            let usage = ahead.stop()?;
+            result.spate_cpu_seconds = Some(usage.cpu.as_secs_f64());
+            result.spate_peak_rss_bytes = Some(usage.peak_resident_bytes);
+            result.spate_report = usage.report;
+        }
+        bar.finish_and_clear();
+        result.seconds = Some(applied?.as_secs_f64());
+        Ok(())
+    }
+
+    fn run_spate(
+        &self,
+        conditions: &Conditions,
+        name: &str,
+        arguments: &[String],
+        replica: &Sandbox,
+        directory: &Path,
+        result: &mut ContenderResult,
+    ) -> Result<()> {
+        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
+        let program = SpateProgram::new(source, &facts.password, replica, directory)?;
+        if conditions.place == BacklogPlace::Received {
+            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
+            program.fetch(&facts.start, conditions.limit)?;
+            step.finish_and_clear();
+        }
+        let mut arguments = arguments.to_vec();
+        arguments.push("--json".into());
+        if conditions.log != ReplicaLog::Intermediate {
+            arguments.push("--no-replica-binlog".into());
+        }
+        let step = self.screen.spinner(name);
+        let clock = ServerClock::start(source, replica);
+        let usage = program
+            .replicate(Some(&facts.start), Some(&facts.end), &arguments)
+            .and_then(|running| running.wait(conditions.limit));
+        clock.stop(result);
+        step.finish_and_clear();
+        let SpateUsage { wall, cpu, peak_resident_bytes, report } = usage?;
+        result.seconds = Some(wall.as_secs_f64());
+        result.spate_cpu_seconds = Some(cpu.as_secs_f64());
+        result.spate_peak_rss_bytes = Some(peak_resident_bytes);
+        result.spate_report = report;
+        Ok(())
+    }
+
+    fn compare(&self, replica: &Sandbox, result: &mut ContenderResult) -> Result<()> {
+        let step = self.screen.spinner(&format!("{}: all tables identical?", result.name));
+        result.different_tables = different_tables(&self.backlog.facts.checksums, &checksums(replica)?);
+        result.identical = result.different_tables.is_empty();
+        step.finish_and_clear();
+        if !result.identical {
+            self.screen.note(&format!("{}: DIFFERENT tables: {}", result.name, result.different_tables.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+/// The servers' processor time during a race.
+struct ServerClock<'a> {
+    source: &'a Sandbox,
+    replica: &'a Sandbox,
+    source_before: Duration,
+    replica_before: Duration,
+}
+
+impl<'a> ServerClock<'a> {
+    /// Waits until everything written so far is on disk, then starts.
+    fn start(source: &'a Sandbox, replica: &'a Sandbox) -> ServerClock<'a> {
+        rustix::fs::sync();
+        ServerClock { source, replica, source_before: source.cpu_time(), replica_before: replica.cpu_time() }
+    }
+
+    fn stop(self, result: &mut ContenderResult) {
+        result.source_cpu_seconds = self.source.cpu_time().saturating_sub(self.source_before).as_secs_f64();
+        result.server_cpu_seconds = self.replica.cpu_time().saturating_sub(self.replica_before).as_secs_f64();
+    }
+}
+
+/// Reads every index of every table of the data set once, to fill the buffer pool.
+fn warm(server: &Sandbox) -> Result<()> {
+    let mut session = server.connect()?;
+    let indexes: Vec<(String, String, String)> = session.rows(&format!(
+        "SELECT DISTINCT table_schema, table_name, index_name FROM information_schema.statistics
+         WHERE table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}'"
+    ))?;
+    for (schema, table, index) in indexes {
+        let (schema, table, index) = (quote(&schema), quote(&table), quote(&index));
+        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table} FORCE INDEX ({index})"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! `lab compare`: what became slower from one result to another, by more than the noise.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use comfy_table::Table;
+use serde::Serialize;
+
+use super::driver::CALIBRATION;
+use super::result::{Better, ExperimentResult, better};
+use super::statistics::{self, Pair, Ratio, median};
+use crate::screen::{self, table};
+use crate::{Error, Result, results};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  # Two results of the same experiment, from two builds
+  spate lab experiment shards --size tiny --repetitions 5 --json before.json
+  spate lab experiment shards --size tiny --repetitions 5 --json after.json
+  spate lab compare before.json after.json
+
+  # Two results from one file each, of an experiment that measures several contenders: only Spate's
+  spate lab compare before.json after.json --only contender=spate
+
+The noise is taken from the repetitions: results that were measured once cannot be compared. The exit status is 0 if nothing became worse by
+more than the noise, 1 if something did, and 2 if the results cannot be compared.";
+
+/// The seed of the draws: the same two results always compare in the same way.
+const SEED: u64 = 1;
+/// The machine is said to have another speed if the same computation takes so much more or less time.
+const SPEED_TOLERANCE: f64 = 0.05;
+
+/// Options of `lab compare`.
+#[derive(Debug, Args)]
+pub struct CompareOptions {
+    /// The result before
+    #[arg(value_name = "BEFORE.json")]
+    before: PathBuf,
+    /// The result after
+    #[arg(value_name = "AFTER.json")]
+    after: PathBuf,
+    /// Only runs with this label; may be given several times
+    #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
+    only: Vec<(String, String)>,
+    /// Write the comparison to this file; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn label(text: &str) -> std::result::Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as contender=spate")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A comparison of two results.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResultComparison {
+    /// How the time of a fixed computation changed: 2 is a machine of half the speed. `None`: it was not measured.
+    pub machine: Option<f64>,
+    /// Each metric that can become worse.
+    pub metrics: Vec<MetricComparison>,
+    /// Cells that only one of the results has.
+    pub only_in_one: Vec<String>,
+}
+
+/// A metric in two results.
+#[derive(Debug, Clone, Serialize)]
+pub struct MetricComparison {
+    /// Its name.
+    pub metric: String,
+    /// Whether small or large values are good.
+    pub better: Better,
+    /// All cells together.
+    pub overall: CellComparison,
+    /// Each cell.
+    pub cells: Vec<CellComparison>,
+}
+
+/// A cell, or all of them, in two results.
+#[derive(Debug, Clone, Serialize)]
+pub struct CellComparison {
+    /// Its name.
+    pub cell: String,
+    /// The median before; `None` for all cells together.
+    pub before: Option<f64>,
+    /// The median after.
+    pub after: Option<f64>,
+    /// After divided by before.
+    pub ratio: f64,
+    /// The least ratio that the noise leaves possible.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+    /// What it means.
+    pub verdict: Verdict,
+}
+
+/// What a ratio means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It became worse by more than the noise.
+    Worse,
+    /// It became better by more than the noise.
+    Better,
+    /// It is within the noise.
+    Same,
+}
+
+impl CompareOptions {
+    /// Compares, and shows what came of it.
+    ///
+    /// # Errors
+    /// [`Error::File`], [`Error::NoResult`]. Results that cannot be compared are told, with the exit status 2.
+    pub fn run(self) -> Result<ExitCode> {
+        let (before, after) = (ExperimentResult::read(&self.before)?, ExperimentResult::read(&self.after)?);
+        let comparison = match compare(&before, &after, &self.only) {
+            Ok(comparison) => comparison,
+            Err(error) => {
+                screen::Screen::default().note(&format!("spate lab: {error}"));
+                return Ok(ExitCode::from(2));
+            }
+        };
+        if self.json.as_deref() != Some("-".as_ref()) {
+            screen::print(&format!("{}\n{}", comparison.to_table(), comparison.summary()));
+        }
+        if let Some(path) = &self.json {
+            results::write_json(&comparison, path)?;
+        }
+        Ok(if comparison.is_worse() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+/// Compares two results of one experiment.
+///
+/// # Errors
+/// [`Error::NotComparable`].
+pub fn compare(
+    before: &ExperimentResult,
+    after: &ExperimentResult,
+    only: &[(String, String)],
+) -> Result<ResultComparison> {
+    let not = |why: String| Error::NotComparable { why };
+    let (first, second) = (&before.header, &after.header);
+    if (&first.experiment, first.size, &first.server) != (&second.experiment, second.size, &second.server) {
+        return Err(not(format!(
+            "one is '{}' of size {} on {}, the other is '{}' of size {} on {}",
+            first.experiment, first.size, first.server, second.experiment, second.size, second.server
+        )));
+    }
+    let (cells_before, cells_after) = (values(before, only), values(after, only));
+    let mut metrics = Vec::new();
+    let names: std::collections::BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
+    for metric in names {
+        let Some(good) = better(metric) else { continue };
+        let of_metric = cells_before.iter().filter(|((name, _), _)| name == metric);
+        let pairs: Vec<(&String, Pair)> = of_metric
+            .filter_map(|(key, first)| {
+                let second = cells_after.get(key)?;
+                Some((&key.1, Pair { first: first.clone(), second: second.clone() }))
+            })
+            .collect();
+        let values: Vec<Pair> = pairs.iter().map(|(_, pair)| pair.clone()).collect();
+        let Some(comparison) = statistics::compare(&values, SEED) else { continue };
+        let told = |cell: &str, pair: Option<&Pair>, ratio: &Ratio| CellComparison {
+            cell: cell.to_owned(),
+            before: pair.and_then(|pair| median(&pair.first)),
+            after: pair.and_then(|pair| median(&pair.second)),
+            ratio: ratio.ratio,
+            least: ratio.least,
+            most: ratio.most,
+            verdict: verdict(good, ratio),
+        };
+        metrics.push(MetricComparison {
+            metric: metric.clone(),
+            better: good,
+            overall: told("all cells", None, &comparison.overall),
+            cells: pairs
+                .iter()
+                .zip(&comparison.cells)
+                .map(|((cell, pair), ratio)| told(cell, Some(pair), ratio))
+                .collect(),
+        });
+    }
+    if metrics.is_empty() {
+        let why = "no cell is in both with more than one repetition, and without repetitions nothing tells the noise; \
+                   measure with --repetitions 5";
+        return Err(not(why.to_owned()));
+    }
+    let only_in_one = cells_before.keys().filter(|key| !cells_after.contains_key(*key));
+    let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
+    let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
+    only_in_one.dedup();
+    Ok(ResultComparison { machine: machine(before).zip(machine(after)).map(|(a, b)| b / a), metrics, only_in_one })
+}
+
+/// By metric and cell, what its runs have measured.
+fn values(result: &ExperimentResult, only: &[(String, String)]) -> BTreeMap<(String, String), Vec<f64>> {
+    let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
+    let is_wanted = |run: &&super::result::Run| only.iter().all(|(name, value)| run.label(name) == value);
+    for run in result.runs.iter().filter(is_wanted).filter(|run| run.measured.failure.is_none()) {
+        for (metric, value) in run.measured.metrics.iter().filter(|(_, value)| **value > 0.0) {
+            values.entry((metric.clone(), run.cell())).or_default().push(*value);
+        }
+    }
+    values
+}
+
+fn machine(result: &ExperimentResult) -> Option<f64> {
+    let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
+    median(&times)
+}
+
+fn verdict(good: Better, ratio: &Ratio) -> Verdict {
+    match (ratio.is_significant(), good, ratio.ratio > 1.0) {
+        (false, ..) => Verdict::Same,
+        (true, Better::Lower, true) | (true, Better::Higher, false) => Verdict::Worse,
+        _ => Verdict::Better,
+    }
+}
+
+impl ResultComparison {
+    /// True if anything became worse by more than the noise.
+    pub fn is_worse(&self) -> bool {
+        self.all().any(|cell| cell.verdict == Verdict::Worse)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &CellComparison> {
+        self.metrics.iter().flat_map(|metric| std::iter::once(&metric.overall).chain(&metric.cells))
+    }
+
+    /// For people.
+    pub fn to_table(&self) -> Table {
+        let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
+        let row = |metric: &MetricComparison, cell: &CellComparison| {
+            vec![
+                metric.metric.clone(),
+                cell.cell.clone(),
+                number(cell.before),
+                number(cell.after),
+                format!("{:.3}", cell.ratio),
+                format!("{:.3} to {:.3}", cell.least, cell.most),
+                match cell.verdict {
+                    Verdict::Worse => "WORSE".to_owned(),
+                    Verdict::Better => "better".to_owned(),
+                    Verdict::Same => "within the noise".to_owned(),
+                },
+            ]
+        };
+        let rows = self.metrics.iter().flat_map(|metric| {
+            std::iter::once(&metric.overall).chain(&metric.cells).map(|cell| row(metric, cell)).collect::<Vec<_>>()
+        });
+        table(&["metric", "cell", "before", "after", "ratio", "possible", "verdict"], 2, rows.collect())
+    }
+
+    /// The verdict in some lines.
+    pub fn summary(&self) -> String {
+        let count = |verdict| self.all().filter(|cell| cell.verdict == verdict).count();
+        let mut text = format!(
+            "{} worse, {} better, {} within the noise",
+            count(Verdict::Worse),
+            count(Verdict::Better),
+            count(Verdict::Same)
+        );
+        if let Some(machine) = self.machine.filter(|machine| (machine - 1.0).abs() > SPEED_TOLERANCE) {
+            text += &format!(
+                "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by about as \
+                 much says nothing about the programs."
+            );
+        }
+        if !self.only_in_one.is_empty() {
+            text += &format!("\nOnly in one of the results: {}", self.only_in_one.join("; "));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    fn runs(slowdown: f64) -> ExperimentResult {
+        let noise = [1.0, 1.02, 0.99, 1.01, 0.985];
+        let spate: Vec<f64> = noise.iter().map(|noise| 2.0 * noise * slowdown).collect();
+        let mut runs: Vec<(&str, &str, u32, f64)> = Vec::new();
+        for (number, seconds) in spate.iter().enumerate() {
+            runs.push(("cached", "spate", number as u32 + 1, *seconds));
+            runs.push(("cached", "native:4", number as u32 + 1, 20.0 * noise[4 - number]));
+        }
+        result(&runs)
+    }
+
+    #[test]
+    fn slower_cell_is_named() {
+        let comparison = compare(&runs(1.0), &runs(1.1), &[]).unwrap();
+        assert!(comparison.is_worse());
+        let cells = &comparison.metrics[0].cells;
+        let of = |contender: &str| cells.iter().find(|cell| cell.cell.contains(contender)).unwrap();
+        assert_eq!((of("spate").verdict, of("native:4").verdict), (Verdict::Worse, Verdict::Same));
+        assert!(comparison.to_table().to_string().contains("WORSE"));
+    }
+
+    #[test]
+    fn faster_is_not_worse() {
+        let comparison = compare(&runs(1.1), &runs(1.0), &[]).unwrap();
+        assert!(!comparison.is_worse(), "{}", comparison.to_table());
+    }
+
+    #[test]
+    fn labels_choose_what_is_compared() {
+        let only = [("contender".to_owned(), "native:4".to_owned())];
+        let comparison = compare(&runs(1.0), &runs(2.0), &only).unwrap();
+        assert!(!comparison.is_worse());
+    }
+
+    #[test]
+    fn machine_of_another_speed_is_told() {
+        let (mut before, mut after) = (runs(1.0), runs(1.0));
+        before.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, 20.0));
+        after.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, 50.0));
+        let summary = compare(&before, &after, &[]).unwrap().summary();
+        assert!(summary.contains("2.50 times as long"), "{summary}");
+    }
+
+    #[test]
+    fn different_experiments_are_not_compared() {
+        let mut other = runs(1.0);
+        other.header.server = "mysql-9.7".into();
+        let message = compare(&runs(1.0), &other, &[]).unwrap_err().to_string();
+        assert!(message.contains("mariadb-10.11") && message.contains("mysql-9.7"), "{message}");
+        let once = result(&[("cached", "spate", 1, 2.0)]);
+        let message = compare(&once, &once, &[]).unwrap_err().to_string();
+        assert!(message.contains("--repetitions"), "{message}");
+    }
+}

@@ -1,0 +1,247 @@
+//! Runs an experiment: opens each setting, measures its cells, keeps each run, and goes on after an interruption.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::HumanDuration;
+
+use super::machine::calibrate_milliseconds;
+use super::plan::{Setting, Size, Task, tasks};
+use super::result::{ExperimentResult, Labels, Measured, RESULT_VERSION, Run};
+use super::store::Store;
+use crate::home::{self, LabHome};
+use crate::screen::{Screen, megabytes};
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// The name of the metric that tells how fast the machine was.
+pub const CALIBRATION: &str = "machine_calibration_ms";
+
+/// What an experiment needs to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Bench<'a> {
+    /// The laboratory's directory.
+    pub home: &'a LabHome,
+    /// The server.
+    pub binaries: &'a ServerBinaries,
+    /// How large it is.
+    pub size: Size,
+    /// For people.
+    pub screen: Screen,
+}
+
+/// An experiment: what it measures, and how. What its report shows is in [`super::reports`].
+pub trait Experiment {
+    /// Its settings.
+    fn settings(&self, bench: &Bench<'_>) -> Vec<Setting>;
+
+    /// Makes what is needed to measure the cells of a setting: data, load, servers.
+    ///
+    /// # Errors
+    /// Those of the servers and programs.
+    fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>>;
+}
+
+/// A setting that is ready.
+pub trait Stage {
+    /// Measures a cell. Files go to `directory`, which is new and is removed afterwards.
+    ///
+    /// # Errors
+    /// Those of the servers and programs. A contender that fails is part of the result.
+    fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured>;
+}
+
+/// Measures what `store` does not have yet. `measured` sees the result after each run, so that what was measured is kept whatever happens.
+///
+/// # Errors
+/// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
+pub fn run(
+    experiment: &dyn Experiment,
+    bench: Bench<'_>,
+    store: &mut Store,
+    directory: &Path,
+    measured: &mut dyn FnMut(&ExperimentResult) -> Result<()>,
+) -> Result<ExperimentResult> {
+    let settings = experiment.settings(&bench);
+    let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
+    home::need_disk(directory, disk)?;
+    let header = store.header().clone();
+    let all = tasks(&settings, header.repetitions, header.seed);
+    let is_done = |store: &Store, task: &Task| store.runs().iter().any(|run| run.order == task.order);
+    let done = all.iter().filter(|task| is_done(store, task)).count();
+    let screen = bench.screen;
+    screen.note(&format!("{} measurements; {} of disk at most", all.len(), megabytes(disk)));
+    if done > 0 {
+        screen.note(&format!("{done} of them have been made before the interruption; --fresh forgets them"));
+    }
+    let mut pace = Pace::new(all.len() - done);
+    for (place, setting) in settings.iter().enumerate() {
+        let open: Vec<&Task> = all.iter().filter(|task| task.setting == place && !is_done(store, task)).collect();
+        if open.is_empty() {
+            continue;
+        }
+        let setting_directory = directory.join(format!("setting-{place}"));
+        screen.note(&format!("== {}", setting.name));
+        let mut stage = experiment.open(bench, setting, &setting_directory)?;
+        for task in open {
+            let cell_directory = directory.join(format!("run-{}", task.order));
+            home::create_private_directory(&cell_directory)?;
+            let calibration = calibrate_milliseconds();
+            let mut came = stage.measure(&task.labels, &cell_directory)?;
+            came.metric(CALIBRATION, calibration);
+            std::fs::remove_dir_all(&cell_directory).map_err(Error::file("remove", &cell_directory))?;
+            screen.note(&told(task, &settings, &came, &pace.step()));
+            store.add(Run {
+                setting: setting.name.clone(),
+                labels: task.labels.clone(),
+                repetition: task.repetition,
+                order: task.order,
+                measured: came,
+            })?;
+            measured(&collect(store, false))?;
+        }
+        drop(stage);
+        if setting_directory.exists() {
+            std::fs::remove_dir_all(&setting_directory).map_err(Error::file("remove", &setting_directory))?;
+        }
+    }
+    let result = collect(store, true);
+    measured(&result)?;
+    Ok(result)
+}
+
+/// A run in a line.
+fn told(task: &Task, settings: &[Setting], measured: &Measured, pace: &str) -> String {
+    let mut line = task.name(settings);
+    for name in ["seconds", "transactions_per_second", "lag_p99_ms"] {
+        if let Some(value) = measured.metrics.get(name) {
+            line += &format!(" · {name} {value:.2}");
+        }
+    }
+    if let Some(failure) = &measured.failure {
+        line += &format!(" · FAILED: {}", failure.lines().next().unwrap_or_default());
+    }
+    for check in measured.checks.iter().filter(|check| !check.holds) {
+        line += &format!(" · NOT {}: {}", check.name, check.details);
+    }
+    format!("{line} · {pace}")
+}
+
+fn collect(store: &Store, complete: bool) -> ExperimentResult {
+    ExperimentResult {
+        version: RESULT_VERSION,
+        header: store.header().clone(),
+        ended: now(),
+        complete,
+        runs: store.runs().to_vec(),
+    }
+}
+
+/// The time now, in RFC 3339.
+pub fn now() -> String {
+    jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |now| now.to_string())
+}
+
+/// How many measurements are left, and how long they may take.
+#[derive(Debug)]
+struct Pace {
+    begun: Instant,
+    done: usize,
+    all: usize,
+}
+
+impl Pace {
+    fn new(all: usize) -> Pace {
+        Pace { begun: Instant::now(), done: 0, all }
+    }
+
+    /// One more is done.
+    fn step(&mut self) -> String {
+        self.done += 1;
+        let left = self.all - self.done;
+        if left == 0 {
+            return "the last".to_owned();
+        }
+        let each = self.begun.elapsed().as_secs_f64() / self.done as f64;
+        let rest = Duration::from_secs_f64((each * left as f64).round());
+        format!("{left} left, about {}", HumanDuration(rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::super::plan::labels;
+    use super::super::result::tests::result;
+    use super::*;
+
+    /// Measures nothing, fails at a chosen measurement, and notes what it was asked for.
+    struct Scripted {
+        asked: Rc<RefCell<Vec<String>>>,
+        fails_at: usize,
+    }
+
+    impl Experiment for Scripted {
+        fn settings(&self, _bench: &Bench<'_>) -> Vec<Setting> {
+            let cells = |names: [&str; 2]| names.map(|name| labels([("contender", name.to_owned())])).to_vec();
+            ["first", "second"]
+                .map(|name| Setting { name: name.to_owned(), cells: cells(["native:0", "spate"]), disk_bytes: 1 })
+                .to_vec()
+        }
+
+        fn open<'a>(&self, _bench: Bench<'a>, setting: &Setting, _directory: &Path) -> Result<Box<dyn Stage + 'a>> {
+            let (asked, fails_at) = (Rc::clone(&self.asked), self.fails_at);
+            Ok(Box::new(ScriptedStage { setting: setting.name.clone(), asked, fails_at }))
+        }
+    }
+
+    struct ScriptedStage {
+        setting: String,
+        asked: Rc<RefCell<Vec<String>>>,
+        fails_at: usize,
+    }
+
+    impl Stage for ScriptedStage {
+        fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured> {
+            assert!(directory.is_dir());
+            if self.asked.borrow().len() == self.fails_at {
+                return Err(Error::UnexpectedResult { server: "b".into(), statement: "c".into() });
+            }
+            self.asked.borrow_mut().push(format!("{} {}", self.setting, cell["contender"]));
+            Ok(Measured { metrics: [("seconds".to_owned(), 1.0)].into(), ..Measured::default() })
+        }
+    }
+
+    #[test]
+    fn interrupted_experiment_measures_each_cell_once() {
+        let root = tempfile::tempdir().unwrap();
+        let home = LabHome::at(root.path()).unwrap();
+        let Ok(binaries) = ServerBinaries::choose(None) else { return };
+        let bench = Bench { home: &home, binaries: &binaries, size: Size::Tiny, screen: Screen::default() };
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let header = super::super::result::Header { repetitions: 2, ..result(&[]).header };
+        let place = root.path().join("kept");
+        let run_once = |fails_at: usize| {
+            let experiment = Scripted { asked: Rc::clone(&asked), fails_at };
+            let mut store = Store::open(place.clone(), header.clone()).unwrap();
+            let work = home.work().unwrap();
+            let mut seen = 0;
+            let came = run(&experiment, bench, &mut store, work.path(), &mut |result| {
+                seen = result.runs.len();
+                Ok(())
+            });
+            (came, seen)
+        };
+        let (interrupted, seen) = run_once(3);
+        assert!(interrupted.is_err());
+        assert_eq!(seen, 3, "what was measured is told after each run");
+        let (finished, _) = run_once(usize::MAX);
+        let finished = finished.unwrap();
+        assert!(finished.complete);
+        assert_eq!(finished.runs.iter().map(|run| run.order).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
+        assert_eq!(asked.borrow().len(), 8);
+        assert!(finished.runs.iter().all(|run| run.measured.metrics.contains_key(CALIBRATION)));
+    }
+}

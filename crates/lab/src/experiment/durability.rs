@@ -1,0 +1,212 @@
+//! Parallel replication over what a replica logs, its durability and its number of appliers: the tables that MariaDB's production users
+//! published, over the chain A → B → C → D with the commit groups widened on C.
+//!
+//! D is measured as an *intermediate* source (it logs what it applies), as a replica *with binlog* (which it does not write to), and as a *standard* one without a
+//! binlog; each durable (its binlog and its redo log are flushed with each commit) and relaxed. Four data sets go from bound by the
+//! processors (E1) to bound by the disk (E4).
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::blocks::{Block, hours_minutes_seconds};
+use super::driver::{Bench, Experiment, Stage};
+use super::on_course::{OnCourse, usual_conditions};
+use super::plan::{Setting, Size, labels};
+use super::result::{ExperimentResult, Labels};
+use super::selection::Selection;
+use crate::Result;
+use crate::backlog::BacklogPlan;
+use crate::chain::{self, ChainPlan};
+use crate::course::{Conditions, Course, ReplicaLog};
+use crate::server_options::Durability;
+use crate::torture::settings::Format;
+use crate::vendor::Vendor;
+use crate::workload::{Shape, Workload};
+
+pub(super) const ABOUT: &str = "A → B → C → D, each with the server's own replication; C waits before it commits, so that more transactions share a commit group. \
+    Measured is how long D takes to apply what it has received from C: as an intermediate source (it logs what it applies), with a binlog that it does not \
+    write to, and without a binlog; durable (binlog and redo log are flushed with each commit) and relaxed; with so many appliers, and by Spate. Native \
+    settings are those that the servers' documentation recommends: MariaDB's conservative mode (by commit groups) and optimistic mode (its default), MySQL's \
+    writeset dependencies with commits in the source's order, and free.";
+
+/// Transactions for which C waits, and for how many microseconds.
+const WAIT: (u32, u32) = (40, 50_000);
+
+/// The replica's logs, by label.
+const LOGS: [(&str, ReplicaLog); 3] =
+    [("intermediate", ReplicaLog::Intermediate), ("with binlog", ReplicaLog::Own), ("standard", ReplicaLog::Standard)];
+const DURABILITIES: [(&str, Durability); 2] = [("durable", Durability::Durable), ("relaxed", Durability::Relaxed)];
+
+/// The data sets: their names, loads, rows in each table, and the replica's memory in MiB. The first two fit into it.
+fn data_sets(size: Size) -> Vec<(&'static str, Shape)> {
+    let shape = |workload, rows, pool| Shape::new(workload, None, Some(rows), Some(pool));
+    let [e1, e2, e3, e4] = match size {
+        Size::Tiny => [(1_000, 64), (2_000, 64), (20_000, 64), (50_000, 24)],
+        Size::Small => [(10_000, 512), (100_000, 512), (200_000, 192), (500_000, 64)],
+        Size::Paper => [(50_000, 2_048), (500_000, 4_096), (2_000_000, 1_024), (5_000_000, 512)],
+    };
+    let all = [
+        ("E1", shape(Workload::Cached, e1.0, e1.1)),
+        ("E2", shape(Workload::Cached, e2.0, e2.1)),
+        ("E3", shape(Workload::Io, e3.0, e3.1)),
+        ("E4", shape(Workload::Io, e4.0, e4.1)),
+    ];
+    all.into_iter().filter(|(name, _)| size != Size::Tiny || *name == "E1" || *name == "E4").collect()
+}
+
+fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
+    let appliers: &[u32] = size.of(&[5, 20], &[5, 10, 20, 40, 80], &[5, 10, 20, 40, 80]);
+    let (single, modes) = match vendor {
+        Vendor::MariaDb => ("native:0", ["conservative", "optimistic"]),
+        Vendor::MySql => ("native:1:order", ["order", "free"]),
+    };
+    let modes = modes.iter().take(size.of(1, 2, 2));
+    let native = modes.flat_map(|mode| appliers.iter().map(move |appliers| format!("native:{appliers}:{mode}")));
+    [single.to_owned()].into_iter().chain(native).chain(["spate".to_owned()]).collect()
+}
+
+fn cells(size: Size, vendor: Vendor) -> Vec<Labels> {
+    let mut cells = Vec::new();
+    for (log, _) in LOGS {
+        for (durability, _) in DURABILITIES {
+            for contender in contenders(size, vendor) {
+                cells.push(labels([
+                    ("log", log.to_owned()),
+                    ("durability", durability.to_owned()),
+                    ("contender", contender),
+                ]));
+            }
+        }
+    }
+    cells
+}
+
+fn plan(size: Size, shape: Shape) -> ChainPlan {
+    ChainPlan {
+        backlog: BacklogPlan {
+            shape,
+            format: Format::Row,
+            seconds: size.of(1, 5, 3_600),
+            rate: None,
+            transactions: None,
+            reuse: false,
+        },
+        wait_count: WAIT.0,
+        wait_microseconds: WAIT.1,
+        appliers: vec![],
+        durability: Durability::Durable,
+        limit: limit(size),
+    }
+}
+
+fn limit(size: Size) -> Duration {
+    Duration::from_secs(size.of(120, 600, 24 * 3600))
+}
+
+pub(super) struct DurabilityExperiment;
+
+impl Experiment for DurabilityExperiment {
+    fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
+        let (size, vendor) = (bench.size, bench.binaries.vendor());
+        let setting = |(name, shape): (&str, Shape)| Setting {
+            name: name.to_owned(),
+            cells: cells(size, vendor),
+            // A, B, C and D, the frozen data, and each with a redo log and binlogs.
+            disk_bytes: 5
+                * (shape.data_bytes() + (shape.redo_log_mib() << 20) + size.of(100 << 20, 1 << 30, 200 << 30)),
+        };
+        data_sets(size).into_iter().map(setting).collect()
+    }
+
+    fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
+        let found = data_sets(bench.size).into_iter().find(|(name, _)| *name == setting.name);
+        let shape = found.map_or_else(|| Shape::new(Workload::Cached, None, None, None), |(_, shape)| shape);
+        let plan = plan(bench.size, shape);
+        let widened = chain::widen(bench.home, bench.binaries, &plan, directory, &bench.screen)?;
+        let facts = [("group_size_a", "A"), ("group_size_b", "B"), ("group_size_c", "C")].into_iter();
+        let facts = facts.filter_map(|(metric, server)| {
+            Some((metric, widened.groups.iter().find(|groups| groups.server == server)?.mean))
+        });
+        let facts = facts.collect();
+        let course = Course::over(bench.binaries, shape, widened.dataset, widened.backlog, bench.screen);
+        let limit = limit(bench.size);
+        Ok(Box::new(OnCourse::new(course, move |cell| conditions(cell, limit)).with_facts(facts)))
+    }
+}
+
+fn conditions(cell: &Labels, limit: Duration) -> Conditions {
+    let label = |name: &str| cell.get(name).map_or("", String::as_str);
+    let mut conditions = usual_conditions(limit);
+    if let Some((_, log)) = LOGS.iter().find(|(name, _)| *name == label("log")) {
+        conditions.log = *log;
+    }
+    if let Some((_, durability)) = DURABILITIES.iter().find(|(name, _)| *name == label("durability")) {
+        conditions.durability = *durability;
+    }
+    conditions
+}
+
+/// A table for each data set, in the form in which the annex has them.
+pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for setting in result.settings() {
+        let runs = Selection::of(result).in_setting(setting);
+        let mut rows = Vec::new();
+        for (log, _) in LOGS {
+            for (durability, _) in DURABILITIES {
+                rows.extend(rows_of(&runs.with("log", log).with("durability", durability), log, durability));
+            }
+        }
+        let header = [
+            "replica",
+            "durability",
+            "contender",
+            "h:mm.ss",
+            "seconds",
+            "speed-up from single",
+            "speed-up from the previous",
+        ];
+        let size = |metric: &str| runs.median(metric).map_or_else(|| "–".to_owned(), |size| format!("{size:.2}"));
+        blocks.push(Block::table(&format!("{setting}: D catches up"), &header, rows));
+        blocks.push(Block::Text(format!(
+            "Transactions of a commit group, on average: A {}, B {}, C {}. Backlog: {:.0} transactions.",
+            size("group_size_a"),
+            size("group_size_b"),
+            size("group_size_c"),
+            runs.median("backlog_transactions").unwrap_or_default()
+        )));
+    }
+    blocks
+}
+
+/// The contenders of one kind of replica: first native ones by their number of appliers, each mode for itself, then Spate.
+fn rows_of(runs: &Selection<'_>, log: &str, durability: &str) -> Vec<Vec<String>> {
+    let contenders = runs.values_of("contender");
+    let mode = |contender: &str| contender.splitn(3, ':').nth(2).unwrap_or_default().to_owned();
+    let mut sorted: Vec<&str> = contenders.clone();
+    // Stable: within a mode they stay sorted by their numbers.
+    sorted.sort_by_key(|contender| (contender.starts_with("spate"), mode(contender)));
+    let single = contenders.iter().find(|contender| ["native:0", "native:1:order"].contains(contender));
+    let single = single.and_then(|single| runs.with("contender", single).median("seconds"));
+    let mut previous = single;
+    let mut rows = Vec::new();
+    for contender in sorted {
+        let own = runs.with("contender", contender);
+        let seconds = own.median("seconds");
+        let ratio = |from: Option<f64>| {
+            from.zip(seconds)
+                .map_or_else(|| "–".to_owned(), |(from, seconds)| format!("{:.2}", from / seconds.max(1e-9)))
+        };
+        rows.push(vec![
+            log.to_owned(),
+            durability.to_owned(),
+            contender.to_owned(),
+            seconds.map_or_else(|| "–".to_owned(), hours_minutes_seconds),
+            own.shown("seconds", |seconds| format!("{seconds:.2}")),
+            ratio(single),
+            ratio(previous),
+        ]);
+        previous = seconds;
+    }
+    rows
+}

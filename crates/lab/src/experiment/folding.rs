@@ -1,0 +1,191 @@
+//! How net row changes, the size of batches and the time to catch up relate, over the skew of keys and the length of the backlog; and what `spate analyze` says
+//! of it from the binlogs alone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::blocks::{Block, Graph};
+use super::driver::{Bench, Experiment, Stage};
+use super::on_course::{OnCourse, usual_conditions};
+use super::plan::{Setting, Size, labels};
+use super::result::{ExperimentResult, Labels, Measured};
+use super::selection::Selection;
+use crate::backlog::BacklogPlan;
+use crate::course::Course;
+use crate::torture::settings::Format;
+use crate::workload::{Shape, Workload};
+use crate::{Error, Result, spate_program};
+use spate_page::Scale;
+
+pub(super) const ABOUT: &str = "Transactions that change three rows, as sysbench's oltp_write_only does, with keys that are drawn evenly and by Zipf's law with several exponents, for backlogs of several lengths. \
+    Spate applies each with batches of different limits. Measured are the row changes that folding leaves, and how long it takes; beside them is what spate analyze \
+    says of the same binlogs: the number of different rows in batches of that size.";
+
+/// A source that needs longer than this for a backlog is too slow for it.
+const LOAD_SECONDS_MAX: u64 = 12 * 3_600;
+/// The limit that lets a batch take everything there is, within Spate's memory.
+const EVERYTHING: u64 = 0;
+
+/// The exponents of Zipf's law, in hundredths, by their names.
+fn all_keys(size: Size) -> Vec<(String, u32)> {
+    let name = |hundredths: u32| match hundredths {
+        0 => "uniform".to_owned(),
+        _ => format!("zipf {:.1}", f64::from(hundredths) / 100.0),
+    };
+    let exponents: &[u32] = size.of(&[0, 100], &[0, 70, 80, 90, 100, 110, 120], &[0, 70, 80, 90, 100, 110, 120]);
+    exponents.iter().map(|hundredths| (name(*hundredths), *hundredths)).collect()
+}
+
+/// Transactions of the backlogs.
+fn backlogs(size: Size) -> &'static [u64] {
+    size.of(&[2_000], &[10_000, 100_000], &[10_000, 100_000, 1_000_000, 10_000_000])
+}
+
+fn limits(size: Size) -> &'static [u64] {
+    size.of(&[100, EVERYTHING], &[10, 100, 1_000, 10_000, EVERYTHING], &[10, 100, 1_000, 10_000, 100_000, EVERYTHING])
+}
+
+fn shape(size: Size, skew_hundredths: u32) -> Shape {
+    let (rows, pool) = size.of((5_000, 64), (50_000, 1_024), (1_000_000, 8_192));
+    Shape::new(Workload::Skewed, None, Some(rows), Some(pool)).with_skew(skew_hundredths)
+}
+
+fn setting_name(keys: &str, transactions: u64) -> String {
+    format!("{keys}, {transactions} transactions")
+}
+
+pub(super) struct Folding;
+
+impl Experiment for Folding {
+    fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
+        let size = bench.size;
+        let mut settings = Vec::new();
+        for (name, keys) in all_keys(size) {
+            for &transactions in backlogs(size) {
+                let cells = limits(size).iter().map(|limit| {
+                    labels([
+                        ("keys", name.clone()),
+                        ("backlog", transactions.to_string()),
+                        ("batch", if *limit == EVERYTHING { "all".to_owned() } else { limit.to_string() }),
+                    ])
+                });
+                settings.push(Setting {
+                    name: setting_name(&name, transactions),
+                    cells: cells.collect(),
+                    disk_bytes: 3 * (shape(size, keys).data_bytes() + (600 << 20)) + transactions * 6_000,
+                });
+            }
+        }
+        settings
+    }
+
+    fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
+        let size = bench.size;
+        let of_setting = |(name, keys): (String, u32)| {
+            let transactions = backlogs(size).iter().find(|count| setting_name(&name, **count) == setting.name)?;
+            Some((keys, *transactions))
+        };
+        let found = all_keys(size).into_iter().find_map(of_setting);
+        let (keys, transactions) = found.ok_or_else(|| Error::BadArgument {
+            what: "setting",
+            text: setting.name.clone(),
+            why: "the experiment has none of this name".to_owned(),
+        })?;
+        let plan = BacklogPlan {
+            shape: shape(size, keys),
+            format: Format::Row,
+            seconds: LOAD_SECONDS_MAX,
+            rate: None,
+            transactions: Some(transactions),
+            reuse: false,
+        };
+        let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
+        let predicted = predict(&course)?;
+        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        let inner = OnCourse::new(course, move |_| usual_conditions(limit)).with_contenders(|cell| match cell["batch"]
+            .as_str()
+        {
+            "all" => "spate".to_owned(),
+            limit => format!("spate:batch-transactions={limit}"),
+        });
+        Ok(Box::new(Predicted { inner, predicted }))
+    }
+}
+
+/// By the limit of a batch, the row changes that `analyze` says are left at most.
+type Prediction = Vec<(u64, f64)>;
+
+fn predict(course: &Course<'_>) -> Result<Prediction> {
+    let analysis = spate_program::analyze(&course.backlog.source.data_directory())?;
+    let folded = analysis["folded"].as_array().into_iter().flatten();
+    Ok(folded.filter_map(|size| Some((size["batch_transactions"].as_u64()?, size["net_rows"].as_f64()?))).collect())
+}
+
+struct Predicted<'a> {
+    inner: OnCourse<'a>,
+    predicted: Prediction,
+}
+
+impl Stage for Predicted<'_> {
+    fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured> {
+        let mut measured = self.inner.measure(cell, directory)?;
+        let limit = cell["batch"].parse().unwrap_or(EVERYTHING);
+        if let Some((_, rows)) = self.predicted.iter().find(|(size, _)| *size == limit) {
+            measured.metric("predicted_net_row_changes", *rows);
+        }
+        Ok(measured)
+    }
+}
+
+pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
+    let all = Selection::of(result);
+    let mut blocks = Vec::new();
+    for backlog in all.values_of("backlog") {
+        let runs = all.with("backlog", backlog);
+        let mut rows = Vec::new();
+        for keys in runs.values_of("keys") {
+            for batch in runs.values_of("batch") {
+                let own = runs.with("keys", keys).with("batch", batch);
+                let whole = |value: f64| format!("{value:.0}");
+                rows.push(vec![
+                    keys.to_owned(),
+                    batch.to_owned(),
+                    own.shown("backlog_row_changes", whole),
+                    own.shown("spate_net_row_changes", whole),
+                    own.shown("predicted_net_row_changes", whole),
+                    own.shown("spate_batches", whole),
+                    own.shown("seconds", |seconds| format!("{seconds:.2}")),
+                    own.shown("transactions_per_second", whole),
+                ]);
+            }
+        }
+        let title = format!("A backlog of {backlog} transactions");
+        let header =
+            ["keys", "batch of at most", "row changes", "net", "predicted", "batches", "seconds", "transactions/s"];
+        blocks.push(Block::table(&title, &header, rows));
+        for (what, metric, per_change) in
+            [("net row changes, in % of all", "spate_net_row_changes", true), ("seconds", "seconds", false)]
+        {
+            let line = |keys: &str| {
+                let own = runs.with("keys", keys);
+                let points = own.values_of("batch").into_iter().filter_map(|batch| {
+                    let cell = own.with("batch", batch);
+                    let transactions = batch.parse::<f64>().ok().or_else(|| backlog.parse().ok())?;
+                    let value = cell.median(metric)?;
+                    let value = if per_change { 100.0 * value / cell.median("backlog_row_changes")? } else { value };
+                    Some((transactions, value))
+                });
+                (keys.to_owned(), points.collect())
+            };
+            blocks.push(Block::Graph(Graph {
+                title: format!("{title}: {what}"),
+                across: "transactions of a batch, at most".to_owned(),
+                up: what.to_owned(),
+                across_scale: Scale::Decades,
+                lines: runs.values_of("keys").into_iter().map(line).collect(),
+                ..Graph::default()
+            }));
+        }
+    }
+    blocks
+}

@@ -1,0 +1,136 @@
+//! Replication Booster's claim: rows are updated by their primary key faster than the replica's applier finds them on its disk; a program that reads
+//! ahead of it in the relay log lets it catch up.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::blocks::{Block, Graph};
+use super::driver::{Bench, Experiment, Stage};
+use super::on_course::{OnCourse, usual_conditions};
+use super::plan::{Setting, Size, labels};
+use super::result::ExperimentResult;
+use super::selection::Selection;
+use crate::Result;
+use crate::backlog::BacklogPlan;
+use crate::course::Course;
+use crate::torture::settings::Format;
+use crate::vendor::Vendor;
+use crate::workload::{Shape, Workload};
+
+pub(super) const ABOUT: &str = "A source updates single rows by their primary keys, all equally often; the replica's buffer pool holds a small part of them. Measured is how long the \
+    replica takes to apply what it has received, durable, by its own replication, with spate prefetch reading ahead of it, and by Spate. The setting with a \
+    slow disk lets each read that a thread of the server waits for take half a millisecond longer (by strace), as a disk does that serves many reads at a time.";
+
+/// What a slow disk adds to each read.
+const READ_LATENCY: Duration = Duration::from_micros(500);
+const AS_IT_IS: &str = "disk as it is";
+const SLOW: &str = "slow disk";
+
+fn shape(size: Size) -> Shape {
+    let (rows, pool) = size.of((30_000, 24), (400_000, 64), (10_000_000, 1_024));
+    Shape::new(Workload::Updates, None, Some(rows), Some(pool))
+}
+
+fn contenders(vendor: Vendor) -> Vec<&'static str> {
+    match vendor {
+        Vendor::MariaDb => {
+            vec!["native:0", "native:0+prefetch", "native:8:optimistic", "native:8:optimistic+prefetch", "spate"]
+        }
+        Vendor::MySql => {
+            vec!["native:1:order", "native:1:order+prefetch", "native:8:order", "native:8:order+prefetch", "spate"]
+        }
+    }
+}
+
+pub(super) struct Prefetch;
+
+impl Experiment for Prefetch {
+    fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
+        let (shape, vendor) = (shape(bench.size), bench.binaries.vendor());
+        let setting = |name: &str| Setting {
+            name: name.to_owned(),
+            cells: contenders(vendor).iter().map(|name| labels([("contender", (*name).to_owned())])).collect(),
+            disk_bytes: 3 * (shape.data_bytes() + (shape.redo_log_mib() << 20))
+                + bench.size.of(1 << 28, 2 << 30, 50 << 30),
+        };
+        [AS_IT_IS, SLOW].map(setting).into()
+    }
+
+    fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
+        let size = bench.size;
+        // Without a limit, a source that has everything in memory writes much more than a slow disk can follow in a measurement's time.
+        let (seconds, rate) = size.of((2, 1_000), (20, 2_000), (600, 5_000));
+        let plan = BacklogPlan {
+            shape: shape(size),
+            format: Format::Row,
+            seconds,
+            rate: Some(rate),
+            transactions: None,
+            reuse: false,
+        };
+        let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
+        let read_latency = (setting.name == SLOW).then_some(READ_LATENCY);
+        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        Ok(Box::new(OnCourse::new(course, move |_| {
+            let mut conditions = usual_conditions(limit);
+            conditions.read_latency = read_latency;
+            conditions
+        })))
+    }
+}
+
+pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for setting in result.settings() {
+        let runs = Selection::of(result).in_setting(setting);
+        let contenders = runs.values_of("contender");
+        let plain = |contender: &str| contender.split('+').next().unwrap_or_default().to_owned();
+        let rows = contenders.iter().map(|contender| {
+            let own = runs.with("contender", contender);
+            let without = runs.with("contender", &plain(contender)).median("seconds");
+            let gain = without.zip(own.median("seconds")).filter(|_| contender.contains('+'));
+            vec![
+                (*contender).to_owned(),
+                own.shown("seconds", |seconds| format!("{seconds:.1}")),
+                own.shown("transactions_per_second", |rate| format!("{rate:.0}")),
+                gain.map_or_else(|| "–".to_owned(), |(without, with)| format!("{:.2}", without / with)),
+                own.shown("replica_cpu_seconds", |seconds| format!("{seconds:.1}")),
+            ]
+        });
+        let header = ["contender", "seconds", "updates/s", "× without prefetch", "replica CPU s"];
+        blocks.push(Block::table(setting, &header, rows.collect()));
+        let lines = runs.runs().iter().filter(|run| run.repetition == 1).filter_map(|run| {
+            let behind = run.measured.series.iter().find(|series| series.name == "seconds behind")?;
+            Some((run.label("contender").to_owned(), behind.points.clone()))
+        });
+        blocks.push(Block::Graph(Graph {
+            title: format!("{setting}: seconds behind the source"),
+            across: "seconds".to_owned(),
+            up: "seconds behind".to_owned(),
+            lines: lines.collect(),
+            ..Graph::default()
+        }));
+        blocks.push(counters(setting, &runs));
+    }
+    blocks
+}
+
+/// All counters of the programs that read ahead.
+fn counters(setting: &str, runs: &Selection<'_>) -> Block {
+    let ahead = runs.only(|run| run.label("contender").contains("+prefetch"));
+    let contenders = ahead.values_of("contender");
+    let mut names: Vec<&String> = ahead.runs().iter().flat_map(|run| run.measured.metrics.keys()).collect();
+    names
+        .retain(|name| name.starts_with("spate_") && !["spate_cpu_seconds", "spate_peak_mib"].contains(&name.as_str()));
+    names.sort();
+    names.dedup();
+    let rows = names.into_iter().map(|name| {
+        let values = contenders
+            .iter()
+            .map(|contender| ahead.with("contender", contender).shown(name, |value| format!("{value:.0}")));
+        std::iter::once(name.trim_start_matches("spate_").replace('_', " ")).chain(values).collect()
+    });
+    let rows = rows.collect();
+    let header = std::iter::once("counter").chain(contenders.iter().copied()).map(str::to_owned).collect();
+    Block::Table { title: format!("{setting}: what spate prefetch counted"), header, rows }
+}

@@ -1,0 +1,184 @@
+//! The experiments by name: what they are, and what their reports show.
+
+use super::blocks::Block;
+use super::driver::Experiment;
+use super::result::ExperimentResult;
+use super::selection::Selection;
+use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
+
+/// The name of an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExperimentName {
+    /// Tungsten's benchmark: 30 schemas, 30 channels, in memory and bound by the disk
+    Shards,
+    /// What a replica logs, its durability and its appliers, behind a chain of servers with wide commit groups
+    Durability,
+    /// A program that reads ahead of the replica's own applier
+    Prefetch,
+    /// Galera under sysbench, beside a single server and semi-synchronous replication with Spate
+    Masters,
+    /// Long transactions among short ones, as timelines
+    LongTransactions,
+    /// The lag under a rising load: where each begins to fall behind
+    Lag,
+    /// Net row changes, batches and time over the skew of keys and the backlog
+    Folding,
+}
+
+impl ExperimentName {
+    /// All of them.
+    pub const ALL: [ExperimentName; 7] = [
+        ExperimentName::Shards,
+        ExperimentName::Durability,
+        ExperimentName::Prefetch,
+        ExperimentName::Masters,
+        ExperimentName::LongTransactions,
+        ExperimentName::Lag,
+        ExperimentName::Folding,
+    ];
+
+    /// As the command line and the results have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExperimentName::Shards => "shards",
+            ExperimentName::Durability => "durability",
+            ExperimentName::Prefetch => "prefetch",
+            ExperimentName::Masters => "masters",
+            ExperimentName::LongTransactions => "long-transactions",
+            ExperimentName::Lag => "lag",
+            ExperimentName::Folding => "folding",
+        }
+    }
+
+    /// The experiment itself.
+    pub fn experiment(self) -> Box<dyn Experiment> {
+        match self {
+            ExperimentName::Shards => Box::new(shards::Shards),
+            ExperimentName::Durability => Box::new(durability::DurabilityExperiment),
+            ExperimentName::Prefetch => Box::new(prefetch::Prefetch),
+            ExperimentName::Masters => Box::new(masters::Masters),
+            ExperimentName::LongTransactions => Box::new(long_transactions::LongTransactions),
+            ExperimentName::Lag => Box::new(lag::LagExperiment),
+            ExperimentName::Folding => Box::new(folding::Folding),
+        }
+    }
+
+    fn of(name: &str) -> Option<ExperimentName> {
+        ExperimentName::ALL.into_iter().find(|known| known.name() == name)
+    }
+}
+
+/// What an experiment measures, in some sentences.
+pub fn about(name: &str) -> &'static str {
+    match ExperimentName::of(name) {
+        None => "",
+        Some(ExperimentName::Shards) => shards::ABOUT,
+        Some(ExperimentName::Durability) => durability::ABOUT,
+        Some(ExperimentName::Prefetch) => prefetch::ABOUT,
+        Some(ExperimentName::Masters) => masters::ABOUT,
+        Some(ExperimentName::LongTransactions) => long_transactions::ABOUT,
+        Some(ExperimentName::Lag) => lag::ABOUT,
+        Some(ExperimentName::Folding) => folding::ABOUT,
+    }
+}
+
+/// The experiment's own part of a report: who was faster, then its tables and graphs.
+pub fn blocks(result: &ExperimentResult) -> Vec<Block> {
+    let own = match ExperimentName::of(&result.header.experiment) {
+        None => Vec::new(),
+        Some(ExperimentName::Shards) => shards::blocks(result),
+        Some(ExperimentName::Durability) => durability::blocks(result),
+        Some(ExperimentName::Prefetch) => prefetch::blocks(result),
+        Some(ExperimentName::Masters) => masters::blocks(result),
+        Some(ExperimentName::LongTransactions) => long_transactions::blocks(result),
+        Some(ExperimentName::Lag) => lag::blocks(result),
+        Some(ExperimentName::Folding) => folding::blocks(result),
+    };
+    verdicts(result).into_iter().chain(own).collect()
+}
+
+/// For each setting in which native replication and Spate catch up with the same: which was faster, told in the same words for a win and a loss.
+fn verdicts(result: &ExperimentResult) -> Vec<Block> {
+    result
+        .settings()
+        .into_iter()
+        .filter_map(|setting| verdict(setting, &Selection::of(result).in_setting(setting)))
+        .collect()
+}
+
+fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
+    // Where the replica differs too, the fastest of each has to be of the same kind of replica.
+    let kinds: Vec<Selection<'_>> = if runs.values_of("log").is_empty() {
+        vec![runs.clone()]
+    } else {
+        let kind = |log: &str, durability: &str| runs.with("log", log).with("durability", durability);
+        runs.values_of("log")
+            .iter()
+            .flat_map(|log| {
+                runs.values_of("durability").into_iter().map(|durability| kind(log, durability)).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    let ratios: Vec<(f64, String, String)> = kinds.iter().filter_map(ratio_of_the_best).collect();
+    let (least, native, spate) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let most = ratios.iter().map(|(ratio, ..)| *ratio).fold(0.0, f64::max);
+    let ratio = if ratios.len() > 1 { format!("{least:.2} to {most:.2}") } else { format!("{least:.2}") };
+    let words = if *least >= 1.0 { "Spate wins" } else { "Spate LOSES" };
+    Some(Block::Verdict(format!(
+        "{setting}: {words}: {spate} is {ratio} times as fast as the best native setting ({native})."
+    )))
+}
+
+/// How many times as fast as the fastest native contender the fastest of Spate is, and who they are.
+fn ratio_of_the_best(runs: &Selection<'_>) -> Option<(f64, String, String)> {
+    let best = |prefix: &str| {
+        let of = runs
+            .only(|run| run.label("contender").starts_with(prefix) && !run.label("contender").contains("+prefetch"));
+        let timed = of.values_of("contender").into_iter().filter_map(|contender| {
+            let seconds = of.with("contender", contender).median("seconds")?;
+            Some((seconds, contender.to_owned()))
+        });
+        timed.min_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (native_seconds, native) = best("native")?;
+    let (spate_seconds, spate) = best("spate")?;
+    (spate_seconds > 0.0).then(|| (native_seconds / spate_seconds, native, spate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    fn verdict_of(native: f64, spate: f64) -> String {
+        let result = result(&[
+            ("cached", "native:0", 1, 99.0),
+            ("cached", "native:16", 1, native),
+            ("cached", "spate", 1, spate),
+        ]);
+        match verdicts(&result).as_slice() {
+            [Block::Verdict(text)] => text.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lost_race_is_told_like_a_won_one() {
+        let won = verdict_of(10.0, 2.0);
+        assert!(
+            won.contains("Spate wins: spate is 5.00 times as fast as the best native setting (native:16)"),
+            "{won}"
+        );
+        let lost = verdict_of(1.0, 2.0);
+        assert!(lost.contains("Spate LOSES: spate is 0.50 times as fast"), "{lost}");
+    }
+
+    #[test]
+    fn each_name_is_its_own() {
+        let mut names: Vec<&str> = ExperimentName::ALL.iter().map(|name| name.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ExperimentName::ALL.len());
+        assert!(ExperimentName::ALL.iter().all(|name| !about(name.name()).is_empty()));
+    }
+}

@@ -1,0 +1,145 @@
+//! Runs of a result, chosen by their labels, and what they have in common.
+
+use std::cmp::Ordering;
+
+use super::result::{ExperimentResult, Run};
+use super::statistics::{median, spread};
+
+/// Some runs of a result, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Selection<'a> {
+    runs: Vec<&'a Run>,
+}
+
+impl<'a> Selection<'a> {
+    /// All runs.
+    pub fn of(result: &'a ExperimentResult) -> Selection<'a> {
+        Selection { runs: result.runs.iter().collect() }
+    }
+
+    /// Those of a setting.
+    pub fn in_setting(&self, setting: &str) -> Selection<'a> {
+        self.only(|run| run.setting == setting)
+    }
+
+    /// Those with a label.
+    pub fn with(&self, name: &str, value: &str) -> Selection<'a> {
+        self.only(|run| run.label(name) == value)
+    }
+
+    /// Those for which `is_wanted`.
+    pub fn only(&self, is_wanted: impl Fn(&Run) -> bool) -> Selection<'a> {
+        Selection { runs: self.runs.iter().copied().filter(|run| is_wanted(run)).collect() }
+    }
+
+    /// The runs.
+    pub fn runs(&self) -> &[&'a Run] {
+        &self.runs
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The different values of a label, numbers in them by their size.
+    pub fn values_of(&self, name: &str) -> Vec<&'a str> {
+        let mut values: Vec<&str> =
+            self.runs.iter().map(|run| run.label(name)).filter(|value| !value.is_empty()).collect();
+        values.sort_by(|a, b| by_numbers(a, b));
+        values.dedup();
+        values
+    }
+
+    /// The values of a metric, of those runs that came to their end.
+    pub fn metric(&self, name: &str) -> Vec<f64> {
+        let ended = self.runs.iter().filter(|run| run.measured.failure.is_none());
+        ended.filter_map(|run| run.measured.metrics.get(name).copied()).collect()
+    }
+
+    /// The median of a metric; `None` if no run has it.
+    pub fn median(&self, name: &str) -> Option<f64> {
+        median(&self.metric(name))
+    }
+
+    /// The median of a metric as text, with the spread of repeated runs: `12.3 ± 4 %`. Why there is none, if there is none.
+    pub fn shown(&self, name: &str, show: impl Fn(f64) -> String) -> String {
+        let values = self.metric(name);
+        let Some(median) = median(&values) else { return self.why_nothing() };
+        match spread(&values) {
+            Some(spread) if spread >= 0.005 => format!("{} ± {:.0} %", show(median), spread * 100.0),
+            _ => show(median),
+        }
+    }
+
+    fn why_nothing(&self) -> String {
+        let failed = self.runs.iter().any(|run| run.measured.failure.is_some());
+        if failed { "failed".to_owned() } else { "–".to_owned() }
+    }
+}
+
+/// Texts by the numbers in them: `native:4` before `native:16`.
+pub fn by_numbers(a: &str, b: &str) -> Ordering {
+    parts(a).cmp(&parts(b))
+}
+
+/// Words and numbers of a text, in their order.
+fn parts(text: &str) -> Vec<(u64, &str)> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_digit = first.is_ascii_digit();
+        let end = rest.find(|character: char| character.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end);
+        // Numbers come before words; a number too large for one counts as a word.
+        parts.push(match part.parse::<u64>() {
+            Ok(number) if is_digit => (number, ""),
+            _ => (u64::MAX, part),
+        });
+        rest = after;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    #[test]
+    fn label_values_are_sorted_by_their_numbers() {
+        let result = result(&[
+            ("a", "native:16", 1, 1.0),
+            ("a", "native:4", 1, 1.0),
+            ("a", "native:16", 2, 1.0),
+            ("a", "E1", 1, 1.0),
+        ]);
+        assert_eq!(Selection::of(&result).values_of("contender"), ["E1", "native:4", "native:16"]);
+        assert_eq!(by_numbers("zipf 0.7", "zipf 0.9"), Ordering::Less);
+        assert_eq!(by_numbers("10000", "1000000"), Ordering::Less);
+    }
+
+    #[test]
+    fn repeated_runs_show_their_spread() {
+        let result = result(&[
+            ("a", "spate", 1, 10.0),
+            ("a", "spate", 2, 12.0),
+            ("a", "spate", 3, 11.0),
+            ("b", "spate", 1, 99.0),
+        ]);
+        let runs = Selection::of(&result).in_setting("a").with("contender", "spate");
+        assert_eq!(runs.shown("seconds", |seconds| format!("{seconds:.1}")), "11.0 ± 9 %");
+        assert_eq!(runs.shown("unknown", |seconds| format!("{seconds:.1}")), "–");
+    }
+
+    #[test]
+    fn failed_run_has_no_value() {
+        let mut result = result(&[("a", "spate", 1, 10.0)]);
+        result.runs[0].measured.failure = Some("gave up".into());
+        let runs = Selection::of(&result);
+        assert_eq!(
+            (runs.median("seconds"), runs.shown("seconds", |value| value.to_string())),
+            (None, "failed".to_owned())
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Tungsten's benchmark of parallel replication: 30 schemas that share nothing, 30 channels, cached and bound by the disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::blocks::{Block, Graph};
+use super::driver::{Bench, Experiment, Stage};
+use super::on_course::{OnCourse, usual_conditions};
+use super::plan::{Setting, Size, labels};
+use super::result::{ExperimentResult, Labels, Run};
+use super::selection::Selection;
+use crate::backlog::BacklogPlan;
+use crate::course::Course;
+use crate::torture::settings::Format;
+use crate::vendor::Vendor;
+use crate::workload::{Shape, Workload};
+use crate::{Error, Result};
+
+pub(super) const ABOUT: &str = "A replica was away while sysbench wrote to 30 schemas that share nothing: transactions of 14 selects (10 by key, 4 ranges), 4 updates of an \
+    indexed column and 2 of another. Measured is how long it takes to apply what it has received, with full durability, in memory (cached) and with a buffer pool \
+    for a small part of the rows (I/O-bound). Native: one applier, and one for each schema in the servers' default mode. Spate: batches (snapshot), \
+    appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, and one transaction for one.";
+
+/// Seconds over which the binlog that was processed is summed up, as Tungsten's graph did.
+const WINDOW_SECONDS: f64 = 10.0;
+
+fn shapes(size: Size) -> [(&'static str, Shape); 2] {
+    let (schemas, rows) = size.of((6, 2_000), (30, 20_000), (30, 1_000_000));
+    let shape = |pool| Shape::new(Workload::Shards, None, Some(rows), Some(pool)).with_schemas(schemas);
+    let fits = shape(0).data_bytes() >> 20;
+    let (cached, io) = (2 * fits + 64, size.of(24, (fits / 6).max(32), fits / 6));
+    [("cached", shape(cached)), ("I/O-bound", shape(io))]
+}
+
+fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
+    let channels = size.of(6, 30, 30);
+    let native = match vendor {
+        Vendor::MariaDb => ["native:0".to_owned(), format!("native:{channels}:optimistic")],
+        Vendor::MySql => ["native:1:order".to_owned(), format!("native:{channels}:order")],
+    };
+    let spate = [
+        "spate",
+        "spate:consistency=shard,appliers=4",
+        "spate:consistency=shard,parallel-by=shard,appliers=4",
+        "spate:consistency=shard,parallel-by=shard,appliers=4 + rules",
+        "spate:consistency=transaction,appliers=16,commit-order=free",
+    ];
+    native.into_iter().chain(spate.map(str::to_owned)).collect()
+}
+
+pub(super) struct Shards;
+
+impl Experiment for Shards {
+    fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
+        let contenders = contenders(bench.size, bench.binaries.vendor());
+        let setting = |(name, shape): (&str, Shape)| Setting {
+            name: name.to_owned(),
+            cells: contenders.iter().map(|contender| labels([("contender", contender.clone())])).collect(),
+            disk_bytes: 3 * (shape.data_bytes() + (shape.redo_log_mib() << 20))
+                + bench.size.of(1 << 28, 4 << 30, 100 << 30),
+        };
+        shapes(bench.size).map(setting).into()
+    }
+
+    fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
+        let size = bench.size;
+        let [cached, io] = shapes(size);
+        let (_, shape) = if setting.name == cached.0 { cached } else { io };
+        let seconds = size.of(8, 60, 3_600);
+        let plan = BacklogPlan { shape, format: Format::Row, seconds, rate: None, transactions: None, reuse: false };
+        let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
+        let rules = directory.join("rules.toml");
+        write_rules(&shape, &rules)?;
+        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        let stage = OnCourse::new(course, move |_| usual_conditions(limit));
+        Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &rules))))
+    }
+}
+
+/// Each schema goes to one applier, one after the other.
+fn write_rules(shape: &Shape, path: &PathBuf) -> Result<()> {
+    const APPLIERS: usize = 4;
+    let mut text = "unknown = \"schema\"\n".to_owned();
+    for (number, schema) in shape.schema_names().iter().enumerate() {
+        text += &format!("\n[[rule]]\ntables = [\"{schema}.*\"]\nto = {}\n", 1 + number % APPLIERS);
+    }
+    std::fs::write(path, text).map_err(Error::file("write", path))
+}
+
+fn contender(cell: &Labels, rules: &Path) -> String {
+    let text = cell.get("contender").map_or("spate", String::as_str);
+    text.strip_suffix(" + rules").map_or_else(|| text.to_owned(), |text| format!("{text},rules={}", rules.display()))
+}
+
+pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for setting in result.settings() {
+        let runs = Selection::of(result).in_setting(setting);
+        let single = single(&runs);
+        let rows = runs.values_of("contender").into_iter().map(|contender| {
+            let own = runs.with("contender", contender);
+            let ratio = single.zip(own.median("seconds"));
+            vec![
+                contender.to_owned(),
+                own.shown("seconds", |seconds| format!("{seconds:.1}")),
+                own.shown("seconds", |seconds| format!("{:.2}", seconds / 60.0)),
+                ratio.map_or_else(|| "–".to_owned(), |(single, seconds)| format!("{:.2}", single / seconds)),
+                own.shown("transactions_per_second", |rate| format!("{rate:.0}")),
+                own.shown("replica_cpu_seconds", |seconds| format!("{seconds:.1}")),
+            ]
+        });
+        let header = ["contender", "seconds", "minutes", "× one native applier", "transactions/s", "replica CPU s"];
+        blocks.push(Block::table(setting, &header, rows.collect()));
+        let lines = runs.runs().iter().filter(|run| run.repetition == 1).map(|run| binlog_over_time(run));
+        blocks.push(Block::Graph(Graph {
+            title: format!("{setting}: MB of binlog processed in {WINDOW_SECONDS} s"),
+            across: "seconds".to_owned(),
+            up: "MB".to_owned(),
+            lines: lines.collect(),
+            ..Graph::default()
+        }));
+    }
+    blocks
+}
+
+/// What one native applier takes.
+fn single(runs: &Selection<'_>) -> Option<f64> {
+    ["native:0", "native:1:order"].into_iter().find_map(|name| runs.with("contender", name).median("seconds"))
+}
+
+/// Applied transactions as bytes: in this load all have about the same size.
+fn binlog_over_time(run: &Run) -> (String, Vec<(f64, f64)>) {
+    let metric = |name: &str| run.measured.metrics.get(name).copied().unwrap_or_default();
+    let transaction_mb = metric("backlog_mb") / metric("backlog_transactions").max(1.0);
+    let applied = run.measured.series.iter().find(|series| series.name == "replica applied");
+    let points = applied.into_iter().flat_map(|series| &series.points);
+    (
+        run.label("contender").to_owned(),
+        points.map(|&(at, rate)| (at, rate * transaction_mb * WINDOW_SECONDS)).collect(),
+    )
+}

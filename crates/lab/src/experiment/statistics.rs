@@ -1,0 +1,209 @@
+//! Medians, spreads, and whether two results differ by more than their noise.
+//!
+//! Two results are compared cell by cell by the logarithm of each metric, so that a difference is a ratio. The noise is taken from the
+//! repetitions of both results: how far each run is from the mean of its cell. There are few repetitions in a cell, but many cells: the
+//! deviations of all cells are drawn from together (a *residual bootstrap*; Efron and Tibshirani, An Introduction to the Bootstrap, chapter
+//! 9). A deviation of `n` runs from their own mean is too small by √((n−1)/n), which is corrected; a cell that is noisier than the others
+//! has its deviations enlarged accordingly.
+
+use crate::random::Random;
+
+/// Draws of each interval.
+const DRAWS: usize = 10_000;
+/// How sure the comparison of a whole metric, and that of all its cells together, has to be.
+const CONFIDENCE: f64 = 0.99;
+
+/// The middle value; of two in the middle, their mean. `None` if there are none.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => sorted.get(middle).copied(),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// How far the farthest value is from the median, as a part of it; `None` for fewer than two values, or a median of 0.
+pub fn spread(values: &[f64]) -> Option<f64> {
+    let middle = median(values).filter(|middle| *middle != 0.0 && values.len() > 1)?;
+    values.iter().map(|value| ((value - middle) / middle).abs()).max_by(f64::total_cmp)
+}
+
+/// The values of one cell in two results. All are greater than 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// In the first result.
+    pub first: Vec<f64>,
+    /// In the second.
+    pub second: Vec<f64>,
+}
+
+/// How a metric of the second result relates to that of the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    /// Second divided by first: 1.1 is a tenth more.
+    pub ratio: f64,
+    /// The least that the noise leaves possible.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Ratio {
+    /// True if it is more than noise.
+    pub fn is_significant(&self) -> bool {
+        self.least > 1.0 || self.most < 1.0
+    }
+}
+
+/// The comparison of all cells of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Each cell; the intervals hold for all of them together.
+    pub cells: Vec<Ratio>,
+    /// Their geometric mean.
+    pub overall: Ratio,
+}
+
+/// Compares cells. `None` if no cell has been measured more than once, so that nothing tells the noise.
+pub fn compare(pairs: &[Pair], seed: u64) -> Option<Comparison> {
+    let logs: Vec<[Vec<f64>; 2]> =
+        pairs.iter().map(|pair| [logarithms(&pair.first), logarithms(&pair.second)]).collect();
+    let residuals: Vec<Vec<f64>> =
+        logs.iter().map(|sides| sides.iter().flat_map(|side| deviations(side)).collect()).collect();
+    let pool: Vec<f64> = residuals.iter().flatten().copied().collect();
+    if pool.is_empty() || pairs.is_empty() {
+        return None;
+    }
+    let usual = root_mean_square(&pool);
+    // A single noisy cell must not be taken for quiet because the others are.
+    let scales: Vec<f64> = residuals
+        .iter()
+        .map(|own| if own.is_empty() || usual == 0.0 { 1.0 } else { (root_mean_square(own) / usual).max(1.0) })
+        .collect();
+    let mut random = Random::new(seed);
+    let mut cell_draws = vec![Vec::with_capacity(DRAWS); logs.len()];
+    let mut overall_draws = Vec::with_capacity(DRAWS);
+    for _ in 0..DRAWS {
+        let mut sum = 0.0;
+        for ((sides, scale), draws) in logs.iter().zip(&scales).zip(&mut cell_draws) {
+            let mut mean_of = |count: usize| {
+                let drawn: f64 = (0..count).map(|_| pool[random.below(pool.len())]).sum();
+                scale * drawn / count.max(1) as f64
+            };
+            let noise = mean_of(sides[1].len()) - mean_of(sides[0].len());
+            sum += noise;
+            draws.push(noise);
+        }
+        overall_draws.push(sum / logs.len() as f64);
+    }
+    let seen: Vec<f64> = logs.iter().map(|sides| mean(&sides[1]) - mean(&sides[0])).collect();
+    // Of many cells, one is off by chance: each has to be surer, so that all of them together are as sure as one.
+    let doubt = (1.0 - CONFIDENCE) / logs.len() as f64;
+    let cells = seen.iter().zip(&mut cell_draws).map(|(seen, draws)| interval(*seen, draws, doubt)).collect();
+    Some(Comparison { cells, overall: interval(mean(&seen), &mut overall_draws, 1.0 - CONFIDENCE) })
+}
+
+/// What is seen, less what the noise alone makes of nothing.
+fn interval(seen: f64, draws: &mut [f64], doubt: f64) -> Ratio {
+    draws.sort_by(f64::total_cmp);
+    let at = |part: f64| {
+        let place = (part * draws.len() as f64).floor().clamp(0.0, draws.len().saturating_sub(1) as f64);
+        draws.get(place as usize).copied().unwrap_or_default()
+    };
+    let (low, high) = (at(doubt / 2.0), at(1.0 - doubt / 2.0));
+    Ratio { ratio: seen.exp(), least: (seen - high).exp(), most: (seen - low).exp() }
+}
+
+fn logarithms(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value.max(f64::MIN_POSITIVE).ln()).collect()
+}
+
+/// How far each value is from their mean, corrected for that mean being their own. A single value tells nothing.
+fn deviations(values: &[f64]) -> Vec<f64> {
+    if values.len() < 2 {
+        return Vec::new();
+    }
+    let (mean, count) = (mean(values), values.len() as f64);
+    values.iter().map(|value| (value - mean) * (count / (count - 1.0)).sqrt()).collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn root_mean_square(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value * value).sum::<f64>() / values.len().max(1) as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A noise like that of runs: mostly small, sometimes slow; about 3 %.
+    fn noisy(random: &mut Random, true_value: f64) -> f64 {
+        let unit = |random: &mut Random| random.below(1_000_000) as f64 / 1e6;
+        let bell: f64 = (0..6).map(|_| unit(random) - 0.5).sum::<f64>() / (0.5_f64).sqrt();
+        let straggler = if random.chance(5) { 0.05 * unit(random) } else { 0.0 };
+        true_value * (1.0 + 0.03 * bell + straggler)
+    }
+
+    fn trial(random: &mut Random, cells: usize, repetitions: usize, slowdown: f64) -> Comparison {
+        let pairs: Vec<Pair> = (0..cells)
+            .map(|cell| {
+                let value = 2.0 + cell as f64 * 3.0;
+                Pair {
+                    first: (0..repetitions).map(|_| noisy(random, value)).collect(),
+                    second: (0..repetitions).map(|_| noisy(random, value * slowdown)).collect(),
+                }
+            })
+            .collect();
+        compare(&pairs, random.next()).unwrap()
+    }
+
+    #[test]
+    fn equal_results_raise_no_alarm() {
+        let mut random = Random::new(11);
+        for (cells, trials) in [(1, 100), (4, 100), (20, 20)] {
+            let alarms = (0..trials).filter(|_| {
+                let comparison = trial(&mut random, cells, 5, 1.0);
+                comparison.overall.is_significant() || comparison.cells.iter().any(Ratio::is_significant)
+            });
+            let alarms = alarms.count();
+            assert!(alarms <= trials / 20, "{alarms} false alarms of {trials} with {cells} cells");
+        }
+    }
+
+    #[test]
+    fn slowdown_of_a_tenth_is_found() {
+        let mut random = Random::new(12);
+        for (cells, trials) in [(1, 100), (4, 100), (20, 20)] {
+            let found = (0..trials).filter(|_| trial(&mut random, cells, 5, 1.1).overall.is_significant()).count();
+            assert!(found >= trials * 19 / 20, "{found} of {trials} with {cells} cells");
+        }
+    }
+
+    #[test]
+    fn ratio_is_second_by_first() {
+        let pairs = [Pair { first: vec![1.0, 1.01], second: vec![2.0, 2.02] }];
+        let overall = compare(&pairs, 1).unwrap().overall;
+        assert!((overall.ratio - 2.0).abs() < 0.001 && overall.least > 1.9 && overall.most < 2.1, "{overall:?}");
+    }
+
+    #[test]
+    fn single_runs_tell_nothing() {
+        assert_eq!(compare(&[Pair { first: vec![1.0], second: vec![2.0] }], 1), None);
+        assert_eq!(compare(&[], 1), None);
+    }
+
+    #[test]
+    fn median_and_spread_of_few_values() {
+        assert_eq!(
+            (median(&[]), median(&[3.0]), median(&[4.0, 1.0]), median(&[9.0, 1.0, 2.0])),
+            (None, Some(3.0), Some(2.5), Some(2.0))
+        );
+        assert_eq!((spread(&[1.0]), spread(&[10.0, 12.0, 11.0])), (None, Some(1.0 / 11.0)));
+    }
+}

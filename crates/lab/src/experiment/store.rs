@@ -1,0 +1,138 @@
+//! The runs of an experiment on disk, so that one that was interrupted goes on where it stopped.
+//!
+//! ```text
+//! experiments/<experiment>-<size>-<server build>/header.json    what is measured
+//!                                                runs/<order>.json   a run each, written once it has ended
+//! ```
+//! A header tells whether runs belong to what is measured now: the same server, program, machine, seed and number of repetitions.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::result::{Header, Run};
+use crate::home::{self, create_private_directory};
+use crate::{Error, Result};
+
+/// Where the runs of one experiment are kept.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    header: Header,
+    runs: Vec<Run>,
+}
+
+impl Store {
+    /// Opens the store. Runs that an interrupted experiment left are kept if they belong to `header`, whose beginning is then theirs.
+    ///
+    /// # Errors
+    /// [`Error::OtherRuns`] if they do not belong to it; [`Error::File`], [`Error::State`].
+    pub fn open(directory: PathBuf, header: Header) -> Result<Store> {
+        let place = directory.join("header.json");
+        if !place.exists() {
+            return Store::create(directory, header);
+        }
+        let kept: Header = home::read_state(&place)?;
+        if let Some(what) = difference(&kept, &header) {
+            return Err(Error::OtherRuns { directory, what });
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        let runs_directory = directory.join("runs");
+        for entry in fs::read_dir(&runs_directory).map_err(Error::file("list", &runs_directory))?.flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                runs.push(home::read_state(&path)?);
+            }
+        }
+        runs.sort_by_key(|run| run.order);
+        Ok(Store { directory, header: kept, runs })
+    }
+
+    /// Removes what is kept, and begins again.
+    ///
+    /// # Errors
+    /// [`Error::File`], [`Error::State`].
+    pub fn fresh(directory: PathBuf, header: Header) -> Result<Store> {
+        if directory.exists() {
+            fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
+        }
+        Store::create(directory, header)
+    }
+
+    fn create(directory: PathBuf, header: Header) -> Result<Store> {
+        create_private_directory(&directory.join("runs"))?;
+        home::write_state(&directory.join("header.json"), &header)?;
+        Ok(Store { directory, header, runs: Vec::new() })
+    }
+
+    /// What is measured.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What has been measured.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Keeps a run.
+    ///
+    /// # Errors
+    /// [`Error::File`], [`Error::State`].
+    pub fn add(&mut self, run: Run) -> Result<()> {
+        home::write_state(&self.directory.join("runs").join(format!("{:06}.json", run.order)), &run)?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Removes everything from the disk: the result is elsewhere now.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn finish(self) -> Result<()> {
+        fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
+    }
+}
+
+/// In what two measurements differ that must not be in one result. When they began does not matter, nor what their command was called.
+fn difference(kept: &Header, wanted: &Header) -> Option<&'static str> {
+    let checks = [
+        ("another version of the server", kept.server_version == wanted.server_version),
+        ("another build of spate", kept.spate_version == wanted.spate_version),
+        ("another machine", kept.machine == wanted.machine),
+        ("another order of the runs (--seed)", kept.seed == wanted.seed),
+        ("another number of repetitions", kept.repetitions == wanted.repetitions),
+    ];
+    checks.into_iter().find(|(_, same)| !same).map(|(what, _)| what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    #[test]
+    fn interrupted_experiment_goes_on_with_its_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("shards-tiny");
+        let measured = result(&[("cached", "native:0", 1, 9.0), ("cached", "spate", 1, 1.0)]);
+        let mut store = Store::open(place.clone(), measured.header.clone()).unwrap();
+        measured.runs.iter().for_each(|run| store.add(run.clone()).unwrap());
+        let later = Header { begun: "2027-01-01T00:00:00Z".into(), ..measured.header.clone() };
+        let again = Store::open(place.clone(), later).unwrap();
+        assert_eq!((again.runs(), again.header()), (measured.runs.as_slice(), &measured.header));
+        again.finish().unwrap();
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn runs_of_another_build_are_not_mixed_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let header = result(&[]).header;
+        let place = directory.path().join("shards-tiny");
+        Store::open(place.clone(), header.clone()).unwrap();
+        let other = Header { spate_version: "0.2.0".into(), ..header };
+        let message = Store::open(place.clone(), other.clone()).unwrap_err().to_string();
+        assert!(message.contains("another build of spate") && message.contains("--fresh"), "{message}");
+        assert_eq!(Store::fresh(place, other.clone()).unwrap().header(), &other);
+    }
+}

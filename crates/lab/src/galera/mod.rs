@@ -1,0 +1,187 @@
+//! Clusters of MariaDB servers with Galera, on one machine.
+//!
+//! All nodes begin with the same data: the first one is started once as a cluster of its own, so that its data directory has the cluster's identity and place
+//! (`grastate.dat`), stopped, and copied for each other node. A node that joins lacks only the cluster's last changes of members, which it gets without a state
+//! transfer. Servers call a program all the same; ours is in the cluster's directory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::home::{copy_directory, create_private_directory};
+use crate::sandbox::{Lifetime, PROGRAMS, Sandbox, free_port};
+use crate::server_options::ServerOptions;
+use crate::vendor::Vendor;
+use crate::version::ServerBinaries;
+use crate::{Error, Result};
+
+/// Where Debian's package galera-4 has the library.
+const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
+/// Names another one.
+const PROVIDER_VARIABLE: &str = "SPATE_GALERA";
+/// The program that servers call, by the name of its method.
+const TRANSFER_PROGRAM: &str = include_str!("wsrep_sst_laboratory");
+const TRANSFER_METHOD: &str = "laboratory";
+/// How long a node may take to join.
+const JOIN_LIMIT: Duration = Duration::from_secs(120);
+/// Write sets that a node keeps for others, in MiB: more than a cluster of the laboratory writes while a node starts.
+const CACHE_MIB: u32 = 128;
+
+/// A running cluster; ended when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its nodes. The last one is dropped first, so that the others see it leave.
+    pub nodes: Vec<Sandbox>,
+}
+
+/// The library that makes a server a node.
+///
+/// # Errors
+/// [`Error::ServerNotInstalled`].
+pub fn provider() -> Result<PathBuf> {
+    let path = std::env::var_os(PROVIDER_VARIABLE).map_or_else(|| PathBuf::from(PROVIDER), PathBuf::from);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Error::ServerNotInstalled {
+        server: "Galera 4".to_owned(),
+        why: format!("there is no {}", path.display()),
+        advice: "`./x setup --galera` installs it; on Debian it is the package galera-4. SPATE_GALERA names another library.",
+    })
+}
+
+impl Cluster {
+    /// Starts `count` nodes on copies of the data directory `frozen`, each in a directory below `directory`.
+    ///
+    /// # Errors
+    /// [`Error::ServerNotInstalled`] without Galera or on MySQL; those of starting servers; [`Error::TimedOut`] if a node does not join.
+    pub fn start(
+        binaries: &ServerBinaries,
+        frozen: &Path,
+        directory: &Path,
+        count: usize,
+        options: &ServerOptions,
+    ) -> Result<Cluster> {
+        if binaries.vendor() != Vendor::MariaDb {
+            return Err(Error::ServerNotInstalled {
+                server: format!("Galera for {}", binaries.version),
+                why: "its library fits MariaDB's servers".to_owned(),
+                advice: "Use --server mariadb-10.11 or mariadb-11.8.",
+            });
+        }
+        let provider = provider()?;
+        write_transfer_program(&directory.join(PROGRAMS))?;
+        let place = |number: usize| directory.join(format!("node-{number}"));
+        let first = place(1);
+        copy_directory(frozen, &first.join("data"))?;
+        // It gets its identity.
+        let alone = node_options(options, &provider, 1, free_port(directory)?, &[], directory)?;
+        let founder = Sandbox::start(binaries, &first, &alone, Lifetime::Ours)?;
+        wait_until_ready(&founder, 1)?;
+        founder.stop()?;
+        let ports: Vec<u16> = (0..count).map(|_| free_port(directory)).collect::<Result<_>>()?;
+        for number in 2..=count {
+            copy_directory(&first.join("data"), &place(number).join("data"))?;
+        }
+        let mut nodes = Vec::new();
+        for (number, &port) in (1..).zip(&ports) {
+            let others: &[u16] = if number == 1 { &[] } else { &ports[..number - 1] };
+            let options = node_options(options, &provider, number, port, others, directory)?;
+            create_private_directory(&place(number))?;
+            let node = Sandbox::start(binaries, &place(number), &options, Lifetime::Ours)?;
+            wait_until_ready(&node, number)?;
+            nodes.push(node);
+        }
+        Ok(Cluster { nodes })
+    }
+
+    /// Waits until all nodes have applied what any of them has committed before.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn settle(&self) -> Result<()> {
+        for node in &self.nodes {
+            let mut session = node.connect()?;
+            session.run("SET SESSION wsrep_sync_wait = 1")?;
+            session.value::<u64>("SELECT COUNT(*) FROM information_schema.schemata")?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        while let Some(node) = self.nodes.pop() {
+            drop(node);
+        }
+    }
+}
+
+fn write_transfer_program(directory: &Path) -> Result<()> {
+    create_private_directory(directory)?;
+    let path = directory.join(format!("wsrep_sst_{TRANSFER_METHOD}"));
+    fs::write(&path, TRANSFER_PROGRAM).map_err(Error::file("write", &path))?;
+    let mode = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(&path, mode).map_err(Error::file("set the mode of", &path))
+}
+
+/// The options of a node. `others`: the group ports of the nodes before it; without any, it founds the cluster.
+fn node_options(
+    options: &ServerOptions,
+    provider: &Path,
+    number: usize,
+    port: u16,
+    others: &[u16],
+    directory: &Path,
+) -> Result<ServerOptions> {
+    let transfer = free_port(directory)?;
+    let addresses: Vec<String> = others.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    Ok(options
+        .clone()
+        .with("server-id", number)
+        // Each node numbers what it applies by itself.
+        .with("gtid-strict-mode", 0)
+        .with("wsrep-on", 1)
+        .with("wsrep-provider", provider.display())
+        .with("wsrep-cluster-name", "spate-lab")
+        .with("wsrep-node-name", format!("node-{number}"))
+        .with("wsrep-node-address", "127.0.0.1")
+        .with("wsrep-cluster-address", format!("gcomm://{}", addresses.join(",")))
+        .with(
+            "wsrep-provider-options",
+            format!(
+                "gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{transfer};gcache.size={CACHE_MIB}M;socket.ssl=NO"
+            ),
+        )
+        .with("wsrep-sst-method", TRANSFER_METHOD)
+        .with("innodb-autoinc-lock-mode", 2))
+}
+
+/// Waits until a node takes part in a cluster of so many.
+fn wait_until_ready(node: &Sandbox, size: usize) -> Result<()> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let begun = Instant::now();
+    let mut session = node.connect()?;
+    // A node that cannot join ends.
+    let failed = |error: Error| node.blame(error);
+    loop {
+        let state = |session: &mut crate::sql::Session, name: &str| -> Result<String> {
+            let row: Vec<(String, String)> = session.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
+            Ok(row.into_iter().next().map(|(_, value)| value).unwrap_or_default())
+        };
+        let ready = state(&mut session, "wsrep_ready").map_err(failed)?;
+        let members = state(&mut session, "wsrep_cluster_size").map_err(failed)?;
+        if ready == "ON" && members == size.to_string() {
+            return Ok(());
+        }
+        if begun.elapsed() > JOIN_LIMIT {
+            return Err(node.blame(Error::TimedOut {
+                what: format!("node {size} joining the cluster (it has {members} members for it, ready: {ready})"),
+                limit: JOIN_LIMIT,
+                advice: format!("the end of its error log:\n{}", node.log_tail()),
+            }));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

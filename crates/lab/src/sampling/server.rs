@@ -1,0 +1,78 @@
+//! What a server counts, and how far it has come as a replica.
+
+use super::Look;
+use super::series::Recorder;
+use crate::position::transactions;
+use crate::sql::Session;
+use crate::vendor::Vendor;
+
+/// How a variable of the status changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It only grows.
+    Counter,
+    /// It is as it is.
+    Gauge,
+}
+
+/// The variables that are asked for, with their names in series and the number by which they are divided.
+const VARIABLES: [(&str, &str, &str, Kind, f64); 16] = [
+    ("Handler_commit", "commits", "per second", Kind::Counter, 1.0),
+    ("Binlog_commits", "binlog commits", "per second", Kind::Counter, 1.0),
+    ("Binlog_group_commits", "binlog group commits", "per second", Kind::Counter, 1.0),
+    ("Handler_write", "rows written", "per second", Kind::Counter, 1.0),
+    ("Handler_update", "rows updated", "per second", Kind::Counter, 1.0),
+    ("Handler_delete", "rows deleted", "per second", Kind::Counter, 1.0),
+    ("Innodb_data_reads", "InnoDB reads", "per second", Kind::Counter, 1.0),
+    ("Innodb_data_writes", "InnoDB writes", "per second", Kind::Counter, 1.0),
+    ("Innodb_os_log_written", "redo log", "MB/s", Kind::Counter, 1e6),
+    ("Innodb_buffer_pool_pages_data", "buffer pool filled", "thousand pages", Kind::Gauge, 1e3),
+    ("Innodb_buffer_pool_pages_dirty", "buffer pool dirty", "thousand pages", Kind::Gauge, 1e3),
+    ("Innodb_row_lock_waits", "row lock waits", "per second", Kind::Counter, 1.0),
+    ("wsrep_flow_control_paused_ns", "flow control paused", "% of the time", Kind::Counter, 1e7),
+    ("wsrep_local_recv_queue", "receive queue", "write sets", Kind::Gauge, 1.0),
+    ("wsrep_local_cert_failures", "certification failures", "per second", Kind::Counter, 1.0),
+    ("wsrep_local_bf_aborts", "brute force aborts", "per second", Kind::Counter, 1.0),
+];
+
+pub(super) struct ServerCounters {
+    name: String,
+    vendor: Vendor,
+    session: Session,
+    question: String,
+}
+
+impl ServerCounters {
+    pub(super) fn new(name: &str, vendor: Vendor, session: Session) -> ServerCounters {
+        let names: Vec<String> = VARIABLES.iter().map(|(variable, ..)| format!("'{variable}'")).collect();
+        let question = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({})", names.join(", "));
+        ServerCounters { name: name.to_owned(), vendor, session, question }
+    }
+
+    /// Transactions that the server has applied: by its own replication, or by Spate.
+    fn applied(&mut self) -> Option<u64> {
+        let spate = "SELECT gtid_position FROM spate.checkpoint WHERE applier = 0";
+        let by_spate: Option<String> = self.session.value(spate).ok();
+        by_spate
+            .or_else(|| self.vendor.applied_position(&mut self.session).ok())
+            .map(|position| transactions(&position))
+    }
+}
+
+impl Look for ServerCounters {
+    fn look(&mut self, recorder: &mut Recorder) {
+        let Ok(rows) = self.session.rows::<(String, String)>(&self.question) else { return };
+        for (variable, value) in rows {
+            let known = VARIABLES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(&variable));
+            let (Some(&(_, name, unit, kind, divisor)), Ok(value)) = (known, value.parse::<f64>()) else { continue };
+            let name = format!("{} {name}", self.name);
+            match kind {
+                Kind::Counter => recorder.counter(&name, unit, value / divisor),
+                Kind::Gauge => recorder.gauge(&name, unit, value / divisor),
+            }
+        }
+        if let Some(applied) = self.applied().filter(|_| self.name != "source") {
+            recorder.counter(&format!("{} applied", self.name), "transactions per second", applied as f64);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Experiments, data sets and loads on real servers, with the programs that `cargo build` has built.
+
+#![allow(clippy::unwrap_used)]
+
+mod programs;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use programs::spate;
+use rustix::process::Signal;
+use spate_lab::Error;
+use spate_lab::backlog::BacklogPlan;
+use spate_lab::contender::Contender;
+use spate_lab::course::{BacklogPlace, Conditions, Course, ReplicaLog};
+use spate_lab::dataset::DataSet;
+use spate_lab::home::LabHome;
+use spate_lab::loads::tpcc::books::Books;
+use spate_lab::sandbox::{Lifetime, Sandbox};
+use spate_lab::screen::Screen;
+use spate_lab::server_options::{Durability, ServerOptions};
+use spate_lab::torture::settings::Format;
+use spate_lab::vendor::Vendor;
+use spate_lab::version::{ServerBinaries, ServerVersion};
+use spate_lab::workload::{Shape, Workload};
+
+fn home() -> LabHome {
+    LabHome::at(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab")).unwrap()
+}
+
+fn server(name: &str) -> ServerBinaries {
+    let binaries = name.parse::<ServerVersion>().and_then(ServerVersion::resolve);
+    binaries.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn lab(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(spate());
+    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory);
+    command.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat()).into_owned()
+}
+
+/// Native replication and Spate make of a load what the source has.
+fn replicas_have_what_the_load_wrote(vendor_server: &str, workload: &str, rows: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut arguments =
+        vec!["race", "--server", vendor_server, "--workload", workload, "--tables", "2", "--rows", rows];
+    arguments.extend(["--seconds", "2", "--buffer-pool-mib", "64", "--durability", "relaxed"]);
+    arguments.extend(["--contender", "native:4", "--contender", "spate", "--json", "-"]);
+    let output = lab(directory.path(), &arguments);
+    assert!(output.status.success(), "{workload}: {}", text(&output));
+    assert!(text(&output).contains("\"series\""), "what was sampled is in the result: {}", text(&output));
+}
+
+#[test]
+fn replicas_have_what_each_load_wrote() {
+    for (workload, rows) in [
+        ("tpcc", "30"),
+        ("skewed", "200"),
+        ("wide", "50"),
+        ("queue", "60"),
+        ("counters", "50"),
+        ("bulk", "500"),
+        ("alters", "100"),
+        ("keyless", "100"),
+    ] {
+        replicas_have_what_the_load_wrote("mariadb-10.11", workload, rows);
+    }
+}
+
+#[test]
+fn replicas_have_what_orders_and_alters_wrote_on_mysql() {
+    for (workload, rows) in [("tpcc", "30"), ("alters", "100")] {
+        replicas_have_what_the_load_wrote("mysql-9.7", workload, rows);
+    }
+}
+
+/// Each condition is looked at: a change that breaks it is named.
+#[test]
+fn books_that_do_not_balance_are_named() {
+    let (home, binaries) = (home(), server("mariadb-10.11"));
+    let work = home.work().unwrap();
+    let shape = Shape::new(Workload::Tpcc, Some(1), Some(30), Some(32)).with_schemas(1);
+    let dataset = DataSet::open(&home, &binaries, &shape).unwrap();
+    let options = ServerOptions::base(Vendor::MariaDb, 1).with_durability(Durability::Relaxed);
+    let directory = work.path().join("server");
+    let server = Sandbox::restore(&binaries, &dataset.frozen, &directory, &options, Lifetime::Ours).unwrap();
+    let mut session = server.connect().unwrap();
+    let schemas = shape.schema_names();
+    assert_eq!(Books::audit(&mut session, &schemas).unwrap(), [""; 0], "as filled");
+    // What breaks a condition, its numbers, and what makes up for it.
+    let first = "w_id = 1";
+    for (harm, conditions, remedy) in [
+        ("UPDATE warehouse SET w_ytd = w_ytd + 1", &[1, 8][..], "UPDATE warehouse SET w_ytd = w_ytd - 1"),
+        (
+            "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 2",
+            &[2],
+            "UPDATE district SET d_next_o_id = d_next_o_id - 1 WHERE d_id = 2",
+        ),
+        (
+            "UPDATE new_order SET no_o_id = 1 WHERE no_d_id = 3 AND no_o_id = 25",
+            &[3, 5],
+            "UPDATE new_order SET no_o_id = 25 WHERE no_d_id = 3 AND no_o_id = 1",
+        ),
+        (
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_d_id = 4 AND o_id = 5",
+            &[4, 6],
+            "UPDATE orders SET o_ol_cnt = o_ol_cnt - 1 WHERE o_d_id = 4 AND o_id = 5",
+        ),
+        (
+            "UPDATE order_line SET ol_delivery_d = NOW() WHERE ol_d_id = 1 AND ol_o_id = 30 AND ol_number = 1",
+            &[7, 10, 12],
+            "UPDATE order_line SET ol_delivery_d = NULL WHERE ol_d_id = 1 AND ol_o_id = 30 AND ol_number = 1",
+        ),
+        (
+            "UPDATE district SET d_ytd = d_ytd + 1 WHERE d_id = 7",
+            &[1, 9],
+            "UPDATE district SET d_ytd = d_ytd - 1 WHERE d_id = 7",
+        ),
+        (
+            "UPDATE customer SET c_balance = c_balance + 1 WHERE c_d_id = 1 AND c_id = 1",
+            &[10, 12],
+            "UPDATE customer SET c_balance = c_balance - 1 WHERE c_d_id = 1 AND c_id = 1",
+        ),
+    ] {
+        session.run(harm).unwrap();
+        let broken = Books::audit(&mut session, &schemas).unwrap();
+        for number in conditions {
+            assert!(broken.iter().any(|line| line.contains(&format!("condition {number} "))), "{harm}: {broken:?}");
+        }
+        assert_eq!(broken.len(), conditions.len(), "{harm} ({first}): {broken:?}");
+        session.run(remedy).unwrap();
+    }
+    assert_eq!(Books::audit(&mut session, &schemas).unwrap(), [""; 0], "at the end");
+}
+
+/// Readers of the replica find balanced books at every moment, while Spate follows.
+#[test]
+fn books_balance_on_the_replica_at_every_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("steady.json");
+    let mut arguments = vec!["steady", "--workload", "tpcc", "--tables", "1", "--rows", "20", "--rate", "60"];
+    arguments.extend(["--seconds", "8", "--warm-up-seconds", "1", "--json", json.to_str().unwrap()]);
+    let output = lab(directory.path(), &arguments);
+    assert!(output.status.success(), "{}", text(&output));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let books = &result["books"];
+    assert_eq!(books["broken"], serde_json::json!([]), "{books}");
+    assert!(books["looks"].as_u64().unwrap() >= 3 && books["states"].as_u64().unwrap() >= 2, "{books}");
+}
+
+/// A server that ends by itself is named, with the end of its log; that is no result of the contender.
+#[test]
+fn crashed_server_is_named_with_its_log() {
+    let (home, binaries) = (home(), server("mariadb-10.11"));
+    let work = home.work().unwrap();
+    let shape = Shape::new(Workload::Cached, Some(1), Some(500), Some(32)).with_schemas(2);
+    let plan =
+        BacklogPlan { shape, format: Format::Row, seconds: 120, rate: None, transactions: Some(4_000), reuse: false };
+    let course = Course::prepare(&home, &binaries, &plan, work.path(), Screen::default()).unwrap();
+    let conditions = Conditions {
+        place: BacklogPlace::Source,
+        durability: Durability::Relaxed,
+        log: ReplicaLog::Own,
+        replica_options: Vec::new(),
+        read_latency: None,
+        limit: Duration::from_secs(60),
+    };
+    let directory = work.path().join("replica");
+    let replica = course.fresh_replica(&conditions, &directory).unwrap();
+    let process = replica.process();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        process.signal(Signal::KILL);
+    });
+    let contender = "native:0".parse::<Contender>().unwrap();
+    let error = course.catch_up(&conditions, &contender, "native:0", &replica, &directory, None).unwrap_err();
+    killer.join().unwrap();
+    let message = error.to_string();
+    assert!(matches!(error, Error::ServerCrashed { .. }), "{message}");
+    assert!(
+        message.contains("server 'replica'")
+            && message.contains("signal 9")
+            && message.contains("ready for connections"),
+        "{message}"
+    );
+}
+
+/// A data set goes into a file, and comes back as it was; a damaged file changes nothing.
+#[test]
+fn exported_data_set_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = lab(directory.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let file = directory.path().join("set.tar.zst");
+    let path = file.to_str().unwrap();
+    let make = ["dataset", "make", "--tables", "1", "--rows", "100", "--schemas", "1", "--server", "mariadb-10.11"];
+    let name = run(&make);
+    let before = run(&["dataset", "list", "--json"]);
+    run(&["dataset", "export", &name, path]);
+    let refused = lab(directory.path(), &["dataset", "import", path]);
+    assert!(!refused.status.success() && text(&refused).contains("already"), "{}", text(&refused));
+    run(&["dataset", "remove", &name]);
+    assert_eq!(run(&["dataset", "list", "--json"]), "[]");
+    let whole = std::fs::read(&file).unwrap();
+    for damaged in [&whole[..whole.len() / 2], b"nonsense".as_slice()] {
+        let bad = directory.path().join("bad.tar.zst");
+        std::fs::write(&bad, damaged).unwrap();
+        let refused = lab(directory.path(), &["dataset", "import", bad.to_str().unwrap()]);
+        assert!(!refused.status.success() && text(&refused).contains("bad.tar.zst"), "{}", text(&refused));
+        assert_eq!(run(&["dataset", "list", "--json"]), "[]");
+    }
+    assert_eq!(run(&["dataset", "import", path]), name);
+    assert_eq!(run(&["dataset", "list", "--json"]), before);
+    for wrong in ["../datasets", "nothing", ""] {
+        let refused = lab(directory.path(), &["dataset", "remove", wrong]);
+        assert!(
+            !refused.status.success() && text(&refused).contains("none of this name"),
+            "{wrong}: {}",
+            text(&refused)
+        );
+    }
+    run(&["clean", "--all"]);
+    assert_eq!(run(&["dataset", "list", "--json"]), "[]");
+}
+
+/// What the disk has no room for is not begun, and what is no result is not reported.
+#[test]
+fn impossible_requests_say_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("race.json");
+    std::fs::write(&file, "{\"workload\": \"cached\"}").unwrap();
+    let path = file.to_str().unwrap();
+    for (arguments, word) in [
+        (&["experiment", "shards", "--size", "paper"][..], "nothing was begun"),
+        (&["experiment", "unknown"], "shards"),
+        (&["report", path, "--html", "/tmp/never.html"], "has no version"),
+        (&["compare", path, path], "has no version"),
+    ] {
+        let output = lab(directory.path(), arguments);
+        assert!(!output.status.success() && text(&output).contains(word), "{arguments:?}: {}", text(&output));
+    }
+}
