@@ -22,7 +22,7 @@ use crate::follower::LivePlan;
 use crate::home::LabHome;
 use crate::race::{Race, RacePlan};
 use crate::recovery::{self, RecoverOptions};
-use crate::sandbox_registry::{self, ServerRecord};
+use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
 use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
@@ -54,6 +54,9 @@ Examples:
   spate lab sandbox start --replicas 2
   spate lab sandbox start --name big --server mariadb-10.11 -o innodb_buffer_pool_size=1G
   spate lab sandbox start --name my --server mysql-9.7
+  spate lab sandbox start --name abcd --topology chain --replicas 3       # A → B → C → D
+  spate lab sandbox start --name late --topology star --replicas 2 --delay-seconds 600
+  spate lab sandbox start --name galera --topology galera --replicas 2    # three nodes
   spate lab sandbox list
   spate lab sandbox stop big
   spate lab sandbox stop --all";
@@ -84,9 +87,9 @@ pub enum LabCommand {
         /// The command.
         command: DatasetCommand,
     },
-    /// Remove what earlier commands left: sandboxes that run no more, the files of killed commands; with --all also what is kept to be used again
+    /// Remove what earlier commands left: sandboxes whose servers have crashed, the files of killed commands; with --all also what is kept
     Clean {
-        /// Also data sets, backlogs, the servers' empty data directories and the runs of interrupted experiments
+        /// Also sandboxes that were stopped with --keep-data, data sets, backlogs, empty data directories, runs of interrupted experiments
         #[arg(long)]
         all: bool,
     },
@@ -179,9 +182,15 @@ pub struct StartOptions {
     /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
     #[arg(long, value_name = "VERSION")]
     server: Option<ServerVersion>,
-    /// Number of replicas beside the source
+    /// Number of replicas beside the source; of a Galera cluster, nodes beside the first
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=16))]
     replicas: u8,
+    /// Who follows whom by the servers' own replication
+    #[arg(long, value_enum, default_value_t = Topology::Apart)]
+    topology: Topology,
+    /// Replicas apply each transaction so long after its commit on the source (star and chain)
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    delay_seconds: u32,
     /// Name of the sandbox
     #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
@@ -191,6 +200,12 @@ pub struct StartOptions {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl StartOptions {
+    fn layout(&self) -> Layout {
+        Layout { topology: self.topology, replicas: self.replicas.into(), delay_seconds: self.delay_seconds }
+    }
 }
 
 /// Options of `lab race`. The structure is flat because each field is one command-line option.
@@ -328,12 +343,11 @@ fn sandbox(command: SandboxCommand) -> Result<ExitCode> {
         SandboxCommand::Start(options) => {
             let binaries = ServerBinaries::choose(options.server)?;
             let step = Screen::default().spinner("the servers start");
-            let started =
-                sandbox_registry::start(&home, &binaries, &options.name, options.replicas.into(), &options.options);
+            let started = sandbox_registry::start(&home, &binaries, &options.name, options.layout(), &options.options);
             step.finish_and_clear();
             let records = started?;
             show_servers(&records, options.json)?;
-            if !options.json {
+            if !options.json && options.topology == Topology::Apart {
                 screen::print(&how_to_connect(&records));
             }
         }
@@ -352,16 +366,7 @@ fn sandbox(command: SandboxCommand) -> Result<ExitCode> {
 /// Removes what is left. Servers that run, and the commands that run, keep theirs.
 fn clean(all: bool) -> Result<ExitCode> {
     let home = LabHome::open()?;
-    let stopped: Vec<ServerRecord> =
-        sandbox_registry::list(&home)?.into_iter().filter(|record| !record.is_running()).collect();
-    let mut names: Vec<&str> = stopped.iter().map(|record| record.sandbox.as_str()).collect();
-    names.dedup();
-    let running = sandbox_registry::list(&home)?;
-    for name in names {
-        if running.iter().all(|record| record.sandbox != name || !record.is_running()) {
-            sandbox_registry::stop(&home, name, false)?;
-        }
-    }
+    sandbox_registry::clean(&home, all)?;
     if all {
         home.remove_caches()?;
     }

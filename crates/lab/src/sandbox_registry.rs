@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::galera::{self, Cluster};
 use crate::home::{self, LabHome, copy_directory};
+use crate::native;
 use crate::process::ProcessIdentity;
 use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::server_options::{ServerOption, ServerOptions};
@@ -47,8 +49,51 @@ impl ServerRecord {
 }
 
 const STATE_FILE: &str = "sandbox.json";
+/// Somebody stopped the sandbox, and wants its data.
+const KEPT_MARKER: &str = "kept";
 
-/// Starts a source and replicas. If the data of stopped servers with this name was kept, starts those again.
+/// The servers of a sandbox, and who follows whom by the servers' own replication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// How they are connected.
+    pub topology: Topology,
+    /// Replicas beside the source; of a cluster, nodes beside the first.
+    pub replicas: usize,
+    /// Replicas apply each transaction so many seconds after its commit on the source.
+    pub delay_seconds: u32,
+}
+
+/// How the servers of a sandbox are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Topology {
+    /// Not at all: Spate may follow
+    Apart,
+    /// Each replica follows the source
+    Star,
+    /// Each replica follows the one before it: A → B → C → D
+    Chain,
+    /// All are nodes of a Galera cluster (MariaDB)
+    Galera,
+}
+
+impl Layout {
+    /// A source and replicas that do not know each other.
+    pub fn apart(replicas: usize) -> Layout {
+        Layout { topology: Topology::Apart, replicas, delay_seconds: 0 }
+    }
+
+    fn roles(&self) -> Vec<String> {
+        match self.topology {
+            Topology::Galera => (1..=self.replicas + 1).map(galera::node_name).collect(),
+            _ => {
+                let replicas = (1..=self.replicas).map(|ordinal| format!("replica-{ordinal}"));
+                std::iter::once("source".to_owned()).chain(replicas).collect()
+            }
+        }
+    }
+}
+
+/// Starts the servers of a sandbox. If the data of stopped servers with this name was kept, starts those again.
 ///
 /// # Errors
 /// [`Error::Sandbox`] if the name is in use; those of starting servers.
@@ -56,7 +101,7 @@ pub fn start(
     home: &LabHome,
     binaries: &ServerBinaries,
     name: &str,
-    replicas: usize,
+    layout: Layout,
     options: &[ServerOption],
 ) -> Result<Vec<ServerRecord>> {
     check_name(name)?;
@@ -67,23 +112,70 @@ pub fn start(
     }
     let pristine = sandbox::pristine_data(home, binaries)?;
     let password = sandbox::random_password()?;
-    let roles = std::iter::once("source".to_owned()).chain((1..=replicas).map(|ordinal| format!("replica-{ordinal}")));
+    let place = directory.as_path();
+    let _not_any_more = fs::remove_file(place.join(KEPT_MARKER));
+    let servers = match layout.topology {
+        Topology::Galera => start_cluster(binaries, &pristine, place, layout, options)?,
+        _ => start_servers(binaries, &pristine, place, layout, options)?,
+    };
     let mut records = Vec::new();
-    for (role, server_id) in roles.zip(1..) {
-        let options = usual_options(binaries.vendor(), server_id).with_all(options);
-        match start_server(binaries, &pristine, &directory.join(&role), &options, &password) {
-            Ok(record) => records.push(ServerRecord { sandbox: name.to_owned(), role, ..record }),
+    for (role, (server, options)) in layout.roles().into_iter().zip(&servers) {
+        server.create_account(&password)?;
+        let record = record_of(name, role, server, options, &password);
+        home::write_state(&directory.join(&record.role).join(STATE_FILE), &record)?;
+        records.push(record);
+    }
+    for (place, (replica, _)) in servers.iter().enumerate().skip(1) {
+        let source = match layout.topology {
+            Topology::Star => 0,
+            Topology::Chain => place - 1,
+            Topology::Apart | Topology::Galera => continue,
+        };
+        native::follow_from_its_place(&servers[source].0, &password, replica, layout.delay_seconds)?;
+    }
+    Ok(records)
+}
+
+/// Running servers, with the options that they were started with.
+type Started = Vec<(Sandbox, ServerOptions)>;
+
+fn start_servers(
+    binaries: &ServerBinaries,
+    pristine: &Path,
+    directory: &Path,
+    layout: Layout,
+    options: &[ServerOption],
+) -> Result<Started> {
+    let vendor = binaries.vendor();
+    let mut servers: Started = Vec::new();
+    for (role, server_id) in layout.roles().into_iter().zip(1..) {
+        let mut own = usual_options(vendor, server_id);
+        if layout.topology != Topology::Apart {
+            own = own.with_replica_log(vendor, true);
+        }
+        let own = own.with_all(options);
+        match start_server(binaries, pristine, &directory.join(&role), &own) {
+            Ok(server) => servers.push((server, own)),
             Err(error) => {
-                // If one server fails, remove the whole sandbox.
-                records.iter().for_each(|record: &ServerRecord| record.process.signal(rustix::process::Signal::KILL));
+                // If one server fails, none of the sandbox runs.
+                servers.iter().for_each(|(server, _)| server.process().signal(rustix::process::Signal::KILL));
                 return Err(error);
             }
         }
-        if let Some(record) = records.last() {
-            home::write_state(&directory.join(&record.role).join(STATE_FILE), record)?;
-        }
     }
-    Ok(records)
+    Ok(servers)
+}
+
+fn start_cluster(
+    binaries: &ServerBinaries,
+    pristine: &Path,
+    directory: &Path,
+    layout: Layout,
+    options: &[ServerOption],
+) -> Result<Started> {
+    let own = usual_options(binaries.vendor(), 1).with_replica_log(binaries.vendor(), true).with_all(options);
+    let cluster = Cluster::start(binaries, pristine, directory, layout.replicas + 1, &own, Lifetime::Detached)?;
+    Ok(cluster.into_nodes().into_iter().map(|node| (node, own.clone())).collect())
 }
 
 /// All servers of all sandboxes.
@@ -117,7 +209,28 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
         }
         sandbox::remove_socket_directory(&place);
     }
-    if keep_data { Ok(()) } else { fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory)) }
+    if keep_data {
+        let marker = directory.join(KEPT_MARKER);
+        return fs::write(&marker, "").map_err(Error::file("write", &marker));
+    }
+    fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))
+}
+
+/// Removes sandboxes of which no server runs: those whose servers have ended by themselves, and with `all` also those that somebody stopped to use
+/// them again.
+///
+/// # Errors
+/// [`Error::File`], [`Error::State`].
+pub fn clean(home: &LabHome, all: bool) -> Result<()> {
+    for directory in directories_in(&home.sandboxes())? {
+        let is_kept = directory.join(KEPT_MARKER).exists() && !all;
+        if is_kept || records_in(&directory)?.iter().any(ServerRecord::is_running) {
+            continue;
+        }
+        directories_in(&directory)?.iter().for_each(|server| sandbox::remove_socket_directory(server));
+        fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
+    }
+    Ok(())
 }
 
 /// Options that let several servers fit on a laptop, with the durability of a production server.
@@ -132,25 +245,26 @@ fn start_server(
     pristine: &Path,
     directory: &Path,
     options: &ServerOptions,
-    password: &str,
-) -> Result<ServerRecord> {
+) -> Result<Sandbox> {
     let data = directory.join("data");
     if !data.is_dir() {
         copy_directory(pristine, &data)?;
     }
-    let server = Sandbox::start(binaries, directory, options, Lifetime::Detached)?;
-    server.create_account(password)?;
-    Ok(ServerRecord {
-        sandbox: String::new(),
-        role: String::new(),
-        server: binaries.version.to_string(),
+    Sandbox::start(binaries, directory, options, Lifetime::Detached)
+}
+
+fn record_of(name: &str, role: String, server: &Sandbox, options: &ServerOptions, password: &str) -> ServerRecord {
+    ServerRecord {
+        sandbox: name.to_owned(),
+        role,
+        server: server.binaries().version.to_string(),
         port: server.port(),
         socket: server.socket().to_owned(),
         user: sandbox::ACCOUNT.to_owned(),
         password: password.to_owned(),
         options: options.clone(),
         process: server.process(),
-    })
+    }
 }
 
 fn records_in(directory: &Path) -> Result<Vec<ServerRecord>> {

@@ -12,7 +12,7 @@ use spate_lab::follower::LivePlan;
 use spate_lab::home::LabHome;
 use spate_lab::race::{Race, RacePlan};
 use spate_lab::sandbox::{Lifetime, Sandbox, pristine_data, random_password};
-use spate_lab::sandbox_registry;
+use spate_lab::sandbox_registry::{self, Layout, Topology};
 use spate_lab::screen::Screen;
 use spate_lab::server_options::{Durability, ServerOption, ServerOptions};
 use spate_lab::steady;
@@ -139,33 +139,22 @@ fn listed_and_stopped(binaries: &ServerBinaries) {
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let home = LabHome::at(root.path()).unwrap();
     let options = ["innodb_buffer_pool_size=32M".parse().unwrap()];
-    let started = sandbox_registry::start(&home, binaries, "pair", 1, &options).unwrap();
+    let started = sandbox_registry::start(&home, binaries, "pair", Layout::apart(1), &options).unwrap();
     // If an assertion below fails, no server may keep running.
-    let stop = stopping_pair(&home);
+    let stop = StoppedAtTheEnd(&home, "pair");
     assert_eq!(started.iter().map(|record| record.role.as_str()).collect::<Vec<_>>(), ["source", "replica-1"]);
     assert_eq!(sandbox_registry::list(&home).unwrap(), started);
     assert!(started.iter().all(sandbox_registry::ServerRecord::is_running));
-    let taken = sandbox_registry::start(&home, binaries, "pair", 0, &[]).unwrap_err().to_string();
+    let taken = sandbox_registry::start(&home, binaries, "pair", Layout::apart(0), &[]).unwrap_err().to_string();
     assert!(taken.contains("running already"), "{taken}");
 
     sandbox_registry::stop(&home, "pair", true).unwrap();
     assert!(!started.iter().any(sandbox_registry::ServerRecord::is_running));
-    let again = sandbox_registry::start(&home, binaries, "pair", 1, &options).unwrap();
+    let again = sandbox_registry::start(&home, binaries, "pair", Layout::apart(1), &options).unwrap();
     assert!(again.iter().all(sandbox_registry::ServerRecord::is_running));
     drop(stop);
     assert!(!again.iter().any(sandbox_registry::ServerRecord::is_running));
     assert_eq!(sandbox_registry::list(&home).unwrap(), []);
-}
-
-/// Stops the sandbox `pair` when dropped.
-fn stopping_pair(home: &LabHome) -> impl Drop + '_ {
-    struct Stop<'a>(&'a LabHome);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            let _ = sandbox_registry::stop(self.0, "pair", false);
-        }
-    }
-    Stop(home)
 }
 
 #[test]
@@ -249,4 +238,43 @@ fn lag_is_measured(binaries: &ServerBinaries, follower: &str) {
     assert!(lag.insert_to_visible_ms.p50 >= lag.commit_to_visible_ms.p50, "{result:?}");
     assert!(lag.commit_to_visible_ms.p50 <= lag.commit_to_visible_ms.p99, "{result:?}");
     assert_eq!(result.spate_cpu_cores, None);
+}
+
+/// A chain of servers, each with the server's own replication of the one before, also after a restart on other ports.
+#[test]
+fn chain_of_sandboxes_replicates_after_a_restart() {
+    for name in ["mariadb-10.11", "mysql-9.7"] {
+        let root = tempfile::tempdir().unwrap();
+        let (home, binaries) = (LabHome::at(root.path()).unwrap(), server(name));
+        let layout = Layout { topology: Topology::Chain, replicas: 2, delay_seconds: 0 };
+        let options =
+            [("innodb_buffer_pool_size=32M"), ("sync_binlog=0")].map(|text| text.parse::<ServerOption>().unwrap());
+        let _stopped = StoppedAtTheEnd(&home, "abc");
+        for value in 1..=2 {
+            let started = sandbox_registry::start(&home, &binaries, "abc", layout, &options).unwrap();
+            let connect =
+                |place: usize| spate_lab::sql::Session::open(&started[place].socket, &started[place].role).unwrap();
+            let (mut source, mut last) = (connect(0), connect(2));
+            if value == 1 {
+                source.run("CREATE DATABASE a").unwrap();
+                source.run("CREATE TABLE a.t (id INT PRIMARY KEY)").unwrap();
+            }
+            source.run(&format!("INSERT INTO a.t VALUES ({value})")).unwrap();
+            let deadline = std::time::Instant::now() + Duration::from_secs(60);
+            while last.value::<u64>("SELECT COUNT(*) FROM a.t").unwrap_or_default() < value {
+                assert!(std::time::Instant::now() < deadline, "{name}: the row {value} does not arrive");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            sandbox_registry::stop(&home, "abc", true).unwrap();
+        }
+    }
+}
+
+/// Stops a sandbox when dropped.
+struct StoppedAtTheEnd<'a>(&'a LabHome, &'a str);
+
+impl Drop for StoppedAtTheEnd<'_> {
+    fn drop(&mut self) {
+        let _ = sandbox_registry::stop(self.0, self.1, false);
+    }
 }

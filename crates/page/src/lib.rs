@@ -76,6 +76,18 @@ pub fn figures(all: &impl Serialize) -> Result<String> {
     Ok(format!("<details><summary>All figures</summary><pre>{}</pre></details>", escaped(&json)))
 }
 
+/// All figures as JSON without spaces, folded away: for programs, which find it in the page.
+///
+/// # Errors
+/// They cannot be written as JSON.
+pub fn raw_figures(all: &impl Serialize) -> Result<String> {
+    let json = serde_json::to_string(all)?;
+    Ok(format!(
+        "<details><summary>All figures, as JSON</summary><pre class=\"figures\">{}</pre></details>",
+        escaped(&json)
+    ))
+}
+
 /// Figures as JSON in a script element, which a page's programs read: no text in them can end the element.
 fn embedded(all: &impl Serialize) -> Result<String> {
     Ok(serde_json::to_string(all)?.replace('<', "\\u003c"))

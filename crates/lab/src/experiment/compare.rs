@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::driver::CALIBRATION;
 use super::result::{Better, ExperimentResult, better};
 use super::statistics::{self, Pair, Ratio, median};
+use crate::random::Random;
 use crate::screen::{self, table};
 use crate::{Error, Result, results};
 
@@ -23,6 +24,10 @@ Examples:
 
   # Two results from one file each, of an experiment that measures several contenders: only Spate's
   spate lab compare before.json after.json --only contender=spate
+
+  # Would a slowdown of a tenth be seen here? Halves of one result's repetitions are compared, as they are and with one planted
+  spate lab experiment lag --size tiny --repetitions 10 --json many.json
+  spate lab compare many.json
 
 The noise is taken from the repetitions: results that were measured once cannot be compared. The exit status is 0 if nothing became worse by
 more than the noise, 1 if something did, and 2 if the results cannot be compared.";
@@ -38,9 +43,9 @@ pub struct CompareOptions {
     /// The result before
     #[arg(value_name = "BEFORE.json")]
     before: PathBuf,
-    /// The result after
+    /// The result after. Without it, halves of the first one's repetitions are compared with each other
     #[arg(value_name = "AFTER.json")]
-    after: PathBuf,
+    after: Option<PathBuf>,
     /// Only runs with this label; may be given several times
     #[arg(long, value_name = "LABEL=VALUE", value_parser = label)]
     only: Vec<(String, String)>,
@@ -115,13 +120,21 @@ impl CompareOptions {
     /// # Errors
     /// [`Error::File`], [`Error::NoResult`]. Results that cannot be compared are told, with the exit status 2.
     pub fn run(self) -> Result<ExitCode> {
-        let (before, after) = (ExperimentResult::read(&self.before)?, ExperimentResult::read(&self.after)?);
+        let before = ExperimentResult::read(&self.before)?;
+        let not_comparable = |error: Error| {
+            screen::Screen::default().note(&format!("spate lab: {error}"));
+            Ok(ExitCode::from(2))
+        };
+        let Some(after) = &self.after else {
+            return match self_check(&before, &self.only) {
+                Ok(check) => check.tell(self.json.as_deref()),
+                Err(error) => not_comparable(error),
+            };
+        };
+        let after = ExperimentResult::read(after)?;
         let comparison = match compare(&before, &after, &self.only) {
             Ok(comparison) => comparison,
-            Err(error) => {
-                screen::Screen::default().note(&format!("spate lab: {error}"));
-                return Ok(ExitCode::from(2));
-            }
+            Err(error) => return not_comparable(error),
         };
         if self.json.as_deref() != Some("-".as_ref()) {
             screen::print(&format!("{}\n{}", comparison.to_table(), comparison.summary()));
@@ -194,6 +207,76 @@ pub fn compare(
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
     Ok(ResultComparison { machine: machine(before).zip(machine(after)).map(|(a, b)| b / a), metrics, only_in_one })
+}
+
+/// How often halves of one result are told apart: as they are, and with a slowdown planted into one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SelfCheck {
+    /// How often the halves were drawn.
+    pub trials: u32,
+    /// How often something was told to be worse or better although nothing was.
+    pub false_alarms: u32,
+    /// The planted slowdown in percent.
+    pub planted_percent: u32,
+    /// How often it was found.
+    pub found: u32,
+}
+
+/// Draws halves of the repetitions, and compares them.
+///
+/// # Errors
+/// [`Error::NotComparable`] with fewer than four repetitions.
+pub fn self_check(result: &ExperimentResult, only: &[(String, String)]) -> Result<SelfCheck> {
+    const TRIALS: u32 = 20;
+    const PLANTED_PERCENT: u32 = 10;
+    let repetitions = result.header.repetitions;
+    if repetitions < 4 {
+        let why = format!("halves of {repetitions} repetitions tell no noise; measure with --repetitions 10");
+        return Err(Error::NotComparable { why });
+    }
+    let mut random = Random::new(SEED);
+    let mut check = SelfCheck { trials: TRIALS, false_alarms: 0, planted_percent: PLANTED_PERCENT, found: 0 };
+    for _ in 0..TRIALS {
+        let mut order: Vec<u32> = (1..=repetitions).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.below(last + 1));
+        }
+        let (first, second) = order.split_at(order.len() / 2);
+        let half = |numbers: &[u32]| {
+            let mut half = result.clone();
+            half.runs.retain(|run| numbers.contains(&run.repetition));
+            half
+        };
+        let (first, mut second) = (half(first), half(second));
+        let equal = compare(&first, &second, only)?;
+        check.false_alarms += u32::from(equal.all().any(|cell| cell.verdict != Verdict::Same));
+        plant(&mut second, 1.0 + f64::from(PLANTED_PERCENT) / 100.0);
+        check.found += u32::from(compare(&first, &second, only)?.is_worse());
+    }
+    Ok(check)
+}
+
+/// Makes all runs so many times slower.
+fn plant(result: &mut ExperimentResult, times: f64) {
+    for (metric, value) in result.runs.iter_mut().flat_map(|run| &mut run.measured.metrics) {
+        match better(metric) {
+            Some(Better::Lower) => *value *= times,
+            Some(Better::Higher) => *value /= times,
+            None => {}
+        }
+    }
+}
+
+impl SelfCheck {
+    fn tell(&self, json: Option<&std::path::Path>) -> Result<ExitCode> {
+        let SelfCheck { trials, false_alarms, planted_percent, found } = self;
+        screen::print(&format!(
+            "Halves of the repetitions, {trials} times: told apart {false_alarms} times as they are; \
+             a slowdown of {planted_percent} % in one half was found {found} times."
+        ));
+        json.map_or(Ok(()), |path| results::write_json(self, path))?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// By metric and cell, what its runs have measured.
@@ -307,6 +390,19 @@ mod tests {
     fn faster_is_not_worse() {
         let comparison = compare(&runs(1.1), &runs(1.0), &[]).unwrap();
         assert!(!comparison.is_worse(), "{}", comparison.to_table());
+    }
+
+    #[test]
+    fn halves_of_a_result_find_a_planted_slowdown() {
+        let noise = [1.0, 1.02, 0.99, 1.01, 0.985, 1.005, 0.99, 1.015, 1.0, 0.995];
+        let runs: Vec<_> =
+            (1..).zip(noise).map(|(repetition, noise)| ("cached", "spate", repetition, 2.0 * noise)).collect();
+        let mut result = result(&runs);
+        result.header.repetitions = 10;
+        let check = self_check(&result, &[]).unwrap();
+        assert_eq!((check.false_alarms, check.found), (0, check.trials));
+        result.header.repetitions = 1;
+        assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
     }
 
     #[test]

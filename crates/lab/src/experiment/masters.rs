@@ -194,7 +194,7 @@ fn start(
     match topology.kind {
         Kind::Single => Ok(Servers::Single(Box::new(restore("server", options)?))),
         Kind::Galera(nodes) => {
-            Ok(Servers::Galera(Cluster::start(binaries, &dataset.frozen, directory, nodes, options)?))
+            Ok(Servers::Galera(Cluster::start(binaries, &dataset.frozen, directory, nodes, options, Lifetime::Ours)?))
         }
         Kind::SemiSync => {
             let shape = shape(bench.size);

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use spate_page::{document, figures};
+use spate_page::{document, raw_figures};
 
 use super::blocks::{Block, Graph, to_html, to_markdown};
 use super::driver::CALIBRATION;
 use super::reports;
-use super::result::{ExperimentResult, Run};
-use super::selection::Selection;
+use super::result::{ExperimentResult, Run, cell_name};
+use super::selection::{Selection, by_numbers};
 use super::statistics::{median, spread};
 use crate::{Error, Result, home};
 
@@ -24,17 +24,21 @@ Examples:
 
 /// Series that are shown of each run, one graph for each and setting; all others are in the figures.
 const SHOWN_SERIES: [&str; 10] = [
-    "replica applied",
     "replica commits",
     "replica processor",
-    "spate processor",
     "disk reads",
+    "replica applied",
+    "spate processor",
     "disk writes",
     "disk read latency",
     "disk busy",
     "replica buffer pool filled",
     "memory used",
 ];
+
+/// With more groups of runs than this, only the first series are shown of each.
+const GROUPS_IN_FULL: usize = 4;
+const SERIES_OF_MANY: usize = 3;
 
 /// Options of `lab report`.
 #[derive(Debug, Args)]
@@ -76,7 +80,7 @@ pub fn write_html(results: &[ExperimentResult], path: &Path) -> Result<()> {
     let mut body = String::new();
     for result in results {
         body += &to_html(&blocks(result))?;
-        body += &figures(result).map_err(Error::Report)?;
+        body += &raw_figures(result).map_err(Error::Report)?;
     }
     let title = title(results);
     home::write_whole(path, document(&title, &title, None, &body).as_bytes())
@@ -131,12 +135,13 @@ fn checks(result: &ExperimentResult) -> Vec<Block> {
     vec![Block::table("What does not hold", &["measurement", "what", "details"], broken)]
 }
 
-/// A graph for each setting and series, with a line for each contender: of its repetitions the first.
+/// A graph for each series of runs that differ in their contender, with a line for each: of its repetitions the first.
 fn sampled(result: &ExperimentResult) -> Vec<Block> {
     let mut graphs = Vec::new();
-    for setting in result.settings() {
-        let runs = Selection::of(result).in_setting(setting).only(|run| run.repetition == 1);
-        for name in SHOWN_SERIES {
+    let groups = groups(result);
+    let shown = if groups.len() <= GROUPS_IN_FULL { &SHOWN_SERIES[..] } else { &SHOWN_SERIES[..SERIES_OF_MANY] };
+    for (setting, runs) in &groups {
+        for &name in shown {
             let lines: Vec<(String, Vec<(f64, f64)>)> = runs
                 .runs()
                 .iter()
@@ -157,7 +162,24 @@ fn sampled(result: &ExperimentResult) -> Vec<Block> {
     vec![Block::Folded { title: "What was sampled, once a second".to_owned(), blocks: graphs }]
 }
 
+/// The first repetitions, by their settings and all labels but the contender; without contenders, by their settings.
+fn groups(result: &ExperimentResult) -> Vec<(String, Selection<'_>)> {
+    let first = Selection::of(result).only(|run| run.repetition == 1);
+    let has_contenders = !first.values_of("contender").is_empty();
+    let name = |run: &Run| {
+        let labels = run.labels.iter().filter(|(name, _)| has_contenders && *name != "contender");
+        cell_name(&run.setting, &labels.map(|(name, value)| (name.clone(), value.clone())).collect())
+    };
+    let mut names: Vec<String> = first.runs().iter().map(|run| name(run)).collect();
+    names.sort_by(|a, b| by_numbers(a, b));
+    names.dedup();
+    names.into_iter().map(|group| (group.clone(), first.only(|run| name(run) == group))).collect()
+}
+
 fn line_name(run: &Run) -> String {
+    if let Some(contender) = run.labels.get("contender") {
+        return contender.clone();
+    }
     let values: Vec<&str> = run.labels.values().map(String::as_str).collect();
     values.join(" ")
 }

@@ -51,8 +51,13 @@ pub fn provider() -> Result<PathBuf> {
     })
 }
 
+/// The name of a node, from 1, and of its directory.
+pub(crate) fn node_name(number: usize) -> String {
+    format!("node-{number}")
+}
+
 impl Cluster {
-    /// Starts `count` nodes on copies of the data directory `frozen`, each in a directory below `directory`.
+    /// Starts `count` nodes on copies of the data directory `frozen`, each in a directory below `directory`; or on their own data, if it is there.
     ///
     /// # Errors
     /// [`Error::ServerNotInstalled`] without Galera or on MySQL; those of starting servers; [`Error::TimedOut`] if a node does not join.
@@ -62,6 +67,7 @@ impl Cluster {
         directory: &Path,
         count: usize,
         options: &ServerOptions,
+        lifetime: Lifetime,
     ) -> Result<Cluster> {
         if binaries.vendor() != Vendor::MariaDb {
             return Err(Error::ServerNotInstalled {
@@ -71,29 +77,39 @@ impl Cluster {
             });
         }
         let provider = provider()?;
+        create_private_directory(directory)?;
         write_transfer_program(&directory.join(PROGRAMS))?;
-        let place = |number: usize| directory.join(format!("node-{number}"));
-        let first = place(1);
-        copy_directory(frozen, &first.join("data"))?;
-        // It gets its identity.
-        let alone = node_options(options, &provider, 1, free_port(directory)?, &[], directory)?;
-        let founder = Sandbox::start(binaries, &first, &alone, Lifetime::Ours)?;
-        wait_until_ready(&founder, 1)?;
-        founder.stop()?;
+        let place = |number: usize| directory.join(node_name(number));
+        let data = |number: usize| place(number).join("data");
+        if !data(1).is_dir() {
+            copy_directory(frozen, &data(1))?;
+            // It gets its identity.
+            let alone = node_options(options, &provider, 1, free_port(directory)?, &[], directory)?;
+            let founder = Sandbox::start(binaries, &place(1), &alone, Lifetime::Ours)?;
+            wait_until_ready(&founder, 1)?;
+            founder.stop()?;
+            for number in 2..=count {
+                copy_directory(&data(1), &data(number))?;
+            }
+        }
+        // The node that stopped last has everything; the others join it.
+        let first = (1..=count).find(|number| is_safe_to_begin_with(&data(*number))).unwrap_or(1);
+        let order = std::iter::once(first).chain((1..=count).filter(|number| *number != first));
         let ports: Vec<u16> = (0..count).map(|_| free_port(directory)).collect::<Result<_>>()?;
-        for number in 2..=count {
-            copy_directory(&first.join("data"), &place(number).join("data"))?;
+        let mut nodes: Vec<(usize, Sandbox)> = Vec::new();
+        for (members, (number, &port)) in order.zip(&ports).enumerate() {
+            let options = node_options(options, &provider, number, port, &ports[..members], directory)?;
+            let node = Sandbox::start(binaries, &place(number), &options, lifetime)?;
+            wait_until_ready(&node, members + 1)?;
+            nodes.push((number, node));
         }
-        let mut nodes = Vec::new();
-        for (number, &port) in (1..).zip(&ports) {
-            let others: &[u16] = if number == 1 { &[] } else { &ports[..number - 1] };
-            let options = node_options(options, &provider, number, port, others, directory)?;
-            create_private_directory(&place(number))?;
-            let node = Sandbox::start(binaries, &place(number), &options, Lifetime::Ours)?;
-            wait_until_ready(&node, number)?;
-            nodes.push(node);
-        }
-        Ok(Cluster { nodes })
+        nodes.sort_by_key(|(number, _)| *number);
+        Ok(Cluster { nodes: nodes.into_iter().map(|(_, node)| node).collect() })
+    }
+
+    /// The nodes, each for itself.
+    pub fn into_nodes(mut self) -> Vec<Sandbox> {
+        std::mem::take(&mut self.nodes)
     }
 
     /// Waits until all nodes have applied what any of them has committed before.
@@ -116,6 +132,11 @@ impl Drop for Cluster {
             drop(node);
         }
     }
+}
+
+/// True if this node stopped last, or alone.
+fn is_safe_to_begin_with(data: &Path) -> bool {
+    fs::read_to_string(data.join("grastate.dat")).is_ok_and(|text| text.contains("safe_to_bootstrap: 1"))
 }
 
 fn write_transfer_program(directory: &Path) -> Result<()> {
@@ -145,7 +166,7 @@ fn node_options(
         .with("wsrep-on", 1)
         .with("wsrep-provider", provider.display())
         .with("wsrep-cluster-name", "spate-lab")
-        .with("wsrep-node-name", format!("node-{number}"))
+        .with("wsrep-node-name", node_name(number))
         .with("wsrep-node-address", "127.0.0.1")
         .with("wsrep-cluster-address", format!("gcomm://{}", addresses.join(",")))
         .with(

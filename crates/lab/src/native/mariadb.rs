@@ -23,6 +23,10 @@ impl Dialect for MariaDb {
         )
     }
 
+    fn delay(&self, seconds: u32) -> String {
+        format!("CHANGE MASTER TO MASTER_DELAY = {seconds}")
+    }
+
     fn start_receiver(&self) -> &'static str {
         "START SLAVE IO_THREAD"
     }

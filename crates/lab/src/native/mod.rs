@@ -24,6 +24,8 @@ trait Dialect {
     fn set_appliers(&self, threads: u32, mode: NativeMode) -> Vec<String>;
     /// Sets the source, without starting replication.
     fn name_source(&self, port: u16, password: &str) -> String;
+    /// Has a replica apply each transaction so many seconds after its commit on the source.
+    fn delay(&self, seconds: u32) -> String;
     /// Starts to receive, without applying.
     fn start_receiver(&self) -> &'static str;
     /// Starts the threads that do not run yet.
@@ -64,6 +66,19 @@ pub(crate) struct NativeState {
 pub(crate) fn begin_to_follow(source: &Sandbox, password: &str, replica: &Sandbox) -> Result<()> {
     let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
     session.run(&dialect.name_source(source.port(), password))?;
+    session.run(dialect.start())
+}
+
+/// Lets `replica` follow `source` again, wherever that is now, so many seconds later.
+pub(crate) fn follow_from_its_place(
+    source: &Sandbox,
+    password: &str,
+    replica: &Sandbox,
+    delay_seconds: u32,
+) -> Result<()> {
+    let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
+    session.run(&dialect.name_source(source.port(), password))?;
+    session.run(&dialect.delay(delay_seconds))?;
     session.run(dialect.start())
 }
 

@@ -23,6 +23,10 @@ impl Dialect for MySql {
         )
     }
 
+    fn delay(&self, seconds: u32) -> String {
+        format!("CHANGE REPLICATION SOURCE TO SOURCE_DELAY = {seconds}")
+    }
+
     fn start_receiver(&self) -> &'static str {
         "START REPLICA IO_THREAD"
     }
