@@ -237,6 +237,14 @@ impl Sandbox {
         Ok(self.directory.clone())
     }
 
+    /// Kills the server; its data is not needed any more. Where that is.
+    pub fn kill(mut self) -> PathBuf {
+        self.process.signal(Signal::KILL);
+        self.process.wait_for_end(STOP_LIMIT);
+        self.reap();
+        self.directory.clone()
+    }
+
     /// Kills the server, as a crash would, and starts it again in the same place: same port, same socket, its own data.
     ///
     /// # Errors

@@ -35,6 +35,37 @@ fn ways_lead_to_the_same_rows_on_mysql() {
     ways_lead_to_the_same_rows("mysql-9.7");
 }
 
+/// The study's own way is stopped at its limit; the others are compared.
+#[test]
+fn slow_way_is_stopped_at_its_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("study.json");
+    let mut command = Command::new(spate());
+    command.args([
+        "lab",
+        "study",
+        "cdr",
+        "--size",
+        "40MB",
+        "--staging-limit-seconds",
+        "2",
+        "--way",
+        "spate,staging",
+        "--json",
+    ]);
+    let output = command.arg(&json).env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("all: stopped"), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(
+        (&result["ways"][0]["stopped"], &result["ways"][1]["stopped"]),
+        (&false.into(), &true.into()),
+        "{result}"
+    );
+    let seconds = result["ways"][1]["seconds"].as_f64().unwrap();
+    assert!((2.0..20.0).contains(&seconds), "{result}");
+}
+
 /// What the disk has no room for is not begun.
 #[test]
 fn a_study_that_the_disk_has_no_room_for_begins_nothing() {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -97,6 +98,9 @@ pub struct StudyOptions {
     /// The ways to load them, in this order
     #[arg(long, value_name = "WAY[,…]", value_delimiter = ',', default_values = ["staging", "by-day", "spate"])]
     way: Vec<WayName>,
+    /// Stop the study's own way after so long: it is then told to take longer
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    staging_limit_seconds: Option<u64>,
     /// Write the result to this file, after each way; `-` is standard output, at the end
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -169,7 +173,12 @@ impl StudyOptions {
     /// # Errors
     /// Those of [`study::run`].
     pub fn run(self) -> Result<ExitCode> {
-        let plan = StudyPlan { calls: self.records.plan(), load_options: self.load_option, ways: self.way };
+        let plan = StudyPlan {
+            calls: self.records.plan(),
+            load_options: self.load_option,
+            ways: self.way,
+            limit: self.staging_limit_seconds.map(Duration::from_secs),
+        };
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;

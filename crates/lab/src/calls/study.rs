@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use comfy_table::Table;
@@ -34,6 +37,8 @@ pub struct StudyPlan {
     pub load_options: Vec<String>,
     /// The ways, in their order.
     pub ways: Vec<WayName>,
+    /// The study's own way is stopped after so long. `None`: it runs to its end.
+    pub limit: Option<Duration>,
 }
 
 /// A way to load the records.
@@ -66,8 +71,10 @@ pub struct Way {
     pub name: String,
     /// Its steps, in order.
     pub steps: Vec<Step>,
-    /// All of them together.
+    /// All of them together; of a way that was stopped, until then.
     pub seconds: f64,
+    /// True if it was stopped at the limit: it takes longer than `seconds`, and its rows are not known.
+    pub stopped: bool,
     /// The rows that are in tables.
     pub rows: u64,
     /// A sum over all rows of all tables.
@@ -90,7 +97,8 @@ pub struct StudyResult {
 impl StudyResult {
     /// True if all ways led to the same rows.
     pub fn all_identical(&self) -> bool {
-        self.ways.windows(2).all(|pair| (pair[0].rows, &pair[0].checksum) == (pair[1].rows, &pair[1].checksum))
+        let ended: Vec<&Way> = self.ways.iter().filter(|way| !way.stopped).collect();
+        ended.windows(2).all(|pair| (pair[0].rows, &pair[0].checksum) == (pair[1].rows, &pair[1].checksum))
     }
 
     /// For people.
@@ -101,13 +109,11 @@ impl StudyResult {
             for step in &way.steps {
                 rows.push(vec![way.name.clone(), step.what.clone(), format!("{:.1}", step.seconds), String::new()]);
             }
-            let rate = spate.map_or_else(String::new, |spate| format!("{:.1} × spate load", way.seconds / spate));
-            rows.push(vec![
-                way.name.clone(),
-                format!("all: {} rows", thousands(way.rows)),
-                format!("{:.1}", way.seconds),
-                rate,
-            ]);
+            let more = if way.stopped { "> " } else { "" };
+            let rate = spate.map_or_else(String::new, |spate| format!("{more}{:.1} × spate load", way.seconds / spate));
+            let all =
+                if way.stopped { "all: stopped".to_owned() } else { format!("all: {} rows", thousands(way.rows)) };
+            rows.push(vec![way.name.clone(), all, format!("{more}{:.1}", way.seconds), rate]);
         }
         table(&["way", "step", "seconds", "ratio"], 2, rows)
     }
@@ -125,7 +131,50 @@ struct Study<'a> {
     directory: &'a Path,
     calls: CallsPlan,
     records: PathBuf,
+    limit: Option<Duration>,
     screen: &'a Screen,
+}
+
+/// Kills a session when its time is over.
+struct Watchman {
+    over: Arc<AtomicBool>,
+    killed: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Watchman {
+    fn start(server: &Sandbox, watched: &mut Session, limit: Duration) -> Result<Watchman> {
+        let (id, mut own): (u64, Session) = (watched.value("SELECT CONNECTION_ID()")?, server.connect()?);
+        let (over, killed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (ending, done) = (Arc::clone(&over), Arc::clone(&killed));
+        let deadline = Instant::now() + limit;
+        let thread = std::thread::spawn(move || {
+            while !ending.load(Ordering::Acquire) {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    done.store(true, Ordering::Release);
+                    return own.run(&format!("KILL {id}"));
+                }
+                std::thread::park_timeout(left);
+            }
+            Ok(())
+        });
+        Ok(Watchman { over, killed, thread: Some(thread) })
+    }
+
+    fn has_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watchman {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ended = thread.join();
+        }
+    }
 }
 
 /// Makes the records and loads them in each way, each into a server of its own. `measured` sees what is measured after each way.
@@ -141,7 +190,8 @@ pub fn run(
     mut measured: impl FnMut(&StudyResult) -> Result<()>,
 ) -> Result<StudyResult> {
     home::need_disk(directory, plan.calls.records * RECORD_BYTES as u64 / 100 * DISK_PERCENT)?;
-    let study = Study { home, binaries, directory, calls: plan.calls, records: directory.join("calls.dat"), screen };
+    let records = directory.join("calls.dat");
+    let study = Study { home, binaries, directory, calls: plan.calls, records, limit: plan.limit, screen };
     let mut result =
         StudyResult { server: binaries.full_version.clone(), bytes: 0, records: plan.calls.records, ways: vec![] };
     for way in &plan.ways {
@@ -254,22 +304,38 @@ impl Study<'_> {
         let server = self.server("staging")?;
         let mut session = Study::session(&server)?;
         let mut steps = vec![Step { what: "put delimiters into the records".to_owned(), seconds }];
+        let left = self.limit.map(|limit| limit.saturating_sub(Duration::from_secs_f64(seconds)));
+        let watchman = left.map(|left| Watchman::start(&server, &mut session, left)).transpose()?;
+        let begun = Instant::now();
+        match self.dispatch(&all, &mut session, &mut steps) {
+            Ok(()) => {}
+            Err(_) if watchman.as_ref().is_some_and(Watchman::has_killed) => {
+                drop(watchman);
+                return stopped_way(steps, seconds + begun.elapsed().as_secs_f64(), server);
+            }
+            Err(error) => return Err(error),
+        }
+        drop(watchman);
+        self.end(WayName::Staging, STAGING_NAME, steps, server)
+    }
+
+    /// All that a server does of the study's way.
+    fn dispatch(&self, all: &Path, session: &mut Session, steps: &mut Vec<Step>) -> Result<()> {
         let columns: Vec<String> = FIELDS.iter().map(|(name, _, sql_type)| format!("{name} {sql_type}")).collect();
         session.run(&format!("CREATE TABLE staging ({})", columns.join(", ")))?;
-        self.step(&mut steps, "LOAD DATA into one table", || session.run(&load_sql(&all, "staging")))?;
-        std::fs::remove_file(&all).map_err(Error::file("remove", &all))?;
+        self.step(steps, "LOAD DATA into one table", || session.run(&load_sql(all, "staging")))?;
+        std::fs::remove_file(all).map_err(Error::file("remove", all))?;
         session.run(DISPATCH)?;
-        self.step(&mut steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
-        self.step(&mut steps, "the one table is dropped", || session.run("DROP TABLE staging"))?;
-        self.step(&mut steps, "indexes", || {
-            tables_of_days(&mut session)?.iter().try_for_each(|table| {
+        self.step(steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
+        self.step(steps, "the one table is dropped", || session.run("DROP TABLE staging"))?;
+        self.step(steps, "indexes", || {
+            tables_of_days(session)?.iter().try_for_each(|table| {
                 session.run(&format!(
                     "ALTER TABLE {table} ADD KEY by_caller (caller, start_time), ADD KEY by_called (called, start_time), \
                      ADD KEY by_cell (cell, start_time)"
                 ))
             })
-        })?;
-        self.end(WayName::Staging, "delimiters, LOAD DATA, procedure, indexes", steps, server)
+        })
     }
 
     /// (b): what a person prepares who knows the days.
@@ -332,8 +398,22 @@ impl Study<'_> {
         std::fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
         shown.finish_and_clear();
         let seconds = steps.iter().map(|step| step.seconds).sum();
-        Ok(Way { way, name: name.to_owned(), steps, seconds, rows, checksum: checksum.join(" ") })
+        let checksum = checksum.join(" ");
+        Ok(Way { way, name: name.to_owned(), steps, seconds, stopped: false, rows, checksum })
     }
+}
+
+/// The study's own way, as it is told.
+const STAGING_NAME: &str = "delimiters, LOAD DATA, procedure, indexes";
+
+/// The study's way, stopped after so long. Its server has nothing that anybody needs.
+fn stopped_way(mut steps: Vec<Step>, seconds: f64, server: Sandbox) -> Result<Way> {
+    let ended: f64 = steps.iter().map(|step| step.seconds).sum();
+    steps.push(Step { what: "the next step, until it was stopped".to_owned(), seconds: seconds - ended });
+    let directory = server.kill();
+    std::fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
+    let (rows, checksum) = (0, String::new());
+    Ok(Way { way: WayName::Staging, name: STAGING_NAME.to_owned(), steps, seconds, stopped: true, rows, checksum })
 }
 
 /// As the study's procedure: a table a day, without the indexes that come later.

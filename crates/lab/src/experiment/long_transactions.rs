@@ -257,7 +257,9 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     });
     let header = ["contender", "seconds", "a short transaction is open, ms"];
     let mut blocks = vec![Block::table("Long transactions among short ones", &header, rows.collect())];
-    for run in all.runs().iter().filter(|run| run.repetition == 1 && !run.measured.spans.is_empty()) {
+    for run in
+        all.sorted_by("contender").runs().iter().filter(|run| run.repetition == 1 && !run.measured.spans.is_empty())
+    {
         blocks.push(Block::Timeline {
             title: format!("{}: from the first row to the commit", run.label("contender")),
             lanes: lanes(&run.measured.spans),

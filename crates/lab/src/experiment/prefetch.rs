@@ -99,7 +99,8 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         });
         let header = ["contender", "seconds", "updates/s", "× without prefetch", "replica CPU s"];
         blocks.push(Block::table(setting, &header, rows.collect()));
-        let lines = runs.runs().iter().filter(|run| run.repetition == 1).filter_map(|run| {
+        let sorted = runs.sorted_by("contender");
+        let lines = sorted.runs().iter().filter(|run| run.repetition == 1).filter_map(|run| {
             let behind = run.measured.series.iter().find(|series| series.name == "seconds behind")?;
             Some((run.label("contender").to_owned(), behind.points.clone()))
         });

@@ -173,7 +173,10 @@ fn groups(result: &ExperimentResult) -> Vec<(String, Selection<'_>)> {
     let mut names: Vec<String> = first.runs().iter().map(|run| name(run)).collect();
     names.sort_by(|a, b| by_numbers(a, b));
     names.dedup();
-    names.into_iter().map(|group| (group.clone(), first.only(|run| name(run) == group))).collect()
+    names
+        .into_iter()
+        .map(|group| (group.clone(), first.only(|run| name(run) == group).sorted_by("contender")))
+        .collect()
 }
 
 fn line_name(run: &Run) -> String {

@@ -32,6 +32,13 @@ impl<'a> Selection<'a> {
         Selection { runs: self.runs.iter().copied().filter(|run| is_wanted(run)).collect() }
     }
 
+    /// The same, in the order of a label's values.
+    pub fn sorted_by(&self, name: &str) -> Selection<'a> {
+        let mut runs = self.runs.clone();
+        runs.sort_by(|a, b| by_numbers(a.label(name), b.label(name)));
+        Selection { runs }
+    }
+
     /// The runs.
     pub fn runs(&self) -> &[&'a Run] {
         &self.runs

@@ -111,7 +111,8 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         });
         let header = ["contender", "seconds", "minutes", "× one native applier", "transactions/s", "replica CPU s"];
         blocks.push(Block::table(setting, &header, rows.collect()));
-        let lines = runs.runs().iter().filter(|run| run.repetition == 1).map(|run| binlog_over_time(run));
+        let sorted = runs.sorted_by("contender");
+        let lines = sorted.runs().iter().filter(|run| run.repetition == 1).map(|run| binlog_over_time(run));
         blocks.push(Block::Graph(Graph {
             title: format!("{setting}: MB of binlog processed in {WINDOW_SECONDS} s"),
             across: "seconds".to_owned(),
