@@ -5,8 +5,8 @@
 mod programs;
 
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use programs::spate;
 use rustix::process::Signal;
@@ -247,4 +247,38 @@ fn impossible_requests_say_why() {
         let output = lab(directory.path(), arguments);
         assert!(!output.status.success() && text(&output).contains(word), "{arguments:?}: {}", text(&output));
     }
+}
+
+/// An experiment that is killed goes on with what it has measured; its result becomes a page and Markdown.
+#[test]
+fn killed_experiment_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (json, page, markdown) = (path("folding.json"), path("folding.html"), path("folding.md"));
+    let arguments = ["experiment", "folding", "--size", "tiny", "--server", "mariadb-10.11", "--json", &json];
+    let mut command = Command::new(spate());
+    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory.path());
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !Path::new(&json).exists() {
+        assert!(Instant::now() < deadline && running.try_wait().unwrap().is_none(), "nothing was measured");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(kept["complete"], false, "{kept}");
+    let output = lab(directory.path(), &arguments);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("have been made before the interruption"), "{}", text(&output));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&result["complete"], result["runs"].as_array().unwrap().len()), (&true.into(), 4), "{result}");
+    assert_eq!(result["runs"][0], kept["runs"][0], "what was measured is not measured again");
+    let output = lab(directory.path(), &["report", &json, "--html", &page, "--markdown", &markdown]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<figure class=\"graph\">"));
+    assert!(std::fs::read_to_string(&markdown).unwrap().contains("| zipf 1.0 | 100 |"));
+    let output = lab(directory.path(), &["compare", &json, &json]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("--repetitions"), "{}", text(&output));
 }
