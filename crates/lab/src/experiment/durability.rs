@@ -55,7 +55,7 @@ fn data_sets(size: Size) -> Vec<(&'static str, Shape)> {
 }
 
 fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
-    let appliers: &[u32] = size.of(&[5, 20], &[5, 10, 20, 40, 80], &[5, 10, 20, 40, 80]);
+    let appliers: &[u32] = size.of(&[10], &[5, 10, 20, 40, 80], &[5, 10, 20, 40, 80]);
     let (single, modes) = match vendor {
         Vendor::MariaDb => ("native:0", ["conservative", "optimistic"]),
         Vendor::MySql => ("native:1:order", ["order", "free"]),
