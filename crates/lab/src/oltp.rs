@@ -1,9 +1,8 @@
 //! Sysbench's transactions at a number of threads, on one or more servers at a time: how many a second, and how long each takes.
 
-use std::path::Path;
 use std::process::Command;
 
-use crate::sandbox::{Sandbox, dying_with_us};
+use crate::sandbox::Sandbox;
 use crate::workload::{Shape, SysbenchRun};
 use crate::{Error, Result};
 
@@ -54,18 +53,10 @@ impl OltpPlan {
     }
 
     fn command(&self, server: &Sandbox, threads: u32) -> Command {
-        let mut command = dying_with_us(Path::new("sysbench"));
         let schema = self.shape.schema_names().into_iter().next().unwrap_or_default();
+        let mut command = self.shape.sysbench_script(self.script, server, &schema, threads as usize);
         command
-            .arg(self.script)
-            .arg("--db-driver=mysql")
-            .arg(format!("--mysql-socket={}", server.socket().display()))
-            .arg("--mysql-user=root")
-            .arg(format!("--mysql-db={schema}"))
             .arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}"))
-            .arg(format!("--tables={}", self.shape.tables))
-            .arg(format!("--table-size={}", self.shape.rows))
-            .arg(format!("--threads={threads}"))
             .arg(format!("--time={}", self.seconds))
             .arg("--events=0")
             .arg("--percentile=95")

@@ -15,11 +15,13 @@ pub struct ProcessIdentity {
     pub start_ticks: u64,
 }
 
-/// The fields of `/proc/<id>/stat` that the laboratory uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stat {
+/// The fields of `/proc/<id>/stat` that the laboratory uses. A thread's file has the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) name: String,
+    pub(crate) parent: u32,
+    pub(crate) cpu_ticks: u64,
     is_zombie: bool,
-    cpu_ticks: u64,
     start_ticks: u64,
 }
 
@@ -80,15 +82,25 @@ impl ProcessIdentity {
 }
 
 fn read_stat(id: u32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    Stat::read(&format!("/proc/{id}/stat"))
+}
+
+impl Stat {
+    /// `None` if the process or thread has ended.
+    pub(crate) fn read(path: &str) -> Option<Stat> {
+        parse_stat(&fs::read_to_string(path).ok()?)
+    }
 }
 
 /// Fields are counted from the last `)`, because the program's name before it may contain any character.
-/// Source: proc_pid_stat(5): state is field 3, utime 14, stime 15, starttime 22.
+/// Source: proc_pid_stat(5): state is field 3, ppid 4, utime 14, stime 15, starttime 22.
 fn parse_stat(text: &str) -> Option<Stat> {
-    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    let (open, close) = (text.find('(')?, text.rfind(')')?);
+    let fields: Vec<&str> = text.get(close + 1..)?.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
+        name: text.get(open + 1..close)?.to_owned(),
+        parent: u32::try_from(number(4)?).ok()?,
         is_zombie: matches!(fields.first(), Some(&"Z" | &"X")),
         cpu_ticks: number(14)? + number(15)?,
         start_ticks: number(22)?,
@@ -112,12 +124,23 @@ mod tests {
     fn stat_line_with_odd_program_name_keeps_its_fields() {
         let text =
             "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 70 30 0 0 20 0 1 0 987654 1000 100 18446744073709551615";
-        assert_eq!(parse_stat(text), Some(Stat { is_zombie: false, cpu_ticks: 100, start_ticks: 987654 }));
+        let name = "a) b (c".to_owned();
+        assert_eq!(
+            parse_stat(text),
+            Some(Stat { name, parent: 1, is_zombie: false, cpu_ticks: 100, start_ticks: 987654 })
+        );
     }
 
     #[test]
     fn damaged_stat_line_gives_none() {
-        for text in ["", "42 (x", "42 (x) S 1 2 3", "42 (x) S a b c d e f g h i j k l m n o p q r s t"] {
+        for text in [
+            "",
+            "42 (x",
+            "42 (x) S 1 2 3",
+            "42 )x( S 1",
+            "42 (x) S -1 2 3",
+            "42 (x) S a b c d e f g h i j k l m n o p q r s t",
+        ] {
             assert_eq!(parse_stat(text), None, "{text}");
         }
     }

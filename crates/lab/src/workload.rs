@@ -210,8 +210,22 @@ impl Shape {
         if self.workload == Workload::Shards { 1 } else { THREADS_PER_SCHEMA }
     }
 
-    fn sysbench(&self, source: &Sandbox, schema: &str) -> Command {
+    /// A sysbench with a script of its own for one schema, over so many connections.
+    pub(crate) fn sysbench_script(&self, script: &str, server: &Sandbox, schema: &str, threads: usize) -> Command {
         let mut command = dying_with_us(Path::new("sysbench"));
+        command
+            .arg(script)
+            .arg("--db-driver=mysql")
+            .arg(format!("--mysql-socket={}", server.socket().display()))
+            .arg("--mysql-user=root")
+            .arg(format!("--mysql-db={schema}"))
+            .arg(format!("--tables={}", self.tables))
+            .arg(format!("--table-size={}", self.rows))
+            .arg(format!("--threads={threads}"));
+        command
+    }
+
+    fn sysbench(&self, source: &Sandbox, schema: &str) -> Command {
         let statements = match self.workload {
             Workload::Shards => "oltp_read_write",
             Workload::Updates => "oltp_update_non_index",
@@ -221,17 +235,18 @@ impl Shape {
             Workload::Cached | Workload::Shards => "special",
             _ => "uniform",
         };
+        let mut command = self.sysbench_script(statements, source, schema, self.threads_per_schema());
+        command.arg(format!("--rand-type={keys}")).args(self.statement_counts());
         command
-            .arg(statements)
-            .arg("--db-driver=mysql")
-            .arg(format!("--mysql-socket={}", source.socket().display()))
-            .arg("--mysql-user=root")
-            .arg(format!("--mysql-db={schema}"))
-            .arg(format!("--tables={}", self.tables))
-            .arg(format!("--table-size={}", self.rows))
-            .arg(format!("--threads={}", self.threads_per_schema()))
-            .arg(format!("--rand-type={keys}"));
-        command
+    }
+
+    /// How many statements of which kind a transaction has, where that is not sysbench's own.
+    fn statement_counts(&self) -> &'static [&'static str] {
+        match self.workload {
+            // Ten point selects and four ranges are sysbench's own.
+            Workload::Shards => &["--index-updates=4", "--non-index-updates=2", "--delete-inserts=0"],
+            _ => &[],
+        }
     }
 }
 
@@ -358,7 +373,7 @@ impl Drop for SysbenchRun {
 }
 
 /// The machine's memory in MiB; 1 GiB if it is unknown.
-fn machine_memory_mib() -> u64 {
+pub(crate) fn machine_memory_mib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     parse_memory_total_mib(&text).unwrap_or(1024)
 }
@@ -378,6 +393,13 @@ mod tests {
         assert_eq!((cached.schemas, cached.tables, cached.rows, cached.buffer_pool_mib), (4, 2, 50_000, 2048));
         let io = Shape::new(Workload::Io, Some(1), Some(10), Some(64));
         assert_eq!((io.tables, io.rows, io.buffer_pool_mib, io.redo_log_mib()), (1, 10, 64, 32));
+    }
+
+    #[test]
+    fn shards_have_the_updates_of_the_original() {
+        let counts = |workload| Shape::new(workload, None, None, None).statement_counts();
+        assert_eq!(counts(Workload::Shards), ["--index-updates=4", "--non-index-updates=2", "--delete-inserts=0"]);
+        assert!(counts(Workload::Cached).is_empty());
     }
 
     #[test]

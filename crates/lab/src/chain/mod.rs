@@ -158,11 +158,7 @@ pub fn run(
     directory: &Path,
     screen: &Screen,
 ) -> Result<ChainResult> {
-    let step = screen.spinner("the data set");
-    let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
-    step.finish_and_clear();
-    let Backlog { source: a, facts } =
-        Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
+    let (dataset, Backlog { source: a, facts }) = first(home, binaries, plan, directory, screen)?;
     let chain = Chain { binaries, plan, dataset: &dataset, end: facts.end.clone(), directory, screen };
     let (b, groups) = chain.first_two(a)?;
     let mut variants = Vec::new();
@@ -196,6 +192,21 @@ pub fn run(
     })
 }
 
+/// The data set, and A with what it has written.
+fn first(
+    home: &LabHome,
+    binaries: &ServerBinaries,
+    plan: &ChainPlan,
+    directory: &Path,
+    screen: &Screen,
+) -> Result<(DataSet, Backlog)> {
+    let step = screen.spinner("the data set");
+    let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
+    step.finish_and_clear();
+    let backlog = Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
+    Ok((dataset, backlog))
+}
+
 /// A source behind two others, whose commit groups are wide.
 pub struct Widened {
     /// The data that the backlog begins with.
@@ -217,11 +228,7 @@ pub fn widen(
     directory: &Path,
     screen: &Screen,
 ) -> Result<Widened> {
-    let step = screen.spinner("the data set");
-    let dataset = DataSet::open(home, binaries, &plan.backlog.shape)?;
-    step.finish_and_clear();
-    let Backlog { source: a, facts } =
-        Backlog::open(home, binaries, &dataset, &plan.backlog, &directory.join("a"), screen)?;
+    let (dataset, Backlog { source: a, facts }) = first(home, binaries, plan, directory, screen)?;
     let chain = Chain { binaries, plan, dataset: &dataset, end: facts.end.clone(), directory, screen };
     let (b, mut groups) = chain.first_two(a)?;
     let (c, _) = chain.intermediate(&b, true)?;

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::workload::machine_memory_mib;
+
 /// A machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -30,15 +32,10 @@ impl Machine {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             line.map(|rest| rest.trim_matches(['=', ':', '"', ' ', '\t']).to_owned()).unwrap_or_default()
         };
-        let memory = value(&read("/proc/meminfo"), "MemTotal:");
         Machine {
             processor: value(&read("/proc/cpuinfo"), "model name"),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_mib: memory
-                .split_whitespace()
-                .next()
-                .and_then(|number| number.parse().ok())
-                .map_or(0, |kib: u64| kib / 1024),
+            memory_mib: machine_memory_mib(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             system: value(&read("/etc/os-release"), "PRETTY_NAME"),
             file_system: file_system_of(directory, &read("/proc/mounts")).unwrap_or_default(),
