@@ -13,18 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::backlog::{Backlog, BacklogPlan};
 use crate::comparison::{checksums, different_tables};
 use crate::contender::{Contender, NativeMode};
-use crate::dataset::{BEAT_SCHEMA, DataSet, become_replica, replica_options};
+use crate::dataset::{DataSet, become_replica, replica_options};
 use crate::home::LabHome;
 use crate::lag_samples::{Applier, LiveReport, Sampler};
 use crate::native::NativeReplication;
 use crate::position::transactions;
 use crate::results::ContenderResult;
 use crate::sampling::{Sampling, Watched};
-use crate::sandbox::{Lifetime, Sandbox};
+use crate::sandbox::Sandbox;
 use crate::screen::{Screen, thousands};
 use crate::server_options::{Durability, ServerOption};
 use crate::spate_program::{SpateProgram, SpateUsage};
-use crate::sql::quote;
 use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
@@ -196,7 +195,7 @@ impl<'a> Course<'a> {
         Ok(result)
     }
 
-    /// A replica at the beginning of the backlog, with a warm buffer pool.
+    /// A replica at the beginning of the backlog, with the data set's buffer pool.
     ///
     /// # Errors
     /// Those of running servers.
@@ -205,9 +204,8 @@ impl<'a> Course<'a> {
             .with_durability(conditions.durability)
             .with_all(&conditions.replica_options);
         let binaries = ServerBinaries { read_latency: conditions.read_latency, ..self.binaries.clone() };
-        let replica = Sandbox::restore(&binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?;
+        let replica = self.dataset.restore(&binaries, directory, &options)?;
         become_replica(&replica, &self.backlog.facts.start)?;
-        warm(&replica)?;
         Ok(replica)
     }
 
@@ -314,18 +312,4 @@ impl<'a> ServerClock<'a> {
         result.source_cpu_seconds = self.source.cpu_time().saturating_sub(self.source_before).as_secs_f64();
         result.server_cpu_seconds = self.replica.cpu_time().saturating_sub(self.replica_before).as_secs_f64();
     }
-}
-
-/// Reads every index of every table of the data set once, to fill the buffer pool.
-fn warm(server: &Sandbox) -> Result<()> {
-    let mut session = server.connect()?;
-    let indexes: Vec<(String, String, String)> = session.rows(&format!(
-        "SELECT DISTINCT table_schema, table_name, index_name FROM information_schema.statistics
-         WHERE table_schema LIKE 'bench%' OR table_schema = '{BEAT_SCHEMA}'"
-    ))?;
-    for (schema, table, index) in indexes {
-        let (schema, table, index) = (quote(&schema), quote(&table), quote(&index));
-        session.run(&format!("SELECT COUNT(*) FROM {schema}.{table} FORCE INDEX ({index})"))?;
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::buffer_pool;
 use crate::comparison::{Checksums, checksums};
 use crate::course::ReplicaLog;
 use crate::home::{self, LabHome};
@@ -38,9 +39,8 @@ pub struct DataSetFacts {
     pub position: String,
     /// Password of the account [`sandbox::ACCOUNT`].
     pub password: String,
-    /// What it holds. `None`: it was made by an older laboratory.
-    #[serde(default)]
-    pub manifest: Option<Manifest>,
+    /// What it holds.
+    pub manifest: Manifest,
 }
 
 /// What a data set holds, and how it was made.
@@ -76,7 +76,9 @@ impl DataSet {
     /// Those of starting a server and running sysbench.
     pub fn open(home: &LabHome, binaries: &ServerBinaries, shape: &Shape) -> Result<DataSet> {
         let place = home.dataset(&name(binaries, shape));
-        if !place.is_dir() {
+        // Those of older laboratories have no list of their buffer pool.
+        if !place.join("data").join(buffer_pool::LIST).is_file() {
+            home::remove_if_there(&place)?;
             let work = home.work()?;
             let made = work.path().join("dataset");
             home::create_private_directory(&made)?;
@@ -89,6 +91,16 @@ impl DataSet {
         }
         let facts = home::read_state(&place.join(FACTS_FILE))?;
         Ok(DataSet { frozen: place.join("data"), facts })
+    }
+
+    /// Starts a server on a copy, and fills its buffer pool as it was.
+    ///
+    /// # Errors
+    /// Those of [`Sandbox::restore`]; [`Error::ColdBufferPool`].
+    pub fn restore(&self, binaries: &ServerBinaries, directory: &Path, options: &ServerOptions) -> Result<Sandbox> {
+        let server = Sandbox::restore(binaries, &self.frozen, directory, options, Lifetime::Ours)?;
+        buffer_pool::load(&server)?;
+        Ok(server)
     }
 
     /// Its name.
@@ -132,8 +144,9 @@ fn fill(binaries: &ServerBinaries, shape: &Shape, directory: &Path, frozen: &Pat
         seed: DATA_SEED,
         checksums: checksums(&server)?,
     };
+    buffer_pool::keep(&server)?;
     server.freeze(frozen)?;
-    Ok(DataSetFacts { position, password, manifest: Some(manifest) })
+    Ok(DataSetFacts { position, password, manifest })
 }
 
 /// A source's options, without its durability.

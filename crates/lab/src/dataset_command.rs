@@ -146,13 +146,12 @@ fn list(home: &LabHome, json: bool) -> Result<()> {
         return results::write_json(&all, "-".as_ref());
     }
     let row = |set: &Listed| {
-        let manifest = set.facts.manifest.as_ref();
-        let text = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+        let manifest = &set.facts.manifest;
         vec![
             set.name.clone(),
-            text(manifest.map(|manifest| manifest.server.clone())),
-            text(manifest.map(|manifest| manifest.checksums.len().to_string())),
-            text(manifest.map(|manifest| thousands(manifest.rows))),
+            manifest.server.clone(),
+            manifest.checksums.len().to_string(),
+            thousands(manifest.rows),
             megabytes(set.bytes),
         ]
     };
@@ -230,7 +229,7 @@ fn import(home: &LabHome, file: &Path) -> Result<()> {
     };
     read().map_err(|error| bad(format!("it is damaged, or no file that `export` wrote: {error}")))?;
     let facts: DataSetFacts = home::read_state(&unpacked.join(FACTS_FILE))?;
-    let manifest = facts.manifest.as_ref().ok_or_else(|| bad("its manifest does not say what it holds".to_owned()))?;
+    let manifest = &facts.manifest;
     if Path::new(&manifest.name).components().count() != 1 || !unpacked.join("data").is_dir() {
         return Err(bad(format!("its manifest is of '{}', and it has no data directory of one", manifest.name)));
     }

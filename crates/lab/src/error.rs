@@ -97,6 +97,16 @@ pub enum Error {
         /// The statement, shortened.
         statement: String,
     },
+    /// A server did not load the pages of its data set.
+    #[error("the buffer pool has {loaded} pages, although {} lists {wanted} that fit: nothing is measured with it", list.display())]
+    ColdBufferPool {
+        /// The list of pages.
+        list: PathBuf,
+        /// How many of them fit.
+        wanted: u64,
+        /// How many are there.
+        loaded: u64,
+    },
     /// A step took longer than its limit.
     #[error("{what} took longer than {} s\n{advice}", limit.as_secs())]
     TimedOut {

@@ -207,6 +207,17 @@ fn share_blocks(path: &Path, target: &Path) -> Result<bool> {
     Ok(rustix::fs::ioctl_ficlone(&to, &from).is_ok())
 }
 
+/// Removes a directory with all that is in it, if there is one.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn remove_if_there(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", directory)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Moves a finished directory to its place in a cache. If another process was first, its copy stays and ours is
 /// removed.
 ///

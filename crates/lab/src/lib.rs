@@ -25,6 +25,7 @@
 pub mod backlog;
 pub mod beat;
 pub mod binlog_count;
+mod buffer_pool;
 pub mod calls;
 pub mod chain;
 pub mod command;

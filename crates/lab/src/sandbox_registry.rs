@@ -131,7 +131,7 @@ pub fn start(
             Topology::Chain => place - 1,
             Topology::Apart | Topology::Galera => continue,
         };
-        native::follow_from_its_place(&servers[source].0, &password, replica, layout.delay_seconds)?;
+        native::begin_to_follow(&servers[source].0, &password, replica, layout.delay_seconds)?;
     }
     Ok(records)
 }

@@ -67,8 +67,15 @@ impl Session {
     /// # Errors
     /// Those of [`Session::value`].
     pub fn status(&mut self, name: &str) -> Result<u64> {
-        let text: String = self.column_of_first_row(&format!("SHOW GLOBAL STATUS LIKE '{name}'"), 1)?;
-        text.parse().map_err(|_| self.unexpected(name))
+        self.status_text(name)?.parse().map_err(|_| self.unexpected(name))
+    }
+
+    /// The text of a global status variable.
+    ///
+    /// # Errors
+    /// Those of [`Session::value`].
+    pub fn status_text(&mut self, name: &str) -> Result<String> {
+        self.column_of_first_row(&format!("SHOW GLOBAL STATUS LIKE '{name}'"), 1)
     }
 
     /// The first row, with columns by name; `None` if there is no row.

@@ -12,7 +12,6 @@ use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::follower::{Follower, LivePlan, LiveResult};
 use crate::home::LabHome;
 use crate::loads::tpcc::books::Books;
-use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::Durability;
 use crate::version::ServerBinaries;
@@ -31,9 +30,7 @@ pub fn measure(
 ) -> Result<LiveResult> {
     let step = screen.spinner("the data set and the servers");
     let dataset = DataSet::open(home, binaries, &plan.shape)?;
-    let restore = |name: &str, options| {
-        Sandbox::restore(binaries, &dataset.frozen, &directory.join(name), &options, Lifetime::Ours)
-    };
+    let restore = |name: &str, options| dataset.restore(binaries, &directory.join(name), &options);
     let source =
         restore("source", source_options(binaries.vendor(), &plan.shape).with_durability(Durability::Durable))?;
     let replica = restore(

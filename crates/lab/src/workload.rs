@@ -1,13 +1,14 @@
-//! The write loads: their tables, keys and rate. Tables come from sysbench, and changes too, but for definitions.
+//! The write loads: their tables, keys and rate. Changes come from sysbench, or from [`crate::loads`].
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::loads::{self, LoadRun, LoadSize, load_of};
+use crate::loads::{self, Distribution, LoadRun, LoadSize, load_of};
 use crate::process::ProcessIdentity;
 use crate::sandbox::{Sandbox, dying_with_us};
 use crate::{Error, Result};
@@ -68,6 +69,8 @@ pub struct Shape {
 pub const DATA_SEED: u64 = 1;
 /// From which the transactions of our own loads are drawn.
 const LOAD_SEED: u64 = 2;
+/// Schemas that are filled at the same time, each over its connection.
+const FILLED_AT_A_TIME: usize = 4;
 /// Threads of each sysbench process.
 const THREADS_PER_SCHEMA: usize = 4;
 /// Time that sysbench gets, after its time is up, to finish its running statements.
@@ -135,6 +138,11 @@ impl Shape {
         SERVER_BYTES + self.rows * (self.schemas * self.tables) as u64 * row_bytes
     }
 
+    /// What a server with these tables takes on disk, about, before anything is written to it.
+    pub fn server_bytes(&self) -> u64 {
+        self.data_bytes() + (self.redo_log_mib() << 20)
+    }
+
     /// The same tables, whose rows are changed more or less unevenly.
     #[must_use]
     pub fn with_skew(self, exponent_hundredths: u32) -> Shape {
@@ -153,23 +161,25 @@ impl Shape {
         format!("{own}{}x{}x{}-redo{}", self.schemas, self.tables, self.rows, self.redo_log_mib())
     }
 
-    /// Creates the tables and fills them, a sysbench per schema at a time.
+    /// Creates the tables and fills them, some schemas at a time.
     ///
     /// # Errors
-    /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`], [`Error::Sql`].
+    /// [`Error::Sql`].
     pub fn prepare(&self, source: &Sandbox) -> Result<()> {
-        let mut session = source.connect()?;
-        let mut runs = Vec::new();
-        for schema in self.schema_names() {
-            session.run(&format!("CREATE DATABASE {schema}"))?;
-            if let Some(load) = load_of(self.workload) {
-                loads::fill(load, source, &schema, self.load_size(), DATA_SEED)?;
-                continue;
-            }
-            let mut command = self.sysbench(source, &schema);
-            runs.push(SysbenchRun::start(command.arg(format!("--rand-seed={DATA_SEED}")).arg("prepare"))?);
-        }
-        runs.into_iter().try_for_each(|run| run.finish().map(drop))
+        let (mut session, schemas) = (source.connect()?, self.schema_names());
+        schemas.iter().try_for_each(|schema| session.run(&format!("CREATE DATABASE {schema}")))?;
+        let fill = |schema: &String| loads::fill(self.workload, source, schema, self.load_size(), DATA_SEED);
+        schemas.chunks(FILLED_AT_A_TIME).try_for_each(|some| {
+            thread::scope(|scope| {
+                let fills: Vec<_> = some.iter().map(|schema| scope.spawn(move || fill(schema))).collect();
+                let join = |fill: thread::ScopedJoinHandle<'_, Result<()>>| {
+                    fill.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                // All have to end, also if one has failed.
+                let ended: Vec<Result<()>> = fills.into_iter().map(join).collect();
+                ended.into_iter().collect()
+            })
+        })
     }
 
     /// Starts the load: it ends by itself when it has come to its limits, or when the [`Load`] is stopped.
@@ -231,9 +241,9 @@ impl Shape {
             Workload::Updates => "oltp_update_non_index",
             _ => "oltp_write_only",
         };
-        let keys = match self.workload {
-            Workload::Cached | Workload::Shards => "special",
-            _ => "uniform",
+        let keys = match loads::keys_of(self.workload) {
+            Distribution::Special => "special",
+            Distribution::Uniform => "uniform",
         };
         let mut command = self.sysbench_script(statements, source, schema, self.threads_per_schema());
         command.arg(format!("--rand-type={keys}")).args(self.statement_counts());
@@ -303,7 +313,7 @@ impl Load {
                     advice,
                 });
             }
-            std::thread::sleep(LOOK_EVERY);
+            thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }
@@ -316,7 +326,7 @@ pub(crate) struct SysbenchRun {
     child: Child,
     process: Option<ProcessIdentity>,
     /// Collects what it prints, so that a full pipe never stops it.
-    output: Option<std::thread::JoinHandle<String>>,
+    output: Option<thread::JoinHandle<String>>,
 }
 
 impl SysbenchRun {
@@ -330,7 +340,7 @@ impl SysbenchRun {
                 }
             })?;
         let output = child.stdout.take().map(|stdout| {
-            std::thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_else(|error| error.to_string()))
+            thread::spawn(move || std::io::read_to_string(stdout).unwrap_or_else(|error| error.to_string()))
         });
         let process = ProcessIdentity::of(child.id());
         Ok(SysbenchRun { shown: format!("{command:?}").replace('"', ""), child, process, output })

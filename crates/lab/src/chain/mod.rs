@@ -285,7 +285,7 @@ impl Chain<'_> {
         let log = if logs { ReplicaLog::Intermediate } else { ReplicaLog::Own };
         let options = replica_options(vendor, shape, log).with_durability(durability).with("server-id", id);
         let place = self.directory.join(name);
-        let server = Sandbox::restore(self.binaries, &self.dataset.frozen, &place, &with(options), Lifetime::Ours)?;
+        let server = self.dataset.restore(self.binaries, &place, &with(options))?;
         let position = &self.dataset.facts.position;
         become_replica(&server, position)?;
         if vendor == Vendor::MariaDb {

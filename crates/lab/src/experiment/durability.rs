@@ -113,8 +113,7 @@ impl Experiment for DurabilityExperiment {
             name: name.to_owned(),
             cells: cells(size, vendor),
             // A, B, C and D, the frozen data, and each with a redo log and binlogs.
-            disk_bytes: 5
-                * (shape.data_bytes() + (shape.redo_log_mib() << 20) + size.of(100 << 20, 1 << 30, 200 << 30)),
+            disk_bytes: 5 * (shape.server_bytes() + size.of(100 << 20, 1 << 30, 200 << 30)),
         };
         data_sets(size).into_iter().map(setting).collect()
     }

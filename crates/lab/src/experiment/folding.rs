@@ -72,7 +72,7 @@ impl Experiment for Folding {
                 settings.push(Setting {
                     name: setting_name(&name, transactions),
                     cells: cells.collect(),
-                    disk_bytes: 3 * (shape(size, keys).data_bytes() + (600 << 20)) + transactions * 6_000,
+                    disk_bytes: 3 * shape(size, keys).server_bytes() + transactions * 6_000,
                 });
             }
         }

@@ -52,8 +52,7 @@ impl Experiment for LagExperiment {
             }
         }
         let shape = plan(bench.size, 1).shape;
-        let disk_bytes =
-            3 * (shape.data_bytes() + (shape.redo_log_mib() << 20)) + bench.size.of(1 << 28, 2 << 30, 50 << 30);
+        let disk_bytes = 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30);
         vec![Setting { name: "steady load".to_owned(), cells, disk_bytes }]
     }
 

@@ -79,8 +79,7 @@ impl Experiment for LongTransactions {
         vec![Setting {
             name: "long among short".to_owned(),
             cells: cells.map(|name| labels([("contender", name.to_owned())])).collect(),
-            disk_bytes: 3 * (shape.data_bytes() + (shape.redo_log_mib() << 20))
-                + bench.size.of(1 << 28, 2 << 30, 50 << 30),
+            disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30),
         }]
     }
 

@@ -11,6 +11,7 @@ use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
 use crate::Result;
+use crate::buffer_pool;
 use crate::comparison::{checksums, different_tables};
 use crate::contender::Contender;
 use crate::course::ReplicaLog;
@@ -26,7 +27,7 @@ use crate::workload::{Shape, Workload};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (durable and relaxed, with and without Galera's library, with a small redo log), on real Galera \
-    clusters of two and three nodes that are written to at one, two or three of them, and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
+    clusters of one, two and three nodes that are written to at one or more of them, and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
     applies it to a replica. Everything is on one machine: the nodes share its processors and its disk.";
 
 /// Something that can be written to.
@@ -52,7 +53,7 @@ enum Kind {
 
 const SMALL_REDO_LOG_MIB: u64 = 16;
 
-const TOPOLOGIES: [Topology; 7] = [
+const TOPOLOGIES: [Topology; 8] = [
     Topology {
         name: "single server",
         writers: &[1],
@@ -85,6 +86,13 @@ const TOPOLOGIES: [Topology; 7] = [
         name: "Galera, 1 node, relaxed",
         writers: &[1],
         kind: Kind::Galera(1),
+        durability: Durability::Relaxed,
+        redo_log_mib: None,
+    },
+    Topology {
+        name: "Galera, 2 nodes, relaxed",
+        writers: &[1, 2],
+        kind: Kind::Galera(2),
         durability: Durability::Relaxed,
         redo_log_mib: None,
     },
@@ -140,8 +148,7 @@ impl Experiment for Masters {
                     cells.push(labels([("writers", writers.to_string()), ("threads", threads.to_string())]));
                 }
             }
-            let per_node =
-                2 * shape.data_bytes() + (shape.redo_log_mib() << 20) + bench.size.of(1 << 28, 4 << 30, 100 << 30);
+            let per_node = shape.data_bytes() + shape.server_bytes() + bench.size.of(1 << 28, 4 << 30, 100 << 30);
             Setting { name: topology.name.to_owned(), cells, disk_bytes: (nodes + 1) * per_node }
         };
         topologies(bench).map(setting).collect()
@@ -188,13 +195,13 @@ fn start(
     options: &ServerOptions,
 ) -> Result<Servers> {
     let binaries = bench.binaries;
-    let restore = |name: &str, options: &ServerOptions| {
-        Sandbox::restore(binaries, &dataset.frozen, &directory.join(name), options, Lifetime::Ours)
-    };
+    let restore = |name: &str, options: &ServerOptions| dataset.restore(binaries, &directory.join(name), options);
     match topology.kind {
         Kind::Single => Ok(Servers::Single(Box::new(restore("server", options)?))),
         Kind::Galera(nodes) => {
-            Ok(Servers::Galera(Cluster::start(binaries, &dataset.frozen, directory, nodes, options, Lifetime::Ours)?))
+            let cluster = Cluster::start(binaries, &dataset.frozen, directory, nodes, options, Lifetime::Ours)?;
+            cluster.nodes.iter().try_for_each(buffer_pool::load)?;
+            Ok(Servers::Galera(cluster))
         }
         Kind::SemiSync => {
             let shape = shape(bench.size);

@@ -50,8 +50,7 @@ impl Experiment for Prefetch {
         let setting = |name: &str| Setting {
             name: name.to_owned(),
             cells: contenders(vendor).iter().map(|name| labels([("contender", (*name).to_owned())])).collect(),
-            disk_bytes: 3 * (shape.data_bytes() + (shape.redo_log_mib() << 20))
-                + bench.size.of(1 << 28, 2 << 30, 50 << 30),
+            disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30),
         };
         [AS_IT_IS, SLOW].map(setting).into()
     }

@@ -56,8 +56,7 @@ impl Experiment for Shards {
         let setting = |(name, shape): (&str, Shape)| Setting {
             name: name.to_owned(),
             cells: contenders.iter().map(|contender| labels([("contender", contender.clone())])).collect(),
-            disk_bytes: 3 * (shape.data_bytes() + (shape.redo_log_mib() << 20))
-                + bench.size.of(1 << 28, 4 << 30, 100 << 30),
+            disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 4 << 30, 100 << 30),
         };
         shapes(bench.size).map(setting).into()
     }

@@ -8,8 +8,11 @@ mod definitions;
 mod keyless;
 mod queue;
 mod skewed;
+mod sysbench;
 pub mod tpcc;
 mod wide;
+
+pub(crate) use sysbench::Distribution;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,10 +73,21 @@ pub(crate) fn load_of(workload: Workload) -> Option<&'static dyn Load> {
     }
 }
 
-/// Fills a schema. Each schema has rows of its own.
-pub(crate) fn fill(load: &dyn Load, server: &Sandbox, schema: &str, size: LoadSize, seed: u64) -> Result<()> {
-    let mut session = session_in(server, schema)?;
-    load.fill(&mut session, size, &mut Random::new(seed ^ hash(schema)))
+/// Makes the tables of a workload in a schema, and fills them. Each schema has rows of its own.
+pub(crate) fn fill(workload: Workload, server: &Sandbox, schema: &str, size: LoadSize, seed: u64) -> Result<()> {
+    let (mut session, mut random) = (session_in(server, schema)?, Random::new(seed ^ hash(schema)));
+    match load_of(workload) {
+        Some(load) => load.fill(&mut session, size, &mut random),
+        None => sysbench::fill(&mut session, size, keys_of(workload), &mut random),
+    }
+}
+
+/// How a load of sysbench draws its keys.
+pub(crate) fn keys_of(workload: Workload) -> Distribution {
+    match workload {
+        Workload::Cached | Workload::Shards => Distribution::Special,
+        _ => Distribution::Uniform,
+    }
 }
 
 /// A running load on one schema; ended when dropped.

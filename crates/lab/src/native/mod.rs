@@ -62,20 +62,8 @@ pub(crate) struct NativeState {
     pub(crate) stands_still: bool,
 }
 
-/// Lets `replica` follow `source` from its current position.
-pub(crate) fn begin_to_follow(source: &Sandbox, password: &str, replica: &Sandbox) -> Result<()> {
-    let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
-    session.run(&dialect.name_source(source.port(), password))?;
-    session.run(dialect.start())
-}
-
-/// Lets `replica` follow `source` again, wherever that is now, so many seconds later.
-pub(crate) fn follow_from_its_place(
-    source: &Sandbox,
-    password: &str,
-    replica: &Sandbox,
-    delay_seconds: u32,
-) -> Result<()> {
+/// Lets `replica` follow `source` from its own position, so many seconds later.
+pub(crate) fn begin_to_follow(source: &Sandbox, password: &str, replica: &Sandbox, delay_seconds: u32) -> Result<()> {
     let (dialect, mut session) = (dialect(replica.vendor()), replica.connect()?);
     session.run(&dialect.name_source(source.port(), password))?;
     session.run(&dialect.delay(delay_seconds))?;

@@ -160,7 +160,7 @@ impl Servers {
         };
         let password = parties.source.1.password.clone();
         if let Some(native) = &native {
-            native::begin_to_follow(&source, &password, native)?;
+            native::begin_to_follow(&source, &password, native, 0)?;
         }
         Ok(Servers { source, native, replica, downstream, password, source_options, replica_options })
     }
