@@ -1,6 +1,8 @@
 //! Scripts of statements, in the vendors' clients' format: the delimiter ends a statement unless it is in quotes or in
 //! a comment.
 
+use spate_sql::{Lexer, Reading, TokenKind};
+
 use crate::torture::step::{Action, Step};
 
 /// Where the statements that follow are executed.
@@ -12,31 +14,29 @@ enum Place {
 
 /// The script's statements.
 pub(super) fn parse(script: &str) -> Vec<Step> {
-    let mut reader = Reader { steps: vec![], place: Place::Source(0), session: 0, statement: String::new() };
-    let (mut delimiter, mut inside) = (";".to_owned(), Inside::Nothing);
-    for line in script.split_inclusive('\n') {
-        let is_between = matches!(inside, Inside::Nothing) && reader.statement.trim().is_empty();
-        if is_between && let Some(word) = delimiter_line(line) {
-            word.clone_into(&mut delimiter);
-            continue;
-        }
-        if is_between && reader.direct(line) {
-            continue;
-        }
-        let mut rest = line;
-        while !rest.is_empty() {
-            if matches!(inside, Inside::Nothing) && rest.starts_with(&delimiter) {
-                reader.end();
-                rest = &rest[delimiter.len()..];
-                continue;
-            }
-            let length = inside.step(rest);
-            reader.statement.push_str(&rest[..length]);
-            rest = &rest[length..];
+    let mut reader = Reader { steps: vec![], place: Place::Source(0), session: 0 };
+    let (mut delimiter, mut rest) = (";", script);
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.find('\n').map_or(rest.len(), |end| end + 1));
+        if let Some(word) = delimiter_line(line) {
+            (delimiter, rest) = (word, after);
+        } else if line.trim().is_empty() || reader.direct(line) {
+            rest = after;
+        } else {
+            let (statement, after) = rest.split_at(end_of_statement(rest, delimiter));
+            reader.end(statement);
+            rest = after.strip_prefix(delimiter).unwrap_or_default();
         }
     }
-    reader.end();
     reader.steps
+}
+
+/// Where the delimiter is first that is in no quotes and no comment; without any, the text's end.
+fn end_of_statement(text: &str, delimiter: &str) -> usize {
+    let tokens = Lexer::new(text.as_bytes(), &Reading::plain());
+    let mut places = tokens.filter(|token| !matches!(token.kind, TokenKind::Text | TokenKind::Quoted));
+    let begins = |at: &usize| text.as_bytes()[*at..].starts_with(delimiter.as_bytes());
+    places.find_map(|token| token.range().find(begins)).unwrap_or(text.len())
 }
 
 fn delimiter_line(line: &str) -> Option<&str> {
@@ -49,7 +49,6 @@ struct Reader {
     place: Place,
     /// The session of the source that the last comment named.
     session: usize,
-    statement: String,
 }
 
 impl Reader {
@@ -72,8 +71,7 @@ impl Reader {
         true
     }
 
-    fn end(&mut self) {
-        let statement = std::mem::take(&mut self.statement);
+    fn end(&mut self, statement: &str) {
         let sql = statement.trim().to_owned();
         // A comment alone is no statement.
         if sql.is_empty() || sql.lines().all(|line| line.trim().is_empty() || line.trim().starts_with("--")) {
@@ -83,45 +81,6 @@ impl Reader {
             Place::Source(session) => Step { session, action: Action::Sql(sql) },
             Place::Replicas => Step { session: self.session, action: Action::OnReplicas(sql) },
         });
-    }
-}
-
-/// The quote or comment that the reader is in.
-#[derive(Debug, Clone, Copy)]
-enum Inside {
-    Nothing,
-    Quotes(char),
-    LineComment,
-    Comment,
-}
-
-impl Inside {
-    /// The length of the token at the start of `rest`, in bytes. Sets `self` to the state after the token.
-    fn step(&mut self, rest: &str) -> usize {
-        let mut characters = rest.chars();
-        let Some(first) = characters.next() else { return 0 };
-        let second = characters.next();
-        let both = first.len_utf8() + second.map_or(0, char::len_utf8);
-        match (*self, first) {
-            (Inside::Nothing, '\'' | '"' | '`') => *self = Inside::Quotes(first),
-            (Inside::Nothing, '#') => *self = Inside::LineComment,
-            (Inside::Nothing, '-') if rest.starts_with("-- ") || rest.starts_with("--\n") => {
-                *self = Inside::LineComment
-            }
-            (Inside::Nothing, '/') if second == Some('*') => {
-                *self = Inside::Comment;
-                return both;
-            }
-            (Inside::Quotes('\'' | '"'), '\\') => return both,
-            (Inside::Quotes(quote), _) if first == quote => *self = Inside::Nothing,
-            (Inside::LineComment, '\n') => *self = Inside::Nothing,
-            (Inside::Comment, '*') if second == Some('/') => {
-                *self = Inside::Nothing;
-                return both;
-            }
-            _ => {}
-        }
-        first.len_utf8()
     }
 }
 
@@ -150,6 +109,7 @@ mod tests {
     fn delimiter_command_changes_the_delimiter() {
         let script = "DELIMITER //\nCREATE PROCEDURE p() BEGIN SELECT 1; END //\ndelimiter ;\nCALL p();\n";
         assert_eq!(texts(script), ["0: CREATE PROCEDURE p() BEGIN SELECT 1; END", "0: CALL p()"]);
+        assert_eq!(texts("DELIMITER $$\nBEGIN; END$$\nSELECT 1 $$"), ["0: BEGIN; END", "0: SELECT 1"]);
     }
 
     #[test]

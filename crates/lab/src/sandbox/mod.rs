@@ -4,18 +4,23 @@
 //! kernel gave, and writes only below its directory. A server that belongs to this process ends with it; a detached one
 //! runs until it is stopped through its recorded [`ProcessIdentity`].
 
-use std::ffi::OsString;
+mod launch;
+mod pristine;
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
-use crate::home::{self, copy_directory, create_private_directory};
+pub(crate) use launch::free_port;
+pub use launch::{dying_with_us, remove_socket_directory};
+use launch::{socket_path, spawn};
+pub use pristine::{pristine_data, random_password};
+
+use crate::home::{copy_directory, create_private_directory};
 use crate::process::ProcessIdentity;
 use crate::server_options::ServerOptions;
 use crate::sql::Session;
@@ -30,10 +35,6 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(300);
 /// Attempts to find a port that no other program takes before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
-/// Socket addresses hold 108 bytes, one of them the final zero.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// The file that says where the socket is when it is not in the sandbox's directory.
-const SOCKET_MARKER: &str = "socket-directory";
 /// The directory of programs that servers call, beside those of the servers.
 pub(crate) const PROGRAMS: &str = "programs";
 /// How much of an error log a message shows.
@@ -312,183 +313,12 @@ impl Drop for Sandbox {
     }
 }
 
-/// Makes the pristine data directory of a server build, unless the cache has it, and says where it is.
-///
-/// # Errors
-/// [`Error::ProgramFailed`] with the installer's output, [`Error::ProgramNotRun`], [`Error::File`].
-pub fn pristine_data(home: &home::LabHome, binaries: &ServerBinaries) -> Result<PathBuf> {
-    let place = home.pristine(&binaries.cache_key());
-    if place.is_dir() {
-        return Ok(place);
-    }
-    let work = home.work()?;
-    let (data, temporary) = (work.path().join("pristine"), work.path().join("tmp"));
-    create_private_directory(&temporary)?;
-    let mut command = binaries.vendor().installer(&binaries.installer, &data);
-    // A starting server removes all temporary tables that it finds, also those of another server.
-    command.env("TMPDIR", &temporary);
-    if let Some(base) = &binaries.base_directory {
-        command.arg(format!("--basedir={}", base.display()));
-    }
-    command.args(as_root());
-    let output = command.stdin(Stdio::null()).output().map_err(|source| Error::ProgramNotRun {
-        program: binaries.installer.display().to_string(),
-        advice: "It belongs to the server's package; `./x setup` installs it.",
-        source,
-    })?;
-    if !output.status.success() {
-        return Err(Error::ProgramFailed {
-            program: binaries.installer.display().to_string(),
-            status: output.status.to_string(),
-            output: String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
-        });
-    }
-    home::publish_directory(&data, &place)?;
-    Ok(place)
-}
-
-/// A password for a sandbox's account.
-///
-/// # Errors
-/// [`Error::File`] if the kernel's random source cannot be read.
-pub fn random_password() -> Result<String> {
-    let source = Path::new("/dev/urandom");
-    let mut bytes = [0; 16];
-    File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(Error::file("read", source))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn spawn(
-    binaries: &ServerBinaries,
-    directory: &Path,
-    socket: &Path,
-    port: u16,
-    options: &ServerOptions,
-    lifetime: Lifetime,
-) -> Result<Sandbox> {
-    let log_path = error_log(directory);
-    let log = File::create(&log_path).map_err(Error::file("create", &log_path))?;
-    let (program, arguments) = match binaries.read_latency {
-        None => (binaries.daemon.as_path(), vec![]),
-        Some(latency) => (Path::new(STRACE), slow_reads(latency, &binaries.daemon)),
-    };
-    let mut command = match lifetime {
-        Lifetime::Ours => dying_with_us(program),
-        Lifetime::Detached => Command::new(program),
-    };
-    command.args(arguments).arg("--no-defaults");
-    if let Some(base) = &binaries.base_directory {
-        command.arg(format!("--basedir={}", base.display()));
-    }
-    command.args(options.arguments());
-    command
-        .arg(format!("--datadir={}", data_directory(directory).display()))
-        .arg(format!("--socket={}", socket.display()))
-        .arg(format!("--port={port}"))
-        .arg("--bind-address=127.0.0.1")
-        .args(binaries.vendor().sandbox_arguments())
-        .arg(format!("--pid-file={}", directory.join("pid").display()))
-        .arg(format!("--tmpdir={}", directory.join("tmp").display()))
-        .args(as_root())
-        .env("PATH", search_path(directory))
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(Error::file("open", &log_path))?)
-        .stderr(log)
-        // Its own process group: Ctrl-C is for the laboratory, which then stops its servers itself.
-        .process_group(0);
-    let child = command.spawn().map_err(|source| Error::ProgramNotRun {
-        program: binaries.daemon.display().to_string(),
-        advice: "`./x setup` installs the server.",
-        source,
-    })?;
-    let process = ProcessIdentity::of(child.id()).unwrap_or(ProcessIdentity { id: child.id(), start_ticks: 0 });
-    Ok(Sandbox {
-        binaries: binaries.clone(),
-        directory: directory.to_owned(),
-        socket: socket.to_owned(),
-        port,
-        process,
-        child: Some(child),
-        lifetime,
-    })
-}
-
-/// Where to look for programs that a server calls: first beside its directory.
-fn search_path(directory: &Path) -> OsString {
-    let own = directory.parent().unwrap_or(directory).join(PROGRAMS);
-    let usual = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&usual))).unwrap_or(usual)
-}
-
-/// Delays system calls.
-const STRACE: &str = "/usr/bin/strace";
-
-/// Arguments with which `strace` runs a server whose threads wait so much longer for each page: a disk on which many reads at a time are
-/// as fast as one. The tracer is a process beside the server, which keeps its own id. Reads that no thread waits for (read-ahead) stay as
-/// fast as they are.
-fn slow_reads(latency: Duration, daemon: &Path) -> Vec<OsString> {
-    let delay = format!("inject=pread64:delay_enter={}", latency.as_micros());
-    let fixed = ["-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=pread64", "-e"];
-    let fixed = fixed.into_iter().map(OsString::from);
-    fixed.chain([delay.into(), daemon.into()]).collect()
-}
-
-/// A command whose process the kernel kills when this one ends, however it ends. (`setpriv` becomes the program itself,
-/// so the process id is the program's. The kernel looks at the *thread* that started it: start from long-lived ones.)
-pub fn dying_with_us(program: &Path) -> Command {
-    const SETPRIV: &str = "/usr/bin/setpriv";
-    if !Path::new(SETPRIV).exists() {
-        return Command::new(program);
-    }
-    let mut command = Command::new(SETPRIV);
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
-}
-
-/// Servers refuse to run as the machine's root unless told to.
-fn as_root() -> Option<&'static str> {
-    rustix::process::geteuid().is_root().then_some("--user=root")
-}
-
 fn data_directory(directory: &Path) -> PathBuf {
     directory.join("data")
 }
 
 fn error_log(directory: &Path) -> PathBuf {
     directory.join("error.log")
-}
-
-/// The socket is in the sandbox's directory, or in a private one under the system's temporary directory if that path
-/// would be longer than a socket address can be.
-fn socket_path(directory: &Path) -> Result<PathBuf> {
-    let usual = directory.join("server.sock");
-    if usual.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
-        return Ok(usual);
-    }
-    let marker = directory.join(SOCKET_MARKER);
-    if let Ok(elsewhere) = fs::read_to_string(&marker)
-        && create_private_directory(Path::new(&elsewhere)).is_ok()
-    {
-        return Ok(Path::new(&elsewhere).join("s"));
-    }
-    let elsewhere = tempfile::Builder::new().prefix("spate-").tempdir();
-    let elsewhere = elsewhere.map_err(Error::file("create a socket directory for", directory))?.keep();
-    fs::write(&marker, elsewhere.to_string_lossy().as_bytes()).map_err(Error::file("write", &marker))?;
-    Ok(elsewhere.join("s"))
-}
-
-/// Removes the directory that the socket is in when it is not in the sandbox, if there is one.
-pub fn remove_socket_directory(directory: &Path) {
-    if let Ok(elsewhere) = fs::read_to_string(directory.join(SOCKET_MARKER)) {
-        let _ = fs::remove_dir_all(elsewhere);
-    }
-}
-
-/// A port that the kernel says is free now.
-pub(crate) fn free_port(directory: &Path) -> Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(Error::file("find a free port on 127.0.0.1 for", directory))
 }
 
 /// The end of a log, for messages.
