@@ -20,7 +20,7 @@ use crate::native::NativeReplication;
 use crate::position::transactions;
 use crate::results::ContenderResult;
 use crate::sampling::{Sampling, Watched};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
 use crate::server_options::{Durability, ServerOption};
 use crate::spate_program::{SpateProgram, SpateUsage};
@@ -49,6 +49,15 @@ pub enum ReplicaLog {
     Standard,
 }
 
+/// With which buffer pool a replica begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferPool {
+    /// With the data set's pages.
+    AsItWas,
+    /// Without any, as after the start of a server that keeps no list.
+    Empty,
+}
+
 /// Under which conditions a replica catches up.
 #[derive(Debug, Clone)]
 pub struct Conditions {
@@ -58,6 +67,8 @@ pub struct Conditions {
     pub durability: Durability,
     /// What the replica logs.
     pub log: ReplicaLog,
+    /// With which buffer pool it begins.
+    pub buffer_pool: BufferPool,
     /// Further options of the replica.
     pub replica_options: Vec<ServerOption>,
     /// Added to each read for which the replica's server waits.
@@ -195,7 +206,7 @@ impl<'a> Course<'a> {
         Ok(result)
     }
 
-    /// A replica at the beginning of the backlog, with the data set's buffer pool.
+    /// A replica at the beginning of the backlog.
     ///
     /// # Errors
     /// Those of running servers.
@@ -204,7 +215,12 @@ impl<'a> Course<'a> {
             .with_durability(conditions.durability)
             .with_all(&conditions.replica_options);
         let binaries = ServerBinaries { read_latency: conditions.read_latency, ..self.binaries.clone() };
-        let replica = self.dataset.restore(&binaries, directory, &options)?;
+        let replica = match conditions.buffer_pool {
+            BufferPool::AsItWas => self.dataset.restore(&binaries, directory, &options)?,
+            BufferPool::Empty => {
+                Sandbox::restore(&binaries, &self.dataset.frozen, directory, &options, Lifetime::Ours)?
+            }
+        };
         become_replica(&replica, &self.backlog.facts.start)?;
         Ok(replica)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backlog::BacklogPlan;
 use crate::contender::{Contender, distinct_names};
-use crate::course::{BacklogPlace, Conditions, Course, ReplicaLog};
+use crate::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
 use crate::home::LabHome;
 use crate::lag_samples::LiveReport;
 use crate::report;
@@ -62,6 +62,7 @@ impl<'a> Race<'a> {
             place: plan.place,
             durability: plan.durability,
             log: if plan.replica_binlog { ReplicaLog::Intermediate } else { ReplicaLog::Own },
+            buffer_pool: BufferPool::AsItWas,
             replica_options: plan.replica_options.clone(),
             read_latency: plan.read_latency,
             limit: plan.limit,

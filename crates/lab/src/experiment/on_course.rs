@@ -7,7 +7,7 @@ use super::driver::Stage;
 use super::result::{Labels, Measured};
 use crate::Result;
 use crate::contender::Contender;
-use crate::course::{BacklogPlace, Conditions, Course, ReplicaLog};
+use crate::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
 use crate::results::ContenderResult;
 use crate::sampling::Series;
 use crate::server_options::Durability;
@@ -48,6 +48,7 @@ pub(super) fn usual_conditions(limit: Duration) -> Conditions {
         place: BacklogPlace::Received,
         durability: Durability::Durable,
         log: ReplicaLog::Own,
+        buffer_pool: BufferPool::AsItWas,
         replica_options: Vec::new(),
         read_latency: None,
         limit,

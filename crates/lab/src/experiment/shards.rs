@@ -10,7 +10,7 @@ use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Run};
 use super::selection::Selection;
 use crate::backlog::BacklogPlan;
-use crate::course::Course;
+use crate::course::{BufferPool, Conditions, Course};
 use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 
 pub(super) const ABOUT: &str = "A replica was away while sysbench wrote to 30 schemas that share nothing: transactions of 14 selects (10 by key, 4 ranges), 4 updates of an \
     indexed column and 2 of another. Measured is how long it takes to apply what it has received, with full durability, in memory (cached) and with a buffer pool \
-    for a small part of the rows (I/O-bound). Native: one applier, and one for each schema in the servers' default mode. Spate: batches (snapshot), \
+    for a small part of the rows, which is empty at first (I/O-bound). Native: one applier, and one for each schema in the servers' default mode. Spate: batches (snapshot), \
     appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, and one transaction for one.";
 
 /// Seconds over which the binlog that was processed is summed up, as Tungsten's graph did.
@@ -71,7 +71,8 @@ impl Experiment for Shards {
         let rules = directory.join("rules.toml");
         write_rules(&shape, &rules)?;
         let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
-        let stage = OnCourse::new(course, move |_| usual_conditions(limit));
+        let buffer_pool = if setting.name == io.0 { BufferPool::Empty } else { BufferPool::AsItWas };
+        let stage = OnCourse::new(course, move |_| Conditions { buffer_pool, ..usual_conditions(limit) });
         Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &rules))))
     }
 }
@@ -111,14 +112,14 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         let header = ["contender", "seconds", "minutes", "× one native applier", "transactions/s", "replica CPU s"];
         blocks.push(Block::table(setting, &header, rows.collect()));
         let sorted = runs.sorted_by("contender");
-        let lines = sorted.runs().iter().filter(|run| run.repetition == 1).map(|run| binlog_over_time(run));
-        blocks.push(Block::Graph(Graph {
-            title: format!("{setting}: MB of binlog processed in {WINDOW_SECONDS} s"),
-            across: "seconds".to_owned(),
-            up: "MB".to_owned(),
-            lines: lines.collect(),
-            ..Graph::default()
-        }));
+        let firsts = || sorted.runs().iter().filter(|run| run.repetition == 1);
+        let over_time = |what: &str, up: &str, lines| {
+            let (title, across) = (format!("{setting}: {what}"), "seconds".to_owned());
+            Block::Graph(Graph { title, across, up: up.to_owned(), lines, ..Graph::default() })
+        };
+        let binlog = format!("MB of binlog processed in {WINDOW_SECONDS} s");
+        blocks.push(over_time(&binlog, "MB", firsts().map(|run| binlog_over_time(run)).collect()));
+        blocks.push(over_time("the buffer pool", "MB", firsts().map(|run| buffer_pool_over_time(run)).collect()));
     }
     blocks
 }
@@ -128,14 +129,25 @@ fn single(runs: &Selection<'_>) -> Option<f64> {
     ["native:0", "native:1:order"].into_iter().find_map(|name| runs.with("contender", name).median("seconds"))
 }
 
+/// A named line of a graph.
+type Line = (String, Vec<(f64, f64)>);
+
 /// Applied transactions as bytes: in this load all have about the same size.
-fn binlog_over_time(run: &Run) -> (String, Vec<(f64, f64)>) {
+fn binlog_over_time(run: &Run) -> Line {
     let metric = |name: &str| run.measured.metrics.get(name).copied().unwrap_or_default();
     let transaction_mb = metric("backlog_mb") / metric("backlog_transactions").max(1.0);
-    let applied = run.measured.series.iter().find(|series| series.name == "replica applied");
-    let points = applied.into_iter().flat_map(|series| &series.points);
-    (
-        run.label("contender").to_owned(),
-        points.map(|&(at, rate)| (at, rate * transaction_mb * WINDOW_SECONDS)).collect(),
-    )
+    line(run, "replica applied", transaction_mb * WINDOW_SECONDS)
+}
+
+fn buffer_pool_over_time(run: &Run) -> Line {
+    /// A thousand pages.
+    const MB: f64 = 16.384;
+    line(run, "replica buffer pool filled", MB)
+}
+
+/// A series of a run, with all values times `factor`.
+fn line(run: &Run, series: &str, factor: f64) -> Line {
+    let found = run.measured.series.iter().find(|one| one.name == series);
+    let points = found.into_iter().flat_map(|series| &series.points);
+    (run.label("contender").to_owned(), points.map(|&(at, value)| (at, value * factor)).collect())
 }
