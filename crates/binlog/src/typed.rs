@@ -159,7 +159,8 @@ impl Date {
 
     /// The day with this number; day 0 is the first of 1970.
     pub fn of_day(day: u32) -> Date {
-        // Eras of 400 years begin on the first of March of a year that 400 divides.
+        // Eras of 400 years begin on the first of March of a year that 400 divides, so that leap days come last. Source: Howard Hinnant, chrono-compatible
+        // low-level date algorithms.
         let since_march_of_0 = u64::from(day) + 719_468;
         let (era, day_of_era) = (since_march_of_0 / 146_097, since_march_of_0 % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

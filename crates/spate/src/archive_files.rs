@@ -11,6 +11,7 @@ use spate_archive::{
     Applied, Archive, ArchiveFile, ArchiveWriter, DirectoryOptions, Exposure, ReadOptions, RealFileSystem, Retention,
     Seek, TransactionRecord, WriterOptions,
 };
+use spate_binlog::typed::Date;
 use spate_binlog::{Boundary, GtidPosition};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection};
@@ -80,7 +81,7 @@ fn text(files: &[ListedFile]) -> String {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["file", "bytes", "transactions", "seqnos", "GTIDs", "committed on the source (UTC)"]);
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let time = |seconds: Option<u32>| seconds.map_or_else(|| "-".to_owned(), |seconds| utc(u64::from(seconds)));
+    let time = |seconds: Option<u32>| seconds.map_or_else(|| "-".to_owned(), |seconds| utc(seconds));
     for file in files {
         table.add_row([
             file.file.clone(),
@@ -94,18 +95,11 @@ fn text(files: &[ListedFile]) -> String {
     table.to_string()
 }
 
-/// `2026-11-21 12:30:00`. The days are counted in eras of 400 years that begin in March, so that leap days come last; after
-/// Howard Hinnant's "chrono-compatible low-level date algorithms".
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+/// `2026-11-21 12:30:00`.
+fn utc(seconds: u32) -> String {
+    let (date, second) = (Date::of_day(seconds / 86_400), seconds % 86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02}", date.year, date.month, date.day)
 }
 
 pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
