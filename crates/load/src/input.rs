@@ -1,10 +1,14 @@
 //! Inputs: files, compressed or not, and standard input. What they hold is addressed by the byte after decompression.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 
 use crate::error::{Error, Result};
 
@@ -74,21 +78,23 @@ impl InputName {
         u64::try_from(since.as_nanos()).ok()
     }
 
-    /// Opens it at the beginning. What is read of the disk is added to `bytes_read`.
+    /// Opens it at the beginning. What is read of the disk is added to `bytes_read`. Whoever waits for a pipe's bytes, looks whether to stop.
     ///
     /// # Errors
-    /// [`Error::File`].
-    pub(crate) fn open(&self, bytes_read: &Arc<AtomicU64>) -> Result<Input> {
-        let failed = |error| Error::file(&self.path, error);
-        let bytes = Arc::clone(bytes_read);
-        if self.is_standard_input() {
-            return Input::of(Counted { of: io::stdin(), bytes }).map_err(failed);
+    /// [`Error::File`]; [`Error::Stopped`].
+    pub(crate) fn open<'a>(&self, bytes_read: &Arc<AtomicU64>, stop: &'a AtomicBool) -> Result<Input<'a>> {
+        let failed = |error| if is_stop(&error) { Error::Stopped } else { Error::file(&self.path, error) };
+        let file = match self.is_standard_input() {
+            true => rustix::io::dup(rustix::stdio::stdin()).map(File::from).map_err(io::Error::from),
+            // The opening of a pipe would wait for a writer.
+            false => OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&self.path),
         }
-        let file = File::open(&self.path).map_err(failed)?;
+        .map_err(failed)?;
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::Error::other("it is a directory")));
         }
-        Input::of(Counted { of: file, bytes }).map_err(failed)
+        let bytes = Arc::clone(bytes_read);
+        Input::of(Counted { of: Patient { file, stop }, bytes }).map_err(failed)
     }
 }
 
@@ -133,11 +139,11 @@ pub(crate) fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The bytes of an input, decompressed.
-pub(crate) struct Input(Box<dyn Read + Send>);
+pub(crate) struct Input<'a>(Box<dyn Read + Send + 'a>);
 
-impl Input {
+impl<'a> Input<'a> {
     /// Looks at the first bytes: gzip and zstd are known by them.
-    fn of(mut reader: impl Read + Send + 'static) -> io::Result<Input> {
+    fn of(mut reader: impl Read + Send + 'a) -> io::Result<Input<'a>> {
         const GZIP: [u8; 2] = [0x1f, 0x8b];
         const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
         let mut first = Vec::with_capacity(ZSTD.len());
@@ -152,7 +158,7 @@ impl Input {
     }
 }
 
-impl Read for Input {
+impl Read for Input<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
@@ -160,6 +166,48 @@ impl Read for Input {
 
 fn buffered<R: Read>(reader: R) -> BufReader<R> {
     BufReader::with_capacity(READ_BYTES, reader)
+}
+
+/// Waits for bytes, and looks meanwhile whether to stop.
+struct Patient<'a> {
+    file: File,
+    stop: &'a AtomicBool,
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(io::Error::other(Stop));
+            }
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&LOOK_EVERY)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                looked => looked?,
+            };
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => return read,
+            }
+        }
+    }
+}
+
+/// The error of a reader that has been told to stop.
+#[derive(Debug)]
+struct Stop;
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stopped")
+    }
+}
+
+impl std::error::Error for Stop {}
+
+/// True if nothing is wrong with the input, but the reader has been told to stop.
+pub(crate) fn is_stop(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Stop>())
 }
 
 /// Counts what is read.

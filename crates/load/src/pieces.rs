@@ -2,15 +2,15 @@
 //! their first byte.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
-use crate::input::{Input, InputName};
+use crate::input::{Input, InputName, is_stop};
 use crate::layout::{COLUMNS_MAX, Layout, RECORD_BYTES_MAX};
 use crate::split::{Cut, Fields, Splitter};
 
@@ -65,9 +65,9 @@ impl Piece {
 }
 
 /// Reads an input, and cuts it.
-pub(crate) struct Pieces {
+pub(crate) struct Pieces<'a> {
     whole: Arc<Whole>,
-    input: Input,
+    input: Input<'a>,
     splitter: Splitter,
     fields: Fields,
     /// What is read and not cut off.
@@ -79,20 +79,20 @@ pub(crate) struct Pieces {
     done: BTreeMap<u64, Done>,
 }
 
-impl Pieces {
+impl<'a> Pieces<'a> {
     /// Opens an input. `columns` makes its columns of the header, if the layout says that there is one.
     ///
     /// # Errors
-    /// [`Error::File`], [`Error::Input`].
+    /// [`Error::File`], [`Error::Input`], [`Error::Stopped`].
     pub(crate) fn open(
         name: &InputName,
         id: u64,
         layout: &Layout,
         piece_bytes: usize,
-        bytes_read: &Arc<AtomicU64>,
+        (bytes_read, stop): (&Arc<AtomicU64>, &'a AtomicBool),
         columns: impl FnOnce(Option<&[String]>) -> std::result::Result<Columns, String>,
-    ) -> Result<Pieces> {
-        let mut head = Head { input: name.open(bytes_read)?, name, bytes: vec![], is_read: false };
+    ) -> Result<Pieces<'a>> {
+        let mut head = Head { input: name.open(bytes_read, stop)?, name, bytes: vec![], is_read: false };
         let mut splitter = Splitter::of(&layout.input);
         let (mut used, mut line) = (0, 1);
         let mut fields = Fields::default();
@@ -133,7 +133,7 @@ impl Pieces {
     }
 
     /// Leaves out pieces that are loaded.
-    pub(crate) fn without(mut self, done: BTreeMap<u64, Done>) -> Pieces {
+    pub(crate) fn without(mut self, done: BTreeMap<u64, Done>) -> Pieces<'a> {
         self.done = done;
         self
     }
@@ -242,11 +242,8 @@ impl Pieces {
 
     fn read_more(&mut self) -> Result<()> {
         let before = self.bytes.len();
-        let failed = |error| Error::Input {
-            input: self.whole.input.name.clone(),
-            place: format!("behind byte {}", self.at + before as u64),
-            why: format!("it cannot be read: {error}"),
-        };
+        let place = format!("behind byte {}", self.at + before as u64);
+        let failed = |error| not_read(&self.whole.input, place, &error);
         // A record that is longer than a read is looked at again with each: twice as much each time keeps that short.
         let wanted = READ_BYTES.max(before.saturating_sub(self.piece_bytes));
         Read::by_ref(&mut self.input).take(wanted as u64).read_to_end(&mut self.bytes).map_err(failed)?;
@@ -256,19 +253,19 @@ impl Pieces {
 }
 
 /// The beginning of an input.
-struct Head<'a> {
-    input: Input,
-    name: &'a InputName,
+struct Head<'a, 'n> {
+    input: Input<'a>,
+    name: &'n InputName,
     bytes: Vec<u8>,
     is_read: bool,
 }
 
-impl Head<'_> {
+impl Head<'_, '_> {
     fn fill(&mut self, length: usize) -> Result<&[u8]> {
         while self.bytes.len() < length && !self.is_read {
             let before = self.bytes.len();
             let read = Read::by_ref(&mut self.input).take(READ_BYTES as u64).read_to_end(&mut self.bytes);
-            read.map_err(|error| input_error(self.name, 1, format!("it cannot be read: {error}")))?;
+            read.map_err(|error| not_read(self.name, "line 1".to_owned(), &error))?;
             self.is_read = self.bytes.len() == before;
         }
         Ok(&self.bytes)
@@ -301,6 +298,14 @@ fn names_of(fields: &Fields) -> std::result::Result<Vec<String>, String> {
 
 fn input_error(name: &InputName, line: u64, why: String) -> Error {
     Error::Input { input: name.name.clone(), place: format!("line {line}"), why }
+}
+
+/// An input that cannot be read; or the reader has been told to stop.
+fn not_read(input: &InputName, place: String, error: &io::Error) -> Error {
+    if is_stop(error) {
+        return Error::Stopped;
+    }
+    Error::Input { input: input.name.clone(), place, why: format!("it cannot be read: {error}") }
 }
 
 fn too_long(name: &InputName, line: u64) -> Error {

@@ -401,7 +401,7 @@ impl<'a> Load<'a> {
     }
 
     /// Opens an input; `None` if it is loaded.
-    fn open(&self, input: &InputName) -> Result<Option<(Pieces, Arc<OpenFile>)>> {
+    fn open(&self, input: &InputName) -> Result<Option<(Pieces<'a>, Arc<OpenFile>)>> {
         let options = self.options;
         let (mut id, mut epoch, mut done) = (0, 0, std::collections::BTreeMap::new());
         self.shared.mend_control()?;
@@ -425,7 +425,8 @@ impl<'a> Load<'a> {
         let bytes_read = &self.progress.bytes_read;
         let (read_before, modified_ns) = (bytes_read.load(Ordering::Relaxed), input.modified_ns());
         let columns = |header: Option<&[String]>| self.columns(header);
-        let pieces = Pieces::open(input, id, &options.layout, options.piece_bytes(), bytes_read, columns)?;
+        let reading = (bytes_read, self.shared.stop);
+        let pieces = Pieces::open(input, id, &options.layout, options.piece_bytes(), reading, columns)?;
         let load = format!("{}\0{}", options.job, lock(&self.shared.control).peer());
         let rejects = Rejects::of(&options.rejects, &load, input, &pieces.whole().header, pieces.has_lines());
         if !options.is_dry {
@@ -499,7 +500,8 @@ impl Load<'_> {
         let modified_ns = input.modified_ns();
         let (options, bytes_read) = (self.options, &self.progress.bytes_read);
         let columns = |header: Option<&[String]>| self.columns(header);
-        let pieces = Pieces::open(input, state.id, &options.layout, options.piece_bytes(), bytes_read, columns)?;
+        let reading = (bytes_read, self.shared.stop);
+        let pieces = Pieces::open(input, state.id, &options.layout, options.piece_bytes(), reading, columns)?;
         let mut pieces = pieces.without(state.done);
         if let Some(piece) = pieces.next()? {
             let why = format!(

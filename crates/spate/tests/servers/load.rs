@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -472,6 +474,41 @@ null = ["-"]
     child.stdin.take().unwrap().write_all(b"id;b;raw;amount;k\n77;;;1;1").unwrap();
     assert!(child.wait_with_output().unwrap().status.success());
     assert_eq!(loads.server.sql("SELECT COUNT(*) FROM d.t PARTITION (p7)"), "1");
+}
+
+/// One signal ends the wait for a writer, and for bytes.
+#[test]
+fn signal_ends_a_load_that_waits_for_its_pipe() {
+    let loads = Loads::begin(Kind::Mariadb, &[]);
+    loads.server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)");
+    let pipe = loads.directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (input, sent) in [("-", "1\n"), ("-", ""), (path_of(&pipe), "")] {
+        let mut command = loads.command(&["--table", "d.t", "--format", "csv", input]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut writer = child.stdin.take().unwrap();
+        writer.write_all(sent.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(1_500));
+        if child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        }
+        wait_until("the end of the load", || child.try_wait().unwrap().is_some());
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains("stopped by a signal"), "{input}: {:?} {said}", ended.status);
+        drop(writer);
+    }
+    // What comes through a pipe later than the load begins is loaded.
+    let mut child = loads.command(&["--table", "d.t", "--format", "csv", path_of(&pipe)]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    for id in 1..=3 {
+        writer.write_all(format!("{id}\n").as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(writer);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(loads.server.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t"), "1,2,3");
 }
 
 /// From a table that is made to a file that is ended.
