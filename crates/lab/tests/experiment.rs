@@ -261,20 +261,24 @@ fn killed_experiment_goes_on() {
     command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory.path());
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
-    while !Path::new(&json).exists() {
+    let kept = || {
+        let stores = std::fs::read_dir(directory.path().join("experiments")).into_iter().flatten().flatten();
+        stores.map(|store| store.path().join("runs/000001.json")).find(|run| run.exists())
+    };
+    while kept().is_none() {
         assert!(Instant::now() < deadline && running.try_wait().unwrap().is_none(), "nothing was measured");
         std::thread::sleep(Duration::from_millis(10));
     }
     running.kill().unwrap();
     running.wait().unwrap();
-    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    assert_eq!(kept["complete"], false, "{kept}");
+    let read = |path: &Path| serde_json::from_slice::<serde_json::Value>(&std::fs::read(path).unwrap()).unwrap();
+    let kept = read(&kept().unwrap());
     let output = lab(directory.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("have been made before the interruption"), "{}", text(&output));
-    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let result = read(Path::new(&json));
     assert_eq!((&result["complete"], result["runs"].as_array().unwrap().len()), (&true.into(), 4), "{result}");
-    assert_eq!(result["runs"][0], kept["runs"][0], "what was measured is not measured again");
+    assert_eq!(result["runs"][0], kept, "what was measured is not measured again");
     let output = lab(directory.path(), &["report", &json, "--html", &page, "--markdown", &markdown]);
     assert!(output.status.success(), "{}", text(&output));
     assert!(std::fs::read_to_string(&page).unwrap().contains("<figure class=\"graph\">"));

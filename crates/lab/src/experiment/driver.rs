@@ -7,7 +7,7 @@ use indicatif::HumanDuration;
 
 use super::machine::calibrate_milliseconds;
 use super::plan::{Setting, Size, Task, tasks};
-use super::result::{ExperimentResult, Labels, Measured, RESULT_VERSION, Run};
+use super::result::{Labels, Measured, Run};
 use super::store::Store;
 use crate::home::{self, LabHome};
 use crate::screen::{Screen, megabytes};
@@ -51,17 +51,11 @@ pub trait Stage {
     fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured>;
 }
 
-/// Measures what `store` does not have yet. `measured` sees the result after each run, so that what was measured is kept whatever happens.
+/// Measures what `store` does not have yet, which keeps each run.
 ///
 /// # Errors
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
-pub fn run(
-    experiment: &dyn Experiment,
-    bench: Bench<'_>,
-    store: &mut Store,
-    directory: &Path,
-    measured: &mut dyn FnMut(&ExperimentResult) -> Result<()>,
-) -> Result<ExperimentResult> {
+pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
     home::need_disk(directory, disk)?;
@@ -98,16 +92,13 @@ pub fn run(
                 order: task.order,
                 measured: came,
             })?;
-            measured(&collect(store, false))?;
         }
         drop(stage);
         if setting_directory.exists() {
             std::fs::remove_dir_all(&setting_directory).map_err(Error::file("remove", &setting_directory))?;
         }
     }
-    let result = collect(store, true);
-    measured(&result)?;
-    Ok(result)
+    Ok(())
 }
 
 /// A run in a line.
@@ -125,16 +116,6 @@ fn told(task: &Task, settings: &[Setting], measured: &Measured, pace: &str) -> S
         line += &format!(" · NOT {}: {}", check.name, check.details);
     }
     format!("{line} · {pace}")
-}
-
-fn collect(store: &Store, complete: bool) -> ExperimentResult {
-    ExperimentResult {
-        version: RESULT_VERSION,
-        header: store.header().clone(),
-        ended: now(),
-        complete,
-        runs: store.runs().to_vec(),
-    }
 }
 
 /// The time now, in RFC 3339.
@@ -227,19 +208,14 @@ mod tests {
             let experiment = Scripted { asked: Rc::clone(&asked), fails_at };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
             let work = home.work().unwrap();
-            let mut seen = 0;
-            let came = run(&experiment, bench, &mut store, work.path(), &mut |result| {
-                seen = result.runs.len();
-                Ok(())
-            });
-            (came, seen)
+            let came = run(&experiment, bench, &mut store, work.path());
+            (came, store.result(true))
         };
-        let (interrupted, seen) = run_once(3);
+        let (interrupted, kept) = run_once(3);
         assert!(interrupted.is_err());
-        assert_eq!(seen, 3, "what was measured is told after each run");
-        let (finished, _) = run_once(usize::MAX);
-        let finished = finished.unwrap();
-        assert!(finished.complete);
+        assert_eq!(kept.runs.len(), 3, "what was measured is kept");
+        let (came, finished) = run_once(usize::MAX);
+        came.unwrap();
         assert_eq!(finished.runs.iter().map(|run| run.order).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
         assert_eq!(asked.borrow().len(), 8);
         assert!(finished.runs.iter().all(|run| run.measured.metrics.contains_key(CALIBRATION)));

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::plan::Size;
 use super::report::{blocks, write_html};
 use super::reports::ExperimentName;
-use super::result::{ExperimentResult, Header};
+use super::result::Header;
 use super::store::Store;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
@@ -52,7 +52,7 @@ pub struct ExperimentOptions {
     /// The order of the measurements is drawn from this
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the result to this file, after each measurement too
+    /// Write the result to this file, also that of an experiment that fails; without it, to NAME-SIZE.json
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the report to this file
@@ -77,13 +77,12 @@ impl ExperimentOptions {
         let work = home.work()?;
         let bench = Bench { home: &home, binaries: &binaries, size: self.size, screen: Screen::default() };
         let experiment = self.name.experiment();
-        let mut keep = |result: &ExperimentResult| self.json.as_ref().map_or(Ok(()), |path| result.write(path));
-        let result = driver::run(&*experiment, bench, &mut store, work.path(), &mut keep)?;
-        match &self.json {
-            Some(path) => result.write(path)?,
-            // The result must be somewhere before the runs are removed.
-            None => results::write_json(&result, &PathBuf::from(format!("{}-{}.json", self.name.name(), self.size)))?,
-        }
+        let ended = driver::run(&*experiment, bench, &mut store, work.path());
+        let result = store.result(ended.is_ok());
+        // It must be somewhere before the runs are removed.
+        let usual = PathBuf::from(format!("{}-{}.json", self.name.name(), self.size));
+        results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
+        ended?;
         if let Some(path) = &self.report {
             write_html(std::slice::from_ref(&result), path)?;
         }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::plan::Size;
-use crate::home;
 use crate::sampling::Series;
 use crate::{Error, Result};
 
@@ -170,14 +169,6 @@ impl ExperimentResult {
         serde_json::from_value(value).map_err(|error| bad(error.to_string()))
     }
 
-    /// Writes the result.
-    ///
-    /// # Errors
-    /// [`Error::File`].
-    pub fn write(&self, path: &Path) -> Result<()> {
-        home::write_state(path, self)
-    }
-
     /// True if all checks of all runs hold, and no contender failed.
     pub fn is_sound(&self) -> bool {
         self.complete && self.runs.iter().all(|run| run.measured.is_sound())
@@ -272,7 +263,7 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
         let written = result(&[("cached", "spate", 1, 2.5)]);
-        written.write(&path).unwrap();
+        crate::results::write_json(&written, &path).unwrap();
         let read = ExperimentResult::read(&path).unwrap();
         assert_eq!((read.header, read.runs), (written.header, written.runs));
     }

@@ -9,7 +9,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::result::{Header, Run};
+use super::driver;
+use super::result::{ExperimentResult, Header, RESULT_VERSION, Run};
 use crate::home::{self, create_private_directory};
 use crate::{Error, Result};
 
@@ -72,6 +73,17 @@ impl Store {
     /// What has been measured.
     pub fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// What has been measured, as a result.
+    pub fn result(&self, complete: bool) -> ExperimentResult {
+        ExperimentResult {
+            version: RESULT_VERSION,
+            header: self.header.clone(),
+            ended: driver::now(),
+            complete,
+            runs: self.runs.clone(),
+        }
     }
 
     /// Keeps a run.
