@@ -107,7 +107,11 @@ impl<'a> Follower<'a> {
             Contender::Spate { arguments, .. } => {
                 let program = SpateProgram::new(source, password, replica, directory)?;
                 let mut arguments = arguments.clone();
-                arguments.push("--no-replica-binlog".into());
+                let option = replica.vendor().replica_log_option().replace('-', "_");
+                // As the server's own replication would do.
+                if !replica.connect()?.value::<bool>(&format!("SELECT @@GLOBAL.{option}"))? {
+                    arguments.push("--no-replica-binlog".into());
+                }
                 Ok(Follower::Spate(Box::new(program.replicate(start, None, &arguments)?)))
             }
         }

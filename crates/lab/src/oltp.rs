@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::sandbox::Sandbox;
 use crate::workload::{Shape, SysbenchRun};
 use crate::{Error, Result};
@@ -35,12 +37,16 @@ pub struct OltpResult {
 /// Conflicts between transactions, which a client repeats: deadlock, lock wait, row changed meanwhile.
 const IGNORED_ERRORS: &str = "1213,1205,1020";
 
+/// A thousand connections, each of which prepares its statements, take their time to begin.
+const THREADS_START_SECONDS: u32 = 600;
+
 impl OltpPlan {
     /// Writes to `servers` at the same time, each with its part of the threads.
     ///
     /// # Errors
     /// [`Error::ProgramNotRun`], [`Error::ProgramFailed`].
     pub fn run(&self, servers: &[&Sandbox]) -> Result<OltpResult> {
+        allow_many_files();
         let count = u32::try_from(servers.len().max(1)).unwrap_or(1);
         let part = |number: u32| self.threads / count + u32::from(number < self.threads % count);
         let loads: Vec<(u32, &&Sandbox)> = (0..).map(part).zip(servers).filter(|(threads, _)| *threads > 0).collect();
@@ -59,10 +65,17 @@ impl OltpPlan {
             .arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}"))
             .arg(format!("--time={}", self.seconds))
             .arg("--events=0")
+            .arg(format!("--thread-init-timeout={THREADS_START_SECONDS}"))
             .arg("--percentile=95")
             .arg("run");
         command
     }
+}
+
+/// Programs that this one starts may have as many connections as the system allows.
+fn allow_many_files() {
+    let limits = getrlimit(Resource::Nofile);
+    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
 }
 
 fn together(results: &[OltpResult]) -> OltpResult {

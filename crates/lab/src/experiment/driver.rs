@@ -76,14 +76,32 @@ pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, dir
         }
         let setting_directory = directory.join(format!("setting-{place}"));
         screen.note(&format!("== {}", setting.name));
-        let mut stage = experiment.open(bench, setting, &setting_directory)?;
+        let mut stage = None;
         for task in open {
+            let mut ready = match stage.take() {
+                Some(stage) => stage,
+                None => experiment.open(bench, setting, &setting_directory)?,
+            };
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
             let calibration = calibrate_milliseconds();
-            let mut came = stage.measure(&task.labels, &cell_directory)?;
+            let mut came = match ready.measure(&task.labels, &cell_directory) {
+                Ok(came) => {
+                    stage = Some(ready);
+                    came
+                }
+                // What cannot be measured is a result too. The others are measured with what is made anew.
+                Err(
+                    error @ (Error::TimedOut { .. } | Error::ReplicationStopped { .. } | Error::ProgramFailed { .. }),
+                ) => {
+                    drop(ready);
+                    home::remove_if_there(&setting_directory)?;
+                    Measured { failure: Some(error.to_string()), ..Measured::default() }
+                }
+                Err(error) => return Err(error),
+            };
             came.metric(CALIBRATION, calibration);
-            std::fs::remove_dir_all(&cell_directory).map_err(Error::file("remove", &cell_directory))?;
+            home::remove_if_there(&cell_directory)?;
             screen.note(&told(task, &settings, &came, &pace.step()));
             store.add(Run {
                 setting: setting.name.clone(),
@@ -94,9 +112,7 @@ pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, dir
             })?;
         }
         drop(stage);
-        if setting_directory.exists() {
-            std::fs::remove_dir_all(&setting_directory).map_err(Error::file("remove", &setting_directory))?;
-        }
+        home::remove_if_there(&setting_directory)?;
     }
     Ok(())
 }
@@ -162,6 +178,8 @@ mod tests {
     struct Scripted {
         asked: Rc<RefCell<Vec<String>>>,
         fails_at: usize,
+        gives_up_at: usize,
+        opened: Rc<RefCell<u32>>,
     }
 
     impl Experiment for Scripted {
@@ -173,8 +191,9 @@ mod tests {
         }
 
         fn open<'a>(&self, _bench: Bench<'a>, setting: &Setting, _directory: &Path) -> Result<Box<dyn Stage + 'a>> {
-            let (asked, fails_at) = (Rc::clone(&self.asked), self.fails_at);
-            Ok(Box::new(ScriptedStage { setting: setting.name.clone(), asked, fails_at }))
+            let (asked, fails_at, gives_up_at) = (Rc::clone(&self.asked), self.fails_at, self.gives_up_at);
+            *self.opened.borrow_mut() += 1;
+            Ok(Box::new(ScriptedStage { setting: setting.name.clone(), asked, fails_at, gives_up_at }))
         }
     }
 
@@ -182,6 +201,7 @@ mod tests {
         setting: String,
         asked: Rc<RefCell<Vec<String>>>,
         fails_at: usize,
+        gives_up_at: usize,
     }
 
     impl Stage for ScriptedStage {
@@ -191,6 +211,10 @@ mod tests {
                 return Err(Error::UnexpectedResult { server: "b".into(), statement: "c".into() });
             }
             self.asked.borrow_mut().push(format!("{} {}", self.setting, cell["contender"]));
+            if self.asked.borrow().len() == self.gives_up_at {
+                let (what, advice) = ("the load".to_owned(), "wait".to_owned());
+                return Err(Error::TimedOut { what, limit: Duration::from_secs(1), advice });
+            }
             Ok(Measured { metrics: [("seconds".to_owned(), 1.0)].into(), ..Measured::default() })
         }
     }
@@ -201,11 +225,12 @@ mod tests {
         let home = LabHome::at(root.path()).unwrap();
         let Ok(binaries) = ServerBinaries::choose(None) else { return };
         let bench = Bench { home: &home, binaries: &binaries, size: Size::Tiny, screen: Screen::default() };
-        let asked = Rc::new(RefCell::new(Vec::new()));
+        let (asked, opened) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
         let header = super::super::result::Header { repetitions: 2, ..result(&[]).header };
         let place = root.path().join("kept");
         let run_once = |fails_at: usize| {
-            let experiment = Scripted { asked: Rc::clone(&asked), fails_at };
+            let (asked, opened) = (Rc::clone(&asked), Rc::clone(&opened));
+            let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
             let work = home.work().unwrap();
             let came = run(&experiment, bench, &mut store, work.path());
@@ -218,6 +243,11 @@ mod tests {
         came.unwrap();
         assert_eq!(finished.runs.iter().map(|run| run.order).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
         assert_eq!(asked.borrow().len(), 8);
+        // Each setting once, the first again after the interruption, the second again after it gave up.
+        assert_eq!(*opened.borrow(), 4);
+        let failed: Vec<u32> =
+            finished.runs.iter().filter(|run| run.measured.failure.is_some()).map(|run| run.order).collect();
+        assert_eq!(failed, [6]);
         assert!(finished.runs.iter().all(|run| run.measured.metrics.contains_key(CALIBRATION)));
     }
 }

@@ -11,7 +11,7 @@ use crate::contender::Contender;
 use crate::follower::{LivePlan, LiveResult};
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
-use crate::{Error, Result, steady};
+use crate::{Result, steady};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "A source takes so many transactions a second (sysbench's oltp_write_only), and a replica follows; both are durable. The lag is the time from the commit on the \
@@ -70,14 +70,7 @@ impl Stage for Steady<'_> {
         let Bench { home, binaries, size, screen } = self.bench;
         let contender: Contender = cell["contender"].parse()?;
         let plan = plan(size, cell["rate"].parse().unwrap_or(1));
-        match steady::measure(home, binaries, &contender, &plan, directory, &screen) {
-            Ok(result) => Ok(measured(result)),
-            // A contender that cannot follow at all is what is looked for.
-            Err(error @ (Error::TimedOut { .. } | Error::ReplicationStopped { .. } | Error::ProgramFailed { .. })) => {
-                Ok(Measured { failure: Some(error.to_string()), ..Measured::default() })
-            }
-            Err(error) => Err(error),
-        }
+        steady::measure(home, binaries, &contender, &plan, directory, &screen).map(measured)
     }
 }
 

@@ -4,13 +4,13 @@
 //! What is written to is a *topology*: another kind of cluster joins by one more of them.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
-use crate::Result;
 use crate::buffer_pool;
 use crate::comparison::{checksums, different_tables};
 use crate::contender::Contender;
@@ -19,15 +19,16 @@ use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::follower::{Follower, wait_until_applied};
 use crate::galera::Cluster;
 use crate::oltp::OltpPlan;
-use crate::sampling::{Sampling, Watched};
+use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
-use crate::server_options::{Durability, ServerOptions};
+use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
+use crate::{Error, Result};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (durable and relaxed, with and without Galera's library, with a small redo log), on real Galera \
-    clusters of one, two and three nodes that are written to at one or more of them, and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
+    clusters of one, two and three nodes that are written to at one or more of them (MariaDB; eight appliers in each node), and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
     applies it to a replica. Everything is on one machine: the nodes share its processors and its disk.";
 
 /// Something that can be written to.
@@ -36,7 +37,7 @@ struct Topology {
     /// How many nodes it has, and at how many of them it is written to.
     writers: &'static [usize],
     kind: Kind,
-    durability: Durability,
+    flush: Flush,
     /// `None`: the data set's usual one.
     redo_log_mib: Option<u64>,
 }
@@ -53,77 +54,68 @@ enum Kind {
 
 const SMALL_REDO_LOG_MIB: u64 = 16;
 
-const TOPOLOGIES: [Topology; 8] = [
+/// When a commit reaches the disk, by the servers' settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Flush {
+    sync_binlog: u8,
+    innodb_flush_log_at_trx_commit: u8,
+}
+
+const DURABLE: Flush = Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 1 };
+const RELAXED: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 2 };
+const ONLY_REDO_LOG: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 1 };
+const ONLY_BINLOG: Flush = Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 0 };
+
+const fn topology(name: &'static str, kind: Kind, flush: Flush, writers: &'static [usize]) -> Topology {
+    Topology { name, writers, kind, flush, redo_log_mib: None }
+}
+
+const TOPOLOGIES: [Topology; 14] = [
+    topology("single server", Kind::Single, DURABLE, &[1]),
+    topology("single server, relaxed", Kind::Single, RELAXED, &[1]),
+    topology("single server, sync_binlog 0, flush 1", Kind::Single, ONLY_REDO_LOG, &[1]),
+    topology("single server, sync_binlog 1, flush 0", Kind::Single, ONLY_BINLOG, &[1]),
     Topology {
-        name: "single server",
-        writers: &[1],
-        kind: Kind::Single,
-        durability: Durability::Durable,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "single server, relaxed",
-        writers: &[1],
-        kind: Kind::Single,
-        durability: Durability::Relaxed,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "single server, redo log of 16 MiB",
-        writers: &[1],
-        kind: Kind::Single,
-        durability: Durability::Durable,
         redo_log_mib: Some(SMALL_REDO_LOG_MIB),
+        ..topology("single server, redo log of 16 MiB", Kind::Single, DURABLE, &[1])
     },
-    Topology {
-        name: "Galera, 1 node",
-        writers: &[1],
-        kind: Kind::Galera(1),
-        durability: Durability::Durable,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "Galera, 1 node, relaxed",
-        writers: &[1],
-        kind: Kind::Galera(1),
-        durability: Durability::Relaxed,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "Galera, 2 nodes, relaxed",
-        writers: &[1, 2],
-        kind: Kind::Galera(2),
-        durability: Durability::Relaxed,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "Galera, 3 nodes, relaxed",
-        writers: &[1, 2, 3],
-        kind: Kind::Galera(3),
-        durability: Durability::Relaxed,
-        redo_log_mib: None,
-    },
-    Topology {
-        name: "semi-synchronous, Spate",
-        writers: &[1],
-        kind: Kind::SemiSync,
-        durability: Durability::Durable,
-        redo_log_mib: None,
-    },
+    topology("Galera, 1 node", Kind::Galera(1), DURABLE, &[1]),
+    topology("Galera, 1 node, relaxed", Kind::Galera(1), RELAXED, &[1]),
+    topology("Galera, 1 node, sync_binlog 0, flush 1", Kind::Galera(1), ONLY_REDO_LOG, &[1]),
+    topology("Galera, 1 node, sync_binlog 1, flush 0", Kind::Galera(1), ONLY_BINLOG, &[1]),
+    topology("Galera, 2 nodes", Kind::Galera(2), DURABLE, &[1]),
+    topology("Galera, 2 nodes, relaxed", Kind::Galera(2), RELAXED, &[1, 2]),
+    topology("Galera, 3 nodes, relaxed", Kind::Galera(3), RELAXED, &[1, 2, 3]),
+    topology("semi-synchronous, Spate", Kind::SemiSync, DURABLE, &[1]),
+    topology("semi-synchronous, Spate, relaxed", Kind::SemiSync, RELAXED, &[1]),
 ];
 
 fn topologies(bench: &Bench<'_>) -> impl Iterator<Item = &'static Topology> {
     let (vendor, size) = (bench.binaries.vendor(), bench.size);
     TOPOLOGIES.iter().filter(move |topology| {
         let is_possible = vendor == Vendor::MariaDb || !matches!(topology.kind, Kind::Galera(_));
-        let is_short = topology.redo_log_mib.is_none() && topology.durability == Durability::Durable
+        let is_short = topology.redo_log_mib.is_none() && topology.flush == DURABLE && topology.kind != Kind::Galera(2)
             || topology.kind == Kind::Galera(3);
         is_possible && (size != Size::Tiny || is_short)
     })
 }
 
-fn threads(size: Size) -> &'static [u32] {
+/// Where only one of two logs is flushed, some numbers of threads show the difference.
+fn threads(size: Size, flush: Flush) -> &'static [u32] {
+    if [ONLY_REDO_LOG, ONLY_BINLOG].contains(&flush) {
+        return size.of(&[8], &[1, 16, 128], &[1, 16, 128, 1_023]);
+    }
     size.of(&[1, 8], &[1, 2, 4, 8, 16, 32, 64, 128, 256], &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_023])
+}
+
+/// What all servers have: that many connections, each with sysbench's prepared statements and open tables.
+fn with_flush_and_room(options: ServerOptions, flush: Flush) -> ServerOptions {
+    options
+        .with("max-connections", 1_200)
+        .with("max-prepared-stmt-count", 1_048_576)
+        .with("table-open-cache", 20_000)
+        .with("sync-binlog", flush.sync_binlog)
+        .with("innodb-flush-log-at-trx-commit", flush.innodb_flush_log_at_trx_commit)
 }
 
 fn shape(size: Size) -> Shape {
@@ -144,7 +136,9 @@ impl Experiment for Masters {
             };
             let mut cells = Vec::new();
             for writers in topology.writers {
-                for threads in threads(bench.size).iter().filter(|threads| **threads as usize >= *writers) {
+                for threads in
+                    threads(bench.size, topology.flush).iter().filter(|threads| **threads as usize >= *writers)
+                {
                     cells.push(labels([("writers", writers.to_string()), ("threads", threads.to_string())]));
                 }
             }
@@ -160,9 +154,8 @@ impl Experiment for Masters {
         let step = bench.screen.spinner(&format!("{}: the servers", topology.name));
         let dataset = DataSet::open(bench.home, bench.binaries, &shape)?;
         let vendor = bench.binaries.vendor();
-        let mut options = replica_options(vendor, &shape, ReplicaLog::Intermediate)
-            .with("max-connections", 1_200)
-            .with_durability(topology.durability);
+        let options = replica_options(vendor, &shape, ReplicaLog::Intermediate);
+        let mut options = with_flush_and_room(options, topology.flush);
         if let Some(mebibytes) = topology.redo_log_mib {
             options = options.with_redo_log_mib(vendor, mebibytes);
         }
@@ -205,24 +198,40 @@ fn start(
         }
         Kind::SemiSync => {
             let shape = shape(bench.size);
-            let source_options = source_options(binaries.vendor(), &shape)
-                .with("max-connections", 1_200)
-                .with_durability(topology.durability);
-            let source = restore("source", &source_options)?;
+            let source = source_options(binaries.vendor(), &shape);
+            let source = restore("source", &with_flush_and_room(source, topology.flush))?;
             for statement in binaries.vendor().semi_sync_statements() {
                 source.connect()?.run(statement)?;
             }
-            let replica = restore(
-                "replica",
-                &replica_options(binaries.vendor(), &shape, ReplicaLog::Own).with_durability(topology.durability),
-            )?;
+            let replica = restore("replica", options)?;
             become_replica(&replica, &dataset.facts.position)?;
             let spate: Contender = "spate:semi-sync".parse()?;
             let account = (&source, dataset.facts.password.as_str());
             let place = directory.join("replica");
             let follower = Follower::start(&spate, "spate", account, &replica, Some(&dataset.facts.position), &place)?;
+            wait_until_semi_synchronous(&source)?;
             Ok(Servers::SemiSync(Box::new(Pair { follower, replica, source })))
         }
+    }
+}
+
+/// Waits until a replica acknowledges.
+fn wait_until_semi_synchronous(source: &Sandbox) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(60);
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let (begun, mut session) = (Instant::now(), source.connect()?);
+    let question =
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_clients', 'Rpl_semi_sync_source_clients')";
+    loop {
+        let clients: Vec<(String, u64)> = session.rows(question)?;
+        if clients.iter().any(|(_, count)| *count > 0) {
+            return Ok(());
+        }
+        if begun.elapsed() > LIMIT {
+            let (what, advice) = ("a replica that acknowledges".to_owned(), source.log_tail());
+            return Err(Error::TimedOut { what, limit: LIMIT, advice });
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -267,7 +276,12 @@ impl Stage for Written {
         };
         let all = self.servers.all();
         let writers: Vec<&Sandbox> = all.iter().map(|(_, server)| *server).take(number("writers") as usize).collect();
-        // What the run before left to be written does not disturb this one.
+        // What the run before left to be written does not disturb this one, and its binlogs take no room.
+        for (_, server) in &all {
+            let mut session = server.connect()?;
+            session.run("FLUSH BINARY LOGS")?;
+            session.run("PURGE BINARY LOGS BEFORE NOW()")?;
+        }
         rustix::fs::sync();
         let sampling = Sampling::start(&Watched { servers: all.clone(), directory, archive: None })?;
         let result =
@@ -279,15 +293,23 @@ impl Stage for Written {
         measured.metric("latency_p95_ms", result.latency_p95_ms);
         measured.metric("conflicts_per_second", result.conflicts_per_second);
         for (metric, series) in [
-            ("flow_control_paused_percent", "flow control paused"),
             ("certification_failures_per_second", "certification failures"),
             ("aborts_per_second", "brute force aborts"),
             ("processor_cores", "processor"),
         ] {
-            measured.metric(metric, sum_of_means(&measured, &all, series));
+            let sum = means(&measured, &all, series).fold(0.0, |sum, mean| sum + mean);
+            measured.metric(metric, sum);
+        }
+        // All nodes count the same pauses.
+        let paused = means(&measured, &all, "flow control paused").fold(0.0, f64::max);
+        measured.metric("flow_control_paused_percent", paused);
+        if let Some(busy) = mean_of(&measured, "machine processor") {
+            measured.metric("machine_cores", busy);
         }
         drop(writers);
+        let ended = Instant::now();
         self.servers.settle()?;
+        measured.metric("settle_seconds", ended.elapsed().as_secs_f64());
         let all = self.servers.all();
         let Some((_, first)) = all.first() else { return Ok(measured) };
         let expected = checksums(first)?;
@@ -302,15 +324,14 @@ impl Stage for Written {
     }
 }
 
-/// The mean of a series of each server, summed up.
-fn sum_of_means(measured: &Measured, servers: &[(&str, &Sandbox)], name: &str) -> f64 {
-    let mean = |server: &str| {
-        let series = measured.series.iter().find(|series| series.name == format!("{server} {name}"))?;
-        let sum: f64 = series.points.iter().map(|(_, value)| value).sum();
-        Some(sum / series.points.len().max(1) as f64)
-    };
-    // The sum of nothing would be -0.
-    servers.iter().filter_map(|(server, _)| mean(server)).fold(0.0, |sum, mean| sum + mean)
+/// The mean of a series of each server that has it.
+fn means<'a>(measured: &'a Measured, servers: &'a [(&str, &Sandbox)], name: &'a str) -> impl Iterator<Item = f64> + 'a {
+    servers.iter().filter_map(move |(server, _)| mean_of(measured, &format!("{server} {name}")))
+}
+
+/// The mean of a series over time.
+fn mean_of(measured: &Measured, name: &str) -> Option<f64> {
+    measured.series.iter().find(|series| series.name == name).map(Series::mean)
 }
 
 pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
@@ -330,9 +351,11 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         ("latency_mean_ms", "Latency, mean, ms", 2),
         ("latency_p95_ms", "Latency, 95 of 100 are no slower, ms", 2),
         ("conflicts_per_second", "Transactions rolled back for a conflict, a second", 1),
-        ("flow_control_paused_percent", "Flow control paused, % of the time, all nodes", 1),
+        ("flow_control_paused_percent", "Flow control paused, % of the time", 1),
         ("certification_failures_per_second", "Certification failures a second, all nodes", 1),
         ("processor_cores", "Processors that the servers kept busy", 2),
+        ("machine_cores", "Processors that were busy, sysbench and Spate included", 2),
+        ("settle_seconds", "Seconds behind the end, until all servers had everything", 2),
     ] {
         let threads = all.values_of("threads");
         let header = std::iter::once("threads".to_owned()).chain(lines.iter().map(|(name, _)| name.clone())).collect();
@@ -375,6 +398,7 @@ fn peaks(lines: &[(String, Selection<'_>)]) -> Block {
             best.to_owned(),
             at.shown("transactions_per_second", |rate| format!("{rate:.0}")),
             one("processor_cores"),
+            one("machine_cores"),
             one("flow_control_paused_percent"),
             one("certification_failures_per_second"),
             one("conflicts_per_second"),
@@ -384,6 +408,7 @@ fn peaks(lines: &[(String, Selection<'_>)]) -> Block {
         "what is written to",
         "most at threads",
         "transactions/s",
+        "by the servers",
         "processors busy",
         "flow control paused %",
         "certification failures/s",

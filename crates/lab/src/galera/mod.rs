@@ -27,6 +27,8 @@ const TRANSFER_METHOD: &str = "laboratory";
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// Write sets that a node keeps for others, in MiB: more than a cluster of the laboratory writes while a node starts.
 const CACHE_MIB: u32 = 128;
+/// Appliers of each node: four for each of two processors, as Galera's documentation recommends to begin with.
+const APPLIERS: u32 = 8;
 
 /// A running cluster; ended when dropped.
 #[derive(Debug)]
@@ -172,9 +174,11 @@ fn node_options(
         .with(
             "wsrep-provider-options",
             format!(
-                "gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{transfer};gcache.size={CACHE_MIB}M;socket.ssl=NO"
+                "gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{transfer};gcache.size={CACHE_MIB}M;socket.ssl=NO;\
+                 evs.suspect_timeout=PT30S;evs.inactive_timeout=PT60S"
             ),
         )
+        .with("wsrep-slave-threads", APPLIERS)
         .with("wsrep-sst-method", TRANSFER_METHOD)
         .with("innodb-autoinc-lock-mode", 2))
 }

@@ -52,6 +52,9 @@ impl Processes {
 
 impl Look for Processes {
     fn look(&mut self, recorder: &mut Recorder) {
+        if let Some(ticks) = busy_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default()) {
+            recorder.counter("machine processor", "cores", ticks as f64 / self.ticks_per_second);
+        }
         let mut others: BTreeMap<String, u64> = BTreeMap::new();
         for (name, process) in self.named.iter().filter(|(_, process)| process.is_running()) {
             if let Some(stat) = Stat::read(&format!("/proc/{}/stat", process.id)) {
@@ -78,8 +81,26 @@ impl Look for Processes {
     }
 }
 
+/// The time that all processors together did something: `cpu user nice system idle iowait irq softirq steal …`, guests within user. What another machine
+/// took away (steal) was not idle, but did nothing here either.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let numbers: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = numbers.as_slice() else { return None };
+    Some(user + nice + system + irq + softirq)
+}
+
 /// The entries of a directory whose names are numbers.
 fn numbers_in(directory: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn busy_time_is_without_idle_and_steal() {
+        let stat = "cpu  100 20 30 4000 500 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
+        assert_eq!((super::busy_ticks(stat), super::busy_ticks("cpu x")), (Some(163), None));
+    }
 }

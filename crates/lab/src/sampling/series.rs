@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Points of a series. With more, every second one is left out from then on.
+/// Points of a series. With more, two become one.
 const POINTS_MAX: usize = 600;
 
 /// A value over time.
@@ -17,6 +17,20 @@ pub struct Series {
     pub unit: String,
     /// Seconds since the measurement began, and the value there.
     pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// The mean over time: each value counts for the time since the one before it.
+    pub fn mean(&self) -> f64 {
+        let mut before = 0.0;
+        let (mut sum, mut time) = (0.0, 0.0);
+        for &(at, value) in &self.points {
+            sum += value * (at - before);
+            time += at - before;
+            before = at;
+        }
+        if time > 0.0 { sum / time } else { self.points.first().map_or(0.0, |&(_, value)| value) }
+    }
 }
 
 /// Makes series of what is seen in each look.
@@ -78,14 +92,15 @@ impl Recorder {
         self.series.into_values().filter(|series| series.points.iter().any(|&(_, value)| value != 0.0)).collect()
     }
 
+    /// Two neighbours become one, whose value is their mean.
     fn thin(&mut self) {
         self.stride = self.stride.max(1) * 2;
         for series in self.series.values_mut() {
-            let mut number = 0;
-            series.points.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
+            let both = |pair: &[(f64, f64)]| {
+                let mean = pair.iter().map(|(_, value)| value).sum::<f64>() / pair.len() as f64;
+                pair.last().map(|(at, _)| (*at, rounded(mean)))
+            };
+            series.points = series.points.chunks(2).filter_map(both).collect();
         }
     }
 }
@@ -110,6 +125,13 @@ mod tests {
         let series = recorder.into_series();
         assert_eq!(series.len(), 1);
         assert_eq!(series[0].points, [(1.0, 50.0), (3.0, 50.0), (5.0, 20.0)]);
+    }
+
+    #[test]
+    fn mean_is_over_time() {
+        let series = |points: &[(f64, f64)]| Series { points: points.to_vec(), ..Series::default() };
+        assert_eq!(series(&[(1.0, 10.0), (2.0, 20.0), (2.1, 130.0)]).mean(), 43.0 / 2.1);
+        assert_eq!((series(&[]).mean(), series(&[(0.0, 5.0)]).mean()), (0.0, 5.0));
     }
 
     #[test]
