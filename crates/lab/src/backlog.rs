@@ -132,7 +132,16 @@ fn keep(directory: &Path, facts: &BacklogFacts, kept: &Path) -> Result<()> {
     home::publish_directory(&made, kept)
 }
 
+/// Loads of a number of transactions end by it, and never by their time.
+const LOAD_SECONDS_MAX: u64 = 12 * 3_600;
+
 impl BacklogPlan {
+    /// So many transactions with row images, whatever time they take: two backlogs of one plan are as large as each other.
+    pub fn of_transactions(shape: Shape, transactions: u64) -> BacklogPlan {
+        let (seconds, transactions) = (LOAD_SECONDS_MAX, Some(transactions));
+        BacklogPlan { shape, format: Format::Row, seconds, rate: None, transactions, reuse: false }
+    }
+
     fn cache_key(&self, binaries: &ServerBinaries) -> String {
         let rate = self.rate.map_or_else(|| "full".to_owned(), |rate| rate.to_string());
         let rate = self.transactions.map_or(rate.clone(), |transactions| format!("{rate}-{transactions}t"));

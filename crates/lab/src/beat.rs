@@ -62,6 +62,9 @@ pub struct Lag {
     pub commit_to_visible_ms: Percentiles,
     /// The same from the time the insert was sent, so it includes the source's own execution and commit.
     pub insert_to_visible_ms: Percentiles,
+    /// How much longer half of the last quarter of the beats took than half of the first quarter: a follower that is too slow falls behind
+    /// steadily, however little.
+    pub growth_ms: f64,
 }
 
 impl Beats {
@@ -104,7 +107,13 @@ impl Beats {
         let lags = |from: fn(&SentBeat) -> Instant| {
             percentiles(sent.iter().zip(&seen).map(|(beat, seen)| seen.saturating_duration_since(from(beat))))
         };
-        Ok(Lag { commit_to_visible_ms: lags(|beat| beat.committed), insert_to_visible_ms: lags(|beat| beat.sent) })
+        let each: Vec<Duration> =
+            sent.iter().zip(&seen).map(|(beat, seen)| seen.saturating_duration_since(beat.committed)).collect();
+        Ok(Lag {
+            commit_to_visible_ms: lags(|beat| beat.committed),
+            insert_to_visible_ms: lags(|beat| beat.sent),
+            growth_ms: growth_ms(&each),
+        })
     }
 }
 
@@ -170,6 +179,13 @@ fn watch(
     }
 }
 
+/// From the first quarter to the last.
+fn growth_ms(lags: &[Duration]) -> f64 {
+    let quarter = lags.len() / 4;
+    let half_of = |some: &[Duration]| percentiles(some.iter().copied()).p50;
+    if quarter == 0 { 0.0 } else { half_of(&lags[lags.len() - quarter..]) - half_of(&lags[..quarter]) }
+}
+
 fn percentiles(durations: impl Iterator<Item = Duration>) -> Percentiles {
     /// Three digits are kept of each value, whatever its size.
     const DIGITS: u8 = 3;
@@ -200,6 +216,16 @@ mod tests {
             assert!((value - expected).abs() <= expected / 1000.0, "{value} is not {expected}");
         }
         assert_eq!(percentiles(std::iter::empty()), Percentiles::default());
+    }
+
+    #[test]
+    fn steady_loss_is_growth() {
+        let milliseconds =
+            |lags: &[u64]| -> Vec<Duration> { lags.iter().map(|lag| Duration::from_millis(*lag)).collect() };
+        let losing: Vec<u64> = (0..100).map(|beat| 5 + 4 * beat).collect();
+        assert!(growth_ms(&milliseconds(&losing)) > 250.0);
+        assert!(growth_ms(&milliseconds(&[5; 100])).abs() < 0.1);
+        assert_eq!(growth_ms(&milliseconds(&[5, 9])), 0.0);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::sampling::{Sampling, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
 use crate::server_options::{Durability, ServerOption};
-use crate::spate_program::{SpateProgram, SpateUsage};
+use crate::spate_program::SpateProgram;
 use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
@@ -166,26 +166,14 @@ impl<'a> Course<'a> {
             native: matches!(contender, Contender::Native { .. }),
             ..Default::default()
         };
-        let applier = if result.native { Applier::Native } else { Applier::Spate };
-        let sampler = Sampler::start(replica, applier, name, self.backlog.facts.count.last_seconds, live)?;
-        let watched = Watched {
-            servers: vec![("replica", replica), ("source", &self.backlog.source)],
-            directory,
-            archive: (!result.native).then(|| directory.join("archive")),
-        };
-        let sampling = Sampling::start(&watched)?;
+        let race = Lane { course: self, conditions, name, replica, directory, live };
         let caught_up = match contender {
             Contender::Native { threads, mode, prefetch } => {
                 let mode = mode.unwrap_or(NativeMode::usual(self.binaries.vendor()));
-                let prefetch = prefetch.as_ref().map(|arguments| (arguments.as_slice(), directory));
-                self.run_native(conditions, name, (*threads, mode), prefetch, replica, &mut result)
+                race.run_native((*threads, mode), prefetch.as_deref(), &mut result)
             }
-            Contender::Spate { arguments, .. } => {
-                self.run_spate(conditions, name, arguments, replica, directory, &mut result)
-            }
+            Contender::Spate { arguments, .. } => race.run_spate(arguments, &mut result),
         };
-        result.series = sampling.stop();
-        result.seconds_behind = sampler.stop();
         match caught_up {
             Ok(()) => self.compare(replica, &mut result)?,
             Err(error) => {
@@ -225,78 +213,6 @@ impl<'a> Course<'a> {
         Ok(replica)
     }
 
-    fn run_native(
-        &self,
-        conditions: &Conditions,
-        name: &str,
-        appliers: (u32, NativeMode),
-        prefetch: Option<(&[String], &Path)>,
-        replica: &Sandbox,
-        result: &mut ContenderResult,
-    ) -> Result<()> {
-        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
-        let mut native =
-            NativeReplication::prepare(name, appliers, source, &facts.password, replica, &facts.end, conditions.limit)?;
-        if conditions.place == BacklogPlace::Received {
-            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
-            native.receive()?;
-            step.finish_and_clear();
-        }
-        let bar = self.screen.count_bar(name, transactions(&facts.end));
-        let clock = ServerClock::start(source, replica);
-        let ahead = prefetch.map(|(arguments, directory)| {
-            SpateProgram::new(source, &facts.password, replica, directory)?.prefetch(arguments)
-        });
-        let ahead = ahead.transpose()?;
-        let applied = native.apply(&bar);
-        clock.stop(result);
-        if let Some(ahead) = ahead {
-            let usage = ahead.stop()?;
-            result.spate_cpu_seconds = Some(usage.cpu.as_secs_f64());
-            result.spate_peak_rss_bytes = Some(usage.peak_resident_bytes);
-            result.spate_report = usage.report;
-        }
-        bar.finish_and_clear();
-        result.seconds = Some(applied?.as_secs_f64());
-        Ok(())
-    }
-
-    fn run_spate(
-        &self,
-        conditions: &Conditions,
-        name: &str,
-        arguments: &[String],
-        replica: &Sandbox,
-        directory: &Path,
-        result: &mut ContenderResult,
-    ) -> Result<()> {
-        let (facts, source) = (&self.backlog.facts, &self.backlog.source);
-        let program = SpateProgram::new(source, &facts.password, replica, directory)?;
-        if conditions.place == BacklogPlace::Received {
-            let step = self.screen.spinner(&format!("{name}: receives the backlog"));
-            program.fetch(&facts.start, conditions.limit)?;
-            step.finish_and_clear();
-        }
-        let mut arguments = arguments.to_vec();
-        arguments.push("--json".into());
-        if conditions.log != ReplicaLog::Intermediate {
-            arguments.push("--no-replica-binlog".into());
-        }
-        let step = self.screen.spinner(name);
-        let clock = ServerClock::start(source, replica);
-        let usage = program
-            .replicate(Some(&facts.start), Some(&facts.end), &arguments)
-            .and_then(|running| running.wait(conditions.limit));
-        clock.stop(result);
-        step.finish_and_clear();
-        let SpateUsage { wall, cpu, peak_resident_bytes, report } = usage?;
-        result.seconds = Some(wall.as_secs_f64());
-        result.spate_cpu_seconds = Some(cpu.as_secs_f64());
-        result.spate_peak_rss_bytes = Some(peak_resident_bytes);
-        result.spate_report = report;
-        Ok(())
-    }
-
     fn compare(&self, replica: &Sandbox, result: &mut ContenderResult) -> Result<()> {
         let step = self.screen.spinner(&format!("{}: all tables identical?", result.name));
         result.different_tables = different_tables(&self.backlog.facts.checksums, &checksums(replica)?);
@@ -309,23 +225,107 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The servers' processor time during a race.
-struct ServerClock<'a> {
+/// One contender's run.
+struct Lane<'a> {
+    course: &'a Course<'a>,
+    conditions: &'a Conditions,
+    name: &'a str,
+    replica: &'a Sandbox,
+    /// The replica's files are here, and the contender's.
+    directory: &'a Path,
+    live: Option<LiveReport>,
+}
+
+impl Lane<'_> {
+    fn run_native(
+        self,
+        appliers: (u32, NativeMode),
+        prefetch: Option<&[String]>,
+        result: &mut ContenderResult,
+    ) -> Result<()> {
+        let Lane { course, conditions, name, replica, directory, .. } = self;
+        let (facts, source) = (&course.backlog.facts, &course.backlog.source);
+        let mut native =
+            NativeReplication::prepare(name, appliers, source, &facts.password, replica, &facts.end, conditions.limit)?;
+        if conditions.place == BacklogPlace::Received {
+            let step = course.screen.spinner(&format!("{name}: receives the backlog"));
+            native.receive()?;
+            step.finish_and_clear();
+        }
+        let bar = course.screen.count_bar(name, transactions(&facts.end));
+        let clock = Clock::start(self, Applier::Native)?;
+        let ahead = prefetch
+            .map(|arguments| SpateProgram::new(source, &facts.password, replica, directory)?.prefetch(arguments));
+        let applied = ahead.transpose().and_then(|ahead| Ok((native.apply(&bar)?, ahead)));
+        clock.stop(result);
+        bar.finish_and_clear();
+        let (seconds, ahead) = applied?;
+        if let Some(ahead) = ahead {
+            result.note_usage(ahead.stop()?);
+        }
+        result.seconds = Some(seconds.as_secs_f64());
+        Ok(())
+    }
+
+    fn run_spate(self, arguments: &[String], result: &mut ContenderResult) -> Result<()> {
+        let Lane { course, conditions, name, replica, directory, .. } = self;
+        let (facts, source) = (&course.backlog.facts, &course.backlog.source);
+        let program = SpateProgram::new(source, &facts.password, replica, directory)?;
+        if conditions.place == BacklogPlace::Received {
+            let step = course.screen.spinner(&format!("{name}: receives the backlog"));
+            program.fetch(&facts.start, conditions.limit)?;
+            step.finish_and_clear();
+        }
+        let mut arguments = arguments.to_vec();
+        arguments.push("--json".into());
+        if conditions.log != ReplicaLog::Intermediate {
+            arguments.push("--no-replica-binlog".into());
+        }
+        let step = course.screen.spinner(name);
+        let clock = Clock::start(self, Applier::Spate)?;
+        let usage = program
+            .replicate(Some(&facts.start), Some(&facts.end), &arguments)
+            .and_then(|running| running.wait(conditions.limit));
+        clock.stop(result);
+        step.finish_and_clear();
+        let usage = usage?;
+        result.seconds = Some(usage.wall.as_secs_f64());
+        result.note_usage(usage);
+        Ok(())
+    }
+}
+
+/// What is watched while the clock runs.
+struct Clock<'a> {
     source: &'a Sandbox,
     replica: &'a Sandbox,
     source_before: Duration,
     replica_before: Duration,
+    sampling: Sampling,
+    sampler: Sampler,
 }
 
-impl<'a> ServerClock<'a> {
+impl<'a> Clock<'a> {
     /// Waits until everything written so far is on disk, then starts.
-    fn start(source: &'a Sandbox, replica: &'a Sandbox) -> ServerClock<'a> {
+    fn start(lane: Lane<'a>, applier: Applier) -> Result<Clock<'a>> {
+        let Lane { course, name, replica, directory, live, .. } = lane;
+        let source = &course.backlog.source;
         rustix::fs::sync();
-        ServerClock { source, replica, source_before: source.cpu_time(), replica_before: replica.cpu_time() }
+        let watched = Watched {
+            servers: vec![("replica", replica), ("source", source)],
+            directory,
+            archive: (applier == Applier::Spate).then(|| directory.join("archive")),
+        };
+        let sampling = Sampling::start(&watched)?;
+        let sampler = Sampler::start(replica, applier, name, course.backlog.facts.count.last_seconds, live)?;
+        let (source_before, replica_before) = (source.cpu_time(), replica.cpu_time());
+        Ok(Clock { source, replica, source_before, replica_before, sampling, sampler })
     }
 
     fn stop(self, result: &mut ContenderResult) {
         result.source_cpu_seconds = self.source.cpu_time().saturating_sub(self.source_before).as_secs_f64();
         result.server_cpu_seconds = self.replica.cpu_time().saturating_sub(self.replica_before).as_secs_f64();
+        result.series = self.sampling.stop();
+        result.seconds_behind = self.sampler.stop();
     }
 }

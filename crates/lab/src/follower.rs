@@ -46,7 +46,7 @@ pub struct LiveResult {
     pub follower: String,
     /// Transactions per second that were requested.
     pub rate: u64,
-    /// Transactions per second that the source committed.
+    /// Transactions per second of the load that the source committed.
     pub achieved_rate: f64,
     /// Duration of the measurement, in seconds.
     pub seconds: f64,
@@ -230,7 +230,8 @@ impl LivePlan {
         Ok(LiveResult {
             follower: name.to_owned(),
             rate: self.rate,
-            achieved_rate: (after.sequence - before.sequence) as f64 / wall,
+            // The beats are no part of the load.
+            achieved_rate: ((after.sequence - before.sequence) as f64 / wall - 1.0 / BEAT_EVERY.as_secs_f64()).max(0.0),
             seconds: wall,
             lag,
             spate_cpu_cores: before.spate.zip(after.spate).map(|(before, after)| cores(before, after)),

@@ -10,6 +10,7 @@ use crate::lag_samples::LagSample;
 use crate::sampling::Series;
 use crate::screen::{megabytes, table, thousands};
 use crate::server_options::Durability;
+use crate::spate_program::SpateUsage;
 use crate::workload::Shape;
 use crate::{Error, Result, home, screen};
 
@@ -82,6 +83,15 @@ pub struct ContenderResult {
     /// What `spate` said at its end: its counters. `None` for native contenders that it does not read ahead of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spate_report: Option<serde_json::Value>,
+}
+
+impl ContenderResult {
+    /// What a program of Spate's used and reported.
+    pub(crate) fn note_usage(&mut self, usage: SpateUsage) {
+        self.spate_cpu_seconds = Some(usage.cpu.as_secs_f64());
+        self.spate_peak_rss_bytes = Some(usage.peak_resident_bytes);
+        self.spate_report = usage.report;
+    }
 }
 
 impl RaceResult {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde::Serialize;
 
 use crate::process::ProcessIdentity;
@@ -18,7 +19,7 @@ use crate::{Error, Result};
 /// Environment variable with the path of another program than the one beside the laboratory.
 const PROGRAM_VARIABLE: &str = "SPATE_BIN";
 /// Time between two reads of the peak memory. The peak only grows, so a run can miss only this last interval.
-const SAMPLE_EVERY: Duration = Duration::from_millis(5);
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 
 /// The program's path, and its source and replica.
 #[derive(Debug, Clone)]
@@ -348,19 +349,21 @@ impl RunningSpate {
         self.wait(LIMIT)
     }
 
-    /// Waits without reaping: a check each millisecond costs little and is exact enough.
+    /// Waits without reaping, and without looking again and again: the contender has the machine for itself.
     fn ended_within(&self, limit: Duration) -> bool {
-        const LOOK_EVERY: Duration = Duration::from_millis(1);
         let asked = Instant::now();
-        let Some(id) = i32::try_from(self.process.id).ok().and_then(Pid::from_raw) else { return true };
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        while matches!(waitid(WaitId::Pid(id), options), Ok(None)) {
-            if asked.elapsed() > limit {
-                return false;
+        let id = i32::try_from(self.process.id).ok().and_then(Pid::from_raw);
+        // A process that has ended and is not reaped still has its number.
+        let Some(Ok(process)) = id.map(|id| pidfd_open(id, PidfdFlags::empty())) else { return true };
+        loop {
+            let left = limit.saturating_sub(asked.elapsed());
+            let left = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return false,
+                Err(rustix::io::Errno::INTR) => continue,
+                _ => return true,
             }
-            std::thread::sleep(LOOK_EVERY);
         }
-        true
     }
 
     fn reap(&mut self) -> Result<ExitStatus> {

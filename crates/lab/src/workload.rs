@@ -124,10 +124,15 @@ impl Shape {
         wanted.min(machine_memory_mib() / 2).max(64)
     }
 
-    /// What the tables take on disk, about.
+    /// What a data directory takes on disk, about.
     pub fn data_bytes(&self) -> u64 {
         /// Of a server's own files.
         const SERVER_BYTES: u64 = 150 << 20;
+        SERVER_BYTES + self.rows_bytes()
+    }
+
+    /// What the tables take, with their indexes, about.
+    pub fn rows_bytes(&self) -> u64 {
         let row_bytes = match self.workload {
             // A customer of each of ten districts, with an order of ten lines, and 33 items in stock.
             Workload::Tpcc => 10 * 2_500 + 33 * 200,
@@ -135,7 +140,7 @@ impl Shape {
             // Of sysbench's tables, with their index.
             _ => 240,
         };
-        SERVER_BYTES + self.rows * (self.schemas * self.tables) as u64 * row_bytes
+        self.rows * (self.schemas * self.tables) as u64 * row_bytes
     }
 
     /// What a server with these tables takes on disk, about, before anything is written to it.

@@ -19,7 +19,6 @@ use crate::backlog::BacklogPlan;
 use crate::chain::{self, ChainPlan};
 use crate::course::{Conditions, Course, ReplicaLog};
 use crate::server_options::Durability;
-use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 
@@ -84,14 +83,7 @@ fn cells(size: Size, vendor: Vendor) -> Vec<Labels> {
 
 fn plan(size: Size, shape: Shape) -> ChainPlan {
     ChainPlan {
-        backlog: BacklogPlan {
-            shape,
-            format: Format::Row,
-            seconds: size.of(1, 5, 3_600),
-            rate: None,
-            transactions: None,
-            reuse: false,
-        },
+        backlog: BacklogPlan::of_transactions(shape, size.of(3_000, 30_000, 3_600_000)),
         wait_count: WAIT.0,
         wait_microseconds: WAIT.1,
         appliers: vec![],
@@ -101,7 +93,7 @@ fn plan(size: Size, shape: Shape) -> ChainPlan {
 }
 
 fn limit(size: Size) -> Duration {
-    Duration::from_secs(size.of(120, 600, 24 * 3600))
+    Duration::from_secs(size.of(120, 1_800, 24 * 3600))
 }
 
 pub(super) struct DurabilityExperiment;
@@ -179,20 +171,32 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     blocks
 }
 
+/// Native replication with one applier.
+const SINGLE: [&str; 2] = ["native:0", "native:1:order"];
+
+/// A contender's mode of parallel replication.
+fn mode(contender: &str) -> &str {
+    contender.splitn(3, ':').nth(2).unwrap_or_default()
+}
+
 /// The contenders of one kind of replica: first native ones by their number of appliers, each mode for itself, then Spate.
 fn rows_of(runs: &Selection<'_>, log: &str, durability: &str) -> Vec<Vec<String>> {
-    let contenders = runs.values_of("contender");
-    let mode = |contender: &str| contender.splitn(3, ':').nth(2).unwrap_or_default().to_owned();
-    let mut sorted: Vec<&str> = contenders.clone();
+    let mut sorted: Vec<&str> = runs.values_of("contender");
     // Stable: within a mode they stay sorted by their numbers.
-    sorted.sort_by_key(|contender| (contender.starts_with("spate"), mode(contender)));
-    let single = contenders.iter().find(|contender| ["native:0", "native:1:order"].contains(contender));
-    let single = single.and_then(|single| runs.with("contender", single).median("seconds"));
-    let mut previous = single;
+    sorted.sort_by_key(|contender| (contender.starts_with("spate"), !SINGLE.contains(contender), mode(contender)));
+    let seconds_of = |contender: &str| runs.with("contender", contender).median("seconds");
+    let single = SINGLE.iter().find_map(|single| seconds_of(single));
+    let mut before: Option<&str> = None;
     let mut rows = Vec::new();
     for contender in sorted {
         let own = runs.with("contender", contender);
         let seconds = own.median("seconds");
+        // The first of a mode comes after the single one; Spate, which has no number of appliers here, after none.
+        let previous = match before {
+            Some(before) if mode(before) == mode(contender) && !SINGLE.contains(&before) => seconds_of(before),
+            _ if contender.starts_with("spate") || SINGLE.contains(&contender) => None,
+            _ => single,
+        };
         let ratio = |from: Option<f64>| {
             from.zip(seconds)
                 .map_or_else(|| "–".to_owned(), |(from, seconds)| format!("{:.2}", from / seconds.max(1e-9)))
@@ -206,7 +210,48 @@ fn rows_of(runs: &Selection<'_>, log: &str, durability: &str) -> Vec<Vec<String>
             ratio(single),
             ratio(previous),
         ]);
-        previous = seconds;
+        before = Some(contender);
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    /// The contender, and its speed-up from the previous one, in the order of the table.
+    fn steps(runs: &[(&str, f64)]) -> Vec<(String, String)> {
+        let runs: Vec<_> = runs.iter().map(|(contender, seconds)| ("E1", *contender, 1, *seconds)).collect();
+        let result = result(&runs);
+        let rows = rows_of(&Selection::of(&result), "standard", "durable");
+        rows.into_iter().map(|row| (row[2].clone(), row[6].clone())).collect()
+    }
+
+    #[test]
+    fn each_mode_is_compared_from_one_applier_on() {
+        let mariadb = [
+            ("spate", 1.0),
+            ("native:10:optimistic", 20.0),
+            ("native:5:optimistic", 40.0),
+            ("native:10:conservative", 25.0),
+            ("native:5:conservative", 50.0),
+            ("native:0", 100.0),
+        ];
+        let texts = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+        };
+        let expected = [
+            ("native:0", "–"),
+            ("native:5:conservative", "2.00"),
+            ("native:10:conservative", "2.00"),
+            ("native:5:optimistic", "2.50"),
+            ("native:10:optimistic", "2.00"),
+            ("spate", "–"),
+        ];
+        assert_eq!(steps(&mariadb), texts(&expected));
+        let mysql = [("native:1:order", 100.0), ("native:5:free", 40.0), ("native:5:order", 50.0), ("spate", 1.0)];
+        let expected = [("native:1:order", "–"), ("native:5:free", "2.50"), ("native:5:order", "2.00"), ("spate", "–")];
+        assert_eq!(steps(&mysql), texts(&expected));
+    }
 }

@@ -12,7 +12,6 @@ use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
 use crate::backlog::BacklogPlan;
 use crate::course::Course;
-use crate::torture::settings::Format;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result, spate_program};
 use spate_page::Scale;
@@ -21,8 +20,6 @@ pub(super) const ABOUT: &str = "Transactions that change three rows, as sysbench
     Spate applies each with batches of different limits. Measured are the row changes that folding leaves, and how long it takes; beside them is what spate analyze \
     says of the same binlogs: the number of different rows in batches of that size.";
 
-/// A source that needs longer than this for a backlog is too slow for it.
-const LOAD_SECONDS_MAX: u64 = 12 * 3_600;
 /// The limit that lets a batch take everything there is, within Spate's memory.
 const EVERYTHING: u64 = 0;
 
@@ -91,14 +88,7 @@ impl Experiment for Folding {
             text: setting.name.clone(),
             why: "the experiment has none of this name".to_owned(),
         })?;
-        let plan = BacklogPlan {
-            shape: shape(size, keys),
-            format: Format::Row,
-            seconds: LOAD_SECONDS_MAX,
-            rate: None,
-            transactions: Some(transactions),
-            reuse: false,
-        };
+        let plan = BacklogPlan::of_transactions(shape(size, keys), transactions);
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let predicted = predict(&course)?;
         let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));

@@ -15,10 +15,14 @@ use crate::{Result, steady};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "A source takes so many transactions a second (sysbench's oltp_write_only), and a replica follows; both are durable. The lag is the time from the commit on the \
-    source to the first look at the replica that shows the row, for 50 rows a second. The knee of a contender is the highest rate at which its lag stays below a second in 99 of 100 cases.";
+    source to the first look at the replica that shows the row, for 50 rows a second. The knee of a contender is the highest rate at which its lag stays below a second in 99 of 100 cases, and does not grow.";
 
-/// A contender follows if 99 of 100 beats are no later.
+/// A contender follows if 99 of 100 beats are no later, …
 const FOLLOWS_MS: f64 = 1_000.0;
+/// … if their lag does not grow by more than this from the first quarter of the measurement to the last, …
+const GROWS_MS: f64 = 200.0;
+/// … and if the source commits this part of what was offered.
+const OFFERED_PART: f64 = 0.95;
 
 fn rates(size: Size) -> &'static [u64] {
     size.of(
@@ -82,6 +86,7 @@ fn measured(result: LiveResult) -> Measured {
         ("lag_p90_ms", Some(lag.p90)),
         ("lag_p99_ms", Some(lag.p99)),
         ("lag_max_ms", Some(lag.max)),
+        ("lag_growth_ms", Some(result.lag.growth_ms)),
         ("source_transactions_per_second", Some(result.achieved_rate)),
         ("replica_cpu_cores", Some(result.server_cpu_cores)),
         ("source_cpu_cores", Some(result.source_cpu_cores)),
@@ -99,11 +104,15 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     let runs = Selection::of(result);
     let contenders = runs.values_of("contender");
     let mut blocks = Vec::new();
-    let knees = contenders.iter().map(|contender| {
-        let own = runs.with("contender", contender);
-        vec![(*contender).to_owned(), knee(&own).map_or_else(|| "none of them".to_owned(), |rate| rate.to_string())]
+    let knees: Vec<(&str, Knee)> =
+        contenders.iter().map(|contender| (*contender, knee(&runs.with("contender", contender)))).collect();
+    blocks.push(verdict(&knees));
+    let rows = knees.iter().map(|(contender, knee)| {
+        let limit = if knee.is_the_sources { "the source takes no more" } else { "it falls behind" };
+        vec![(*contender).to_owned(), format!("{:.0}", knee.committed), limit.to_owned()]
     });
-    blocks.push(Block::table("The highest rate that each follows", &["contender", "transactions/s"], knees.collect()));
+    let header = ["contender", "transactions/s", "what ends there"];
+    blocks.push(Block::table("The highest rate that each follows", &header, rows.collect()));
     let mut rows = Vec::new();
     for rate in runs.values_of("rate") {
         for contender in &contenders {
@@ -117,24 +126,37 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
                 own.shown("lag_p90_ms", milliseconds),
                 own.shown("lag_p99_ms", milliseconds),
                 own.shown("lag_max_ms", milliseconds),
+                own.shown("lag_growth_ms", milliseconds),
                 own.shown("replica_cpu_cores", |cores| format!("{cores:.2}")),
             ]);
         }
     }
-    let header = ["offered /s", "contender", "committed /s", "p50 ms", "p90 ms", "p99 ms", "max ms", "replica cores"];
+    let header = [
+        "offered /s",
+        "contender",
+        "committed /s",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "max ms",
+        "growth ms",
+        "replica cores",
+    ];
     blocks.push(Block::table("Lag", &header, rows));
     for (metric, what) in [("lag_p50_ms", "half of the beats"), ("lag_p99_ms", "99 of 100 beats")] {
         let line = |contender: &&str| {
             let own = runs.with("contender", contender);
-            let points = own
-                .values_of("rate")
-                .into_iter()
-                .filter_map(|rate| Some((rate.parse().ok()?, own.with("rate", rate).median(metric)?)));
-            ((*contender).to_owned(), points.collect())
+            let points = own.values_of("rate").into_iter().filter_map(|rate| {
+                let at = own.with("rate", rate);
+                Some((at.median("source_transactions_per_second")?, at.median(metric)?))
+            });
+            let mut points: Vec<(f64, f64)> = points.collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            ((*contender).to_owned(), points)
         };
         blocks.push(Block::Graph(Graph {
-            title: format!("Lag of {what} over the offered load"),
-            across: "transactions a second".to_owned(),
+            title: format!("Lag of {what} over the load"),
+            across: "transactions a second that the source committed".to_owned(),
             up: "ms".to_owned(),
             up_scale: Scale::Decades,
             lines: contenders.iter().map(line).collect(),
@@ -144,8 +166,92 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     blocks
 }
 
-/// The highest rate up to which it follows at every rate.
-fn knee(own: &Selection<'_>) -> Option<u64> {
-    let follows = |rate: &&str| own.with("rate", rate).median("lag_p99_ms").is_some_and(|lag| lag <= FOLLOWS_MS);
-    own.values_of("rate").into_iter().take_while(follows).last()?.parse().ok()
+/// Where a contender's lag begins to grow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Knee {
+    /// What the source committed a second at the highest rate that the contender follows, and at all rates below.
+    committed: f64,
+    /// True if the contender follows all that the source takes.
+    is_the_sources: bool,
+}
+
+fn knee(own: &Selection<'_>) -> Knee {
+    let mut knee = Knee { committed: 0.0, is_the_sources: false };
+    for rate in own.values_of("rate") {
+        let at = own.with("rate", rate);
+        let follows = at.median("lag_p99_ms").is_some_and(|lag| lag <= FOLLOWS_MS)
+            && at.median("lag_growth_ms").is_some_and(|growth| growth <= GROWS_MS);
+        if !follows {
+            return knee;
+        }
+        let committed = at.median("source_transactions_per_second").unwrap_or_default();
+        knee.committed = committed.max(knee.committed);
+        if rate.parse().is_ok_and(|offered: f64| committed < OFFERED_PART * offered) {
+            break;
+        }
+    }
+    Knee { is_the_sources: true, ..knee }
+}
+
+/// Who follows the most, told in the same words for a win and a loss.
+fn verdict(knees: &[(&str, Knee)]) -> Block {
+    let most = |prefix: &str| {
+        let of = knees.iter().filter(|(contender, _)| contender.starts_with(prefix));
+        of.max_by(|a, b| a.1.committed.total_cmp(&b.1.committed))
+    };
+    let (Some((native, of_native)), Some((_, of_spate))) = (most("native"), most("spate")) else {
+        return Block::Verdict("There is nothing to compare.".to_owned());
+    };
+    let words = match (of_native.is_the_sources, of_spate.is_the_sources) {
+        (true, true) => "Nobody wins: both follow all that the source takes",
+        (false, true) => "Spate wins",
+        (true, false) => "Spate LOSES",
+        (false, false) if of_spate.committed >= of_native.committed => "Spate wins",
+        (false, false) => "Spate LOSES",
+    };
+    Block::Verdict(format!(
+        "{words}: Spate follows {:.0} transactions a second, the best native setting ({native}) {:.0}.",
+        of_spate.committed, of_native.committed
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::super::result::{Labels, Run};
+    use super::*;
+
+    /// A run at an offered rate: committed, lag, growth.
+    fn at(contender: &str, offered: u64, committed: f64, lag: f64, growth: f64) -> Run {
+        let mut run = result(&[("steady load", contender, 1, 1.0)]).runs.remove(0);
+        run.labels =
+            Labels::from([("contender".to_owned(), contender.to_owned()), ("rate".to_owned(), offered.to_string())]);
+        run.measured.metric("source_transactions_per_second", committed);
+        run.measured.metric("lag_p99_ms", lag);
+        run.measured.metric("lag_growth_ms", growth);
+        run
+    }
+
+    #[test]
+    fn knee_is_what_was_committed_while_the_lag_did_not_grow() {
+        let mut all = result(&[]);
+        all.runs = vec![
+            at("native:0", 500, 500.0, 5.0, 1.0),
+            at("native:0", 1_000, 990.0, 900.0, 700.0),
+            at("native:0", 2_000, 1_000.0, 5.0, 0.0),
+            at("spate", 500, 500.0, 30.0, 0.0),
+            at("spate", 1_000, 990.0, 30.0, -2.0),
+            at("spate", 2_000, 1_050.0, 40.0, 3.0),
+            at("spate", 4_000, 1_040.0, 5_000.0, 900.0),
+        ];
+        let runs = Selection::of(&all);
+        let native = knee(&runs.with("contender", "native:0"));
+        assert_eq!(native, Knee { committed: 500.0, is_the_sources: false });
+        let spate = knee(&runs.with("contender", "spate"));
+        assert_eq!(spate, Knee { committed: 1_050.0, is_the_sources: true });
+        let Block::Verdict(text) = verdict(&[("native:0", native), ("spate", spate)]) else { panic!() };
+        assert!(text.starts_with("Spate wins: Spate follows 1050"), "{text}");
+        let Block::Verdict(text) = verdict(&[("native:0", spate), ("spate", native)]) else { panic!() };
+        assert!(text.starts_with("Spate LOSES"), "{text}");
+    }
 }

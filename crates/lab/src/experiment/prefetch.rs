@@ -13,7 +13,6 @@ use super::selection::Selection;
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::course::Course;
-use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 
@@ -58,15 +57,8 @@ impl Experiment for Prefetch {
     fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
         let size = bench.size;
         // Without a limit, a source that has everything in memory writes much more than a slow disk can follow in a measurement's time.
-        let (seconds, rate) = size.of((2, 1_000), (20, 2_000), (600, 5_000));
-        let plan = BacklogPlan {
-            shape: shape(size),
-            format: Format::Row,
-            seconds,
-            rate: Some(rate),
-            transactions: None,
-            reuse: false,
-        };
+        let (transactions, rate) = size.of((2_000, 1_000), (40_000, 2_000), (3_000_000, 5_000));
+        let plan = BacklogPlan { rate: Some(rate), ..BacklogPlan::of_transactions(shape(size), transactions) };
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let read_latency = (setting.name == SLOW).then_some(READ_LATENCY);
         let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));

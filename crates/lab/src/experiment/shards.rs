@@ -11,32 +11,42 @@ use super::result::{ExperimentResult, Labels, Run};
 use super::selection::Selection;
 use crate::backlog::BacklogPlan;
 use crate::course::{BufferPool, Conditions, Course};
-use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result};
 
 pub(super) const ABOUT: &str = "A replica was away while sysbench wrote to 30 schemas that share nothing: transactions of 14 selects (10 by key, 4 ranges), 4 updates of an \
     indexed column and 2 of another. Measured is how long it takes to apply what it has received, with full durability, in memory (cached) and with a buffer pool \
-    for a small part of the rows, which is empty at first (I/O-bound). Native: one applier, and one for each schema in the servers' default mode. Spate: batches (snapshot), \
+    for a tenth of the rows, which is empty at first (I/O-bound). All rows are equally likely. Native: one applier, four, and one for each schema in the servers' default mode and in one that \
+    waits less for others. Spate: batches (snapshot), \
     appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, and one transaction for one.";
 
 /// Seconds over which the binlog that was processed is summed up, as Tungsten's graph did.
 const WINDOW_SECONDS: f64 = 10.0;
 
 fn shapes(size: Size) -> [(&'static str, Shape); 2] {
-    let (schemas, rows) = size.of((6, 2_000), (30, 20_000), (30, 1_000_000));
+    let (schemas, rows) = size.of((6, 10_000), (30, 60_000), (30, 1_000_000));
     let shape = |pool| Shape::new(Workload::Shards, None, Some(rows), Some(pool)).with_schemas(schemas);
-    let fits = shape(0).data_bytes() >> 20;
-    let (cached, io) = (2 * fits + 64, size.of(24, (fits / 6).max(32), fits / 6));
+    let rows_mib = shape(0).rows_bytes() >> 20;
+    let (cached, io) = (2 * rows_mib + 128, (rows_mib / 10).max(8));
     [("cached", shape(cached)), ("I/O-bound", shape(io))]
 }
 
 fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
     let channels = size.of(6, 30, 30);
     let native = match vendor {
-        Vendor::MariaDb => ["native:0".to_owned(), format!("native:{channels}:optimistic")],
-        Vendor::MySql => ["native:1:order".to_owned(), format!("native:{channels}:order")],
+        Vendor::MariaDb => vec![
+            "native:0".to_owned(),
+            "native:4:optimistic".to_owned(),
+            format!("native:{channels}:optimistic"),
+            format!("native:{channels}:aggressive"),
+        ],
+        Vendor::MySql => vec![
+            "native:1:order".to_owned(),
+            "native:4:order".to_owned(),
+            format!("native:{channels}:order"),
+            format!("native:{channels}:free"),
+        ],
     };
     let spate = [
         "spate",
@@ -65,8 +75,7 @@ impl Experiment for Shards {
         let size = bench.size;
         let [cached, io] = shapes(size);
         let (_, shape) = if setting.name == cached.0 { cached } else { io };
-        let seconds = size.of(8, 60, 3_600);
-        let plan = BacklogPlan { shape, format: Format::Row, seconds, rate: None, transactions: None, reuse: false };
+        let plan = BacklogPlan::of_transactions(shape, size.of(2_500, 40_000, 3_600_000));
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let rules = directory.join("rules.toml");
         write_rules(&shape, &rules)?;
@@ -132,11 +141,28 @@ fn single(runs: &Selection<'_>) -> Option<f64> {
 /// A named line of a graph.
 type Line = (String, Vec<(f64, f64)>);
 
-/// Applied transactions as bytes: in this load all have about the same size.
+/// Applied transactions as bytes, in each window: in this load all have about the same size.
 fn binlog_over_time(run: &Run) -> Line {
     let metric = |name: &str| run.measured.metrics.get(name).copied().unwrap_or_default();
     let transaction_mb = metric("backlog_mb") / metric("backlog_transactions").max(1.0);
-    line(run, "replica applied", transaction_mb * WINDOW_SECONDS)
+    let (contender, rates) = line(run, "replica applied", transaction_mb);
+    (contender, in_windows(&rates, WINDOW_SECONDS))
+}
+
+/// Of rates since the point before, how much came in each window; behind the last point nothing comes.
+fn in_windows(rates: &[(f64, f64)], window: f64) -> Vec<(f64, f64)> {
+    let mut windows: Vec<f64> = Vec::new();
+    let mut from = 0.0;
+    for &(until, rate) in rates {
+        while from < until {
+            let number = (from / window) as usize;
+            windows.resize(windows.len().max(number + 1), 0.0);
+            let end = until.min((number + 1) as f64 * window);
+            windows[number] += rate * (end - from);
+            from = end;
+        }
+    }
+    windows.into_iter().enumerate().map(|(number, sum)| ((number + 1) as f64 * window, sum)).collect()
 }
 
 fn buffer_pool_over_time(run: &Run) -> Line {
@@ -150,4 +176,18 @@ fn line(run: &Run, series: &str, factor: f64) -> Line {
     let found = run.measured.series.iter().find(|one| one.name == series);
     let points = found.into_iter().flat_map(|series| &series.points);
     (run.label("contender").to_owned(), points.map(|&(at, value)| (at, value * factor)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_hold_all_that_came() {
+        let rates = [(1.0, 5.0), (2.5, 4.0), (25.0, 2.0)];
+        let windows = in_windows(&rates, 10.0);
+        assert_eq!(windows, [(10.0, 5.0 + 6.0 + 15.0), (20.0, 20.0), (30.0, 10.0)]);
+        assert_eq!(in_windows(&[(0.3, 10.0)], 10.0), [(10.0, 3.0)]);
+        assert!(in_windows(&[], 10.0).is_empty());
+    }
 }

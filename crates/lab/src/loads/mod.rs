@@ -85,7 +85,7 @@ pub(crate) fn fill(workload: Workload, server: &Sandbox, schema: &str, size: Loa
 /// How a load of sysbench draws its keys.
 pub(crate) fn keys_of(workload: Workload) -> Distribution {
     match workload {
-        Workload::Cached | Workload::Shards => Distribution::Special,
+        Workload::Cached => Distribution::Special,
         _ => Distribution::Uniform,
     }
 }
