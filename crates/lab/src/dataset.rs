@@ -180,6 +180,7 @@ pub fn replica_options(vendor: Vendor, shape: &Shape, log: ReplicaLog) -> Server
 pub fn become_replica(replica: &Sandbox, position: &str) -> Result<(), Error> {
     let mut session = replica.connect()?;
     let has_binlog: bool = session.value("SELECT @@GLOBAL.log_bin")?;
-    let statements = replica.vendor().begin_at_statements(position, has_binlog);
+    let version = &replica.binaries().full_version;
+    let statements = replica.vendor().begin_at_statements(version, position, has_binlog);
     statements.iter().try_for_each(|statement| session.run(statement))
 }

@@ -11,7 +11,7 @@
 //! It is readable by its owner only: a program that reaches a sandbox's socket is root in that server.
 
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -252,7 +252,12 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
         return fs::write(path, content).map_err(Error::file("write to", path));
     }
     let half_written = path.with_extension("new");
-    fs::write(&half_written, content).map_err(Error::file("write", &half_written))?;
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&half_written)?;
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    write().map_err(Error::file("write", &half_written))?;
     fs::rename(&half_written, path).map_err(Error::file("write", path))
 }
 

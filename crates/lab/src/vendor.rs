@@ -167,7 +167,7 @@ impl Vendor {
 
     /// Statements that empty the binlog, if there is one, and let replication continue after `position`. (MySQL's also forgets the GTIDs,
     /// which a server without a binlog has in a table.)
-    pub(crate) fn begin_at_statements(self, position: &str, has_binlog: bool) -> Vec<String> {
+    pub(crate) fn begin_at_statements(self, version: &str, position: &str, has_binlog: bool) -> Vec<String> {
         let set = match self {
             Vendor::MariaDb => format!("SET GLOBAL gtid_slave_pos = '{position}'"),
             Vendor::MySql => format!("SET GLOBAL gtid_purged = '{position}'"),
@@ -175,6 +175,8 @@ impl Vendor {
         match self {
             Vendor::MariaDb if !has_binlog => vec![set],
             Vendor::MariaDb => vec!["RESET MASTER".to_owned(), set],
+            // Each series knows only one of both.
+            Vendor::MySql if version.starts_with("8.0.") => vec!["RESET MASTER".to_owned(), set],
             Vendor::MySql => vec!["RESET BINARY LOGS AND GTIDS".to_owned(), set],
         }
     }

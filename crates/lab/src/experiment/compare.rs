@@ -68,6 +68,8 @@ pub struct ResultComparison {
     pub metrics: Vec<MetricComparison>,
     /// Cells that only one of the results has.
     pub only_in_one: Vec<String>,
+    /// Cells that fail more often than before, or come to other rows.
+    pub broken: Vec<String>,
 }
 
 /// A metric in two results.
@@ -206,7 +208,30 @@ pub fn compare(
     let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
-    Ok(ResultComparison { machine: machine(before).zip(machine(after)).map(|(a, b)| b / a), metrics, only_in_one })
+    let machine = machine(before).zip(machine(after)).map(|(a, b)| b / a);
+    Ok(ResultComparison { machine, metrics, only_in_one, broken: broken(before, after, only) })
+}
+
+/// The cells of which a greater part of the runs is unsound than before.
+fn broken(before: &ExperimentResult, after: &ExperimentResult, only: &[(String, String)]) -> Vec<String> {
+    let unsound = |result: &ExperimentResult| {
+        let mut cells: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+        for run in result.runs.iter().filter(|run| is_wanted(run, only)) {
+            let (unsound, all) = cells.entry(run.cell()).or_default();
+            *unsound += u32::from(!run.measured.is_sound());
+            *all += 1;
+        }
+        cells
+    };
+    let (first, second) = (unsound(before), unsound(after));
+    let is_worse = |cell: &String, (unsound, all): (u32, u32)| {
+        first.get(cell).is_some_and(|(before, of)| unsound * of > before * all)
+    };
+    second.iter().filter(|(cell, counts)| is_worse(cell, **counts)).map(|(cell, _)| cell.clone()).collect()
+}
+
+fn is_wanted(run: &super::result::Run, only: &[(String, String)]) -> bool {
+    only.iter().all(|(name, value)| run.label(name) == value)
 }
 
 /// How often halves of one result are told apart: as they are, and with a slowdown planted into one of them.
@@ -282,8 +307,7 @@ impl SelfCheck {
 /// By metric and cell, what its runs have measured.
 fn values(result: &ExperimentResult, only: &[(String, String)]) -> BTreeMap<(String, String), Vec<f64>> {
     let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
-    let is_wanted = |run: &&super::result::Run| only.iter().all(|(name, value)| run.label(name) == value);
-    for run in result.runs.iter().filter(is_wanted).filter(|run| run.measured.failure.is_none()) {
+    for run in result.runs.iter().filter(|run| is_wanted(run, only) && run.measured.is_sound()) {
         for (metric, value) in run.measured.metrics.iter().filter(|(_, value)| **value > 0.0) {
             values.entry((metric.clone(), run.cell())).or_default().push(*value);
         }
@@ -305,9 +329,9 @@ fn verdict(good: Better, ratio: &Ratio) -> Verdict {
 }
 
 impl ResultComparison {
-    /// True if anything became worse by more than the noise.
+    /// True if anything became worse by more than the noise, or fails.
     pub fn is_worse(&self) -> bool {
-        self.all().any(|cell| cell.verdict == Verdict::Worse)
+        !self.broken.is_empty() || self.all().any(|cell| cell.verdict == Verdict::Worse)
     }
 
     fn all(&self) -> impl Iterator<Item = &CellComparison> {
@@ -352,6 +376,9 @@ impl ResultComparison {
                 "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by about as \
                  much says nothing about the programs."
             );
+        }
+        if !self.broken.is_empty() {
+            text += &format!("\nWORSE: more runs fail, or come to other rows: {}", self.broken.join("; "));
         }
         if !self.only_in_one.is_empty() {
             text += &format!("\nOnly in one of the results: {}", self.only_in_one.join("; "));
@@ -403,6 +430,19 @@ mod tests {
         assert_eq!((check.false_alarms, check.found), (0, check.trials));
         result.header.repetitions = 1;
         assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
+    }
+
+    #[test]
+    fn cell_that_fails_is_worse() {
+        let (before, mut after) = (runs(1.0), runs(1.0));
+        after.runs[0].measured.failure = Some("it gave up".into());
+        let comparison = compare(&before, &after, &[]).unwrap();
+        assert!(comparison.is_worse() && comparison.summary().contains("WORSE: more runs fail"), "{comparison:?}");
+        assert!(!compare(&after, &after, &[]).unwrap().is_worse());
+        assert!(!compare(&after, &before, &[]).unwrap().is_worse());
+        let mut after = runs(1.0);
+        after.runs[1].measured.check_tables(&["a.b".to_owned()]);
+        assert_eq!(compare(&before, &after, &[]).unwrap().broken.len(), 1);
     }
 
     #[test]

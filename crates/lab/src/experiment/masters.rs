@@ -383,7 +383,23 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         }));
     }
     blocks.insert(0, peaks(&lines));
+    blocks.splice(0..0, verdict(&lines));
     blocks
+}
+
+/// The most transactions a second of the ways that keep a second copy, each with its commits on disk.
+fn verdict(lines: &[(String, Selection<'_>)]) -> Option<Block> {
+    let most = |name: &str| {
+        let (_, runs) = lines.iter().find(|(line, _)| line == name)?;
+        let rates = runs.values_of("threads").into_iter();
+        rates.filter_map(|count| runs.with("threads", count).median("transactions_per_second")).max_by(f64::total_cmp)
+    };
+    let (spate, galera) = (most("semi-synchronous, Spate")?, most("Galera, 2 nodes")?);
+    let words = if spate >= galera { "Spate wins" } else { "Spate LOSES" };
+    Some(Block::Verdict(format!(
+        "Two durable copies: {words}: a semi-synchronous source with Spate commits {spate:.0} transactions a second at most, Galera with two \
+         nodes {galera:.0}. (Spate's replica applies them a moment later; Galera's second node could be written to as well.)"
+    )))
 }
 
 /// Where each stops to scale, and what it was doing there.

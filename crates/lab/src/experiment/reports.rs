@@ -4,6 +4,7 @@ use super::blocks::Block;
 use super::driver::Experiment;
 use super::result::ExperimentResult;
 use super::selection::Selection;
+use super::statistics::spread;
 use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
 
 /// The name of an experiment.
@@ -119,30 +120,54 @@ fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
             })
             .collect()
     };
-    let ratios: Vec<(f64, String, String)> = kinds.iter().filter_map(ratio_of_the_best).collect();
-    let (least, native, spate) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let most = ratios.iter().map(|(ratio, ..)| *ratio).fold(0.0, f64::max);
-    let ratio = if ratios.len() > 1 { format!("{least:.2} to {most:.2}") } else { format!("{least:.2}") };
-    let words = if *least >= 1.0 { "Spate wins" } else { "Spate LOSES" };
-    Some(Block::Verdict(format!(
-        "{setting}: {words}: {spate} is {ratio} times as fast as the best native setting ({native})."
-    )))
+    let kinds: Vec<Selection<'_>> = kinds.into_iter().filter(|kind| !kind.is_empty()).collect();
+    let races: Vec<Race> = kinds.iter().filter_map(race_of_the_best).collect();
+    let least = races.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
+    let most = races.iter().map(|race| race.ratio).fold(0.0, f64::max);
+    let ratio = match races.len() {
+        1 => format!("{:.2}", least.ratio),
+        _ => format!("{:.2} to {most:.2}", least.ratio),
+    };
+    let words = match least.ratio {
+        ratio if (ratio - 1.0).abs() <= least.spread => "Nobody wins by more than the spread",
+        ratio if ratio >= 1.0 => "Spate wins",
+        _ => "Spate LOSES",
+    };
+    let Race { native, spate, .. } = least;
+    let mut text =
+        format!("{setting}: {words}: {spate} is {ratio} times as fast as the best native setting ({native}).");
+    if races.len() < kinds.len() {
+        let without = kinds.len() - races.len();
+        text += &format!(" Of {without} of {} kinds of replicas, one of both did not come to its end.", kinds.len());
+    }
+    Some(Block::Verdict(text))
 }
 
-/// How many times as fast as the fastest native contender the fastest of Spate is, and who they are.
-fn ratio_of_the_best(runs: &Selection<'_>) -> Option<(f64, String, String)> {
+/// The fastest native contender and the fastest of Spate.
+struct Race {
+    /// How many times as fast the latter is.
+    ratio: f64,
+    /// How far runs of both are from their medians.
+    spread: f64,
+    native: String,
+    spate: String,
+}
+
+fn race_of_the_best(runs: &Selection<'_>) -> Option<Race> {
     let best = |prefix: &str| {
         let of = runs
             .only(|run| run.label("contender").starts_with(prefix) && !run.label("contender").contains("+prefetch"));
         let timed = of.values_of("contender").into_iter().filter_map(|contender| {
-            let seconds = of.with("contender", contender).median("seconds")?;
-            Some((seconds, contender.to_owned()))
+            let own = of.with("contender", contender);
+            let off = spread(&own.metric("seconds")).unwrap_or_default();
+            Some((own.median("seconds")?, contender.to_owned(), off))
         });
         timed.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let (native_seconds, native) = best("native")?;
-    let (spate_seconds, spate) = best("spate")?;
-    (spate_seconds > 0.0).then(|| (native_seconds / spate_seconds, native, spate))
+    let (native_seconds, native, native_off) = best("native")?;
+    let (spate_seconds, spate, spate_off) = best("spate")?;
+    let (ratio, spread) = (native_seconds / spate_seconds, native_off + spate_off);
+    (spate_seconds > 0.0).then_some(Race { ratio, spread, native, spate })
 }
 
 #[cfg(test)]
@@ -171,6 +196,18 @@ mod tests {
         );
         let lost = verdict_of(1.0, 2.0);
         assert!(lost.contains("Spate LOSES: spate is 0.50 times as fast"), "{lost}");
+    }
+
+    #[test]
+    fn what_is_within_the_spread_is_no_win() {
+        let result = result(&[
+            ("cached", "native:4", 1, 10.0),
+            ("cached", "native:4", 2, 12.0),
+            ("cached", "spate", 1, 9.9),
+            ("cached", "spate", 2, 11.5),
+        ]);
+        let Some(Block::Verdict(text)) = verdicts(&result).pop() else { panic!() };
+        assert!(text.contains("Nobody wins by more than the spread"), "{text}");
     }
 
     #[test]

@@ -58,9 +58,9 @@ impl<'a> Selection<'a> {
         values
     }
 
-    /// The values of a metric, of those runs that came to their end.
+    /// The values of a metric, of those runs that came to their end with the right rows.
     pub fn metric(&self, name: &str) -> Vec<f64> {
-        let ended = self.runs.iter().filter(|run| run.measured.failure.is_none());
+        let ended = self.runs.iter().filter(|run| run.measured.is_sound());
         ended.filter_map(|run| run.measured.metrics.get(name).copied()).collect()
     }
 
@@ -69,19 +69,27 @@ impl<'a> Selection<'a> {
         median(&self.metric(name))
     }
 
-    /// The median of a metric as text, with the spread of repeated runs: `12.3 ± 4 %`. Why there is none, if there is none.
+    /// The median of a metric as text, with the spread of repeated runs: `12.3 ± 4 %`, and how many of them failed. Why there is none, if there is none.
     pub fn shown(&self, name: &str, show: impl Fn(f64) -> String) -> String {
         let values = self.metric(name);
         let Some(median) = median(&values) else { return self.why_nothing() };
-        match spread(&values) {
-            Some(spread) if spread >= 0.005 => format!("{} ± {:.0} %", show(median), spread * 100.0),
-            _ => show(median),
+        let mut text = show(median);
+        if let Some(spread) = spread(&values).filter(|spread| *spread >= 0.005) {
+            text += &format!(" ± {:.0} %", spread * 100.0);
+        }
+        match self.unsound() {
+            0 => text,
+            failed => format!("{text} ({failed} of {} failed)", self.runs.len()),
         }
     }
 
+    /// Runs that did not come to their end, or came to other rows.
+    fn unsound(&self) -> usize {
+        self.runs.iter().filter(|run| !run.measured.is_sound()).count()
+    }
+
     fn why_nothing(&self) -> String {
-        let failed = self.runs.iter().any(|run| run.measured.failure.is_some());
-        if failed { "failed".to_owned() } else { "–".to_owned() }
+        if self.unsound() > 0 { "failed".to_owned() } else { "–".to_owned() }
     }
 }
 
@@ -148,5 +156,13 @@ mod tests {
             (runs.median("seconds"), runs.shown("seconds", |value| value.to_string())),
             (None, "failed".to_owned())
         );
+    }
+
+    #[test]
+    fn run_with_other_rows_has_no_value() {
+        let mut result = result(&[("a", "spate", 1, 10.0), ("a", "spate", 2, 1.0)]);
+        result.runs[1].measured.check_tables(&["a.b".to_owned()]);
+        let runs = Selection::of(&result);
+        assert_eq!(runs.shown("seconds", |value| value.to_string()), "10 (1 of 2 failed)");
     }
 }

@@ -6,9 +6,11 @@
 //! 9). A deviation of `n` runs from their own mean is too small by √((n−1)/n), which is corrected; a cell that is noisier than the others
 //! has its deviations enlarged accordingly.
 
+use std::collections::BTreeMap;
+
 use crate::random::Random;
 
-/// Draws of each interval.
+/// Draws of each cell.
 const DRAWS: usize = 10_000;
 /// How sure the comparison of a whole metric, and that of all its cells together, has to be.
 const CONFIDENCE: f64 = 0.99;
@@ -84,34 +86,41 @@ pub fn compare(pairs: &[Pair], seed: u64) -> Option<Comparison> {
         .map(|own| if own.is_empty() || usual == 0.0 { 1.0 } else { (root_mean_square(own) / usual).max(1.0) })
         .collect();
     let mut random = Random::new(seed);
-    let mut cell_draws = vec![Vec::with_capacity(DRAWS); logs.len()];
+    // What cells with as many runs on both sides draw has the same distribution, but for its scale: so their far ends are drawn often enough too.
+    let mut draws_by_runs: BTreeMap<[usize; 2], Vec<f64>> = BTreeMap::new();
     let mut overall_draws = Vec::with_capacity(DRAWS);
     for _ in 0..DRAWS {
         let mut sum = 0.0;
-        for ((sides, scale), draws) in logs.iter().zip(&scales).zip(&mut cell_draws) {
+        for (sides, scale) in logs.iter().zip(&scales) {
             let mut mean_of = |count: usize| {
                 let drawn: f64 = (0..count).map(|_| pool[random.below(pool.len())]).sum();
-                scale * drawn / count.max(1) as f64
+                drawn / count.max(1) as f64
             };
-            let noise = mean_of(sides[1].len()) - mean_of(sides[0].len());
-            sum += noise;
-            draws.push(noise);
+            let runs = [sides[0].len(), sides[1].len()];
+            let noise = mean_of(runs[1]) - mean_of(runs[0]);
+            sum += scale * noise;
+            draws_by_runs.entry(runs).or_default().push(noise);
         }
         overall_draws.push(sum / logs.len() as f64);
     }
+    draws_by_runs.values_mut().for_each(|draws| draws.sort_by(f64::total_cmp));
+    overall_draws.sort_by(f64::total_cmp);
     let seen: Vec<f64> = logs.iter().map(|sides| mean(&sides[1]) - mean(&sides[0])).collect();
     // Of many cells, one is off by chance: each has to be surer, so that all of them together are as sure as one.
     let doubt = (1.0 - CONFIDENCE) / logs.len() as f64;
-    let cells = seen.iter().zip(&mut cell_draws).map(|(seen, draws)| interval(*seen, draws, doubt)).collect();
-    Some(Comparison { cells, overall: interval(mean(&seen), &mut overall_draws, 1.0 - CONFIDENCE) })
+    let cells = seen.iter().zip(&logs).zip(&scales).map(|((seen, sides), scale)| {
+        let draws = draws_by_runs.get(&[sides[0].len(), sides[1].len()]).map_or(&[][..], Vec::as_slice);
+        interval(*seen, draws, *scale, doubt)
+    });
+    let cells = cells.collect();
+    Some(Comparison { cells, overall: interval(mean(&seen), &overall_draws, 1.0, 1.0 - CONFIDENCE) })
 }
 
-/// What is seen, less what the noise alone makes of nothing.
-fn interval(seen: f64, draws: &mut [f64], doubt: f64) -> Ratio {
-    draws.sort_by(f64::total_cmp);
+/// What is seen, less what the noise alone makes of nothing: the draws, which are sorted, times `scale`.
+fn interval(seen: f64, draws: &[f64], scale: f64, doubt: f64) -> Ratio {
     let at = |part: f64| {
         let place = (part * draws.len() as f64).floor().clamp(0.0, draws.len().saturating_sub(1) as f64);
-        draws.get(place as usize).copied().unwrap_or_default()
+        scale * draws.get(place as usize).copied().unwrap_or_default()
     };
     let (low, high) = (at(doubt / 2.0), at(1.0 - doubt / 2.0));
     Ratio { ratio: seen.exp(), least: (seen - high).exp(), most: (seen - low).exp() }
