@@ -37,9 +37,6 @@ pub struct OltpResult {
 /// Conflicts between transactions, which a client repeats: deadlock, lock wait, row changed meanwhile.
 const IGNORED_ERRORS: &str = "1213,1205,1020";
 
-/// A thousand connections, each of which prepares its statements, take their time to begin.
-const THREADS_START_SECONDS: u32 = 600;
-
 impl OltpPlan {
     /// Writes to `servers` at the same time, each with its part of the threads.
     ///
@@ -65,7 +62,6 @@ impl OltpPlan {
             .arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}"))
             .arg(format!("--time={}", self.seconds))
             .arg("--events=0")
-            .arg(format!("--thread-init-timeout={THREADS_START_SECONDS}"))
             .arg("--percentile=95")
             .arg("run");
         command

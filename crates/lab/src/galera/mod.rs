@@ -187,9 +187,9 @@ fn node_options(
 fn wait_until_ready(node: &Sandbox, size: usize) -> Result<()> {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     let begun = Instant::now();
-    let mut session = node.connect()?;
     // A node that cannot join ends.
     let failed = |error: Error| node.blame(error);
+    let mut session = node.connect().map_err(failed)?;
     loop {
         let state = |session: &mut crate::sql::Session, name: &str| -> Result<String> {
             let row: Vec<(String, String)> = session.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
