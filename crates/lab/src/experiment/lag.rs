@@ -22,7 +22,7 @@ const FOLLOWS_MS: f64 = 1_000.0;
 /// … if their lag does not grow by more than this from the first quarter of the measurement to the last, …
 const GROWS_MS: f64 = 200.0;
 /// … and if the source commits this part of what was offered.
-const OFFERED_PART: f64 = 0.95;
+const OFFERED_PART: f64 = 0.9;
 
 fn rates(size: Size) -> &'static [u64] {
     size.of(
