@@ -103,8 +103,29 @@ fn verdicts(result: &ExperimentResult) -> Vec<Block> {
     result
         .settings()
         .into_iter()
-        .filter_map(|setting| verdict(setting, &Selection::of(result).in_setting(setting)))
+        .flat_map(|setting| {
+            let runs = Selection::of(result).in_setting(setting);
+            let mut promises: Vec<&str> = runs.values_of("contender").into_iter().filter_map(promise).collect();
+            promises.sort_unstable();
+            promises.dedup();
+            let of = |promised: &&str| {
+                let name = if promises.len() > 1 { format!("{setting}, {promised}") } else { setting.to_owned() };
+                verdict(&name, &runs.only(|run| promise(run.label("contender")).is_none_or(|one| one == *promised)))
+            };
+            promises.iter().filter_map(of).collect::<Vec<_>>()
+        })
         .collect()
+}
+
+/// What readers of a replica of Spate's see between two of its commits; `None` for native replication.
+fn promise(contender: &str) -> Option<&'static str> {
+    let is = |word: &str| contender.contains(&format!("consistency={word}"));
+    match contender.starts_with("spate") {
+        false => None,
+        true if is("transaction") => Some("one transaction for one"),
+        true if is("shard") => Some("shards apart"),
+        true => Some("batches"),
+    }
 }
 
 fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
@@ -196,6 +217,25 @@ mod tests {
         );
         let lost = verdict_of(1.0, 2.0);
         assert!(lost.contains("Spate LOSES: spate is 0.50 times as fast"), "{lost}");
+    }
+
+    #[test]
+    fn each_promise_has_its_verdict() {
+        let result = result(&[
+            ("long", "native:4", 1, 5.0),
+            ("long", "spate", 1, 2.5),
+            ("long", "spate:consistency=transaction,appliers=2", 1, 10.0),
+        ]);
+        let told: Vec<String> = verdicts(&result)
+            .into_iter()
+            .map(|block| match block {
+                Block::Verdict(text) => text,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told.len(), 2);
+        assert!(told[0].starts_with("long, batches: Spate wins: spate is 2.00"), "{told:?}");
+        assert!(told[1].starts_with("long, one transaction for one: Spate LOSES"), "{told:?}");
     }
 
     #[test]
