@@ -81,7 +81,7 @@ fn text(files: &[ListedFile]) -> String {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["file", "bytes", "transactions", "seqnos", "GTIDs", "committed on the source (UTC)"]);
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let time = |seconds: Option<u32>| seconds.map_or_else(|| "-".to_owned(), |seconds| utc(seconds));
+    let time = |seconds: Option<u32>| seconds.map_or_else(|| "-".to_owned(), utc);
     for file in files {
         table.add_row([
             file.file.clone(),
