@@ -81,7 +81,10 @@ impl ExperimentOptions {
         let result = store.result(ended.is_ok());
         // It must be somewhere before the runs are removed.
         let usual = PathBuf::from(format!("{}-{}.json", self.name.name(), self.size));
-        results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
+        // What an experiment without runs fails for is told below.
+        if ended.is_ok() || !result.runs.is_empty() {
+            results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
+        }
         ended?;
         if let Some(path) = &self.report {
             write_html(std::slice::from_ref(&result), path)?;
