@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::dataset::BEAT_SCHEMA;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// Time from one beat to the next.
 pub const BEAT_EVERY: Duration = Duration::from_millis(20);
@@ -98,31 +98,26 @@ impl Beats {
     /// [`Error::Sql`]; [`Error::TimedOut`] if a beat never arrived.
     pub fn finish(self) -> Result<Lag> {
         self.stop.store(true, Ordering::Release);
-        let (sent, seen) = (join(self.sender)?, join(self.watcher)?);
+        let (sent, seen) = (threads::ended(self.sender.join())?, threads::ended(self.watcher.join())?);
         if seen.len() < sent.len() {
             let advice = "is it still replicating? its own log says more".into();
             let what = format!("waiting for {} of {} beats on the replica", sent.len() - seen.len(), sent.len());
             return Err(Error::TimedOut { what, limit: ARRIVAL_LIMIT, advice });
         }
-        let lags = |from: fn(&SentBeat) -> Instant| {
-            percentiles(sent.iter().zip(&seen).map(|(beat, seen)| seen.saturating_duration_since(from(beat))))
+        let lags = |from: fn(&SentBeat) -> Instant| -> Vec<Duration> {
+            sent.iter().zip(&seen).map(|(beat, seen)| seen.saturating_duration_since(from(beat))).collect()
         };
-        let each: Vec<Duration> =
-            sent.iter().zip(&seen).map(|(beat, seen)| seen.saturating_duration_since(beat.committed)).collect();
+        let visible = lags(|beat| beat.committed);
         Ok(Lag {
-            commit_to_visible_ms: lags(|beat| beat.committed),
-            insert_to_visible_ms: lags(|beat| beat.sent),
-            growth_ms: growth_ms(&each),
+            commit_to_visible_ms: percentiles(visible.iter().copied()),
+            insert_to_visible_ms: percentiles(lags(|beat| beat.sent).into_iter()),
+            growth_ms: growth_ms(&visible),
         })
     }
 }
 
 /// How long the last beats may take to arrive.
 pub const ARRIVAL_LIMIT: Duration = Duration::from_secs(120);
-
-fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
 
 fn send(session: &mut Session, first: u64, stop: &AtomicBool, beats: &Sent) -> Result<()> {
     let mut next = Instant::now();

@@ -1,12 +1,12 @@
 //! The buffer pool as it was: its pages are listed when a data set is frozen, and each server on a copy loads the pages of this list.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::dataset::BEAT_SCHEMA;
 use crate::sandbox::Sandbox;
 use crate::sql::{Session, quote};
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// The server's list of pages, in its data directory.
 pub(crate) const LIST: &str = "ib_buffer_pool";
@@ -62,17 +62,8 @@ fn indexes(session: &mut Session) -> Result<Vec<(String, String, String)>> {
 
 /// Waits until a dump or a load has ended.
 fn wait(session: &mut Session, status: &str) -> Result<()> {
-    const LOOK_EVERY: Duration = Duration::from_millis(20);
-    let begun = Instant::now();
-    loop {
+    threads::wait_until("the buffer pool's pages", LIMIT, || {
         let words = session.status_text(status)?;
-        if words.contains("completed") {
-            return Ok(());
-        }
-        if begun.elapsed() > LIMIT {
-            let advice = format!("{status}: {words}");
-            return Err(Error::TimedOut { what: "the buffer pool's pages".into(), limit: LIMIT, advice });
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+        Ok(if words.contains("completed") { Ok(()) } else { Err(format!("{status}: {words}")) })
+    })
 }

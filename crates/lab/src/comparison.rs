@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::Result;
 use crate::sandbox::Sandbox;
 use crate::sql::quote;
+use crate::{Result, threads};
 
 /// Each table's checksum, by `schema.table`; `None` for a table that could not be read.
 pub type Checksums = BTreeMap<String, Option<u64>>;
@@ -40,10 +40,7 @@ pub fn checksums(server: &Sandbox) -> Result<Checksums> {
             Ok(())
         };
         let handles: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
-        handles.into_iter().try_for_each(|handle| match handle.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        threads::all_ended(handles.into_iter().map(std::thread::ScopedJoinHandle::join))
     })?;
     Ok(found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }

@@ -16,7 +16,7 @@ use crate::sandbox::Sandbox;
 use crate::screen::Screen;
 use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
 use crate::workload::{LoadLimits, Shape, Workload};
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// A replication that runs until it is stopped.
 pub enum Follower<'a> {
@@ -159,19 +159,11 @@ impl<'a> Follower<'a> {
 /// [`Error::Sql`]; [`Error::TimedOut`].
 pub fn wait_until_applied(source: &Sandbox, replica: &Sandbox) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(600);
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
-    let (end, begun, mut session) = (source.logged_position()?, Instant::now(), replica.connect()?);
-    loop {
+    let (end, mut session) = (source.logged_position()?, replica.connect()?);
+    threads::wait_until(&format!("applying up to {end}"), LIMIT, || {
         let applied: String = session.value("SELECT gtid_position FROM spate.checkpoint WHERE applier = 0")?;
-        if has_reached(&applied, &end) {
-            return Ok(());
-        }
-        if begun.elapsed() > LIMIT {
-            let (what, advice) = (format!("applying up to {end}"), format!("the replica has come to {applied}"));
-            return Err(Error::TimedOut { what, limit: LIMIT, advice });
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+        Ok(if has_reached(&applied, &end) { Ok(()) } else { Err(format!("the replica has come to {applied}")) })
+    })
 }
 
 impl LivePlan {

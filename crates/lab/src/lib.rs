@@ -61,6 +61,7 @@ pub mod server_options;
 pub mod spate_program;
 pub mod sql;
 pub mod steady;
+mod threads;
 pub mod torture;
 pub mod vendor;
 pub mod version;

@@ -32,6 +32,23 @@ pub enum Durability {
     Relaxed,
 }
 
+/// When a commit reaches the disk, by the servers' settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flush {
+    pub(crate) sync_binlog: u8,
+    pub(crate) innodb_flush_log_at_trx_commit: u8,
+}
+
+impl Durability {
+    /// The settings.
+    pub(crate) const fn flush(self) -> Flush {
+        match self {
+            Durability::Durable => Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 1 },
+            Durability::Relaxed => Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 2 },
+        }
+    }
+}
+
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -87,11 +104,14 @@ impl ServerOptions {
     /// Adds the options of a durability.
     #[must_use]
     pub fn with_durability(self, durability: Durability) -> ServerOptions {
-        let (flush_log, sync_binlog) = match durability {
-            Durability::Durable => (1, 1),
-            Durability::Relaxed => (2, 0),
-        };
-        self.with("innodb-flush-log-at-trx-commit", flush_log).with("sync-binlog", sync_binlog)
+        self.with_flush(durability.flush())
+    }
+
+    /// Adds the options that say when a commit reaches the disk.
+    #[must_use]
+    pub(crate) fn with_flush(self, flush: Flush) -> ServerOptions {
+        self.with("innodb-flush-log-at-trx-commit", flush.innodb_flush_log_at_trx_commit)
+            .with("sync-binlog", flush.sync_binlog)
     }
 
     /// The server's id; without the option 1, the servers' own default.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::loads::{self, Distribution, LoadRun, LoadSize, load_of};
 use crate::process::ProcessIdentity;
 use crate::sandbox::{Sandbox, dying_with_us};
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// A known load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -177,12 +177,7 @@ impl Shape {
         schemas.chunks(FILLED_AT_A_TIME).try_for_each(|some| {
             thread::scope(|scope| {
                 let fills: Vec<_> = some.iter().map(|schema| scope.spawn(move || fill(schema))).collect();
-                let join = |fill: thread::ScopedJoinHandle<'_, Result<()>>| {
-                    fill.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                // All have to end, also if one has failed.
-                let ended: Vec<Result<()>> = fills.into_iter().map(join).collect();
-                ended.into_iter().collect()
+                threads::all_ended(fills.into_iter().map(thread::ScopedJoinHandle::join))
             })
         })
     }

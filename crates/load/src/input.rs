@@ -194,16 +194,9 @@ impl Read for Patient<'_> {
 }
 
 /// The error of a reader that has been told to stop.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
 struct Stop;
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("stopped")
-    }
-}
-
-impl std::error::Error for Stop {}
 
 /// True if nothing is wrong with the input, but the reader has been told to stop.
 pub(crate) fn is_stop(error: &io::Error) -> bool {

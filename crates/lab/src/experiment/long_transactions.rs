@@ -18,7 +18,6 @@ use super::on_course::{measured, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured, Span};
 use super::selection::Selection;
-use crate::Result;
 use crate::backlog::{Backlog, BacklogPlan};
 use crate::contender::Contender;
 use crate::course::Course;
@@ -28,6 +27,7 @@ use crate::sql::Session;
 use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
+use crate::{Result, threads};
 
 pub(super) const ABOUT: &str = "A source commits short transactions in four sessions, and now and then a long one that changes as many rows as hundreds of them. A replica applies what it has received. Drawn is, for each transaction, \
     the time from its first row (seen by a reader of uncommitted data) to its commit (seen by a reader of committed data). Native replication that keeps the order lets \
@@ -146,12 +146,7 @@ fn write(source: &Sandbox, rounds: Rounds) -> Result<()> {
                 thread::sleep(LOOK_EVERY);
             }
             let committed = long.run("COMMIT");
-            let join = |session: thread::ScopedJoinHandle<'_, Result<()>>| {
-                session.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            // All have to end, also if one has failed.
-            let ended: Vec<Result<()>> = all.into_iter().map(join).collect();
-            ended.into_iter().collect::<Result<()>>().and(committed)
+            threads::all_ended(all.into_iter().map(thread::ScopedJoinHandle::join)).and(committed)
         })?;
     }
     Ok(())
@@ -172,12 +167,19 @@ impl Stage for Timelines<'_> {
         let watch = Watch::start(&replica)?;
         let result = self.course.catch_up(&conditions, &contender, text, &replica, &place, None)?;
         let seen = watch.stop();
+        let mut measured = measured(result);
+        if measured.failure.is_some() {
+            return Ok(measured);
+        }
+        if seen.committed.is_empty() {
+            measured.failure = Some("no reader of the replica saw a transaction".to_owned());
+            return Ok(measured);
+        }
         let is_long: BTreeMap<u32, bool> = replica
             .connect()?
             .rows::<(u32, bool)>(&format!("SELECT id, is_long FROM {MARKERS}"))?
             .into_iter()
             .collect();
-        let mut measured = measured(result);
         measured.spans = spans(&seen, &is_long);
         let idle = measured.spans.iter().filter(|span| span.lane.starts_with("short"));
         let shorts: Vec<&Span> = idle.collect();
@@ -222,10 +224,7 @@ impl Watch {
     /// The readers look once more, and say what they have seen.
     fn stop(self) -> Seen {
         self.over.store(true, Ordering::Release);
-        let join = |reader: JoinHandle<BTreeMap<u32, f64>>| {
-            reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        Seen { begun: join(self.uncommitted), committed: join(self.committed) }
+        Seen { begun: threads::ended(self.uncommitted.join()), committed: threads::ended(self.committed.join()) }
     }
 }
 

@@ -21,10 +21,10 @@ use crate::galera::Cluster;
 use crate::oltp::OltpPlan;
 use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
-use crate::server_options::ServerOptions;
+use crate::server_options::{Durability, Flush, ServerOptions};
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
-use crate::{Error, Result};
+use crate::{Result, threads};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (durable and relaxed, with and without Galera's library, with a small redo log), on real Galera \
@@ -54,15 +54,8 @@ enum Kind {
 
 const SMALL_REDO_LOG_MIB: u64 = 16;
 
-/// When a commit reaches the disk, by the servers' settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Flush {
-    sync_binlog: u8,
-    innodb_flush_log_at_trx_commit: u8,
-}
-
-const DURABLE: Flush = Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 1 };
-const RELAXED: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 2 };
+const DURABLE: Flush = Durability::Durable.flush();
+const RELAXED: Flush = Durability::Relaxed.flush();
 const ONLY_REDO_LOG: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 1 };
 const ONLY_BINLOG: Flush = Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 0 };
 
@@ -114,8 +107,7 @@ fn with_flush_and_room(options: ServerOptions, flush: Flush) -> ServerOptions {
         .with("max-connections", 1_200)
         .with("max-prepared-stmt-count", 1_048_576)
         .with("table-open-cache", 20_000)
-        .with("sync-binlog", flush.sync_binlog)
-        .with("innodb-flush-log-at-trx-commit", flush.innodb_flush_log_at_trx_commit)
+        .with_flush(flush)
 }
 
 fn shape(size: Size) -> Shape {
@@ -218,21 +210,13 @@ fn start(
 /// Waits until a replica acknowledges.
 fn wait_until_semi_synchronous(source: &Sandbox) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(60);
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
-    let (begun, mut session) = (Instant::now(), source.connect()?);
+    let mut session = source.connect()?;
     let question =
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_clients', 'Rpl_semi_sync_source_clients')";
-    loop {
+    threads::wait_until("a replica that acknowledges", LIMIT, || {
         let clients: Vec<(String, u64)> = session.rows(question)?;
-        if clients.iter().any(|(_, count)| *count > 0) {
-            return Ok(());
-        }
-        if begun.elapsed() > LIMIT {
-            let (what, advice) = ("a replica that acknowledges".to_owned(), source.log_tail());
-            return Err(Error::TimedOut { what, limit: LIMIT, advice });
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+        Ok(if clients.iter().any(|(_, count)| *count > 0) { Ok(()) } else { Err(source.log_tail()) })
+    })
 }
 
 impl Servers {

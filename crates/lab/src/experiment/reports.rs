@@ -202,10 +202,18 @@ mod tests {
             ("cached", "native:16", 1, native),
             ("cached", "spate", 1, spate),
         ]);
-        match verdicts(&result).as_slice() {
-            [Block::Verdict(text)] => text.clone(),
+        let mut told = told(&result);
+        assert_eq!(told.len(), 1, "{told:?}");
+        told.remove(0)
+    }
+
+    /// All verdicts.
+    fn told(result: &ExperimentResult) -> Vec<String> {
+        let text = |block| match block {
+            Block::Verdict(text) => text,
             other => panic!("{other:?}"),
-        }
+        };
+        verdicts(result).into_iter().map(text).collect()
     }
 
     #[test]
@@ -226,13 +234,7 @@ mod tests {
             ("long", "spate", 1, 2.5),
             ("long", "spate:consistency=transaction,appliers=2", 1, 10.0),
         ]);
-        let told: Vec<String> = verdicts(&result)
-            .into_iter()
-            .map(|block| match block {
-                Block::Verdict(text) => text,
-                other => panic!("{other:?}"),
-            })
-            .collect();
+        let told = told(&result);
         assert_eq!(told.len(), 2);
         assert!(told[0].starts_with("long, batches: Spate wins: spate is 2.00"), "{told:?}");
         assert!(told[1].starts_with("long, one transaction for one: Spate LOSES"), "{told:?}");
@@ -246,8 +248,8 @@ mod tests {
             ("cached", "spate", 1, 9.9),
             ("cached", "spate", 2, 11.5),
         ]);
-        let Some(Block::Verdict(text)) = verdicts(&result).pop() else { panic!() };
-        assert!(text.contains("Nobody wins by more than the spread"), "{text}");
+        let told = told(&result);
+        assert!(told[0].contains("Nobody wins by more than the spread"), "{told:?}");
     }
 
     #[test]

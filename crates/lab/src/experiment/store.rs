@@ -53,9 +53,7 @@ impl Store {
     /// # Errors
     /// [`Error::File`], [`Error::State`].
     pub fn fresh(directory: PathBuf, header: Header) -> Result<Store> {
-        if directory.exists() {
-            fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
-        }
+        home::remove_if_there(&directory)?;
         Store::create(directory, header)
     }
 

@@ -23,7 +23,7 @@ use crate::random::Random;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::workload::{LoadLimits, Workload};
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// How large a load's tables are in each schema: what both numbers mean, the load says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,11 +129,7 @@ impl LoadRun {
     /// # Errors
     /// [`Error::Sql`].
     pub(crate) fn finish(mut self) -> Result<()> {
-        let join =
-            |thread: JoinHandle<Result<()>>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // All have to end, also if one has failed.
-        let ended: Vec<Result<()>> = self.threads.drain(..).map(join).collect();
-        ended.into_iter().collect()
+        threads::all_ended(self.threads.drain(..).map(JoinHandle::join))
     }
 }
 

@@ -23,8 +23,8 @@ use processes::Processes;
 use series::Recorder;
 use server::ServerCounters;
 
-use crate::Result;
 use crate::sandbox::Sandbox;
+use crate::{Result, threads};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl Sampling {
         self.over.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Vec::new() };
         thread.thread().unpark();
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        threads::ended(thread.join())
     }
 }
 

@@ -55,7 +55,7 @@ impl Recorder {
 
     /// A value as it is.
     pub(super) fn gauge(&mut self, name: &str, unit: &str, value: f64) {
-        if !self.looks.is_multiple_of(self.stride.max(1)) || !value.is_finite() {
+        if !self.is_recorded() || !value.is_finite() {
             return;
         }
         let series = self.series.entry(name.to_owned()).or_insert_with(|| Series {
@@ -70,8 +70,11 @@ impl Recorder {
     }
 
     /// A value that only grows: what is recorded is its growth per second. The first look has none, and one at which it has shrunk
-    /// (the process is another one) has none either.
+    /// (the process is another one) has none either. Between two looks that are recorded nothing is lost.
     pub(super) fn counter(&mut self, name: &str, unit: &str, value: f64) {
+        if !self.is_recorded() {
+            return;
+        }
         let before = self.counters.insert(name.to_owned(), (self.now, value));
         if let Some((at, before)) = before
             && value >= before
@@ -81,10 +84,17 @@ impl Recorder {
         }
     }
 
-    /// How much a counter has grown since the look before, without recording it; `None` at the first look.
+    /// How much a counter has grown since the recorded look before, without recording it; `None` at the first look.
     pub(super) fn growth(&mut self, name: &str, value: f64) -> Option<f64> {
+        if !self.is_recorded() {
+            return None;
+        }
         let (_, before) = self.counters.insert(name.to_owned(), (self.now, value))?;
         (value >= before).then_some(value - before)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.looks.is_multiple_of(self.stride.max(1))
     }
 
     /// What was seen, without what was zero all the time.
@@ -132,6 +142,19 @@ mod tests {
         let series = |points: &[(f64, f64)]| Series { points: points.to_vec(), ..Series::default() };
         assert_eq!(series(&[(1.0, 10.0), (2.0, 20.0), (2.5, 40.0)]).mean(), 20.0);
         assert_eq!((series(&[]).mean(), series(&[(0.0, 5.0)]).mean()), (0.0, 5.0));
+    }
+
+    #[test]
+    fn long_series_keep_what_came() {
+        let mut recorder = Recorder::default();
+        // Ten come in each odd second, none in an even one.
+        for second in 0..4_000_u32 {
+            recorder.begin_look(Duration::from_secs(second.into()));
+            recorder.counter("a", "per second", f64::from(second.div_ceil(2) * 10));
+        }
+        let series = &recorder.into_series()[0];
+        assert!((series.mean() - 5.0).abs() < 0.05, "{}", series.mean());
+        assert!(series.points[400..].iter().all(|&(_, rate)| (rate - 5.0).abs() < 0.1), "{:?}", series.points);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// The conditions: their numbers in the clause, what they say, and a query that counts what breaks them. Condition 11 holds only at the beginning.
 const CONDITIONS: [(u32, &str, &str); 11] = [
@@ -119,7 +119,7 @@ impl Auditor {
         self.over.store(true, Ordering::Release);
         let nothing = || Error::UnexpectedResult { server: "replica".to_owned(), statement: "the books".to_owned() };
         let thread = self.thread.take().ok_or_else(nothing)?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        threads::ended(thread.join())
     }
 }
 
