@@ -7,14 +7,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::home::{copy_directory, create_private_directory};
 use crate::sandbox::{Lifetime, PROGRAMS, Sandbox, free_port};
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
 use crate::version::ServerBinaries;
-use crate::{Error, Result};
+use crate::{Error, Result, threads};
 
 /// Where Debian's package galera-4 has the library.
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
@@ -185,28 +185,27 @@ fn node_options(
 
 /// Waits until a node takes part in a cluster of so many.
 fn wait_until_ready(node: &Sandbox, size: usize) -> Result<()> {
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
-    let begun = Instant::now();
-    // A node that cannot join ends.
-    let failed = |error: Error| node.blame(error);
-    let mut session = node.connect().map_err(failed)?;
-    loop {
-        let state = |session: &mut crate::sql::Session, name: &str| -> Result<String> {
-            let row: Vec<(String, String)> = session.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
-            Ok(row.into_iter().next().map(|(_, value)| value).unwrap_or_default())
-        };
-        let ready = state(&mut session, "wsrep_ready").map_err(failed)?;
-        let members = state(&mut session, "wsrep_cluster_size").map_err(failed)?;
-        if ready == "ON" && members == size.to_string() {
-            return Ok(());
+    let look = || match state_of(node) {
+        Ok((ready, members)) if ready == "ON" && members == size.to_string() => Ok(Ok(())),
+        Ok((ready, members)) => Ok(Err(format!("it has {members} members for it, ready: {ready}"))),
+        // A node that receives its state ends connections, and one that cannot join ends itself.
+        Err(error) => match node.blame(error) {
+            ended @ Error::ServerCrashed { .. } => Err(ended),
+            error => Ok(Err(error.to_string())),
+        },
+    };
+    let joined = threads::wait_until(&format!("node {size} joining the cluster"), JOIN_LIMIT, look);
+    joined.map_err(|error| match error {
+        Error::TimedOut { what, limit, advice } => {
+            let advice = format!("{advice}; the end of its error log:\n{}", node.log_tail());
+            Error::TimedOut { what, limit, advice }
         }
-        if begun.elapsed() > JOIN_LIMIT {
-            return Err(node.blame(Error::TimedOut {
-                what: format!("node {size} joining the cluster (it has {members} members for it, ready: {ready})"),
-                limit: JOIN_LIMIT,
-                advice: format!("the end of its error log:\n{}", node.log_tail()),
-            }));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+        error => error,
+    })
+}
+
+/// Whether a node is ready, and how many members it knows.
+fn state_of(node: &Sandbox) -> Result<(String, String)> {
+    let mut session = node.connect()?;
+    Ok((session.status_text("wsrep_ready")?, session.status_text("wsrep_cluster_size")?))
 }
