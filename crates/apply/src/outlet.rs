@@ -84,9 +84,16 @@ impl<'a> Outlet<'a> {
         if self.fits(self.sql.len() + sql_bytes) { Ok(()) } else { self.flush(None) }
     }
 
-    /// What is added next is a chunk of rows that is measured.
-    pub(crate) fn mark(&mut self, mark: Option<ChunkMark>) {
+    /// What is added next is a chunk of rows that is measured, in a packet of its own.
+    ///
+    /// # Errors
+    /// [`Halt::StageEnded`].
+    pub(crate) fn mark(&mut self, mark: Option<ChunkMark>) -> Result<()> {
+        if self.mark.is_some() && mark.is_some() {
+            self.flush(None)?;
+        }
         self.mark = mark.or(self.mark);
+        Ok(())
     }
 
     /// Adds a statement, which `write` appends. With a change, which it does, it is sent at once.
@@ -204,5 +211,30 @@ impl<'a> Outlet<'a> {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_measured_chunk_is_a_packet_of_its_own() {
+        let status = Status::new(String::new(), String::new(), Box::new(|_, _| {}));
+        let mut outlet = Outlet::keeping(&status, 1 << 20);
+        for number in 1..=3 {
+            outlet.mark(Some(ChunkMark { number, rows: 100, has_lookups: true })).unwrap();
+            outlet.statement(|sql| sql.extend_from_slice(b"BINLOG ''"), None, None).unwrap();
+        }
+        outlet.flush(None).unwrap();
+        let numbers: Vec<Option<u64>> = outlet
+            .take_kept()
+            .into_iter()
+            .map(|command| match command {
+                Command::Execute(execution) => execution.mark.map(|mark| mark.number),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(numbers, [Some(1), Some(2), Some(3)]);
     }
 }

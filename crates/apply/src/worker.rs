@@ -240,7 +240,7 @@ fn emitter<'a>(
     feeder: Option<FeederState<'a>>,
 ) -> Emitter<'a> {
     match dialect {
-        Dialect::Replay => Box::new(ReplayEmitter { one_by_one, session: None, feeder, own: None }),
+        Dialect::Replay => Box::new(ReplayEmitter::new(one_by_one, feeder)),
         Dialect::Sql => {
             let mut catalog = None;
             let late = move |name: &TableName| {

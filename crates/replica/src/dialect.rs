@@ -90,6 +90,13 @@ pub fn row_session_sql(session: &RowSession) -> String {
 /// Undoes [`row_session_sql`].
 pub const AFTER_ROW_SESSION: &str = "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT";
 
+/// Has the server read statements byte by byte, which takes one twentieth of its time for replayed rows off: it looks for the end of a long literal, and
+/// asks at each byte whether a character of several begins there. What it reads is the same: in UTF-8 no byte of a character is a quote.
+pub const READ_BYTES: &str = "SET SESSION character_set_client=binary";
+
+/// Undoes [`READ_BYTES`].
+pub const READ_CHARACTERS: &str = "SET SESSION character_set_client=utf8mb4";
+
 /// Appends `BINLOG '…'` with these events.
 pub fn append_binlog(sql: &mut Vec<u8>, events: &[u8]) {
     sql.extend_from_slice(b"BINLOG '");

@@ -35,6 +35,11 @@ pub trait ChunkSink<'f> {
     /// Its own; they end the writing.
     fn chunk(&mut self, events: &[u8]) -> std::result::Result<(), Self::Error>;
 
+    /// How large the chunk may become that is written now, `usual` at most, in bytes.
+    fn bytes_max(&self, usual: usize) -> usize {
+        usual
+    }
+
     /// Net changes of another table come.
     fn begin_table(&mut self) {}
 
@@ -334,7 +339,7 @@ where
     /// True if the chunk must end before a row of `length` bytes: a row that is too large stands alone.
     fn is_full_before(&self, length: usize) -> bool {
         let bytes = self.maps.len() + self.rows.len();
-        bytes > 0 && bytes + length > self.chunk_bytes_max || self.tables >= TABLES_PER_CHUNK_MAX
+        bytes > 0 && bytes + length > self.sink.bytes_max(self.chunk_bytes_max) || self.tables >= TABLES_PER_CHUNK_MAX
     }
 
     fn map(&mut self, plan: &TablePlan) -> std::result::Result<u64, E> {

@@ -41,8 +41,7 @@ impl Encoded {
 impl<'a> Encoder<'a> {
     /// For a session that was not told anything yet.
     pub(crate) fn new(status: &'a Status, max_allowed_packet: usize) -> Encoder<'a> {
-        let emitter = ReplayEmitter { one_by_one: false, session: None, feeder: None, own: None };
-        Encoder { emitter, status, max_allowed_packet, is_begun: false }
+        Encoder { emitter: ReplayEmitter::new(false, None), status, max_allowed_packet, is_begun: false }
     }
 
     /// What the session is to be told before its first job.

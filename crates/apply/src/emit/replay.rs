@@ -16,26 +16,35 @@ use crate::prefetch::{ChunkMark, Feeder, FeederState};
 use spate_connection::ServerVersion;
 use spate_replica::Error;
 use spate_replica::dialect::{
-    AFTER_ROW_SESSION, BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, append_binlog, binlog_half_sql,
-    binlog_half_sql_bytes, binlog_sql_bytes, first_half, row_session_sql, source_version_sql,
+    AFTER_ROW_SESSION, BINLOG_OF_HALVES, BINLOG_OF_HALVES_STATEMENTS, OWN_GTIDS, READ_BYTES, READ_CHARACTERS,
+    append_binlog, binlog_half_sql, binlog_half_sql_bytes, binlog_sql_bytes, first_half, row_session_sql,
+    source_version_sql,
 };
 
 /// Bytes of events in one `BINLOG` statement. Large enough that the statement's own cost vanishes, small enough that the
 /// applier has something to do while the next is being encoded.
 const CHUNK_EVENT_BYTES: usize = 384 << 10;
 
+/// The same while nothing is known of the rows: on a slow disk, a chunk of full size would take a second before it said so.
+const SMALL_CHUNK_EVENT_BYTES: usize = 48 << 10;
+
 /// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
 const PACKET_SHARE: (usize, usize) = (5, 8);
+
+/// Rows of a segment for which the session is set to read statements byte by byte: that and its undoing are two statements more.
+const BYTES_READ_ROWS_MIN: u64 = 200;
 
 /// Writes rows for replay.
 #[derive(Debug)]
 pub(crate) struct ReplayEmitter<'a> {
     /// One row a statement, each with a description.
-    pub(crate) one_by_one: bool,
+    one_by_one: bool,
     /// What the session is set to; `None`: to what everything else needs.
-    pub(crate) session: Option<RowSession>,
+    session: Option<RowSession>,
+    /// The session reads statements byte by byte.
+    reads_bytes: bool,
     /// Is told of rows that come. `None`: rows are not prefetched.
-    pub(crate) feeder: Option<FeederState<'a>>,
+    feeder: Option<FeederState<'a>>,
     /// Comes behind the next rows, in their last statement.
     pub(crate) own: Option<OwnUpdate>,
 }
@@ -52,6 +61,9 @@ impl RowEmitter for ReplayEmitter<'_> {
     }
 
     fn end_rows(&mut self, outlet: &mut Outlet<'_>) -> Result<()> {
+        if std::mem::take(&mut self.reads_bytes) {
+            outlet.plain(READ_CHARACTERS.as_bytes())?;
+        }
         match self.session.take() {
             Some(_) => outlet.plain(AFTER_ROW_SESSION.as_bytes()),
             None => Ok(()),
@@ -60,6 +72,10 @@ impl RowEmitter for ReplayEmitter<'_> {
 
     /// The server forgets the source's version whenever it commits.
     fn begin_segment(&mut self, segment: &Segment, part: &Part, outlet: &mut Outlet<'_>) -> Result<()> {
+        if !self.reads_bytes && !self.one_by_one && segment.net_rows() >= BYTES_READ_ROWS_MIN {
+            outlet.plain(READ_BYTES.as_bytes())?;
+            self.reads_bytes = true;
+        }
         let Some(session) = segment.session() else { return Ok(()) };
         self.session = Some(session.clone());
         let source = ServerVersion::parse(&part.format.server_version);
@@ -89,6 +105,11 @@ impl RowEmitter for ReplayEmitter<'_> {
 }
 
 impl<'a> ReplayEmitter<'a> {
+    /// For a session that is set to what everything else needs.
+    pub(crate) fn new(one_by_one: bool, feeder: Option<FeederState<'a>>) -> ReplayEmitter<'a> {
+        ReplayEmitter { one_by_one, session: None, reads_bytes: false, feeder, own: None }
+    }
+
     /// Has events written, and sends them; returns how many rows they change.
     fn write<'f, 'r, 'o, C: Iterator<Item = Change>>(
         &'r mut self,
@@ -138,6 +159,13 @@ impl<'f, C: Iterator<Item = Change>> ChunkSink<'f> for Sink<'_, 'f, '_, '_, C> {
         chunk(events, change, mark, self.outlet).map_err(EmitError::Stage)
     }
 
+    fn bytes_max(&self, usual: usize) -> usize {
+        match &self.feeder {
+            Some(feeder) if feeder.is_small() => usual.min(SMALL_CHUNK_EVENT_BYTES),
+            _ => usual,
+        }
+    }
+
     fn begin_table(&mut self) {
         if let Some(feeder) = &mut self.feeder {
             feeder.begin_table();
@@ -158,7 +186,7 @@ fn chunk(events: &[u8], change: Option<Change>, mark: Option<ChunkMark>, outlet:
         return halves(events, change, outlet);
     }
     outlet.make_room(sql_bytes)?;
-    outlet.mark(mark);
+    outlet.mark(mark)?;
     outlet.statement(|sql| append_binlog(sql, events), None, change)
 }
 

@@ -6,7 +6,7 @@ use spate_schedule::fold::{NetChange, TableFold};
 
 use super::lookups::QUERY_ROWS_MAX;
 use super::rows::{RowLookup, RowLookups};
-use super::{ChunkMark, Lookup, Prefetching};
+use super::{Begun, ChunkMark, Lookup, Prefetching};
 
 /// Chunks with fewer rows are over before a reader could be ahead of them.
 const ROWS_MIN: u64 = 64;
@@ -26,19 +26,17 @@ pub(crate) struct FeederState<'a> {
     lookups: Sender<Lookup>,
     vendor: Vendor,
     /// The chunk that is being written.
-    chunk: u64,
-    /// Its rows are prefetched.
-    is_on: bool,
+    chunk: Begun,
 }
 
 impl<'a> FeederState<'a> {
     pub(crate) fn new(prefetching: &'a Prefetching<'a>, lookups: Sender<Lookup>, vendor: Vendor) -> FeederState<'a> {
-        FeederState { prefetching, lookups, vendor, chunk: 1, is_on: prefetching.begin_chunk() }
+        FeederState { prefetching, lookups, vendor, chunk: prefetching.begin_chunk() }
     }
 
     /// Gives a query to the readers. If they have too many, it is dropped.
     fn send(&self, RowLookup { table, sql, rows }: RowLookup) {
-        let _is_full = self.lookups.try_send(Lookup { chunk: self.chunk, table, sql, rows });
+        let _is_full = self.lookups.try_send(Lookup { chunk: self.chunk.number, table, sql, rows });
     }
 }
 
@@ -55,10 +53,14 @@ impl<'f, 'a> Feeder<'f, 'a> {
         if rows < ROWS_MIN {
             return None;
         }
-        let mark = ChunkMark { number: self.state.chunk, rows, is_prefetched: self.state.is_on };
-        self.state.chunk += 1;
-        self.state.is_on = self.state.prefetching.begin_chunk();
-        Some(mark)
+        let Begun { number, has_lookups, .. } = self.state.chunk;
+        self.state.chunk = self.state.prefetching.begin_chunk();
+        Some(ChunkMark { number, rows, has_lookups })
+    }
+
+    /// True if the chunk is to be small.
+    pub(crate) fn is_small(&self) -> bool {
+        self.state.chunk.is_small
     }
 
     /// Rows of another table come.
@@ -70,7 +72,7 @@ impl<'f, 'a> Feeder<'f, 'a> {
     /// The chunk holds this change.
     pub(crate) fn change(&mut self, fold: &'f TableFold, change: &NetChange<'f>) {
         self.rows += 1;
-        if self.state.is_on {
+        if self.state.chunk.has_lookups {
             let Feeder { state, lookups, .. } = self;
             let is_readable = |table: &_| state.prefetching.is_readable(table);
             lookups.change(fold, change, is_readable, |lookup| state.send(lookup));

@@ -5,7 +5,8 @@
 //! early has left the replica's memory before it is needed. What comes too late is dropped. Nothing waits for a reader, and a reader that
 //! fails is only missed.
 //!
-//! Whether rows are prefetched is decided chunk by chunk (`trial.rs`).
+//! Whether rows are prefetched is decided chunk by chunk (`trial.rs`), when a chunk is about to be executed: what was measured is new then. The
+//! lookups of its rows are written before that, wherever they may be wanted.
 
 mod feeder;
 pub mod harmless;
@@ -14,7 +15,7 @@ mod reader;
 pub mod rows;
 mod trial;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,10 +29,10 @@ pub(crate) use feeder::{Feeder, FeederState};
 pub(crate) use reader::Reader;
 
 /// Chunks that are read before the one that is being executed has its answer. The next must be in memory when it begins.
-const CHUNKS_AHEAD: u64 = 2;
+const CHUNKS_AHEAD: usize = 2;
 
-/// Queries that wait for a reader: those for most chunks that may be on their way to the applier. With their largest size, 4 MiB.
-pub(crate) const QUERIES_MAX: usize = 256;
+/// Queries that wait for a reader: those for most chunks that may be on their way to the applier. With their largest size, 8 MiB.
+pub(crate) const QUERIES_MAX: usize = 512;
 
 /// Connections that read. A fast disk gives three times as much at this depth as to one reader.
 pub(crate) const READERS: usize = 8;
@@ -57,7 +58,8 @@ pub(crate) struct ChunkMark {
     /// Its number in the session, from 1.
     pub(crate) number: u64,
     pub(crate) rows: u64,
-    pub(crate) is_prefetched: bool,
+    /// Lookups of its rows were written.
+    pub(crate) has_lookups: bool,
 }
 
 /// A query for a reader.
@@ -73,10 +75,8 @@ pub(crate) struct Lookup {
 /// What feeder, readers and applier share.
 #[derive(Debug)]
 pub(crate) struct Prefetching<'a> {
-    /// `None`: rows are always prefetched.
-    trial: Option<Mutex<Trial>>,
-    /// The number of the last chunk that the applier has finished.
-    finished: Mutex<u64>,
+    progress: Mutex<Progress>,
+    /// The applier has finished a chunk.
     changed: Condvar,
     /// Tables that could not be read: their rows are left alone.
     unreadable: Mutex<BTreeSet<TableName>>,
@@ -84,17 +84,73 @@ pub(crate) struct Prefetching<'a> {
     status: &'a Status,
 }
 
+/// How far the applier is, and what follows.
+#[derive(Debug)]
+struct Progress {
+    /// `None`: rows are always prefetched.
+    trial: Option<Trial>,
+    /// The number of the last chunk that was begun.
+    begun: u64,
+    /// The number of the last chunk that the applier has finished.
+    finished: u64,
+    /// Whether the next chunks after that one are prefetched.
+    near: VecDeque<bool>,
+}
+
+impl Progress {
+    fn new(trial: Option<Trial>) -> Progress {
+        let mut progress = Progress { trial, begun: 0, finished: 0, near: VecDeque::new() };
+        progress.decide();
+        progress
+    }
+
+    /// Decides for all chunks that have come near.
+    fn decide(&mut self) {
+        while self.near.len() < CHUNKS_AHEAD {
+            self.near.push_back(self.trial.as_mut().is_none_or(Trial::next_chunk));
+        }
+    }
+
+    /// The applier has finished a chunk, which took so long. Before it may be some that never came to the applier.
+    fn finish(&mut self, mark: ChunkMark, took: Duration) {
+        let mut was_wanted = false;
+        while self.finished < mark.number {
+            self.finished += 1;
+            was_wanted = self.near.pop_front().unwrap_or_default();
+        }
+        if let Some(trial) = &mut self.trial {
+            trial.measure(mark.rows, was_wanted && mark.has_lookups, took);
+        }
+        self.decide();
+    }
+
+    /// `None`: the chunk is too far ahead to say. False too if it is past.
+    fn is_wanted(&self, chunk: u64) -> Option<bool> {
+        let Some(ahead) = chunk.checked_sub(self.finished + 1) else { return Some(false) };
+        self.near.get(usize::try_from(ahead).ok()?).copied()
+    }
+}
+
+/// A chunk that is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Begun {
+    number: u64,
+    /// Lookups of its rows are written, since they may be wanted.
+    has_lookups: bool,
+    /// It is to be small, since nothing is known of the rows yet.
+    is_small: bool,
+}
+
 impl<'a> Prefetching<'a> {
     /// `None` if nothing is ever prefetched.
     pub(crate) fn new(when: PrefetchWhen, status: &'a Status) -> Option<Prefetching<'a>> {
         let trial = match when {
-            PrefetchWhen::Helpful => Some(Mutex::default()),
+            PrefetchWhen::Helpful => Some(Trial::default()),
             PrefetchWhen::Always => None,
             PrefetchWhen::Never => return None,
         };
         Some(Prefetching {
-            trial,
-            finished: Mutex::default(),
+            progress: Mutex::new(Progress::new(trial)),
             changed: Condvar::new(),
             unreadable: Mutex::default(),
             over: AtomicBool::new(false),
@@ -104,11 +160,7 @@ impl<'a> Prefetching<'a> {
 
     /// The applier has finished a chunk, which took so long.
     pub(crate) fn finish(&self, mark: ChunkMark, took: Duration) {
-        if let Some(trial) = &self.trial {
-            lock(trial).measure(mark.rows, mark.is_prefetched, took);
-        }
-        let mut finished = lock(&self.finished);
-        *finished = mark.number.max(*finished);
+        lock(&self.progress).finish(mark, took);
         self.changed.notify_all();
     }
 
@@ -118,22 +170,31 @@ impl<'a> Prefetching<'a> {
         self.changed.notify_all();
     }
 
-    /// True if the rows of the next chunk are to be prefetched.
-    fn begin_chunk(&self) -> bool {
-        self.trial.as_ref().is_none_or(|trial| lock(trial).next_chunk())
+    /// The next chunk begins to be written.
+    fn begin_chunk(&self) -> Begun {
+        let mut progress = lock(&self.progress);
+        progress.begun += 1;
+        Begun {
+            number: progress.begun,
+            has_lookups: progress.trial.as_ref().is_none_or(Trial::may_be_on),
+            is_small: progress.trial.as_ref().is_some_and(Trial::is_undecided),
+        }
     }
 
-    /// Waits until the chunk is close to the applier. False if the applier is past it, or the session over.
+    /// Waits until the chunk is close to the applier. False if its rows are not to be prefetched: that does not help, the applier is past
+    /// them, or the session is over.
     fn wait_until_near(&self, chunk: u64) -> bool {
-        let mut finished = lock(&self.finished);
-        while *finished + CHUNKS_AHEAD < chunk {
+        let mut progress = lock(&self.progress);
+        loop {
             if self.over.load(Ordering::Acquire) {
                 return false;
             }
-            let waited = self.changed.wait_timeout(finished, LOOK_EVERY);
-            finished = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(is_wanted) = progress.is_wanted(chunk) {
+                return is_wanted;
+            }
+            let waited = self.changed.wait_timeout(progress, LOOK_EVERY);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        *finished < chunk && !self.over.load(Ordering::Acquire)
     }
 
     fn is_readable(&self, table: &TableName) -> bool {
@@ -154,4 +215,42 @@ impl<'a> Prefetching<'a> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(number: u64) -> ChunkMark {
+        ChunkMark { number, rows: 1_000, has_lookups: true }
+    }
+
+    #[test]
+    fn a_chunk_is_decided_on_when_it_is_near() {
+        let mut progress = Progress::new(Some(Trial::default()));
+        assert_eq!([1, 2, 3].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(false), None]);
+        // Its rows took half a millisecond each: they are on a slow disk.
+        progress.finish(mark(1), Duration::from_millis(500));
+        assert_eq!([1, 2, 3, 4].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(false), Some(true), None]);
+    }
+
+    #[test]
+    fn chunks_that_never_came_to_the_applier_are_passed() {
+        let mut progress = Progress::new(None);
+        progress.finish(mark(7), Duration::ZERO);
+        assert_eq!([7, 8, 9, 10].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(true), Some(true), None]);
+    }
+
+    #[test]
+    fn a_chunk_without_lookups_does_not_count_as_prefetched() {
+        let mut progress = Progress::new(Some(Trial::default()));
+        progress.finish(mark(1), Duration::from_millis(500));
+        progress.finish(mark(2), Duration::from_millis(500));
+        let without_lookups = ChunkMark { has_lookups: false, ..mark(3) };
+        let measured = |progress: &Progress| progress.trial.as_ref().map(Trial::chunks_with);
+        progress.finish(without_lookups, Duration::from_millis(500));
+        assert_eq!(measured(&progress), Some(0));
+        progress.finish(mark(4), Duration::from_millis(60));
+        assert_eq!(measured(&progress), Some(1));
+    }
 }

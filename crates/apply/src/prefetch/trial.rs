@@ -12,6 +12,10 @@ const SLOW_ROW: Duration = Duration::from_micros(15);
 
 /// Chunks by which rows are found to be slow. The first are slow in any case: the server opens the tables.
 const WATCHED_CHUNKS: u32 = 16;
+/// Rows that have taken so much longer than rows in memory are slow, however few they are: on a slow disk, sixteen chunks are whole seconds.
+const LOST_MAX: Duration = Duration::from_millis(50);
+/// Chunks by which rows are taken to be in memory.
+const CHUNKS_IN_MEMORY: u32 = 4;
 /// Chunks of a trial. About a dozen are on their way when it begins, and count for nothing.
 const TRIED_CHUNKS: u32 = 24;
 /// Chunks without prefetching, to compare with: fewer, since they cost the most where it helps.
@@ -22,6 +26,9 @@ const CHUNKS_BETWEEN: u32 = 256;
 const REMEMBERED_CHUNKS: u32 = 64;
 /// Prefetching goes on if rows take at most this share of their time without it.
 const GAIN: f64 = 0.97;
+/// A comparison ends after so many chunks if rows took this many times as long in them: each further chunk would only cost.
+const CLEAR_CHUNKS: u32 = 2;
+const CLEAR_GAIN: f64 = 2.0;
 
 /// How long rows took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,6 +87,7 @@ impl Trial {
         self.phase = match self.phase {
             Phase::Watching if self.is_slow() => Phase::Trying(TRIED_CHUNKS),
             Phase::Trying(0) if self.with.chunks < COMPARED_CHUNKS => Phase::Trying(0),
+            Phase::Comparing(_) if self.helps_clearly() => Phase::On(CHUNKS_BETWEEN),
             Phase::Comparing(0) if self.without.chunks < COMPARED_CHUNKS / 2 => Phase::Comparing(0),
             Phase::Trying(0) | Phase::Comparing(0) if self.helps() => Phase::On(CHUNKS_BETWEEN),
             Phase::Trying(0) | Phase::Comparing(0) => Phase::Off(CHUNKS_BETWEEN),
@@ -101,8 +109,22 @@ impl Trial {
     }
 
     /// True if rows are prefetched now.
-    pub(crate) fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         matches!(self.phase, Phase::Trying(_) | Phase::On(_))
+    }
+
+    /// True if rows may be prefetched by the time that chunks which are written now come to the applier.
+    pub(crate) fn may_be_on(&self) -> bool {
+        match self.phase {
+            Phase::Watching => self.is_undecided(),
+            Phase::Trying(_) | Phase::On(_) | Phase::Comparing(_) => true,
+            Phase::Off(left) => left < WATCHED_CHUNKS,
+        }
+    }
+
+    /// True if nothing is known of the rows yet.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.phase == Phase::Watching && (self.without.chunks < CHUNKS_IN_MEMORY || self.is_beyond_memory())
     }
 
     /// A chunk of so many rows took so long.
@@ -110,8 +132,23 @@ impl Trial {
         if is_prefetched { self.with.add(rows, took) } else { self.without.add(rows, took) }
     }
 
+    /// How many chunks were measured that had been prefetched.
+    #[cfg(test)]
+    pub(super) fn chunks_with(&self) -> u32 {
+        self.with.chunks
+    }
+
     fn is_slow(&self) -> bool {
-        self.without.chunks >= WATCHED_CHUNKS && self.without.seconds_each() > SLOW_ROW.as_secs_f64()
+        let lost = self.without.seconds - SLOW_ROW.as_secs_f64() * self.without.rows as f64;
+        lost > LOST_MAX.as_secs_f64() || self.without.chunks >= WATCHED_CHUNKS && self.is_beyond_memory()
+    }
+
+    fn is_beyond_memory(&self) -> bool {
+        self.without.seconds_each() > SLOW_ROW.as_secs_f64()
+    }
+
+    fn helps_clearly(&self) -> bool {
+        self.without.chunks >= CLEAR_CHUNKS && self.without.seconds_each() > self.with.seconds_each() * CLEAR_GAIN
     }
 
     fn helps(&self) -> bool {
@@ -124,7 +161,7 @@ mod tests {
     use super::*;
 
     /// Chunks between a decision and the answer.
-    const ON_THEIR_WAY: usize = 11;
+    const ON_THEIR_WAY: usize = 2;
     const ROWS: u64 = 1000;
 
     /// The share of prefetched chunks among so many, whose rows take so many microseconds with prefetching and without.
@@ -148,6 +185,30 @@ mod tests {
     #[test]
     fn rows_in_memory_are_never_prefetched() {
         assert_eq!(share(10_000, 1, 10), 0.0);
+    }
+
+    #[test]
+    fn lookups_of_rows_in_memory_are_soon_written_no_more() {
+        let mut trial = Trial::default();
+        for _ in 0..CHUNKS_IN_MEMORY {
+            assert!(trial.may_be_on() && trial.is_undecided());
+            assert!(!trial.next_chunk());
+            trial.measure(ROWS, false, Duration::from_micros(5 * ROWS));
+        }
+        assert!(!trial.may_be_on() && !trial.is_undecided());
+    }
+
+    #[test]
+    fn rows_on_a_slow_disk_are_prefetched_from_the_second_chunk() {
+        let mut trial = Trial::default();
+        assert!(!trial.next_chunk());
+        trial.measure(ROWS, false, Duration::from_micros(500 * ROWS));
+        assert!(trial.next_chunk());
+    }
+
+    #[test]
+    fn comparing_costs_little_where_prefetching_helps_much() {
+        assert!(share(10_000, 60, 500) > 0.98);
     }
 
     #[test]

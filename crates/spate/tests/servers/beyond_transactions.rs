@@ -348,7 +348,7 @@ fn interrupted_irrevocable_versioned_changes_are_asked_about() {
     let history = "SELECT id, v, row_start, row_end FROM d.h FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3, 4";
     let before = site.replica.sql(history);
     site.source.sql("USE d; UPDATE h SET v = v + 1 WHERE id % 3 > 0; UPDATE h SET v = v + 1");
-    for (point, changes) in [("after-intent", false), ("between-statements:2", true)] {
+    for (point, changes) in [("after-intent", false), ("between-statements:3", true)] {
         let mut command = site.replicate(&["--until", "caught-up", "--interrupted-statement", "repeat"]);
         command.env("SPATE_STOP_AT", point);
         let ended = site.run(command);

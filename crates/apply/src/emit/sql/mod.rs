@@ -225,7 +225,7 @@ impl Writing<'_, '_, '_> {
             };
             self.changes += 1;
             if open.as_ref().is_some_and(|open| (open.0, open.1) != (kind, shape) || open.2.is_full()) {
-                self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk));
+                self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk))?;
                 self.close(&table, open.take())?;
             }
             if let Some(feeder) = &mut feeder {
@@ -246,7 +246,7 @@ impl Writing<'_, '_, '_> {
                 added.map_err(|error| self.at(error))?;
             }
         }
-        self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk));
+        self.outlet.mark(feeder.as_mut().and_then(Feeder::end_chunk))?;
         self.emitter.feeder = feeding;
         self.close(&table, open)
     }
