@@ -9,6 +9,7 @@ use spate_lab::backlog::BacklogPlan;
 use spate_lab::contender::Contender;
 use spate_lab::course::BacklogPlace;
 use spate_lab::follower::LivePlan;
+use spate_lab::galera::Cluster;
 use spate_lab::home::LabHome;
 use spate_lab::race::{Race, RacePlan};
 use spate_lab::sandbox::{Lifetime, Sandbox, pristine_data, random_password};
@@ -123,6 +124,33 @@ fn path_too_long_for_a_socket_works() {
     assert_eq!(server.connect().unwrap().value::<u64>("SELECT 1").unwrap(), 1);
     drop(server);
     assert!(!socket.parent().unwrap().exists(), "the socket's directory is removed with the sandbox");
+}
+
+#[test]
+fn cluster_takes_writes_on_every_node_and_the_first_of_two_that_conflict() {
+    let (home, binaries) = (home(), server("mariadb-10.11"));
+    let work = home.work().unwrap();
+    let pristine = pristine_data(&home, &binaries).unwrap();
+    let options = small_options(binaries.vendor());
+    let cluster =
+        Cluster::start(&binaries, &pristine, &work.path().join("cluster"), 2, &options, Lifetime::Ours).unwrap();
+    let [mut first, mut second] = [0, 1].map(|node| cluster.nodes[node].connect().unwrap());
+    first.run("CREATE DATABASE d").unwrap();
+    first.run("CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=InnoDB").unwrap();
+    first.run("INSERT INTO d.t VALUES (1, 0)").unwrap();
+    cluster.settle().unwrap();
+    second.run("INSERT INTO d.t VALUES (2, 0)").unwrap();
+    cluster.settle().unwrap();
+
+    first.run("BEGIN").unwrap();
+    first.run("UPDATE d.t SET v = 1 WHERE id = 1").unwrap();
+    second.run("UPDATE d.t SET v = 2 WHERE id = 1").unwrap();
+    cluster.settle().unwrap();
+    let refused = first.run("COMMIT").unwrap_err().to_string();
+    assert!(refused.to_lowercase().contains("deadlock"), "{refused}");
+    for session in [&mut first, &mut second] {
+        assert_eq!(session.rows::<(u32, u32)>("SELECT id, v FROM d.t ORDER BY id").unwrap(), [(1, 2), (2, 0)]);
+    }
 }
 
 #[test]

@@ -9,6 +9,9 @@ use std::time::Duration;
 const WITHOUT: Duration = Duration::from_millis(400);
 /// How long it is watched with it, the first times.
 const WITH: Duration = Duration::from_secs(2);
+/// It is given up after this time where it clearly harms: the applier is at most this share as fast. Two cores have no time for both, perhaps.
+const HARM_WITHIN: Duration = Duration::from_millis(500);
+const HARM: f64 = 0.9;
 /// How long reading ahead goes on before the next comparison, where it helps.
 const BETWEEN: Duration = Duration::from_secs(30);
 /// How long it rests where it does not help.
@@ -100,6 +103,9 @@ impl Trial {
             Phase::Draining => return None,
         }
         self.left = self.left.saturating_sub(took);
+        if self.harms() {
+            return Some(self.compare());
+        }
         if !self.left.is_zero() {
             return None;
         }
@@ -123,6 +129,15 @@ impl Trial {
             }
         }
         None
+    }
+
+    /// True if the first comparison need not come to its end.
+    fn harms(&self) -> bool {
+        self.phase == Phase::With { is_settled: true }
+            && !self.has_won
+            && self.with.bytes > 0
+            && self.with.seconds >= HARM_WITHIN.as_secs_f64()
+            && self.with.bytes_per_second() < self.without.bytes_per_second() * HARM
     }
 
     fn begin(&mut self, phase: Phase, time: Duration) {
@@ -184,6 +199,14 @@ mod tests {
             assert!(share < 0.1, "{share}");
             assert!(matches!(verdict, Some(Verdict::Rests(_))), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn reading_ahead_that_harms_is_given_up_soon() {
+        // Two comparisons, a moment and half a second each.
+        let (share, verdict) = run(10, 7, 10);
+        assert!(share < 0.2, "{share}");
+        assert!(matches!(verdict, Some(Verdict::Rests(_))), "{verdict:?}");
     }
 
     #[test]
