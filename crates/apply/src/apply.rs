@@ -486,7 +486,7 @@ impl<'a> Applier<'a> {
         let (Some(mark), Some(sent_at)) = (mark, sent_at) else { return };
         let now = Instant::now();
         let began = self.answered_at.replace(now).map_or(sent_at, |answered_at| answered_at.max(sent_at));
-        prefetching.finish(mark, now - began);
+        prefetching.finish(mark, Some(now - began));
     }
 
     /// Removes the note of a definition that the replica has refused, if nothing of it can have stayed: later changes of its objects are not
@@ -567,6 +567,11 @@ impl<'a> Applier<'a> {
 
     fn report_commit(&mut self, committed: Committed) -> Result<()> {
         let Committed { commit, took, had_definition } = committed;
+        if let (Some(prefetching), Some(mark)) = (self.tools.prefetching, commit.mark) {
+            prefetching.finish(mark, None);
+        }
+        // What was sent behind it began now.
+        self.answered_at = self.answered_at.map(|_| Instant::now());
         let tools = &mut self.tools;
         match tools.report {
             Report::Share(board, applier) => board.commit(applier, &commit.end, commit.net_row_changes, took),

@@ -101,6 +101,8 @@ pub(crate) struct Definition {
 pub(crate) struct Commit {
     /// What is left to execute before COMMIT, each with a semicolon behind it.
     pub(crate) sql: Vec<u8>,
+    /// The last chunk of rows in it. `None`: there is none.
+    pub(crate) mark: Option<ChunkMark>,
     /// The note of the definition that comes next, to be committed with it. `None`: nothing is noted.
     pub(crate) note: Option<Box<Intent>>,
     /// A definition follows at once, for which another session can be set up while this has no answer.

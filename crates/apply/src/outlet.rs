@@ -114,16 +114,16 @@ impl<'a> Outlet<'a> {
         if change.is_some() || is_full { self.flush(change) } else { Ok(()) }
     }
 
-    /// Returns the gathered statements, with semicolons, if they are short and may commit without a look at their answers; else sends them.
+    /// Returns the gathered statements, with semicolons, if they are short and may commit without a look at their answers; else sends them. With
+    /// them, the last chunk of rows among them, which nobody will measure.
     ///
     /// # Errors
     /// As [`Outlet::statement`].
-    pub(crate) fn take_for_commit(&mut self) -> Result<(Vec<u8>, usize)> {
+    pub(crate) fn take_for_commit(&mut self) -> Result<(Vec<u8>, usize, Option<ChunkMark>)> {
         if self.sql.len() > JOINED_SQL_BYTES_MAX || !self.checks.is_empty() {
             self.flush(None)?;
         }
-        self.mark = None;
-        Ok((std::mem::take(&mut self.sql), std::mem::take(&mut self.statements)))
+        Ok((std::mem::take(&mut self.sql), std::mem::take(&mut self.statements), self.mark.take()))
     }
 
     /// Sends what was gathered.

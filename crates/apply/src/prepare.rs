@@ -420,7 +420,7 @@ impl<'a> Preparer<'a> {
         self.end_gtid(pending)?;
         keep_temporary(pending)?;
         pending.end_transaction();
-        let (mut sql, mut statements) = pending.outlet.take_for_commit()?;
+        let (mut sql, mut statements, mark) = pending.outlet.take_for_commit()?;
         spate_archive::stopping_point("before-checkpoint-update");
         for skipped in &end.skipped {
             statements += 1;
@@ -465,6 +465,7 @@ impl<'a> Preparer<'a> {
         let net_row_changes = std::mem::take(&mut pending.batch.net_row_changes);
         pending.outlet.send(Command::Commit(Commit {
             sql,
+            mark,
             note,
             is_before_definition,
             is_beside,

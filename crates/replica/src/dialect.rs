@@ -91,7 +91,8 @@ pub fn row_session_sql(session: &RowSession) -> String {
 pub const AFTER_ROW_SESSION: &str = "SET SESSION sql_mode='', time_zone=DEFAULT, lc_time_names=DEFAULT";
 
 /// Has the server read statements byte by byte, which takes one twentieth of its time for replayed rows off: it looks for the end of a long literal, and
-/// asks at each byte whether a character of several begins there. What it reads is the same: in UTF-8 no byte of a character is a quote.
+/// asks at each byte whether a character of several begins there. What it reads is the same: in UTF-8 no byte of a character is a quote, and neither names
+/// nor literals are converted. The session stays so until something else than rows is executed.
 pub const READ_BYTES: &str = "SET SESSION character_set_client=binary";
 
 /// Undoes [`READ_BYTES`].

@@ -308,7 +308,8 @@ where
         let is_counted = plan.definition.has_history_limit;
         let mut rows = walk.rows(&ordered.images).peekable();
         while rows.peek().is_some() {
-            if is_counted && !self.rows.is_empty() && self.is_full_before(ordered.images.len()) {
+            let bytes = self.bytes_with(ordered.images.len());
+            if is_counted && !self.rows.is_empty() && bytes > self.chunk_bytes_max {
                 return Err(E::from(versioning::refused_split(&plan.definition.name)));
             }
             let name = &plan.definition.name;
@@ -338,8 +339,13 @@ where
 
     /// True if the chunk must end before a row of `length` bytes: a row that is too large stands alone.
     fn is_full_before(&self, length: usize) -> bool {
-        let bytes = self.maps.len() + self.rows.len();
-        bytes > 0 && bytes + length > self.sink.bytes_max(self.chunk_bytes_max) || self.tables >= TABLES_PER_CHUNK_MAX
+        let bytes_max = self.sink.bytes_max(self.chunk_bytes_max);
+        self.bytes_with(0) > 0 && self.bytes_with(length) > bytes_max || self.tables >= TABLES_PER_CHUNK_MAX
+    }
+
+    /// The chunk's bytes with a row of `length` bytes.
+    fn bytes_with(&self, length: usize) -> usize {
+        self.maps.len() + self.rows.len() + length
     }
 
     fn map(&mut self, plan: &TablePlan) -> std::result::Result<u64, E> {

@@ -25,7 +25,7 @@ use spate_replica::dialect::{
 /// applier has something to do while the next is being encoded.
 const CHUNK_EVENT_BYTES: usize = 384 << 10;
 
-/// The same while nothing is known of the rows: on a slow disk, a chunk of full size would take a second before it said so.
+/// The same while nothing is known of the rows, if there are enough of them: on a slow disk, a chunk of full size would take a second before it said so.
 const SMALL_CHUNK_EVENT_BYTES: usize = 48 << 10;
 
 /// Base64 makes four bytes of three; the rest of a packet is for the statement around it.
@@ -161,7 +161,7 @@ impl<'f, C: Iterator<Item = Change>> ChunkSink<'f> for Sink<'_, 'f, '_, '_, C> {
 
     fn bytes_max(&self, usual: usize) -> usize {
         match &self.feeder {
-            Some(feeder) if feeder.is_small() => usual.min(SMALL_CHUNK_EVENT_BYTES),
+            Some(feeder) if feeder.is_enough() => usual.min(SMALL_CHUNK_EVENT_BYTES),
             _ => usual,
         }
     }

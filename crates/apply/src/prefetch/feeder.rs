@@ -11,11 +11,15 @@ use super::{Begun, ChunkMark, Lookup, Prefetching};
 /// Chunks with fewer rows are over before a reader could be ahead of them.
 const ROWS_MIN: u64 = 64;
 
+/// Chunks that are so far ahead of the applier say that it has answers for none: more lookups of theirs would wait in vain. A dozen may be on
+/// their way to it.
+pub(super) const WRITTEN_AHEAD_MAX: u64 = 16;
+
 /// Writes lookups for the rows of one segment.
 pub(crate) struct Feeder<'f, 'a> {
     state: &'f mut FeederState<'a>,
     lookups: RowLookups<'f>,
-    /// Rows of the chunk that is being written.
+    /// Net changes of rows in the chunk that is being written.
     rows: u64,
 }
 
@@ -27,16 +31,23 @@ pub(crate) struct FeederState<'a> {
     vendor: Vendor,
     /// The chunk that is being written.
     chunk: Begun,
+    /// It has lookups that were given to the readers.
+    has_lookups: bool,
+    /// Some of them were dropped.
+    lacks_lookups: bool,
 }
 
 impl<'a> FeederState<'a> {
     pub(crate) fn new(prefetching: &'a Prefetching<'a>, lookups: Sender<Lookup>, vendor: Vendor) -> FeederState<'a> {
-        FeederState { prefetching, lookups, vendor, chunk: prefetching.begin_chunk() }
+        let chunk = prefetching.begin_chunk();
+        FeederState { prefetching, lookups, vendor, chunk, has_lookups: false, lacks_lookups: false }
     }
 
     /// Gives a query to the readers. If they have too many, it is dropped.
-    fn send(&self, RowLookup { table, sql, rows }: RowLookup) {
-        let _is_full = self.lookups.try_send(Lookup { chunk: self.chunk.number, table, sql, rows });
+    fn send(&mut self, RowLookup { table, sql, rows }: RowLookup) {
+        let sent = self.lookups.try_send(Lookup { chunk: self.chunk.number, table, sql, rows });
+        self.has_lookups |= sent.is_ok();
+        self.lacks_lookups |= sent.is_err();
     }
 }
 
@@ -53,14 +64,16 @@ impl<'f, 'a> Feeder<'f, 'a> {
         if rows < ROWS_MIN {
             return None;
         }
-        let Begun { number, has_lookups, .. } = self.state.chunk;
+        let number = self.state.chunk.number;
         self.state.chunk = self.state.prefetching.begin_chunk();
+        let is_lacking = std::mem::take(&mut self.state.lacks_lookups);
+        let has_lookups = std::mem::take(&mut self.state.has_lookups) && !is_lacking;
         Some(ChunkMark { number, rows, has_lookups })
     }
 
-    /// True if the chunk is to be small.
-    pub(crate) fn is_small(&self) -> bool {
-        self.state.chunk.is_small
+    /// True if the chunk is to be no larger: it has what can be measured. (Other rows than net changes say nothing.)
+    pub(crate) fn is_enough(&self) -> bool {
+        self.state.chunk.is_undecided && self.rows >= ROWS_MIN
     }
 
     /// Rows of another table come.
@@ -72,9 +85,11 @@ impl<'f, 'a> Feeder<'f, 'a> {
     /// The chunk holds this change.
     pub(crate) fn change(&mut self, fold: &'f TableFold, change: &NetChange<'f>) {
         self.rows += 1;
-        if self.state.chunk.has_lookups {
+        // A replica that is not behind has small batches, of whose rows nothing will be known.
+        if self.state.chunk.may_be_wanted && (!self.state.chunk.is_undecided || self.rows > ROWS_MIN) {
             let Feeder { state, lookups, .. } = self;
-            let is_readable = |table: &_| state.prefetching.is_readable(table);
+            let prefetching = state.prefetching;
+            let is_readable = |table: &_| prefetching.is_readable(table);
             lookups.change(fold, change, is_readable, |lookup| state.send(lookup));
         }
     }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use spate_replica::status::Status;
 use spate_schedule::TableName;
 
+use feeder::WRITTEN_AHEAD_MAX;
 use trial::Trial;
 
 pub(crate) use feeder::{Feeder, FeederState};
@@ -111,14 +112,14 @@ impl Progress {
         }
     }
 
-    /// The applier has finished a chunk, which took so long. Before it may be some that never came to the applier.
-    fn finish(&mut self, mark: ChunkMark, took: Duration) {
+    /// The applier has finished a chunk, which took so long; `None`: nobody has measured it.
+    fn finish(&mut self, mark: ChunkMark, took: Option<Duration>) {
         let mut was_wanted = false;
         while self.finished < mark.number {
             self.finished += 1;
             was_wanted = self.near.pop_front().unwrap_or_default();
         }
-        if let Some(trial) = &mut self.trial {
+        if let (Some(trial), Some(took)) = (&mut self.trial, took) {
             trial.measure(mark.rows, was_wanted && mark.has_lookups, took);
         }
         self.decide();
@@ -135,10 +136,10 @@ impl Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Begun {
     number: u64,
-    /// Lookups of its rows are written, since they may be wanted.
-    has_lookups: bool,
-    /// It is to be small, since nothing is known of the rows yet.
-    is_small: bool,
+    /// Lookups of its rows may be wanted.
+    may_be_wanted: bool,
+    /// Nothing is known of the rows yet.
+    is_undecided: bool,
 }
 
 impl<'a> Prefetching<'a> {
@@ -158,8 +159,8 @@ impl<'a> Prefetching<'a> {
         })
     }
 
-    /// The applier has finished a chunk, which took so long.
-    pub(crate) fn finish(&self, mark: ChunkMark, took: Duration) {
+    /// The applier has finished a chunk, which took so long. `None`: it was committed in one packet, and nobody has measured it.
+    pub(crate) fn finish(&self, mark: ChunkMark, took: Option<Duration>) {
         lock(&self.progress).finish(mark, took);
         self.changed.notify_all();
     }
@@ -174,10 +175,11 @@ impl<'a> Prefetching<'a> {
     fn begin_chunk(&self) -> Begun {
         let mut progress = lock(&self.progress);
         progress.begun += 1;
+        let is_near = progress.begun <= progress.finished + WRITTEN_AHEAD_MAX;
         Begun {
             number: progress.begun,
-            has_lookups: progress.trial.as_ref().is_none_or(Trial::may_be_on),
-            is_small: progress.trial.as_ref().is_some_and(Trial::is_undecided),
+            may_be_wanted: progress.trial.as_ref().is_none_or(|trial| is_near && trial.may_be_on()),
+            is_undecided: progress.trial.as_ref().is_some_and(Trial::is_undecided),
         }
     }
 
@@ -229,28 +231,42 @@ mod tests {
     fn a_chunk_is_decided_on_when_it_is_near() {
         let mut progress = Progress::new(Some(Trial::default()));
         assert_eq!([1, 2, 3].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(false), None]);
-        // Its rows took half a millisecond each: they are on a slow disk.
-        progress.finish(mark(1), Duration::from_millis(500));
-        assert_eq!([1, 2, 3, 4].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(false), Some(true), None]);
+        // Their rows took half a millisecond each: they are on a slow disk.
+        progress.finish(mark(1), Some(Duration::from_millis(500)));
+        progress.finish(mark(2), Some(Duration::from_millis(500)));
+        assert_eq!([2, 3, 4, 5].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(false), Some(true), None]);
     }
 
     #[test]
-    fn chunks_that_never_came_to_the_applier_are_passed() {
+    fn chunks_that_nobody_has_measured_are_passed() {
         let mut progress = Progress::new(None);
-        progress.finish(mark(7), Duration::ZERO);
+        progress.finish(mark(7), None);
         assert_eq!([7, 8, 9, 10].map(|chunk| progress.is_wanted(chunk)), [Some(false), Some(true), Some(true), None]);
+    }
+
+    #[test]
+    fn no_lookups_are_written_where_nothing_is_measured() {
+        let status = Status::new(String::new(), String::new(), Box::new(|_, _| {}));
+        let prefetching = Prefetching::new(PrefetchWhen::Helpful, &status).unwrap();
+        let may_be_wanted: Vec<bool> =
+            (0..=WRITTEN_AHEAD_MAX).map(|_| prefetching.begin_chunk().may_be_wanted).collect();
+        assert_eq!(may_be_wanted.iter().filter(|wanted| **wanted).count() as u64, WRITTEN_AHEAD_MAX);
+        assert_eq!(may_be_wanted.last(), Some(&false));
+        prefetching.finish(mark(WRITTEN_AHEAD_MAX), None);
+        assert!(prefetching.begin_chunk().may_be_wanted);
     }
 
     #[test]
     fn a_chunk_without_lookups_does_not_count_as_prefetched() {
         let mut progress = Progress::new(Some(Trial::default()));
-        progress.finish(mark(1), Duration::from_millis(500));
-        progress.finish(mark(2), Duration::from_millis(500));
-        let without_lookups = ChunkMark { has_lookups: false, ..mark(3) };
+        progress.finish(mark(1), Some(Duration::from_millis(500)));
+        progress.finish(mark(2), Some(Duration::from_millis(500)));
+        let without_lookups = ChunkMark { has_lookups: false, ..mark(4) };
+        progress.finish(mark(3), Some(Duration::from_millis(500)));
         let measured = |progress: &Progress| progress.trial.as_ref().map(Trial::chunks_with);
-        progress.finish(without_lookups, Duration::from_millis(500));
+        progress.finish(without_lookups, Some(Duration::from_millis(500)));
         assert_eq!(measured(&progress), Some(0));
-        progress.finish(mark(4), Duration::from_millis(60));
+        progress.finish(mark(5), Some(Duration::from_millis(60)));
         assert_eq!(measured(&progress), Some(1));
     }
 }

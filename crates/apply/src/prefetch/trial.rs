@@ -12,8 +12,10 @@ const SLOW_ROW: Duration = Duration::from_micros(15);
 
 /// Chunks by which rows are found to be slow. The first are slow in any case: the server opens the tables.
 const WATCHED_CHUNKS: u32 = 16;
-/// Rows that have taken so much longer than rows in memory are slow, however few they are: on a slow disk, sixteen chunks are whole seconds.
-const LOST_MAX: Duration = Duration::from_millis(50);
+/// Two chunks whose rows have each taken so much longer than rows in memory are slow too: on a slow disk, sixteen chunks are whole seconds. One may
+/// have waited for something else.
+const LOST_MAX: Duration = Duration::from_millis(25);
+const LOST_CHUNKS: u32 = 2;
 /// Chunks by which rows are taken to be in memory.
 const CHUNKS_IN_MEMORY: u32 = 4;
 /// Chunks of a trial. About a dozen are on their way when it begins, and count for nothing.
@@ -73,11 +75,13 @@ pub(crate) struct Trial {
     phase: Phase,
     with: Sum,
     without: Sum,
+    /// Chunks that have lost [`LOST_MAX`] while rows were watched.
+    lost_chunks: u32,
 }
 
 impl Default for Trial {
     fn default() -> Trial {
-        Trial { phase: Phase::Watching, with: Sum::default(), without: Sum::default() }
+        Trial { phase: Phase::Watching, with: Sum::default(), without: Sum::default(), lost_chunks: 0 }
     }
 }
 
@@ -97,6 +101,7 @@ impl Trial {
             }
             Phase::Off(0) => {
                 self.with = Sum::default();
+                self.lost_chunks = 0;
                 Phase::Watching
             }
             Phase::Watching => Phase::Watching,
@@ -129,7 +134,14 @@ impl Trial {
 
     /// A chunk of so many rows took so long.
     pub(crate) fn measure(&mut self, rows: u64, is_prefetched: bool, took: Duration) {
-        if is_prefetched { self.with.add(rows, took) } else { self.without.add(rows, took) }
+        if is_prefetched {
+            self.with.add(rows, took)
+        } else {
+            self.without.add(rows, took)
+        }
+        let in_memory = SLOW_ROW.as_secs_f64() * rows as f64;
+        let has_lost = took.as_secs_f64() > in_memory + LOST_MAX.as_secs_f64();
+        self.lost_chunks += u32::from(self.phase == Phase::Watching && has_lost);
     }
 
     /// How many chunks were measured that had been prefetched.
@@ -139,8 +151,8 @@ impl Trial {
     }
 
     fn is_slow(&self) -> bool {
-        let lost = self.without.seconds - SLOW_ROW.as_secs_f64() * self.without.rows as f64;
-        lost > LOST_MAX.as_secs_f64() || self.without.chunks >= WATCHED_CHUNKS && self.is_beyond_memory()
+        let has_watched = self.without.chunks >= WATCHED_CHUNKS || self.lost_chunks >= LOST_CHUNKS;
+        has_watched && self.is_beyond_memory()
     }
 
     fn is_beyond_memory(&self) -> bool {
@@ -199,11 +211,23 @@ mod tests {
     }
 
     #[test]
-    fn rows_on_a_slow_disk_are_prefetched_from_the_second_chunk() {
+    fn rows_on_a_slow_disk_are_prefetched_after_two_chunks() {
         let mut trial = Trial::default();
-        assert!(!trial.next_chunk());
-        trial.measure(ROWS, false, Duration::from_micros(500 * ROWS));
+        for _ in 0..LOST_CHUNKS {
+            assert!(!trial.next_chunk());
+            trial.measure(ROWS, false, Duration::from_micros(500 * ROWS));
+        }
         assert!(trial.next_chunk());
+    }
+
+    #[test]
+    fn a_single_wait_makes_no_rows_slow() {
+        let mut trial = Trial::default();
+        for chunk in 0..WATCHED_CHUNKS - 1 {
+            assert!(!trial.next_chunk(), "{chunk}");
+            let waited = if chunk == 0 { 1_000 } else { 0 };
+            trial.measure(ROWS, false, Duration::from_millis(5 + waited));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::driver::{Bench, Experiment, Stage};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
+use super::statistics::outcome;
 use crate::contender::Contender;
 use crate::follower::{LivePlan, LiveResult};
 use crate::vendor::Vendor;
@@ -204,10 +205,10 @@ fn verdict(knees: &[(&str, Knee)]) -> Block {
     };
     let words = match (of_native.is_the_sources, of_spate.is_the_sources) {
         (true, true) => "Nobody wins: both follow all that the source takes",
-        (false, true) => "Spate wins",
-        (true, false) => "Spate LOSES",
-        (false, false) if of_spate.committed >= of_native.committed => "Spate wins",
-        (false, false) => "Spate LOSES",
+        // How much more the winner could follow, the source cannot tell.
+        (false, true) => outcome(f64::INFINITY, 0.0),
+        (true, false) => outcome(0.0, 0.0),
+        (false, false) => outcome(of_spate.committed / of_native.committed, 0.0),
     };
     Block::Verdict(format!(
         "{words}: Spate follows {:.0} transactions a second, the best native setting ({native}) {:.0}.",

@@ -11,6 +11,7 @@ use super::driver::{Bench, Experiment, Stage};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
+use super::statistics::{outcome, spread};
 use crate::buffer_pool;
 use crate::comparison::{checksums, different_tables};
 use crate::contender::Contender;
@@ -375,11 +376,15 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
 fn verdict(lines: &[(String, Selection<'_>)]) -> Option<Block> {
     let most = |name: &str| {
         let (_, runs) = lines.iter().find(|(line, _)| line == name)?;
-        let rates = runs.values_of("threads").into_iter();
-        rates.filter_map(|count| runs.with("threads", count).median("transactions_per_second")).max_by(f64::total_cmp)
+        let rates = runs.values_of("threads").into_iter().filter_map(|count| {
+            let at = runs.with("threads", count);
+            let off = spread(&at.metric("transactions_per_second")).unwrap_or_default();
+            Some((at.median("transactions_per_second")?, off))
+        });
+        rates.max_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let (spate, galera) = (most("semi-synchronous, Spate")?, most("Galera, 2 nodes")?);
-    let words = if spate >= galera { "Spate wins" } else { "Spate LOSES" };
+    let ((spate, spate_off), (galera, galera_off)) = (most("semi-synchronous, Spate")?, most("Galera, 2 nodes")?);
+    let words = outcome(spate / galera, spate_off + galera_off);
     Some(Block::Verdict(format!(
         "Two durable copies: {words}: a semi-synchronous source with Spate commits {spate:.0} transactions a second at most, Galera with two \
          nodes {galera:.0}. (Spate's replica applies them a moment later; Galera's second node could be written to as well.)"

@@ -4,7 +4,7 @@ use super::blocks::Block;
 use super::driver::Experiment;
 use super::result::ExperimentResult;
 use super::selection::Selection;
-use super::statistics::spread;
+use super::statistics::{outcome, spread};
 use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
 
 /// The name of an experiment.
@@ -149,11 +149,7 @@ fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
         1 => format!("{:.2}", least.ratio),
         _ => format!("{:.2} to {most:.2}", least.ratio),
     };
-    let words = match least.ratio {
-        ratio if (ratio - 1.0).abs() <= least.spread => "Nobody wins by more than the spread",
-        ratio if ratio >= 1.0 => "Spate wins",
-        _ => "Spate LOSES",
-    };
+    let words = outcome(least.ratio, least.spread);
     let Race { native, spate, .. } = least;
     let mut text =
         format!("{setting}: {words}: {spate} is {ratio} times as fast as the best native setting ({native}).");

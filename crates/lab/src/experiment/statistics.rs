@@ -33,6 +33,17 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     values.iter().map(|value| ((value - middle) / middle).abs()).max_by(f64::total_cmp)
 }
 
+/// Who wins, in the same words for a win and a loss: Spate is `ratio` times as good as the other, and runs are off by `spread`.
+pub fn outcome(ratio: f64, spread: f64) -> &'static str {
+    if (ratio - 1.0).abs() <= spread {
+        "Nobody wins by more than the spread"
+    } else if ratio > 1.0 {
+        "Spate wins"
+    } else {
+        "Spate LOSES"
+    }
+}
+
 /// The values of one cell in two results. All are greater than 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {

@@ -116,6 +116,8 @@ fn histories_in_partitions_arrive() {
          WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR PARTITIONS 3; \
          CREATE TABLE fixed (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 30 PARTITIONS 5; \
          CREATE TABLE auto (id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME LIMIT 7 AUTO; \
+         CREATE TABLE many (id INT PRIMARY KEY, n INT, c CHAR(60) DEFAULT 'many bytes') WITH SYSTEM VERSIONING \
+         PARTITION BY SYSTEM_TIME LIMIT 1300 PARTITIONS 4; \
          CREATE TABLE log (n INT AUTO_INCREMENT PRIMARY KEY, id INT); \
          CREATE TRIGGER w AFTER UPDATE ON auto FOR EACH ROW INSERT INTO log (id) VALUES (NEW.id)",
     );
@@ -127,10 +129,12 @@ fn histories_in_partitions_arrive() {
              UPDATE {table} SET n = 8 WHERE id = 9; COMMIT; UPDATE {table} SET n = n + 1; DELETE FROM {table} WHERE id > 30",
         ));
     }
+    // Statements of a hundred thousand bytes: they may not be divided, wherever chunks of other rows would end.
+    source.sql("USE d; INSERT INTO many (id, n) SELECT seq, 0 FROM mysql.seq_1_to_1000; UPDATE many SET n = n + 1; UPDATE many SET n = n + 1");
     oracle.native_catches_up();
     oracle.site.catch_up(&["--start", "earliest"]);
     oracle.both_say("SELECT * FROM d.log");
-    for table in ["t", "fixed", "auto"] {
+    for table in ["t", "fixed", "auto", "many"] {
         let parts = oracle.both_say(&format!(
             "SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}' ORDER BY 1"
         ));
