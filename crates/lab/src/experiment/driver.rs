@@ -8,6 +8,7 @@ use indicatif::HumanDuration;
 use super::machine::calibrate_milliseconds;
 use super::plan::{Setting, Size, Task, tasks};
 use super::result::{Labels, Measured, Run};
+use super::steadiness::Steadiness;
 use super::store::Store;
 use crate::home::{self, LabHome};
 use crate::screen::{Screen, megabytes};
@@ -56,6 +57,18 @@ pub trait Stage {
 /// # Errors
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
 pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
+    let looks: Vec<f64> = store.runs().iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
+    let machine = Steadiness::new(calibrate_milliseconds, looks);
+    run_on(experiment, bench, store, directory, machine)
+}
+
+fn run_on(
+    experiment: &dyn Experiment,
+    bench: Bench<'_>,
+    store: &mut Store,
+    directory: &Path,
+    mut machine: Steadiness<'_>,
+) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
     home::need_disk(directory, disk)?;
@@ -84,7 +97,7 @@ pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, dir
             };
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
-            let calibration = calibrate_milliseconds();
+            let calibration = machine.settle(|message| screen.note(message));
             let mut came = match ready.measure(&task.labels, &cell_directory) {
                 Ok(came) => {
                     stage = Some(ready);
@@ -172,6 +185,7 @@ mod tests {
 
     use super::super::plan::labels;
     use super::super::result::tests::result;
+    use super::super::steadiness::tests::steady;
     use super::*;
 
     /// Measures nothing, fails at a chosen measurement, and notes what it was asked for.
@@ -233,7 +247,7 @@ mod tests {
             let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
             let work = home.work().unwrap();
-            let came = run(&experiment, bench, &mut store, work.path());
+            let came = run_on(&experiment, bench, &mut store, work.path(), steady());
             (came, store.result(true))
         };
         let (interrupted, kept) = run_once(3);

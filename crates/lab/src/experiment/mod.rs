@@ -7,7 +7,7 @@
 //! - [`plan`]: what will be measured; [`driver`]: measures it; [`store`]: keeps each run, so that an interruption costs one of them;
 //! - `shards`, `durability`, `prefetch`, `masters`, `long_transactions`, `lag`, `folding`: the experiments; `on_course`: what those share in which contenders catch up with a
 //!   backlog; [`reports`]: the experiments by name;
-//! - [`result`]: what was measured, on which [`machine`]; [`selection`], [`statistics`]: questions to it;
+//! - [`result`]: what was measured, on which [`machine`], and whether that was steady (`steadiness`); [`selection`], [`statistics`]: questions to it;
 //! - [`blocks`], [`report`]: for people; [`compare`]: what became slower.
 
 pub mod blocks;
@@ -29,4 +29,5 @@ pub mod result;
 pub mod selection;
 mod shards;
 pub mod statistics;
+mod steadiness;
 pub mod store;
