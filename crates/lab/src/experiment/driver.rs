@@ -57,7 +57,8 @@ pub trait Stage {
 /// # Errors
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
 pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
-    let looks: Vec<f64> = store.runs().iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
+    let looks: Vec<f64> =
+        store.runs().iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
     let machine = Steadiness::new(calibrate_milliseconds, looks);
     run_on(experiment, bench, store, directory, machine)
 }
