@@ -11,10 +11,6 @@ use super::{Begun, ChunkMark, Lookup, Prefetching};
 /// Chunks with fewer rows are over before a reader could be ahead of them.
 const ROWS_MIN: u64 = 64;
 
-/// Chunks that are so far ahead of the applier say that it has answers for none: more lookups of theirs would wait in vain. A dozen may be on
-/// their way to it.
-pub(super) const WRITTEN_AHEAD_MAX: u64 = 16;
-
 /// Writes lookups for the rows of one segment.
 pub(crate) struct Feeder<'f, 'a> {
     state: &'f mut FeederState<'a>,

@@ -23,7 +23,6 @@ use std::time::Duration;
 use spate_replica::status::Status;
 use spate_schedule::TableName;
 
-use feeder::WRITTEN_AHEAD_MAX;
 use trial::Trial;
 
 pub(crate) use feeder::{Feeder, FeederState};
@@ -31,6 +30,9 @@ pub(crate) use reader::Reader;
 
 /// Chunks that are read before the one that is being executed has its answer. The next must be in memory when it begins.
 const CHUNKS_AHEAD: usize = 2;
+
+/// Chunks that may have been written and not yet applied: a dozen are on their way. Beyond, the applier has answers for none, and more lookups would wait in vain.
+const WRITTEN_AHEAD_MAX: u32 = 16;
 
 /// Queries that wait for a reader: those for most chunks that may be on their way to the applier. With their largest size, 8 MiB.
 pub(crate) const QUERIES_MAX: usize = 512;
@@ -175,7 +177,7 @@ impl<'a> Prefetching<'a> {
     fn begin_chunk(&self) -> Begun {
         let mut progress = lock(&self.progress);
         progress.begun += 1;
-        let is_near = progress.begun <= progress.finished + WRITTEN_AHEAD_MAX;
+        let is_near = progress.begun <= progress.finished + u64::from(WRITTEN_AHEAD_MAX);
         Begun {
             number: progress.begun,
             may_be_wanted: progress.trial.as_ref().is_none_or(|trial| is_near && trial.may_be_on()),
@@ -250,9 +252,9 @@ mod tests {
         let prefetching = Prefetching::new(PrefetchWhen::Helpful, &status).unwrap();
         let may_be_wanted: Vec<bool> =
             (0..=WRITTEN_AHEAD_MAX).map(|_| prefetching.begin_chunk().may_be_wanted).collect();
-        assert_eq!(may_be_wanted.iter().filter(|wanted| **wanted).count() as u64, WRITTEN_AHEAD_MAX);
+        assert_eq!(may_be_wanted.iter().filter(|wanted| **wanted).count(), WRITTEN_AHEAD_MAX as usize);
         assert_eq!(may_be_wanted.last(), Some(&false));
-        prefetching.finish(mark(WRITTEN_AHEAD_MAX), None);
+        prefetching.finish(mark(u64::from(WRITTEN_AHEAD_MAX)), None);
         assert!(prefetching.begin_chunk().may_be_wanted);
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use super::WRITTEN_AHEAD_MAX;
+
 /// Rows that take less are in memory: not even a trial is worth its cost. A read of one page takes about three times as long on
 /// a fast disk.
 const SLOW_ROW: Duration = Duration::from_micros(15);
@@ -18,7 +20,7 @@ const LOST_MAX: Duration = Duration::from_millis(25);
 const LOST_CHUNKS: u32 = 2;
 /// Chunks by which rows are taken to be in memory.
 const CHUNKS_IN_MEMORY: u32 = 4;
-/// Chunks of a trial. About a dozen are on their way when it begins, and count for nothing.
+/// Chunks of a trial. Those that were written without lookups are on their way when it begins, and count as not prefetched.
 const TRIED_CHUNKS: u32 = 24;
 /// Chunks without prefetching, to compare with: fewer, since they cost the most where it helps.
 const COMPARED_CHUNKS: u32 = 8;
@@ -123,7 +125,7 @@ impl Trial {
         match self.phase {
             Phase::Watching => self.is_undecided(),
             Phase::Trying(_) | Phase::On(_) | Phase::Comparing(_) => true,
-            Phase::Off(left) => left < WATCHED_CHUNKS,
+            Phase::Off(left) => left < WRITTEN_AHEAD_MAX,
         }
     }
 
