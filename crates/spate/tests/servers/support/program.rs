@@ -207,11 +207,11 @@ impl Site {
         wait_until(what, || self.try_status().is_some_and(|status| condition(&status)));
     }
 
-    /// Waits until a running program has applied all that the source has now.
+    /// Waits until a running program has applied all that the source has. The source is asked each time: after a session is gone, the
+    /// server still writes the end of its temporary tables.
     pub fn wait_applied(&self) {
-        let position = self.source.position();
-        self.wait_for_status(&format!("the replica to reach {position}"), |status| {
-            status["applied"]["gtid"] == position.as_str()
+        self.wait_for_status("the replica to have all that the source has", |status| {
+            status["applied"]["gtid"] == self.source.position().as_str()
         });
     }
 
