@@ -16,7 +16,7 @@ use crate::screen::Screen;
 use crate::server_options::Durability;
 use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
-use crate::workload::{LoadLimits, Shape};
+use crate::workload::{LOAD_SEED, LoadLimits, Shape};
 use crate::{Error, Result};
 
 /// A running, idle source with a backlog after the data set's position.
@@ -82,7 +82,7 @@ impl Backlog {
                 facts
             }
             None => {
-                let write = |source: &Sandbox| load(source, plan, screen);
+                let write = |source: &Sandbox| load(source, plan, screen).map_err(|error| source.blame(error));
                 let facts = write_load(binaries, dataset, plan, directory, screen, &write)?;
                 if plan.reuse {
                     keep(directory, &facts, &kept)?;
@@ -151,7 +151,12 @@ impl BacklogPlan {
             0 => String::new(),
             hundredths => format!("-zipf{hundredths}"),
         };
-        format!("{}-{workload}{skew}-{}-{}s-{rate}{format}", binaries.cache_key(), self.shape.cache_key(), self.seconds)
+        let seed = match self.shape.seed {
+            LOAD_SEED => String::new(),
+            seed => format!("-seed{seed}"),
+        };
+        let (server, shape) = (binaries.cache_key(), self.shape.cache_key());
+        format!("{server}-{workload}{skew}{seed}-{shape}-{}s-{rate}{format}", self.seconds)
     }
 }
 

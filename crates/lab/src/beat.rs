@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::dataset::BEAT_SCHEMA;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
+use crate::threads::Stop;
 use crate::{Error, Result, threads};
 
 /// Time from one beat to the next.
@@ -24,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// A sender and a watcher of beats.
 #[derive(Debug)]
 pub struct Beats {
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     latest_lag_microseconds: Arc<AtomicU64>,
     sender: JoinHandle<Result<Vec<SentBeat>>>,
     watcher: JoinHandle<Result<Vec<Instant>>>,
@@ -75,14 +76,14 @@ impl Beats {
     pub fn start(source: &Sandbox, replica: &Sandbox) -> Result<Beats> {
         let (mut to, mut from) = (source.connect()?, replica.connect()?);
         let first: u64 = to.value(&format!("SELECT COALESCE(MAX(id), 0) + 1 FROM {BEAT_SCHEMA}.beats"))?;
-        let (stop, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, latest) = (Stop::default(), Arc::new(AtomicU64::new(0)));
         let sent = Sent::default();
-        let (sender_stop, sender_sent) = (Arc::clone(&stop), Arc::clone(&sent));
+        let (sender_stop, sender_sent) = (stop.stopping(), Arc::clone(&sent));
         let sender = std::thread::spawn(move || {
             send(&mut to, first, &sender_stop, &sender_sent)?;
             Ok(sender_sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone())
         });
-        let (watcher_stop, watcher_latest) = (Arc::clone(&stop), Arc::clone(&latest));
+        let (watcher_stop, watcher_latest) = (stop.stopping(), Arc::clone(&latest));
         let watcher = std::thread::spawn(move || watch(&mut from, first, &watcher_stop, &sent, &watcher_latest));
         Ok(Beats { stop, latest_lag_microseconds: latest, sender, watcher })
     }
@@ -97,7 +98,7 @@ impl Beats {
     /// # Errors
     /// [`Error::Sql`]; [`Error::TimedOut`] if a beat never arrived.
     pub fn finish(self) -> Result<Lag> {
-        self.stop.store(true, Ordering::Release);
+        self.stop.set();
         let (sent, seen) = (threads::ended(self.sender.join())?, threads::ended(self.watcher.join())?);
         if seen.len() < sent.len() {
             let advice = "is it still replicating? its own log says more".into();

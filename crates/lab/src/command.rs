@@ -1,6 +1,6 @@
 //! The command line of the laboratory: its options, and what each command prints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::experiment::options::ExperimentOptions;
 use crate::experiment::report::ReportOptions;
 use crate::failover::{self, FailoverOptions};
 use crate::follower::LivePlan;
-use crate::home::LabHome;
+use crate::home::{self, LabHome};
 use crate::race::{Race, RacePlan};
 use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
@@ -28,7 +28,7 @@ use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
 use crate::torture::settings::Format;
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::workload::{Shape, Workload};
+use crate::workload::{LOAD_SEED, Shape, Workload};
 use crate::{Result, demo, results, steady};
 
 const RACE_EXAMPLES: &str = "\
@@ -256,6 +256,8 @@ pub struct RaceOptions {
     /// Transactions per second that the source writes; without it, as many as it can
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
+    #[command(flatten)]
+    drawn: Drawn,
     /// Slow the replica's disk down: each read of a page for which its server waits takes so much longer; needs strace
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     read_latency_microseconds: Option<u64>,
@@ -294,9 +296,36 @@ pub struct SteadyOptions {
     /// Rows in each table
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     rows: Option<u64>,
+    #[command(flatten)]
+    drawn: Drawn,
     /// Write the result to this file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// How transactions are drawn.
+#[derive(Debug, Clone, Copy, Args)]
+struct Drawn {
+    /// Draw the load's transactions from this
+    #[arg(long, default_value_t = LOAD_SEED)]
+    seed: u64,
+    /// How unevenly the workload `skewed` changes rows: the exponent of Zipf's law; 0: all equally often
+    #[arg(long, value_name = "EXPONENT", value_parser = exponent_hundredths)]
+    zipf: Option<u32>,
+}
+
+impl Drawn {
+    fn of(self, shape: Shape) -> Shape {
+        let shape = shape.with_seed(self.seed);
+        self.zipf.map_or(shape, |hundredths| shape.with_skew(hundredths))
+    }
+}
+
+fn exponent_hundredths(text: &str) -> std::result::Result<u32, String> {
+    match text.parse::<f64>() {
+        Ok(exponent) if (0.0..=5.0).contains(&exponent) => Ok((exponent * 100.0).round() as u32),
+        _ => Err("an exponent is a number from 0 to 5, such as 1.2".to_owned()),
+    }
 }
 
 /// Options of `lab demo`.
@@ -414,6 +443,7 @@ fn how_to_connect(records: &[ServerRecord]) -> String {
 
 fn race(options: RaceOptions) -> Result<ExitCode> {
     let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, options.buffer_pool_mib);
+    let shape = options.drawn.of(shape);
     let plan = RacePlan {
         backlog: BacklogPlan {
             shape,
@@ -434,6 +464,7 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
     let binaries = ServerBinaries::choose(options.server)?;
     let home = LabHome::open()?;
     let work = home.work()?;
+    need_disk(work.path(), &shape, options.rate, options.seconds)?;
     let race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default())?;
     let result = race.run(&options.contenders, work.path())?;
     screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
@@ -447,11 +478,13 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
     /// Enough for the tables; the load is about commits, not about memory.
     const BUFFER_POOL_MIB: u64 = 512;
     let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, Some(BUFFER_POOL_MIB));
+    let shape = options.drawn.of(shape);
     let plan =
         LivePlan { shape, rate: options.rate, warm_up_seconds: options.warm_up_seconds, seconds: options.seconds };
     let binaries = ServerBinaries::choose(options.server)?;
     let home = LabHome::open()?;
     let work = home.work()?;
+    need_disk(work.path(), &shape, Some(options.rate), options.warm_up_seconds + options.seconds)?;
     let result = steady::measure(&home, &binaries, &options.follower, &plan, work.path(), &Screen::default())?;
     screen::print(&steady::to_table(&[&result]).to_string());
     if let Some(books) = &result.books {
@@ -461,6 +494,18 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
         results::write_json(&result, &path)?;
     }
     Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Says how much disk a source and its replica need, and refuses if it is not there.
+fn need_disk(directory: &Path, shape: &Shape, rate: Option<u64>, seconds: u64) -> Result<()> {
+    /// What a source with everything in memory writes, about.
+    const TRANSACTIONS_PER_SECOND: u64 = 5_000;
+    /// What sysbench's transactions take in a binlog, about.
+    const TRANSACTION_BYTES: u64 = 2_000;
+    let binlog = rate.unwrap_or(TRANSACTIONS_PER_SECOND) * seconds * TRANSACTION_BYTES;
+    let bytes = shape.disk_bytes(2, binlog);
+    Screen::default().note(&format!("about {} of disk are needed", screen::megabytes(bytes)));
+    home::need_disk(directory, bytes)
 }
 
 fn demo(options: DemoOptions) -> Result<ExitCode> {

@@ -16,6 +16,7 @@ use crate::contender::{Contender, NativeMode};
 use crate::dataset::{DataSet, become_replica, replica_options};
 use crate::home::LabHome;
 use crate::lag_samples::{Applier, LiveReport, Sampler};
+use crate::loads::tpcc::books::Books;
 use crate::native::NativeReplication;
 use crate::position::transactions;
 use crate::results::ContenderResult;
@@ -142,9 +143,13 @@ impl<'a> Course<'a> {
         live: Option<LiveReport>,
     ) -> Result<(ContenderResult, Sandbox)> {
         let step = self.screen.spinner(&format!("{name}: a fresh replica"));
-        let replica = self.fresh_replica(conditions, directory)?;
+        let replica = self.fresh_replica(conditions, directory).map_err(|error| self.backlog.source.blame(error))?;
         step.finish_and_clear();
-        let result = self.catch_up(conditions, contender, name, &replica, directory, live)?;
+        let result = self.catch_up(conditions, contender, name, &replica, directory, live);
+        let result = result.map_err(|error| match error {
+            crashed @ Error::ServerCrashed { .. } => crashed,
+            error => replica.blame(self.backlog.source.blame(error)),
+        })?;
         Ok((result, replica))
     }
 
@@ -216,6 +221,9 @@ impl<'a> Course<'a> {
     fn compare(&self, replica: &Sandbox, result: &mut ContenderResult) -> Result<()> {
         let step = self.screen.spinner(&format!("{}: all tables identical?", result.name));
         result.different_tables = different_tables(&self.backlog.facts.checksums, &checksums(replica)?);
+        for (server, role) in [(&self.backlog.source, "source"), (replica, "replica")] {
+            result.different_tables.extend(Books::audit_if_any(server, &self.shape, role)?);
+        }
         result.identical = result.different_tables.is_empty();
         step.finish_and_clear();
         if !result.identical {

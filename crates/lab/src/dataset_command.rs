@@ -119,7 +119,7 @@ fn make(home: &LabHome, options: &MakeOptions) -> Result<()> {
         shape = shape.with_schemas(schemas.into());
     }
     // The server that is filled, and the copy that is kept.
-    home::need_disk(home.root(), 2 * shape.data_bytes())?;
+    home::need_disk(home.root(), 2 * shape.server_bytes())?;
     let step = Screen::default().spinner(&format!("{} tables", shape.schemas * shape.tables));
     let dataset = DataSet::open(home, &binaries, &shape)?;
     step.finish_and_clear();
@@ -127,16 +127,25 @@ fn make(home: &LabHome, options: &MakeOptions) -> Result<()> {
     Ok(())
 }
 
-/// All data sets, by name.
-fn all(home: &LabHome) -> Result<Vec<Listed>> {
+/// The names of all data sets, damaged ones too.
+fn names(home: &LabHome) -> Result<Vec<String>> {
     let directory = home.datasets();
+    let entries = fs::read_dir(&directory).map_err(Error::file("list", &directory))?.flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// All data sets, by name. Those that are damaged are told.
+fn all(home: &LabHome) -> Result<Vec<Listed>> {
     let mut listed = Vec::new();
-    for entry in fs::read_dir(&directory).map_err(Error::file("list", &directory))?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let facts = home::read_state(&entry.path().join(FACTS_FILE))?;
-        listed.push(Listed { name, bytes: size_of(&entry.path())?, facts });
+    for name in names(home)? {
+        let place = home.dataset(&name);
+        match home::read_state(&place.join(FACTS_FILE)) {
+            Ok(facts) => listed.push(Listed { name, bytes: size_of(&place)?, facts }),
+            Err(error) => Screen::default().note(&format!("the data set '{name}' is damaged: {error}")),
+        }
     }
-    listed.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)
 }
 
@@ -162,24 +171,28 @@ fn list(home: &LabHome, json: bool) -> Result<()> {
 }
 
 fn remove(home: &LabHome, names: &[String], everything: bool) -> Result<()> {
-    let all = all(home)?;
-    let names = if everything { all.iter().map(|set| set.name.clone()).collect() } else { names.to_vec() };
+    let names = if everything { self::names(home)? } else { names.to_vec() };
     // Of several, none is removed if one is not there.
-    let places: Vec<PathBuf> = names.iter().map(|name| place(home, name)).collect::<Result<_>>()?;
+    let places: Vec<PathBuf> = names.iter().map(|name| directory_of(home, name)).collect::<Result<_>>()?;
     places.iter().try_for_each(|place| fs::remove_dir_all(place).map_err(Error::file("remove", place)))
 }
 
-/// Where the data set of this name is.
-fn place(home: &LabHome, name: &str) -> Result<PathBuf> {
-    let place = home.dataset(name);
-    let is_name = Path::new(name).components().count() == 1 && Path::new(name).file_name().is_some();
-    if is_name && place.join(FACTS_FILE).is_file() {
-        return Ok(place);
+/// Where the data set of this name is, which may be damaged.
+fn directory_of(home: &LabHome, name: &str) -> Result<PathBuf> {
+    if names(home)?.iter().any(|known| known == name) {
+        return Ok(home.dataset(name));
     }
     Err(Error::NoDataSet {
         name: name.to_owned(),
         why: "there is none of this name; `spate lab dataset list` shows all".into(),
     })
+}
+
+/// Where the data set of this name is.
+fn place(home: &LabHome, name: &str) -> Result<PathBuf> {
+    let place = directory_of(home, name)?;
+    home::read_state::<DataSetFacts>(&place.join(FACTS_FILE))?;
+    Ok(place)
 }
 
 fn size_of(directory: &Path) -> Result<u64> {
@@ -194,6 +207,9 @@ fn size_of(directory: &Path) -> Result<u64> {
 fn export(home: &LabHome, name: &str, file: &Path) -> Result<()> {
     let place = place(home, name)?;
     let step = Screen::default().spinner(&format!("{name} is written to {}", file.display()));
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Compressed, it takes less.
+    home::need_disk(parent, size_of(&place)?)?;
     let half_written = file.with_extension("new");
     let failed = |source: std::io::Error| Error::file("write", &half_written)(source);
     let out = BufWriter::new(File::create(&half_written).map_err(failed)?);

@@ -195,10 +195,21 @@ pub enum Error {
         /// The difference.
         what: &'static str,
     },
+    /// A load ended before what it was needed for.
+    #[error("the load ended before the measurement did: {why}")]
+    LoadEnded {
+        /// What its program says.
+        why: String,
+    },
+    /// Another command of the laboratory works on the same.
+    #[error("another command works on {what}; wait until it has ended")]
+    InUse {
+        /// On what.
+        what: String,
+    },
     /// A server ended although nobody stopped it.
     #[error(
-        "{server} ended by itself ({status}) during a measurement; what was measured before is kept, and the same command goes on. \
-         The end of its error log:\n{log_tail}\nWhat it was used for then failed: {source}"
+        "{server} ended by itself ({status}) during a measurement. The end of its error log:\n{log_tail}\nWhat it was used for then failed: {source}"
     )]
     ServerCrashed {
         /// Which one.

@@ -198,21 +198,27 @@ impl LivePlan {
         let after = Reading::take(&follower, source, replica)?;
         let series = sampling.stop();
         let books = auditor.map(Auditor::finish).transpose()?;
-        let still_writing = load.is_running();
+        if !load.is_running() {
+            let why = load
+                .finish()
+                .err()
+                .map_or_else(|| "it had nothing more to write".to_owned(), |error| error.to_string());
+            return Err(Error::LoadEnded { why });
+        }
         load.stop(source)?;
         let step = screen.spinner(&format!("{name}: the last transactions"));
         // Beats continue after the load: when the last one appears, all earlier changes are on the replica too.
         std::thread::sleep(3 * BEAT_EVERY);
         let lag = beats.finish()?;
         step.finish_and_clear();
-        if !still_writing {
-            return Err(Error::ProgramFailed {
-                program: "sysbench".into(),
-                status: "an early end".into(),
-                output: "the load ended before the measurement did".into(),
-            });
-        }
         let step = screen.spinner("all tables identical?");
+        let books = match books {
+            None => None,
+            Some(books) => {
+                let of_source = Books::audit_if_any(source, &self.shape, "source")?;
+                Some(Books { broken: [of_source, books.broken].concat(), ..books })
+            }
+        };
         let expected = checksums(source)?;
         let different_tables = different_tables(&expected, &checksums(replica)?);
         let usage = follower.stop()?;

@@ -114,8 +114,15 @@ impl LabHome {
     /// Removes everything that is kept to be used again.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::InUse`] while another command runs, which may use it; [`Error::File`].
     pub fn remove_caches(&self) -> Result<()> {
+        let own = ProcessIdentity::own();
+        let entries = fs::read_dir(self.root.join("work")).into_iter().flatten().flatten();
+        let mut owners = entries.filter_map(|entry| owner_of_work(&entry.file_name().to_string_lossy()));
+        if let Some(other) = owners.find(|owner| owner.is_running() && Some(*owner) != own) {
+            let what = format!("{} (process {})", self.root.display(), other.id);
+            return Err(Error::InUse { what });
+        }
         for directory in ["pristine", "datasets", "backlogs", "experiments"] {
             let path = self.root.join(directory);
             fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
@@ -290,6 +297,23 @@ mod tests {
         let path = first.path().to_owned();
         drop(first);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn caches_that_another_command_may_use_are_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let home = LabHome::at(root.path()).unwrap();
+        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let process = ProcessIdentity::of(other.id()).unwrap();
+        fs::create_dir(root.path().join(format!("work/{}-{}-0", process.id, process.start_ticks))).unwrap();
+        fs::create_dir(home.dataset("kept")).unwrap();
+        let message = home.remove_caches().unwrap_err().to_string();
+        assert!(message.contains("another command") && message.contains(&process.id.to_string()), "{message}");
+        assert!(home.dataset("kept").is_dir());
+        other.kill().unwrap();
+        other.wait().unwrap();
+        home.remove_caches().unwrap();
+        assert!(!home.dataset("kept").exists());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::sandbox::Sandbox;
-use crate::workload::{Shape, SysbenchRun};
+use crate::workload::{Shape, SysbenchRun, sysbench_seed};
 use crate::{Error, Result};
 
 /// What is written how.
@@ -49,7 +49,12 @@ impl OltpPlan {
         let loads: Vec<(u32, &&Sandbox)> = (0..).map(part).zip(servers).filter(|(threads, _)| *threads > 0).collect();
         let runs: Vec<SysbenchRun> = loads
             .iter()
-            .map(|(threads, server)| SysbenchRun::start(&mut self.command(server, *threads)))
+            .enumerate()
+            .map(|(number, (threads, server))| {
+                // Two that draw the same keys would meet each other more often than chance has it.
+                let seed = sysbench_seed(self.shape.seed, number);
+                SysbenchRun::start(self.command(server, *threads).arg(seed).arg("run"))
+            })
             .collect::<Result<_>>()?;
         let results: Vec<OltpResult> = runs.into_iter().map(|run| parse(&run.finish()?)).collect::<Result<_>>()?;
         Ok(together(&results))
@@ -62,8 +67,7 @@ impl OltpPlan {
             .arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}"))
             .arg(format!("--time={}", self.seconds))
             .arg("--events=0")
-            .arg("--percentile=95")
-            .arg("run");
+            .arg("--percentile=95");
         command
     }
 }

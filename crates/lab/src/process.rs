@@ -37,6 +37,26 @@ impl ProcessIdentity {
         ProcessIdentity::of(std::process::id())
     }
 
+    /// All processes of now.
+    pub(crate) fn all() -> impl Iterator<Item = ProcessIdentity> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(ProcessIdentity::of)
+    }
+
+    /// Its command line; empty if it has ended, or belongs to somebody else.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let text = fs::read(format!("/proc/{}/cmdline", self.id)).unwrap_or_default();
+        text.split(|byte| *byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
+    }
+
+    /// True if its parent is a program like this one.
+    pub(crate) fn parent_is_laboratory(self) -> bool {
+        let own = read_stat(std::process::id()).map(|stat| stat.name);
+        let parent = self.stat().and_then(|stat| read_stat(stat.parent)).map(|stat| stat.name);
+        parent.is_some_and(|parent| parent.starts_with("spate") || Some(parent) == own)
+    }
+
     /// True while the process runs. A zombie does not run.
     pub fn is_running(self) -> bool {
         self.stat().is_some_and(|stat| !stat.is_zombie)

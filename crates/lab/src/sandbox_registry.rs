@@ -49,6 +49,10 @@ impl ServerRecord {
 }
 
 const STATE_FILE: &str = "sandbox.json";
+/// What an empty server and its first logs take on disk, about.
+const SERVER_BYTES: u64 = 400 << 20;
+/// Who starts the servers, while they start.
+const STARTING_FILE: &str = "starting.json";
 /// Somebody stopped the sandbox, and wants its data.
 const KEPT_MARKER: &str = "kept";
 
@@ -110,6 +114,26 @@ pub fn start(
         let why = "it is running already; choose another --name, or stop it with `spate lab sandbox stop`";
         return Err(Error::Sandbox { name: name.to_owned(), why: why.into() });
     }
+    if is_being_started(&directory) {
+        return Err(being_started(name));
+    }
+    let starting = directory.join(STARTING_FILE);
+    home::create_private_directory(&directory)?;
+    home::need_disk(&directory, (layout.replicas as u64 + 1) * SERVER_BYTES)?;
+    home::write_state(&starting, &ProcessIdentity::own())?;
+    let records = start_in(home, binaries, name, layout, options);
+    fs::remove_file(&starting).map_err(Error::file("remove", &starting))?;
+    records
+}
+
+fn start_in(
+    home: &LabHome,
+    binaries: &ServerBinaries,
+    name: &str,
+    layout: Layout,
+    options: &[ServerOption],
+) -> Result<Vec<ServerRecord>> {
+    let directory = home.sandboxes().join(name);
     let pristine = sandbox::pristine_data(home, binaries)?;
     let password = sandbox::random_password()?;
     let place = directory.as_path();
@@ -118,6 +142,7 @@ pub fn start(
         Topology::Galera => start_cluster(binaries, &pristine, place, layout, options)?,
         _ => start_servers(binaries, &pristine, place, layout, options)?,
     };
+    // If anything fails from here on, the servers end when they are dropped: nobody would know them.
     let mut records = Vec::new();
     for (role, (server, options)) in layout.roles().into_iter().zip(&servers) {
         server.create_account(&password)?;
@@ -133,6 +158,7 @@ pub fn start(
         };
         native::begin_to_follow(&servers[source].0, &password, replica, layout.delay_seconds)?;
     }
+    servers.into_iter().for_each(|(server, _)| server.leave_running());
     Ok(records)
 }
 
@@ -154,14 +180,7 @@ fn start_servers(
             own = own.with_replica_log(vendor, true);
         }
         let own = own.with_all(options);
-        match start_server(binaries, pristine, &directory.join(&role), &own) {
-            Ok(server) => servers.push((server, own)),
-            Err(error) => {
-                // If one server fails, none of the sandbox runs.
-                servers.iter().for_each(|(server, _)| server.process().signal(rustix::process::Signal::KILL));
-                return Err(error);
-            }
-        }
+        servers.push((start_server(binaries, pristine, &directory.join(&role), &own)?, own));
     }
     Ok(servers)
 }
@@ -201,6 +220,9 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
         let why = "there is none of this name; `spate lab sandbox list` shows those that are";
         return Err(Error::Sandbox { name: name.to_owned(), why: why.into() });
     }
+    if is_being_started(&directory) {
+        return Err(being_started(name));
+    }
     for record in records_in(&directory)? {
         let place = directory.join(&record.role);
         let binaries = record.server.parse::<ServerVersion>()?.resolve()?;
@@ -209,6 +231,7 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
         }
         sandbox::remove_socket_directory(&place);
     }
+    sandbox::end_unknown_servers(&directory);
     if keep_data {
         let marker = directory.join(KEPT_MARKER);
         return fs::write(&marker, "").map_err(Error::file("write", &marker));
@@ -227,10 +250,23 @@ pub fn clean(home: &LabHome, all: bool) -> Result<()> {
         if is_kept || records_in(&directory)?.iter().any(ServerRecord::is_running) {
             continue;
         }
+        if is_being_started(&directory) {
+            continue;
+        }
+        sandbox::end_unknown_servers(&directory);
         directories_in(&directory)?.iter().for_each(|server| sandbox::remove_socket_directory(server));
         fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
     }
     Ok(())
+}
+
+fn being_started(name: &str) -> Error {
+    Error::Sandbox { name: name.to_owned(), why: "another command is starting it".to_owned() }
+}
+
+/// True while another command makes the sandbox in this directory.
+fn is_being_started(directory: &Path) -> bool {
+    home::read_state::<ProcessIdentity>(&directory.join(STARTING_FILE)).is_ok_and(ProcessIdentity::is_running)
 }
 
 /// Options that let several servers fit on a laptop, with the durability of a production server.
@@ -309,6 +345,42 @@ mod tests {
             assert!(check_name(name).is_err(), "{name}");
         }
         check_name("test_1-a").unwrap();
+    }
+
+    /// Runs like a server whose starting command was killed: it knows its data directory, nobody knows it, and its parent has ended.
+    fn orphan(directory: &Path) -> ProcessIdentity {
+        let script = "sh -c 'while :; do sleep 0.1; done' sh --datadir=\"$0\"/source/data >/dev/null 2>&1 & echo $!";
+        let output = std::process::Command::new("sh").arg("-c").arg(script).arg(directory).output().unwrap();
+        ProcessIdentity::of(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn servers_that_nobody_knows_end_before_their_data_does() {
+        let root = tempfile::tempdir().unwrap();
+        let home = LabHome::at(root.path()).unwrap();
+        let directory = home.sandboxes().join("lost");
+        fs::create_dir_all(directory.join("source/data")).unwrap();
+        let (own, other) = (orphan(&directory), orphan(&home.sandboxes().join("lost-and-found")));
+        clean(&home, false).unwrap();
+        assert!(!own.is_running() && !directory.exists());
+        assert!(other.is_running(), "a sandbox whose name begins in the same way is another one");
+        other.signal(rustix::process::Signal::KILL);
+    }
+
+    #[test]
+    fn sandbox_that_is_being_started_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let home = LabHome::at(root.path()).unwrap();
+        let directory = home.sandboxes().join("new");
+        fs::create_dir_all(directory.join("source/data")).unwrap();
+        let starting = directory.join(STARTING_FILE);
+        home::write_state(&starting, &ProcessIdentity::own()).unwrap();
+        clean(&home, true).unwrap();
+        assert!(directory.exists());
+        assert!(stop(&home, "new", false).unwrap_err().to_string().contains("another command is starting it"));
+        home::write_state(&starting, &ProcessIdentity { id: 4_194_999, start_ticks: 1 }).unwrap();
+        clean(&home, false).unwrap();
+        assert!(!directory.exists());
     }
 
     #[test]

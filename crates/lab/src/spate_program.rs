@@ -84,9 +84,21 @@ pub fn version() -> Result<String> {
     let mut command = Command::new(&path);
     command.arg("--version");
     let said = String::from_utf8_lossy(&run_to_end(command, "spate --version")?).trim().to_owned();
-    let built = std::fs::metadata(&path).and_then(|file| file.modified()).map_err(Error::file("look at", &path))?;
-    let built = jiff::Timestamp::try_from(built).map_or_else(|_| String::new(), |at| format!(" (built {at:.0})"));
-    Ok(said + &built)
+    Ok(said + &built(&path)?)
+}
+
+/// The laboratory's version, and when it was built.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn laboratory_version() -> Result<String> {
+    let path = std::env::current_exe().map_err(Error::file("find", Path::new("spate-lab")))?;
+    Ok(format!("spate-lab {}{}", env!("CARGO_PKG_VERSION"), built(&path)?))
+}
+
+fn built(path: &Path) -> Result<String> {
+    let at = std::fs::metadata(path).and_then(|file| file.modified()).map_err(Error::file("look at", path))?;
+    Ok(jiff::Timestamp::try_from(at).map_or_else(|_| String::new(), |at| format!(" (built {at:.0})")))
 }
 
 /// What `spate analyze` says of the binlogs in a server's data directory.

@@ -44,7 +44,8 @@ pub fn measure(
     let name = contender.to_string();
     let account = (&source, dataset.facts.password.as_str());
     let follower = Follower::start(contender, &name, account, &replica, Some(position), &directory.join("replica"))?;
-    plan.run(&name, follower, &source, &replica, &directory.join("replica"), screen)
+    let result = plan.run(&name, follower, &source, &replica, &directory.join("replica"), screen);
+    result.map_err(|error| replica.blame(source.blame(error)))
 }
 
 /// What readers found, in words.

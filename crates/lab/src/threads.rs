@@ -1,5 +1,7 @@
 //! The ends of threads, and waiting for what others do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,6 +10,31 @@ use crate::{Error, Result};
 /// What a thread has returned; its panic goes on here.
 pub(crate) fn ended<T>(joined: thread::Result<T>) -> T {
     joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Tells threads to end, at the latest when it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+/// What a thread looks at to know whether it has to end.
+pub(crate) type Stopping = Arc<AtomicBool>;
+
+impl Stop {
+    /// For a thread.
+    pub(crate) fn stopping(&self) -> Stopping {
+        Arc::clone(&self.0)
+    }
+
+    /// Now.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.set();
+    }
 }
 
 /// The first error of threads. All are waited for, also if one has failed.

@@ -31,8 +31,13 @@ const MYSQL_SANDBOX: &[&str] = &["--skip-replica-start", "--mysqlx=0"];
 /// Options of every MariaDB of the laboratory, beyond those of all servers.
 const MARIADB_BASE: &[(&str, &str)] = &[("gtid-strict-mode", "1")];
 /// Options of every MySQL. Its default directory for files is the system's, which may not exist.
-const MYSQL_BASE: &[(&str, &str)] =
-    &[("gtid-mode", "ON"), ("enforce-gtid-consistency", "ON"), ("secure-file-priv", "")];
+const MYSQL_BASE: &[(&str, &str)] = &[
+    ("gtid-mode", "ON"),
+    ("enforce-gtid-consistency", "ON"),
+    ("secure-file-priv", ""),
+    // What its documentation recommends for parallel appliers, and the only way of later versions, which do not know the option.
+    ("loose-binlog-transaction-dependency-tracking", "WRITESET"),
+];
 
 impl Vendor {
     /// The server's program.

@@ -166,6 +166,19 @@ impl ServerBinaries {
         version.map_or_else(ServerVersion::installed, ServerVersion::resolve)
     }
 
+    /// Of a server that nobody starts.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> ServerBinaries {
+        ServerBinaries {
+            version: KNOWN[0],
+            full_version: "10.11.0".to_owned(),
+            daemon: PathBuf::from("mariadbd"),
+            installer: PathBuf::from("mariadb-install-db"),
+            base_directory: None,
+            read_latency: None,
+        }
+    }
+
     /// Whose server it is.
     pub fn vendor(&self) -> Vendor {
         self.version.vendor

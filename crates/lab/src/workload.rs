@@ -32,7 +32,7 @@ pub enum Workload {
     Updates,
     /// Orders, payments and deliveries like those of TPC-C, whose books balance: 4 schemas × 2 warehouses of 10 districts with 300 customers
     Tpcc,
-    /// Rows that are changed by Zipf's law: 4 schemas × 2 tables × 50,000 rows
+    /// Rows that are changed by Zipf's law, with the exponent 1: 4 schemas × 2 tables × 50,000 rows
     Skewed,
     /// Rows of 60 columns, texts and blobs up to 200 kB: 4 schemas × 2 tables × 2,000 rows
     Wide,
@@ -63,12 +63,16 @@ pub struct Shape {
     pub buffer_pool_mib: u64,
     /// How unevenly rows are changed, for loads that can: the exponent of Zipf's law in hundredths; 0: all equally often.
     pub skew_hundredths: u32,
+    /// From which the transactions are drawn.
+    pub seed: u64,
 }
 
 /// From which the rows of data sets are drawn.
 pub const DATA_SEED: u64 = 1;
-/// From which the transactions of our own loads are drawn.
-const LOAD_SEED: u64 = 2;
+/// From which transactions are drawn, unless another is given.
+pub const LOAD_SEED: u64 = 2;
+/// Zipf's own law.
+const USUAL_SKEW_HUNDREDTHS: u32 = 100;
 /// Schemas that are filled at the same time, each over its connection.
 const FILLED_AT_A_TIME: usize = 4;
 /// Threads of each sysbench process.
@@ -97,7 +101,8 @@ impl Shape {
             tables: tables.unwrap_or(usual_tables),
             rows: rows.unwrap_or(usual_rows),
             buffer_pool_mib: buffer_pool_mib.unwrap_or(usual_buffer_pool_mib),
-            skew_hundredths: 0,
+            skew_hundredths: if workload == Workload::Skewed { USUAL_SKEW_HUNDREDTHS } else { 0 },
+            seed: LOAD_SEED,
         }
     }
 
@@ -148,10 +153,21 @@ impl Shape {
         self.data_bytes() + (self.redo_log_mib() << 20)
     }
 
+    /// What is needed on disk, about, while so many servers with these tables have binlogs of so many bytes: each has a copy, and so has the cache.
+    pub fn disk_bytes(&self, servers: u64, binlog_bytes: u64) -> u64 {
+        (servers + 1) * self.server_bytes() + 2 * servers * binlog_bytes
+    }
+
     /// The same tables, whose rows are changed more or less unevenly.
     #[must_use]
     pub fn with_skew(self, exponent_hundredths: u32) -> Shape {
         Shape { skew_hundredths: exponent_hundredths, ..self }
+    }
+
+    /// The same tables, to which other transactions of the same kind are written.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Shape {
+        Shape { seed, ..self }
     }
 
     /// The same tables in so many schemas.
@@ -196,12 +212,13 @@ impl Shape {
             let rate = rate.map(|rate| part(rate).max(1));
             if let Some(own) = load_of(self.workload) {
                 let limits = LoadLimits { duration, rate, transactions: transactions.map(part) };
-                load.own.push(LoadRun::start(own, source, schema, self.load_size(), limits, LOAD_SEED)?);
+                load.own.push(LoadRun::start(own, source, schema, self.load_size(), limits, self.seed)?);
                 continue;
             }
             let mut command = self.sysbench(source, schema);
             command
                 .arg(format!("--time={}", duration.as_secs()))
+                .arg(sysbench_seed(self.seed, ordinal))
                 .arg(format!("--events={}", transactions.map_or(0, part)));
             if let Some(rate) = rate {
                 command.arg(format!("--rate={rate}"));
@@ -258,6 +275,12 @@ impl Shape {
             _ => &[],
         }
     }
+}
+
+/// Sysbench's processes draw different transactions, and the same ones each time. (0 would be the time.)
+pub(crate) fn sysbench_seed(seed: u64, ordinal: usize) -> String {
+    let own = seed.wrapping_mul(1_000).wrapping_add(ordinal as u64) % (1 << 31);
+    format!("--rand-seed={}", own.max(1))
 }
 
 /// How much a load writes.
@@ -348,8 +371,8 @@ impl SysbenchRun {
 
     /// Waits for its end; what it printed.
     pub(crate) fn finish(mut self) -> Result<String> {
-        /// Filling eight tables of a million rows takes minutes on a slow disk.
-        const LIMIT: Duration = Duration::from_secs(3600);
+        /// Behind the longest load.
+        const LIMIT: Duration = Duration::from_secs(24 * 3600);
         if let Some(process) = self.process
             && !process.wait_for_end(LIMIT)
         {
@@ -403,6 +426,15 @@ mod tests {
         assert_eq!((cached.schemas, cached.tables, cached.rows, cached.buffer_pool_mib), (4, 2, 50_000, 2048));
         let io = Shape::new(Workload::Io, Some(1), Some(10), Some(64));
         assert_eq!((io.tables, io.rows, io.buffer_pool_mib, io.redo_log_mib()), (1, 10, 64, 32));
+    }
+
+    #[test]
+    fn skewed_keys_are_skewed_unless_told_otherwise() {
+        assert_eq!(Shape::new(Workload::Skewed, None, None, None).skew_hundredths, 100);
+        assert_eq!(Shape::new(Workload::Skewed, None, None, None).with_skew(0).skew_hundredths, 0);
+        assert_eq!(Shape::new(Workload::Cached, None, None, None).skew_hundredths, 0);
+        assert_ne!(sysbench_seed(2, 0), sysbench_seed(2, 1));
+        assert_eq!(sysbench_seed(0, 0), "--rand-seed=1");
     }
 
     #[test]

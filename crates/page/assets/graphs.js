@@ -44,7 +44,10 @@
   });
   function fit() { plots.forEach(function (plot) { plot[1].setSize({ width: width(plot[0]), height: plot[2] }); }); }
   window.addEventListener("resize", fit);
-  window.addEventListener("beforeprint", fit);
+  window.addEventListener("beforeprint", function () {
+    document.querySelectorAll("details.part").forEach(function (details) { details.open = true; });
+    fit();
+  });
   document.querySelectorAll("details").forEach(function (details) { details.addEventListener("toggle", fit); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", function () {
     plots.forEach(function (plot) { plot[1].redraw(false, true); });

@@ -19,7 +19,7 @@ const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
     table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:right}\
     td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}figure{margin:1rem 0}\
-    figcaption{font-size:14px}.wide{overflow-x:auto}\
+    .verdict{font-size:1.15em}figcaption{font-size:14px}.wide{overflow-x:auto}\
     pre{white-space:pre-wrap;font-size:12px}@media(prefers-color-scheme:dark){body{color:#ddd;background:#1b1b1b}td,th{border-color:#555}}\
     @media print{body{max-width:none;color:#000;background:#fff}figure,tr{break-inside:avoid}}";
 

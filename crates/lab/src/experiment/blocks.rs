@@ -85,7 +85,7 @@ impl Block {
                 format!("<h3>{}</h3>{}", escaped(title), spate_page::timeline(lanes, "seconds"))
             }
             Block::Folded { title, blocks } => {
-                format!("<details><summary>{}</summary>{}</details>", escaped(title), to_html(blocks)?)
+                format!("<details class=\"part\"><summary>{}</summary>{}</details>", escaped(title), to_html(blocks)?)
             }
         })
     }

@@ -120,12 +120,15 @@ impl CompareOptions {
     /// Compares, and shows what came of it.
     ///
     /// # Errors
-    /// [`Error::File`], [`Error::NoResult`]. Results that cannot be compared are told, with the exit status 2.
+    /// [`Error::File`]. Results that cannot be read or compared are told, with the exit status 2.
     pub fn run(self) -> Result<ExitCode> {
-        let before = ExperimentResult::read(&self.before)?;
         let not_comparable = |error: Error| {
             screen::Screen::default().note(&format!("spate lab: {error}"));
             Ok(ExitCode::from(2))
+        };
+        let before = match ExperimentResult::read(&self.before) {
+            Ok(before) => before,
+            Err(error) => return not_comparable(error),
         };
         let Some(after) = &self.after else {
             return match self_check(&before, &self.only) {
@@ -133,7 +136,10 @@ impl CompareOptions {
                 Err(error) => not_comparable(error),
             };
         };
-        let after = ExperimentResult::read(after)?;
+        let after = match ExperimentResult::read(after) {
+            Ok(after) => after,
+            Err(error) => return not_comparable(error),
+        };
         let comparison = match compare(&before, &after, &self.only) {
             Ok(comparison) => comparison,
             Err(error) => return not_comparable(error),
@@ -168,8 +174,10 @@ pub fn compare(
     let (cells_before, cells_after) = (values(before, only), values(after, only));
     let mut metrics = Vec::new();
     let names: std::collections::BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
-    for metric in names {
-        let Some(good) = better(metric) else { continue };
+    let judged: Vec<(&String, Better)> =
+        names.into_iter().filter_map(|metric| Some((metric, better(metric)?))).collect();
+    let count = judged.len();
+    for (metric, good) in judged {
         let of_metric = cells_before.iter().filter(|((name, _), _)| name == metric);
         let pairs: Vec<(&String, Pair)> = of_metric
             .filter_map(|(key, first)| {
@@ -178,7 +186,7 @@ pub fn compare(
             })
             .collect();
         let values: Vec<Pair> = pairs.iter().map(|(_, pair)| pair.clone()).collect();
-        let Some(comparison) = statistics::compare(&values, SEED) else { continue };
+        let Some(comparison) = statistics::compare(&values, count, SEED) else { continue };
         let told = |cell: &str, pair: Option<&Pair>, ratio: &Ratio| CellComparison {
             cell: cell.to_owned(),
             before: pair.and_then(|pair| median(&pair.first)),
@@ -308,7 +316,10 @@ impl SelfCheck {
 fn values(result: &ExperimentResult, only: &[(String, String)]) -> BTreeMap<(String, String), Vec<f64>> {
     let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
     for run in result.runs.iter().filter(|run| is_wanted(run, only) && run.measured.is_sound()) {
-        for (metric, value) in run.measured.metrics.iter().filter(|(_, value)| **value > 0.0) {
+        // Of a backlog, seconds and transactions a second are the same.
+        let is_backlog = run.measured.metrics.contains_key("seconds");
+        let is_told = |metric: &str, value: f64| value > 0.0 && !(is_backlog && metric == "transactions_per_second");
+        for (metric, value) in run.measured.metrics.iter().filter(|(metric, value)| is_told(metric, **value)) {
             values.entry((metric.clone(), run.cell())).or_default().push(*value);
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 
-use super::machine::calibrate_milliseconds;
-use super::plan::{Setting, Size, Task, tasks};
+use super::machine::{calibrate_milliseconds, flush_milliseconds};
+use super::plan::{Compared, Setting, Size, Task, tasks};
 use super::result::{Labels, Measured, Run};
 use super::steadiness::Steadiness;
 use super::store::Store;
@@ -15,8 +15,14 @@ use crate::screen::{Screen, megabytes};
 use crate::version::ServerBinaries;
 use crate::{Error, Result};
 
-/// The name of the metric that tells how fast the machine was.
+/// The name of the metric that tells how fast the machine's processors were.
 pub const CALIBRATION: &str = "machine_calibration_ms";
+/// The name of the metric that tells how fast its disk was.
+pub const DISK_CALIBRATION: &str = "disk_calibration_ms";
+/// A computation that takes so many times as long as usual is slow; …
+const SLOW: f64 = 1.25;
+/// … writes, which vary more, are if they take so many times as long.
+const SLOW_DISK: f64 = 2.0;
 
 /// What an experiment needs to measure.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +41,11 @@ pub struct Bench<'a> {
 pub trait Experiment {
     /// Its settings.
     fn settings(&self, bench: &Bench<'_>) -> Vec<Setting>;
+
+    /// Whether its settings are compared with each other.
+    fn compared(&self) -> Compared {
+        Compared::Cells
+    }
 
     /// Makes what is needed to measure the cells of a setting: data, load, servers.
     ///
@@ -57,9 +68,13 @@ pub trait Stage {
 /// # Errors
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
 pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
-    let looks: Vec<f64> =
-        store.runs().iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
-    let machine = Steadiness::new(calibrate_milliseconds, looks);
+    let looks = |name: &str| -> Vec<f64> {
+        store.runs().iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect()
+    };
+    let machine = [
+        (CALIBRATION, Steadiness::new(calibrate_milliseconds, SLOW, looks(CALIBRATION))),
+        (DISK_CALIBRATION, Steadiness::new(|| flush_milliseconds(directory), SLOW_DISK, looks(DISK_CALIBRATION))),
+    ];
     run_on(experiment, bench, store, directory, machine)
 }
 
@@ -68,53 +83,54 @@ fn run_on(
     bench: Bench<'_>,
     store: &mut Store,
     directory: &Path,
-    mut machine: Steadiness<'_>,
+    mut machine: [(&str, Steadiness<'_>); 2],
 ) -> Result<()> {
     let settings = experiment.settings(&bench);
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
     home::need_disk(directory, disk)?;
     let header = store.header().clone();
-    let all = tasks(&settings, header.repetitions, header.seed);
-    let is_done = |store: &Store, task: &Task| store.runs().iter().any(|run| run.order == task.order);
-    let done = all.iter().filter(|task| is_done(store, task)).count();
-    let screen = bench.screen;
+    let all = tasks(&settings, experiment.compared(), header.repetitions, header.seed);
+    let open: Vec<&Task> = all.iter().filter(|task| !store.has(task, &settings[task.setting].name)).collect();
+    let (done, screen) = (all.len() - open.len(), bench.screen);
     screen.note(&format!("{} measurements; {} of disk at most", all.len(), megabytes(disk)));
     if done > 0 {
         screen.note(&format!("{done} of them have been made before the interruption; --fresh forgets them"));
     }
-    let mut pace = Pace::new(all.len() - done);
-    for (place, setting) in settings.iter().enumerate() {
-        let open: Vec<&Task> = all.iter().filter(|task| task.setting == place && !is_done(store, task)).collect();
-        if open.is_empty() {
-            continue;
-        }
-        let setting_directory = directory.join(format!("setting-{place}"));
+    let mut pace = Pace::new(open.len());
+    let mut in_row = 0;
+    for of_setting in open.chunk_by(|one, other| one.setting == other.setting) {
+        let Some(setting) = of_setting.first().and_then(|task| settings.get(task.setting)) else { continue };
+        let setting_directory = directory.join("setting");
         screen.note(&format!("== {}", setting.name));
         let mut stage = None;
-        for task in open {
+        for task in of_setting {
             let mut ready = match stage.take() {
                 Some(stage) => stage,
                 None => experiment.open(bench, setting, &setting_directory)?,
             };
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
-            let calibration = machine.settle(|message| screen.note(message));
+            let speeds = machine.each_mut().map(|(name, yardstick)| {
+                (
+                    *name,
+                    yardstick.settle(|| screen.note(&format!("the machine is slower than usual ({name}); waiting"))),
+                )
+            });
             let mut came = match ready.measure(&task.labels, &cell_directory) {
                 Ok(came) => {
-                    stage = Some(ready);
+                    (stage, in_row) = (Some(ready), 0);
                     came
                 }
-                // What cannot be measured is a result too. The others are measured with what is made anew.
-                Err(
-                    error @ (Error::TimedOut { .. } | Error::ReplicationStopped { .. } | Error::ProgramFailed { .. }),
-                ) => {
+                // What cannot be measured is a result too. The others are measured with what is made for them.
+                Err(error) if is_a_result(&error) && in_row < FAILURES_IN_ROW => {
+                    in_row += 1;
                     drop(ready);
                     home::remove_if_there(&setting_directory)?;
                     Measured { failure: Some(error.to_string()), ..Measured::default() }
                 }
                 Err(error) => return Err(error),
             };
-            came.metric(CALIBRATION, calibration);
+            speeds.iter().for_each(|(name, milliseconds)| came.metric(name, *milliseconds));
             home::remove_if_there(&cell_directory)?;
             screen.note(&told(task, &settings, &came, &pace.step()));
             store.add(Run {
@@ -129,6 +145,20 @@ fn run_on(
         home::remove_if_there(&setting_directory)?;
     }
     Ok(())
+}
+
+/// So many measurements one after the other may fail: if more do, it is not what is measured that fails.
+const FAILURES_IN_ROW: u32 = 5;
+
+/// Whether an error says something about what is measured, and not about the laboratory.
+fn is_a_result(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::TimedOut { .. }
+            | Error::ReplicationStopped { .. }
+            | Error::ProgramFailed { .. }
+            | Error::ServerCrashed { .. }
+    )
 }
 
 /// A run in a line.
@@ -201,7 +231,10 @@ mod tests {
         fn settings(&self, _bench: &Bench<'_>) -> Vec<Setting> {
             let cells = |names: [&str; 2]| names.map(|name| labels([("contender", name.to_owned())])).to_vec();
             ["first", "second"]
-                .map(|name| Setting { name: name.to_owned(), cells: cells(["native:0", "spate"]), disk_bytes: 1 })
+                .map(|name| {
+                    let cells = cells(["native:0", "spate"]);
+                    Setting { name: name.to_owned(), cells, disk_bytes: 1, facts: Vec::new() }
+                })
                 .to_vec()
         }
 
@@ -238,7 +271,8 @@ mod tests {
     fn interrupted_experiment_measures_each_cell_once() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
-        let Ok(binaries) = ServerBinaries::choose(None) else { return };
+        // No server is started.
+        let binaries = ServerBinaries::for_tests();
         let bench = Bench { home: &home, binaries: &binaries, size: Size::Tiny, screen: Screen::default() };
         let (asked, opened) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
         let header = super::super::result::Header { repetitions: 2, ..result(&[]).header };
@@ -248,7 +282,13 @@ mod tests {
             let experiment = Scripted { asked, fails_at, gives_up_at: 6, opened };
             let mut store = Store::open(place.clone(), header.clone()).unwrap();
             let work = home.work().unwrap();
-            let came = run_on(&experiment, bench, &mut store, work.path(), steady());
+            let came = run_on(
+                &experiment,
+                bench,
+                &mut store,
+                work.path(),
+                [(CALIBRATION, steady()), (DISK_CALIBRATION, steady())],
+            );
             (came, store.result(true))
         };
         let (interrupted, kept) = run_once(3);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::blocks::{Block, hours_minutes_seconds};
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::on_course::{OnCourse, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
@@ -26,7 +27,8 @@ pub(super) const ABOUT: &str = "A → B → C → D, each with the server's own 
     Measured is how long D takes to apply what it has received from C: as an intermediate source (it logs what it applies), with a binlog that it does not \
     write to, and without a binlog; durable (binlog and redo log are flushed with each commit) and relaxed; with so many appliers, and by Spate. Native \
     settings are those that the servers' documentation recommends: MariaDB's conservative mode (by commit groups) and optimistic mode (its default), MySQL's \
-    writeset dependencies with commits in the source's order, and free.";
+    writeset dependencies with commits in the source's order, and free. Spate's batches are transactions of its own: whoever replicates from an intermediate D \
+    gets the source's changes, but not its transactions. So Spate is measured there one transaction for one, too.";
 
 /// Transactions for which C waits, and for how many microseconds.
 const WAIT: (u32, u32) = (40, 50_000);
@@ -62,7 +64,8 @@ fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
     };
     let modes = modes.iter().take(size.of(1, 2, 2));
     let native = modes.flat_map(|mode| appliers.iter().map(move |appliers| format!("native:{appliers}:{mode}")));
-    [single.to_owned()].into_iter().chain(native).chain(["spate".to_owned()]).collect()
+    let spate = ["spate", "spate:consistency=transaction,appliers=8"].map(str::to_owned);
+    [single.to_owned()].into_iter().chain(native).chain(spate).collect()
 }
 
 fn cells(size: Size, vendor: Vendor) -> Vec<Labels> {
@@ -70,6 +73,10 @@ fn cells(size: Size, vendor: Vendor) -> Vec<Labels> {
     for (log, _) in LOGS {
         for (durability, _) in DURABILITIES {
             for contender in contenders(size, vendor) {
+                // Who replicates from D needs the source's transactions, one for one; nobody replicates from the other kinds.
+                if contender.contains("consistency=transaction") && log != "intermediate" {
+                    continue;
+                }
                 cells.push(labels([
                     ("log", log.to_owned()),
                     ("durability", durability.to_owned()),
@@ -106,13 +113,19 @@ impl Experiment for DurabilityExperiment {
             cells: cells(size, vendor),
             // A, B, C and D, the frozen data, and each with a redo log and binlogs.
             disk_bytes: 5 * (shape.server_bytes() + size.of(100 << 20, 1 << 30, 200 << 30)),
+            facts: facts::of(
+                vendor,
+                &shape,
+                "sysbench's oltp_write_only, all rows equally often",
+                &cells(size, vendor),
+            ),
         };
         data_sets(size).into_iter().map(setting).collect()
     }
 
     fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
         let found = data_sets(bench.size).into_iter().find(|(name, _)| *name == setting.name);
-        let shape = found.map_or_else(|| Shape::new(Workload::Cached, None, None, None), |(_, shape)| shape);
+        let (_, shape) = found.ok_or_else(|| setting.unknown())?;
         let plan = plan(bench.size, shape);
         let widened = chain::widen(bench.home, bench.binaries, &plan, directory, &bench.screen)?;
         let facts = [("group_size_a", "A"), ("group_size_b", "B"), ("group_size_c", "C")].into_iter();

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::on_course::{OnCourse, usual_conditions};
-use super::plan::{Setting, Size, labels};
+use super::plan::{Compared, Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
 use crate::backlog::BacklogPlan;
 use crate::course::Course;
 use crate::workload::{Shape, Workload};
-use crate::{Error, Result, spate_program};
+use crate::{Result, spate_program};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "Transactions that change three rows, as sysbench's oltp_write_only does, with keys that are drawn evenly and by Zipf's law with several exponents, for backlogs of several lengths. \
@@ -59,21 +60,31 @@ impl Experiment for Folding {
         let mut settings = Vec::new();
         for (name, keys) in all_keys(size) {
             for &transactions in backlogs(size) {
-                let cells = limits(size).iter().map(|limit| {
-                    labels([
-                        ("keys", name.clone()),
-                        ("backlog", transactions.to_string()),
-                        ("batch", if *limit == EVERYTHING { "all".to_owned() } else { limit.to_string() }),
-                    ])
-                });
+                let cells: Vec<Labels> = limits(size)
+                    .iter()
+                    .map(|limit| {
+                        labels([
+                            ("keys", name.clone()),
+                            ("backlog", transactions.to_string()),
+                            ("batch", if *limit == EVERYTHING { "all".to_owned() } else { limit.to_string() }),
+                        ])
+                    })
+                    .collect();
+                let shape = shape(size, keys);
+                let load = format!("{transactions} transactions of three changes, keys {name}");
                 settings.push(Setting {
                     name: setting_name(&name, transactions),
-                    cells: cells.collect(),
-                    disk_bytes: 3 * shape(size, keys).server_bytes() + transactions * 6_000,
+                    disk_bytes: 3 * shape.server_bytes() + transactions * 6_000,
+                    facts: facts::of(bench.binaries.vendor(), &shape, &load, &cells),
+                    cells,
                 });
             }
         }
         settings
+    }
+
+    fn compared(&self) -> Compared {
+        Compared::Settings
     }
 
     fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
@@ -83,11 +94,7 @@ impl Experiment for Folding {
             Some((keys, *transactions))
         };
         let found = all_keys(size).into_iter().find_map(of_setting);
-        let (keys, transactions) = found.ok_or_else(|| Error::BadArgument {
-            what: "setting",
-            text: setting.name.clone(),
-            why: "the experiment has none of this name".to_owned(),
-        })?;
+        let (keys, transactions) = found.ok_or_else(|| setting.unknown())?;
         let plan = BacklogPlan::of_transactions(shape(size, keys), transactions);
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let predicted = predict(&course)?;
@@ -102,7 +109,7 @@ impl Experiment for Folding {
     }
 }
 
-/// By the limit of a batch, the row changes that `analyze` says are left at most.
+/// By the limit of a batch, the row changes that `analyze` says are left.
 type Prediction = Vec<(u64, f64)>;
 
 fn predict(course: &Course<'_>) -> Result<Prediction> {
@@ -156,26 +163,117 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         for (what, metric, per_change) in
             [("net row changes, in % of all", "spate_net_row_changes", true), ("seconds", "seconds", false)]
         {
-            let line = |keys: &str| {
+            let line = |keys: &str, metric: &str| -> Vec<(f64, f64)> {
                 let own = runs.with("keys", keys);
                 let points = own.values_of("batch").into_iter().filter_map(|batch| {
                     let cell = own.with("batch", batch);
-                    let transactions = batch.parse::<f64>().ok().or_else(|| backlog.parse().ok())?;
                     let value = cell.median(metric)?;
                     let value = if per_change { 100.0 * value / cell.median("backlog_row_changes")? } else { value };
-                    Some((transactions, value))
+                    Some((batch_size(backlog, batch, &cell)?, value))
                 });
-                (keys.to_owned(), points.collect())
+                points.collect()
             };
+            let mut lines: Vec<(String, Vec<(f64, f64)>)> =
+                runs.values_of("keys").into_iter().map(|keys| (keys.to_owned(), line(keys, metric))).collect();
+            if per_change {
+                let predicted = runs.values_of("keys").into_iter();
+                lines.extend(
+                    predicted.map(|keys| (format!("{keys}, predicted"), line(keys, "predicted_net_row_changes"))),
+                );
+            }
             blocks.push(Block::Graph(Graph {
                 title: format!("{title}: {what}"),
                 across: "transactions of a batch, at most".to_owned(),
                 up: what.to_owned(),
                 across_scale: Scale::Decades,
-                lines: runs.values_of("keys").into_iter().map(line).collect(),
+                lines,
                 ..Graph::default()
             }));
         }
     }
+    blocks.extend(over_backlogs(&all));
     blocks
+}
+
+/// Transactions of a batch: its limit, or, of batches without one, what memory left of the backlog.
+fn batch_size(backlog: &str, batch: &str, cell: &Selection<'_>) -> Option<f64> {
+    if let Ok(limit) = batch.parse() {
+        return Some(limit);
+    }
+    Some(backlog.parse::<f64>().ok()? / cell.median("spate_batches").unwrap_or(1.0).max(1.0))
+}
+
+/// How long a replica takes that was away for a longer or a shorter time, and what is left of its backlog, in batches as large as memory allows.
+fn over_backlogs(all: &Selection<'_>) -> Vec<Block> {
+    let backlogs = all.values_of("backlog");
+    if backlogs.len() < 2 {
+        return Vec::new();
+    }
+    let graph = |what: &str, value: fn(&Selection<'_>) -> Option<f64>| {
+        let line = |keys: &str| {
+            let own = all.with("keys", keys).with("batch", "all");
+            let points = backlogs
+                .iter()
+                .filter_map(|backlog| Some((backlog.parse().ok()?, value(&own.with("backlog", backlog))?)));
+            (keys.to_owned(), points.collect())
+        };
+        Block::Graph(Graph {
+            title: format!("Over the backlog, in batches as large as memory allows: {what}"),
+            across: "transactions of the backlog".to_owned(),
+            up: what.to_owned(),
+            across_scale: Scale::Decades,
+            lines: all.values_of("keys").into_iter().map(line).collect(),
+            ..Graph::default()
+        })
+    };
+    vec![
+        graph("net row changes, in % of all", |cell| {
+            Some(100.0 * cell.median("spate_net_row_changes")? / cell.median("backlog_row_changes")?)
+        }),
+        graph("seconds to catch up (the lag of a replica that was away)", |cell| cell.median("seconds")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::Run;
+    use super::super::result::tests::result;
+    use super::*;
+
+    fn run(keys: &str, backlog: &str, batch: &str, net: f64, batches: f64) -> Run {
+        let mut run = result(&[(&setting_name(keys, backlog.parse().unwrap()), "", 1, 2.0)]).runs.remove(0);
+        run.labels = labels([("keys", keys.to_owned()), ("backlog", backlog.to_owned()), ("batch", batch.to_owned())]);
+        for (metric, value) in [
+            ("backlog_row_changes", 1_000.0),
+            ("spate_net_row_changes", net),
+            ("predicted_net_row_changes", net / 2.0),
+            ("spate_batches", batches),
+        ] {
+            run.measured.metric(metric, value);
+        }
+        run
+    }
+
+    #[test]
+    fn curves_are_over_batches_and_backlogs() {
+        let mut all = result(&[]);
+        all.runs = vec![
+            run("uniform", "1000", "10", 900.0, 100.0),
+            run("uniform", "1000", "all", 500.0, 4.0),
+            run("uniform", "10000", "all", 100.0, 1.0),
+        ];
+        let blocks = blocks(&all);
+        let graphs: Vec<&Graph> = blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Graph(graph) => Some(graph),
+                _ => None,
+            })
+            .collect();
+        // Batches without a limit are drawn at the size that they had.
+        assert_eq!(graphs[0].lines[0], ("uniform".to_owned(), vec![(10.0, 90.0), (250.0, 50.0)]));
+        assert_eq!(graphs[0].lines[1], ("uniform, predicted".to_owned(), vec![(10.0, 45.0), (250.0, 25.0)]));
+        let over = graphs.iter().find(|graph| graph.title.starts_with("Over the backlog")).unwrap();
+        assert_eq!(over.lines[0].1, [(1_000.0, 50.0), (10_000.0, 10.0)]);
+    }
 }

@@ -4,19 +4,20 @@ use std::path::Path;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
-use super::statistics::outcome;
+use super::statistics::median;
 use crate::contender::Contender;
 use crate::follower::{LivePlan, LiveResult};
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
-use crate::{Result, steady};
+use crate::{Error, Result, steady};
 use spate_page::Scale;
 
 pub(super) const ABOUT: &str = "A source takes so many transactions a second (sysbench's oltp_write_only), and a replica follows; both are durable. The lag is the time from the commit on the \
-    source to the first look at the replica that shows the row, for 50 rows a second. The knee of a contender is the highest rate at which its lag stays below a second in 99 of 100 cases, and does not grow.";
+    source to the first look at the replica that shows the row, for 50 rows a second. The knee of a contender is the highest offered rate at which (and below which) its lag stays below a second in 99 of 100 cases, and does not grow.";
 
 /// A contender follows if 99 of 100 beats are no later, …
 const FOLLOWS_MS: f64 = 1_000.0;
@@ -58,7 +59,9 @@ impl Experiment for LagExperiment {
         }
         let shape = plan(bench.size, 1).shape;
         let disk_bytes = 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30);
-        vec![Setting { name: "steady load".to_owned(), cells, disk_bytes }]
+        let load = "sysbench's oltp_write_only at the offered rate, some rows more often than others (special)";
+        let facts = facts::of(bench.binaries.vendor(), &shape, load, &cells);
+        vec![Setting { name: "steady load".to_owned(), cells, disk_bytes, facts }]
     }
 
     fn open<'a>(&self, bench: Bench<'a>, _setting: &Setting, _directory: &Path) -> Result<Box<dyn Stage + 'a>> {
@@ -75,9 +78,21 @@ impl Stage for Steady<'_> {
         let Bench { home, binaries, size, screen } = self.bench;
         let contender: Contender = cell["contender"].parse()?;
         let plan = plan(size, cell["rate"].parse().unwrap_or(1));
-        steady::measure(home, binaries, &contender, &plan, directory, &screen).map(measured)
+        match steady::measure(home, binaries, &contender, &plan, directory, &screen) {
+            Ok(result) => Ok(measured(result)),
+            // Sysbench gives up when too many transactions are due that the source has not taken.
+            Err(error @ Error::LoadEnded { .. }) => {
+                let mut measured = Measured { failure: Some(error.to_string()), ..Measured::default() };
+                measured.metric(LOAD_ENDED, 1.0);
+                Ok(measured)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
+
+/// The metric of a run whose load ended early: nothing is known of its contender.
+const LOAD_ENDED: &str = "load_ended_early";
 
 fn measured(result: LiveResult) -> Measured {
     let mut measured = Measured { series: result.series, ..Measured::default() };
@@ -105,14 +120,21 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     let runs = Selection::of(result);
     let contenders = runs.values_of("contender");
     let mut blocks = Vec::new();
-    let knees: Vec<(&str, Knee)> =
-        contenders.iter().map(|contender| (*contender, knee(&runs.with("contender", contender)))).collect();
+    let knees: Vec<(&str, Vec<Knee>)> =
+        contenders.iter().map(|contender| (*contender, knees(&runs.with("contender", contender)))).collect();
     blocks.push(verdict(&knees));
-    let rows = knees.iter().map(|(contender, knee)| {
-        let limit = if knee.is_the_sources { "the source takes no more" } else { "it falls behind" };
-        vec![(*contender).to_owned(), format!("{:.0}", knee.committed), limit.to_owned()]
+    let rows = knees.iter().map(|(contender, knees)| {
+        let mut ends: Vec<&str> = knees.iter().map(|knee| knee.end.in_words()).collect();
+        ends.dedup();
+        let committed: Vec<f64> = knees.iter().map(|knee| knee.committed).collect();
+        vec![
+            (*contender).to_owned(),
+            range(knees),
+            format!("{:.0}", median(&committed).unwrap_or_default()),
+            ends.join("; "),
+        ]
     });
-    let header = ["contender", "transactions/s", "what ends there"];
+    let header = ["contender", "offered /s", "committed /s", "what ends there"];
     blocks.push(Block::table("The highest rate that each follows", &header, rows.collect()));
     let mut rows = Vec::new();
     for rate in runs.values_of("rate") {
@@ -149,7 +171,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
             let own = runs.with("contender", contender);
             let points = own.values_of("rate").into_iter().filter_map(|rate| {
                 let at = own.with("rate", rate);
-                Some((at.median("source_transactions_per_second")?, at.median(metric)?))
+                Some((rate.parse().ok()?, at.median(metric)?))
             });
             let mut points: Vec<(f64, f64)> = points.collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -157,7 +179,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         };
         blocks.push(Block::Graph(Graph {
             title: format!("Lag of {what} over the load"),
-            across: "transactions a second that the source committed".to_owned(),
+            across: "transactions a second that were offered".to_owned(),
             up: "ms".to_owned(),
             up_scale: Scale::Decades,
             lines: contenders.iter().map(line).collect(),
@@ -170,49 +192,96 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
 /// Where a contender's lag begins to grow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Knee {
-    /// What the source committed a second at the highest rate that the contender follows, and at all rates below.
+    /// The highest rate that was offered and that the contender follows, as it follows all below; 0: it follows none.
+    offered: u64,
+    /// What the source committed a second of it.
     committed: f64,
-    /// True if the contender follows all that the source takes.
-    is_the_sources: bool,
+    end: End,
+}
+
+/// Why a contender is not seen to follow more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its lag grows.
+    FallsBehind,
+    /// The source takes no more.
+    Source,
+    /// No more was offered.
+    Offer,
+}
+
+impl End {
+    fn in_words(self) -> &'static str {
+        match self {
+            End::FallsBehind => "it falls behind",
+            End::Source => "the source takes no more",
+            End::Offer => "no more was offered",
+        }
+    }
+}
+
+/// A contender's knee in each repetition.
+fn knees(own: &Selection<'_>) -> Vec<Knee> {
+    let mut repetitions: Vec<u32> = own.runs().iter().map(|run| run.repetition).collect();
+    repetitions.sort_unstable();
+    repetitions.dedup();
+    repetitions.into_iter().map(|repetition| knee(&own.only(|run| run.repetition == repetition))).collect()
 }
 
 fn knee(own: &Selection<'_>) -> Knee {
-    let mut knee = Knee { committed: 0.0, is_the_sources: false };
+    let mut knee = Knee { offered: 0, committed: 0.0, end: End::Offer };
     for rate in own.values_of("rate") {
-        let at = own.with("rate", rate);
+        let (at, offered) = (own.with("rate", rate), rate.parse().unwrap_or_default());
+        if at.runs().iter().any(|run| run.measured.metrics.contains_key(LOAD_ENDED)) {
+            return Knee { end: End::Source, ..knee };
+        }
         let follows = at.median("lag_p99_ms").is_some_and(|lag| lag <= FOLLOWS_MS)
             && at.median("lag_growth_ms").is_some_and(|growth| growth <= GROWS_MS);
         if !follows {
-            return knee;
+            return Knee { end: End::FallsBehind, ..knee };
         }
         let committed = at.median("source_transactions_per_second").unwrap_or_default();
-        knee.committed = committed.max(knee.committed);
-        if rate.parse().is_ok_and(|offered: f64| committed < OFFERED_PART * offered) {
-            break;
+        knee = Knee { offered, committed, ..knee };
+        if committed < OFFERED_PART * offered as f64 {
+            return Knee { end: End::Source, ..knee };
         }
     }
-    Knee { is_the_sources: true, ..knee }
+    knee
 }
 
-/// Who follows the most, told in the same words for a win and a loss.
-fn verdict(knees: &[(&str, Knee)]) -> Block {
-    let most = |prefix: &str| {
-        let of = knees.iter().filter(|(contender, _)| contender.starts_with(prefix));
-        of.max_by(|a, b| a.1.committed.total_cmp(&b.1.committed))
+/// The rates of all repetitions: `2000`, or `1000 to 2000`.
+fn range(knees: &[Knee]) -> String {
+    let offered = || knees.iter().map(|knee| knee.offered);
+    match (offered().min(), offered().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.unwrap_or_default().to_string(),
+    }
+}
+
+/// Who follows the most, told in the same words for a win and a loss. Rates are offered in steps: one wins only if it follows a higher one in every repetition.
+fn verdict(knees: &[(&str, Vec<Knee>)]) -> Block {
+    let least = |knees: &[Knee]| knees.iter().map(|knee| knee.offered).min().unwrap_or_default();
+    let most = |knees: &[Knee]| knees.iter().map(|knee| knee.offered).max().unwrap_or_default();
+    let best = |prefix: &str| {
+        let of = knees.iter().filter(|(contender, knees)| contender.starts_with(prefix) && !knees.is_empty());
+        of.max_by_key(|(_, knees)| (most(knees), least(knees)))
     };
-    let (Some((native, of_native)), Some((_, of_spate))) = (most("native"), most("spate")) else {
+    let (Some((native, of_native)), Some((_, of_spate))) = (best("native"), best("spate")) else {
         return Block::Verdict("There is nothing to compare.".to_owned());
     };
-    let words = match (of_native.is_the_sources, of_spate.is_the_sources) {
-        (true, true) => "Nobody wins: both follow all that the source takes",
-        // How much more the winner could follow, the source cannot tell.
-        (false, true) => outcome(f64::INFINITY, 0.0),
-        (true, false) => outcome(0.0, 0.0),
-        (false, false) => outcome(of_spate.committed / of_native.committed, 0.0),
+    let falls_behind = |knees: &[Knee]| knees.iter().all(|knee| knee.end == End::FallsBehind);
+    let words = if least(of_spate) > most(of_native) && falls_behind(of_native) {
+        "Spate wins"
+    } else if least(of_native) > most(of_spate) && falls_behind(of_spate) {
+        "Spate LOSES"
+    } else {
+        "Nobody wins"
     };
+    let once = if of_spate.len() == 1 && words != "Nobody wins" { "Measured once: " } else { "" };
     Block::Verdict(format!(
-        "{words}: Spate follows {:.0} transactions a second, the best native setting ({native}) {:.0}.",
-        of_spate.committed, of_native.committed
+        "{once}{words}: Spate follows {} offered transactions a second, the best native setting ({native}) {}.",
+        range(of_spate),
+        range(of_native)
     ))
 }
 
@@ -246,13 +315,41 @@ mod tests {
             at("spate", 4_000, 1_040.0, 5_000.0, 900.0),
         ];
         let runs = Selection::of(&all);
-        let native = knee(&runs.with("contender", "native:0"));
-        assert_eq!(native, Knee { committed: 500.0, is_the_sources: false });
-        let spate = knee(&runs.with("contender", "spate"));
-        assert_eq!(spate, Knee { committed: 1_050.0, is_the_sources: true });
-        let Block::Verdict(text) = verdict(&[("native:0", native), ("spate", spate)]) else { panic!() };
-        assert!(text.starts_with("Spate wins: Spate follows 1050"), "{text}");
-        let Block::Verdict(text) = verdict(&[("native:0", spate), ("spate", native)]) else { panic!() };
-        assert!(text.starts_with("Spate LOSES"), "{text}");
+        let native = knees(&runs.with("contender", "native:0"));
+        assert_eq!(native, [Knee { offered: 500, committed: 500.0, end: End::FallsBehind }]);
+        let spate = knees(&runs.with("contender", "spate"));
+        assert_eq!(spate, [Knee { offered: 2_000, committed: 1_050.0, end: End::Source }]);
+        let of = |native: &[Knee], spate: &[Knee]| match verdict(&[
+            ("native:0", native.to_vec()),
+            ("spate", spate.to_vec()),
+        ]) {
+            Block::Verdict(text) => text,
+            other => panic!("{other:?}"),
+        };
+        assert!(of(&native, &spate).starts_with("Measured once: Spate wins: Spate follows 2000"));
+        assert!(of(&spate, &native).starts_with("Measured once: Spate LOSES"));
+        assert!(of(&spate, &spate).starts_with("Nobody wins"));
+        let behind = |offered| Knee { offered, committed: offered as f64, end: End::FallsBehind };
+        assert!(of(&[behind(1_000)], &[behind(500)]).starts_with("Measured once: Spate LOSES"));
+        assert!(of(&[behind(1_000)], &[behind(1_000)]).starts_with("Nobody wins"));
+        assert!(of(&[behind(0)], &[behind(0)]).starts_with("Nobody wins"));
+        assert!(of(&[behind(500), behind(1_000)], &[behind(1_000), behind(2_000)]).starts_with("Nobody wins"));
+        assert!(
+            of(&[behind(500), behind(500)], &[behind(1_000), behind(2_000)])
+                .starts_with("Spate wins: Spate follows 1000 to 2000")
+        );
+    }
+
+    #[test]
+    fn load_that_ends_early_says_nothing_of_the_contender() {
+        let mut all = result(&[]);
+        all.runs = vec![at("spate", 500, 500.0, 5.0, 1.0), at("spate", 1_000, 0.0, 0.0, 0.0)];
+        all.runs[1].measured = Measured { failure: Some("the load ended".to_owned()), ..Measured::default() };
+        let ends = |all: &ExperimentResult| knees(&Selection::of(all))[0].end;
+        assert_eq!(ends(&all), End::FallsBehind);
+        all.runs[1].measured.metric(LOAD_ENDED, 1.0);
+        assert_eq!(ends(&all), End::Source);
+        all.runs.pop();
+        assert_eq!(ends(&all), End::Offer);
     }
 }

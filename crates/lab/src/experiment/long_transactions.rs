@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,22 +13,24 @@ use spate_page::{Bar, Lane};
 
 use super::blocks::Block;
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::on_course::{measured, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured, Span};
 use super::selection::Selection;
+use crate::Result;
 use crate::backlog::{Backlog, BacklogPlan};
 use crate::contender::Contender;
 use crate::course::Course;
 use crate::dataset::DataSet;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
+use crate::threads::{self, Stop};
 use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
-use crate::{Result, threads};
 
-pub(super) const ABOUT: &str = "A source commits short transactions in four sessions, and now and then a long one that changes as many rows as hundreds of them. A replica applies what it has received. Drawn is, for each transaction, \
+pub(super) const ABOUT: &str = "A source commits short transactions in four sessions, and now and then a long one that changes as many rows as hundreds of them. A replica applies what it has received. Drawn is, for each transaction, from the contender's start on, \
     the time from its first row (seen by a reader of uncommitted data) to its commit (seen by a reader of committed data). Native replication that keeps the order lets \
     workers wait behind a long transaction; Spate's delegated commit lets an applier go on while what it has executed waits for its turn; its batches commit everything together.";
 
@@ -74,11 +75,18 @@ pub(super) struct LongTransactions;
 
 impl Experiment for LongTransactions {
     fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
-        let cells = contenders(bench.binaries.vendor()).into_iter();
-        let shape = shape(bench.size);
+        let vendor = bench.binaries.vendor();
+        let cells = contenders(vendor).into_iter().map(|name| labels([("contender", name.to_owned())]));
+        let cells: Vec<Labels> = cells.collect();
+        let (shape, rounds) = (shape(bench.size), rounds(bench.size));
+        let load = format!(
+            "{} long transactions of {} updated rows, {} short ones after each begin",
+            rounds.rounds, rounds.long_rows, rounds.short_in_round
+        );
         vec![Setting {
             name: "long among short".to_owned(),
-            cells: cells.map(|name| labels([("contender", name.to_owned())])).collect(),
+            facts: facts::of(vendor, &shape, &load, &cells),
+            cells,
             disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30),
         }]
     }
@@ -180,7 +188,10 @@ impl Stage for Timelines<'_> {
             .rows::<(u32, bool)>(&format!("SELECT id, is_long FROM {MARKERS}"))?
             .into_iter()
             .collect();
-        measured.spans = spans(&seen, &is_long);
+        // The clock has stopped when the last one was there.
+        let started = seen.committed.values().copied().fold(0.0, f64::max)
+            - measured.metrics.get("seconds").copied().unwrap_or_default();
+        measured.spans = spans(&seen, started, &is_long);
         let idle = measured.spans.iter().filter(|span| span.lane.starts_with("short"));
         let shorts: Vec<&Span> = idle.collect();
         let mean = |value: fn(&Span) -> f64| {
@@ -202,19 +213,19 @@ struct Seen {
 
 /// Two readers of the replica.
 struct Watch {
-    over: Arc<AtomicBool>,
+    over: Stop,
     uncommitted: JoinHandle<BTreeMap<u32, f64>>,
     committed: JoinHandle<BTreeMap<u32, f64>>,
 }
 
 impl Watch {
     fn start(replica: &Sandbox) -> Result<Watch> {
-        let over = Arc::new(AtomicBool::new(false));
+        let over = Stop::default();
         let begun = Instant::now();
         let reader = |level: &str| -> Result<JoinHandle<BTreeMap<u32, f64>>> {
             let mut session = replica.connect()?;
             session.run(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"))?;
-            let over = Arc::clone(&over);
+            let over = over.stopping();
             Ok(thread::spawn(move || read(&mut session, begun, &over)))
         };
         let (uncommitted, committed) = (reader("READ UNCOMMITTED")?, reader("READ COMMITTED")?);
@@ -223,7 +234,7 @@ impl Watch {
 
     /// The readers look once more, and say what they have seen.
     fn stop(self) -> Seen {
-        self.over.store(true, Ordering::Release);
+        self.over.set();
         Seen { begun: threads::ended(self.uncommitted.join()), committed: threads::ended(self.committed.join()) }
     }
 }
@@ -245,18 +256,15 @@ fn read(session: &mut Session, begun: Instant, over: &AtomicBool) -> BTreeMap<u3
     }
 }
 
-/// A bar for each transaction. Transactions that are open at the same time are in different lanes: the first lane that is free.
-fn spans(seen: &Seen, is_long: &BTreeMap<u32, bool>) -> Vec<Span> {
-    let first = seen.begun.values().copied().fold(f64::INFINITY, f64::min);
-    let mut bars: Vec<(f64, f64, u32)> = seen
-        .committed
-        .iter()
-        .map(|(id, committed)| {
-            // A marker that no look saw uncommitted was committed within the time between two looks.
-            let begun = seen.begun.get(id).copied().unwrap_or(*committed).min(*committed);
-            (begun - first.min(begun), committed - first.min(begun), *id)
-        })
-        .collect();
+/// A bar for each transaction, from the moment on at which the contender `started`. Transactions that are open at the same time are in different lanes: the
+/// first lane that is free.
+fn spans(seen: &Seen, started: f64, is_long: &BTreeMap<u32, bool>) -> Vec<Span> {
+    let bars = seen.committed.iter().map(|(id, committed)| {
+        // A marker that no look saw uncommitted was committed within the time between two looks.
+        let begun = seen.begun.get(id).copied().unwrap_or(*committed).min(*committed);
+        ((begun - started).max(0.0), (committed - started).max(0.0), *id)
+    });
+    let mut bars: Vec<(f64, f64, u32)> = bars.collect();
     bars.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.2.cmp(&b.2)));
     let mut lanes: Vec<f64> = Vec::new();
     let mut spans = Vec::new();
@@ -284,8 +292,12 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
             own.shown("short_open_mean_ms", |milliseconds| format!("{milliseconds:.1}")),
         ]
     });
-    let header =
-        ["contender", "seconds", "short ones are visible after, ms (mean)", "short ones are open for, ms (mean)"];
+    let header = [
+        "contender",
+        "seconds",
+        "short ones are visible so long after the start, ms (mean)",
+        "short ones are open for, ms (mean)",
+    ];
     let mut blocks = vec![Block::table("Long transactions among short ones", &header, rows.collect())];
     for run in
         all.sorted_by("contender").runs().iter().filter(|run| run.repetition == 1 && !run.measured.spans.is_empty())
@@ -320,16 +332,16 @@ mod tests {
             begun: BTreeMap::from([(1, 10.0), (2, 10.5), (3, 12.0)]),
             committed: BTreeMap::from([(1, 11.0), (2, 11.0), (3, 12.5), (4, 13.0)]),
         };
-        let spans = spans(&seen, &BTreeMap::from([(1, true)]));
+        let spans = spans(&seen, 9.5, &BTreeMap::from([(1, true)]));
         let told: Vec<(&str, &str, f64, f64)> =
             spans.iter().map(|span| (span.lane.as_str(), span.name.as_str(), span.begin, span.end)).collect();
         assert_eq!(
             told,
             [
-                ("long 1", "long #1", 0.0, 1.0),
-                ("short 2", "short #2", 0.5, 1.0),
-                ("short 1", "short #3", 2.0, 2.5),
-                ("short 1", "short #4", 3.0, 3.0),
+                ("long 1", "long #1", 0.5, 1.5),
+                ("short 2", "short #2", 1.0, 1.5),
+                ("short 1", "short #3", 2.5, 3.0),
+                ("short 1", "short #4", 3.5, 3.5),
             ]
         );
         let lanes = lanes(&spans);

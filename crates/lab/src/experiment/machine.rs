@@ -1,5 +1,6 @@
 //! The machine on which something was measured, and how fast it is at the moment.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -65,6 +66,23 @@ pub fn calibrate_milliseconds() -> f64 {
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(round);
     }
     std::hint::black_box(number);
+    begun.elapsed().as_secs_f64() * 1e3
+}
+
+/// How long a fixed number of small writes takes now in `directory`, each of which waits until it is on disk, in milliseconds.
+pub fn flush_milliseconds(directory: &Path) -> f64 {
+    const WRITES: u64 = 32;
+    let write = || -> std::io::Result<()> {
+        let file = tempfile::tempfile_in(directory)?;
+        for number in 0..WRITES {
+            file.write_at(&[0x5a; 4096], number * 4096)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    };
+    let begun = Instant::now();
+    // A disk that cannot be written to is told by what is measured.
+    let _is_told_there = write();
     begun.elapsed().as_secs_f64() * 1e3
 }
 

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
-use super::plan::{Setting, Size, labels};
+use super::facts;
+use super::plan::{Compared, Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
-use super::statistics::{outcome, spread};
+use super::statistics::outcome;
 use crate::buffer_pool;
 use crate::comparison::{checksums, different_tables};
 use crate::contender::Contender;
@@ -28,7 +29,7 @@ use crate::workload::{Shape, Workload};
 use crate::{Result, threads};
 use spate_page::Scale;
 
-pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (durable and relaxed, with and without Galera's library, with a small redo log), on real Galera \
+pub(super) const ABOUT: &str = "Sysbench's oltp_read_write as fast as it goes, by a number of threads that doubles: on a single server (with each combination of sync_binlog and innodb_flush_log_at_trx_commit of 1 and 0, with and without Galera's library, with a small redo log), on real Galera \
     clusters of one, two and three nodes that are written to at one or more of them (MariaDB; eight appliers in each node), and on a source that waits for Spate's acknowledgement of each commit (semi-synchronous replication) while Spate \
     applies it to a replica. Everything is on one machine: the nodes share its processors and its disk.";
 
@@ -56,7 +57,8 @@ enum Kind {
 const SMALL_REDO_LOG_MIB: u64 = 16;
 
 const DURABLE: Flush = Durability::Durable.flush();
-const RELAXED: Flush = Durability::Relaxed.flush();
+/// Nothing is flushed with a commit, as the original measured it.
+const RELAXED: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 0 };
 const ONLY_REDO_LOG: Flush = Flush { sync_binlog: 0, innodb_flush_log_at_trx_commit: 1 };
 const ONLY_BINLOG: Flush = Flush { sync_binlog: 1, innodb_flush_log_at_trx_commit: 0 };
 
@@ -111,6 +113,16 @@ fn with_flush_and_room(options: ServerOptions, flush: Flush) -> ServerOptions {
         .with_flush(flush)
 }
 
+/// The options of its servers, but for those of a cluster and of a source.
+fn options_of(bench: &Bench<'_>, topology: &Topology) -> ServerOptions {
+    let vendor = bench.binaries.vendor();
+    let options = replica_options(vendor, &shape(bench.size), ReplicaLog::Intermediate);
+    let options = with_flush_and_room(options, topology.flush);
+    topology
+        .redo_log_mib
+        .map_or_else(|| options.clone(), |mebibytes| options.clone().with_redo_log_mib(vendor, mebibytes))
+}
+
 fn shape(size: Size) -> Shape {
     let (tables, rows, pool) = size.of((2, 2_000, 64), (8, 50_000, 256), (16, 1_000_000, 4_096));
     Shape::new(Workload::Cached, Some(tables), Some(rows), Some(pool)).with_schemas(1)
@@ -136,22 +148,27 @@ impl Experiment for Masters {
                 }
             }
             let per_node = shape.data_bytes() + shape.server_bytes() + bench.size.of(1 << 28, 4 << 30, 100 << 30);
-            Setting { name: topology.name.to_owned(), cells, disk_bytes: (nodes + 1) * per_node }
+            let options = options_of(bench, topology);
+            let facts = vec![
+                "load: sysbench's oltp_read_write, some rows more often than others (special)".to_owned(),
+                format!("{nodes} servers: {}", facts::in_words(&options)),
+            ];
+            Setting { name: topology.name.to_owned(), cells, disk_bytes: (nodes + 1) * per_node, facts }
         };
         topologies(bench).map(setting).collect()
     }
 
+    fn compared(&self) -> Compared {
+        Compared::Settings
+    }
+
     fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
         let shape = shape(bench.size);
-        let topology = TOPOLOGIES.iter().find(|topology| topology.name == setting.name).unwrap_or(&TOPOLOGIES[0]);
+        let topology =
+            TOPOLOGIES.iter().find(|topology| topology.name == setting.name).ok_or_else(|| setting.unknown())?;
         let step = bench.screen.spinner(&format!("{}: the servers", topology.name));
         let dataset = DataSet::open(bench.home, bench.binaries, &shape)?;
-        let vendor = bench.binaries.vendor();
-        let options = replica_options(vendor, &shape, ReplicaLog::Intermediate);
-        let mut options = with_flush_and_room(options, topology.flush);
-        if let Some(mebibytes) = topology.redo_log_mib {
-            options = options.with_redo_log_mib(vendor, mebibytes);
-        }
+        let options = options_of(&bench, topology);
         let stage =
             Written { size: bench.size, shape, servers: start(&bench, topology, &dataset, directory, &options)? };
         step.finish_and_clear();
@@ -252,6 +269,13 @@ struct Written {
 
 impl Stage for Written {
     fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured> {
+        let measured = self.write(cell, directory);
+        measured.map_err(|error| self.servers.all().iter().fold(error, |error, (_, server)| server.blame(error)))
+    }
+}
+
+impl Written {
+    fn write(&mut self, cell: &Labels, directory: &Path) -> Result<Measured> {
         let number = |name: &str| cell.get(name).and_then(|value| value.parse::<u32>().ok()).unwrap_or(1);
         let plan = OltpPlan {
             shape: self.shape,
@@ -269,8 +293,7 @@ impl Stage for Written {
         }
         rustix::fs::sync();
         let sampling = Sampling::start(&Watched { servers: all.clone(), directory, archive: None })?;
-        let result =
-            plan.run(&writers).map_err(|error| all.iter().fold(error, |error, (_, server)| server.blame(error)))?;
+        let result = plan.run(&writers)?;
         let series = sampling.stop();
         let mut measured = Measured { series, ..Measured::default() };
         measured.metric("transactions_per_second", result.transactions_per_second);
@@ -288,8 +311,10 @@ impl Stage for Written {
         // All nodes count the same pauses.
         let paused = means(&measured, &all, "flow control paused").fold(0.0, f64::max);
         measured.metric("flow_control_paused_percent", paused);
-        if let Some(busy) = mean_of(&measured, "machine processor") {
-            measured.metric("machine_cores", busy);
+        for (metric, series) in [("machine_cores", "machine processor"), ("disk_busy_percent", "disk busy")] {
+            if let Some(busy) = mean_of(&measured, series) {
+                measured.metric(metric, busy);
+            }
         }
         drop(writers);
         let ended = Instant::now();
@@ -338,8 +363,10 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         ("conflicts_per_second", "Transactions rolled back for a conflict, a second", 1),
         ("flow_control_paused_percent", "Flow control paused, % of the time", 1),
         ("certification_failures_per_second", "Certification failures a second, all nodes", 1),
+        ("aborts_per_second", "Transactions that a certified one of another node rolled back, a second", 1),
         ("processor_cores", "Processors that the servers kept busy", 2),
         ("machine_cores", "Processors that were busy, sysbench and Spate included", 2),
+        ("disk_busy_percent", "Disk busy, % of the time", 0),
         ("settle_seconds", "Seconds behind the end, until all servers had everything", 2),
     ] {
         let threads = all.values_of("threads");
@@ -367,43 +394,78 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
             ..Graph::default()
         }));
     }
-    blocks.insert(0, peaks(&lines));
-    blocks.splice(0..0, verdict(&lines));
+    blocks.insert(0, peaks(&lines, result.header.machine.processors));
+    blocks.splice(0..0, verdict(&all, &lines));
     blocks
 }
 
 /// The most transactions a second of the ways that keep a second copy, each with its commits on disk.
-fn verdict(lines: &[(String, Selection<'_>)]) -> Option<Block> {
+fn verdict(all: &Selection<'_>, lines: &[(String, Selection<'_>)]) -> Option<Block> {
     let most = |name: &str| {
         let (_, runs) = lines.iter().find(|(line, _)| line == name)?;
         let rates = runs.values_of("threads").into_iter().filter_map(|count| {
             let at = runs.with("threads", count);
-            let off = spread(&at.metric("transactions_per_second")).unwrap_or_default();
-            Some((at.median("transactions_per_second")?, off))
+            Some((at.median(RATE)?, at))
         });
         rates.max_by(|a, b| a.0.total_cmp(&b.0))
     };
-    let ((spate, spate_off), (galera, galera_off)) = (most("semi-synchronous, Spate")?, most("Galera, 2 nodes")?);
-    let words = outcome(spate / galera, spate_off + galera_off);
+    let ((spate, of_spate), (galera, of_galera)) = (most("semi-synchronous, Spate")?, most("Galera, 2 nodes")?);
+    let possible = of_spate.ratio_to(&of_galera, RATE, all.noise(RATE).as_ref());
+    let words = outcome(spate / galera, possible.as_ref());
     Some(Block::Verdict(format!(
         "Two durable copies: {words}: a semi-synchronous source with Spate commits {spate:.0} transactions a second at most, Galera with two \
          nodes {galera:.0}. (Spate's replica applies them a moment later; Galera's second node could be written to as well.)"
     )))
 }
 
-/// Where each stops to scale, and what it was doing there.
-fn peaks(lines: &[(String, Selection<'_>)]) -> Block {
+const RATE: &str = "transactions_per_second";
+
+/// This part of the most is as good as it.
+const AS_GOOD: f64 = 0.95;
+
+/// The fewest threads with which about the most is reached, and the most of all.
+fn knee<'a>(runs: &Selection<'a>) -> Option<(&'a str, bool)> {
+    let counts = runs.values_of("threads");
+    let rate = |count: &str| runs.with("threads", count).median(RATE);
+    let most = counts.iter().filter_map(|count| rate(count)).max_by(f64::total_cmp)?;
+    let knee = *counts.iter().find(|count| rate(count).is_some_and(|rate| rate >= AS_GOOD * most))?;
+    Some((knee, counts.last() == Some(&knee)))
+}
+
+/// What keeps it from committing more: everything of which there is no more, or that is in the way.
+fn limits(at: &Selection<'_>, processors: usize) -> String {
+    let metric = |name: &str| at.median(name).unwrap_or_default();
+    let rate = metric(RATE).max(1e-9);
+    let reasons = [
+        (metric("machine_cores") >= 0.9 * processors as f64, "all processors are busy"),
+        (metric("disk_busy_percent") >= 80.0, "the disk is busy"),
+        (metric("flow_control_paused_percent") >= 10.0, "flow control pauses it"),
+        (
+            metric("conflicts_per_second").max(metric("aborts_per_second")) >= 0.1 * rate,
+            "transactions are rolled back for conflicts (certification, deadlocks)",
+        ),
+    ];
+    let reasons: Vec<&str> = reasons.into_iter().filter(|(holds, _)| *holds).map(|(_, reason)| reason).collect();
+    if reasons.is_empty() {
+        "waiting: for commits to be flushed or acknowledged".to_owned()
+    } else {
+        reasons.join(", ")
+    }
+}
+
+/// Where each stops to scale, and why.
+fn peaks(lines: &[(String, Selection<'_>)], processors: usize) -> Block {
     let row = |(name, runs): &(String, Selection<'_>)| {
-        let rate = |count: &str| runs.with("threads", count).median("transactions_per_second").unwrap_or_default();
-        let best = runs.values_of("threads").into_iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or_default();
+        let (best, is_last) = knee(runs).unwrap_or(("–", false));
         let at = runs.with("threads", best);
         let one = |metric: &str| at.shown(metric, |value| format!("{value:.1}"));
         vec![
             name.clone(),
-            best.to_owned(),
-            at.shown("transactions_per_second", |rate| format!("{rate:.0}")),
-            one("processor_cores"),
+            if is_last { format!("{best}, the most that were measured") } else { best.to_owned() },
+            at.shown(RATE, |rate| format!("{rate:.0}")),
+            if at.is_empty() { "–".to_owned() } else { limits(&at, processors) },
             one("machine_cores"),
+            one("disk_busy_percent"),
             one("flow_control_paused_percent"),
             one("certification_failures_per_second"),
             one("conflicts_per_second"),
@@ -411,13 +473,68 @@ fn peaks(lines: &[(String, Selection<'_>)]) -> Block {
     };
     let header = [
         "what is written to",
-        "most at threads",
+        "stops at threads",
         "transactions/s",
-        "processors of the servers",
+        "because",
         "processors of all",
+        "disk busy %",
         "flow control paused %",
         "certification failures/s",
         "conflicts/s",
     ];
-    Block::table("Where each stops to scale", &header, lines.iter().map(row).collect())
+    Block::table("Where each stops to scale, and why", &header, lines.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::Run;
+    use super::super::result::tests::result;
+    use super::*;
+
+    fn at(setting: &str, threads: u32, repetition: u32, rate: f64, metrics: &[(&str, f64)]) -> Run {
+        let mut run = result(&[(setting, "", repetition, 1.0)]).runs.remove(0);
+        run.labels = labels([("threads", threads.to_string()), ("writers", "1".to_owned())]);
+        run.measured.metric(RATE, rate);
+        metrics.iter().for_each(|(name, value)| run.measured.metric(name, *value));
+        run
+    }
+
+    #[test]
+    fn it_stops_to_scale_where_more_threads_bring_no_more() {
+        let mut all = result(&[]);
+        all.header.machine.processors = 2;
+        let busy = [("machine_cores", 1.95), ("disk_busy_percent", 85.0)];
+        all.runs = vec![
+            at("Galera, 2 nodes", 1, 1, 100.0, &[]),
+            at("Galera, 2 nodes", 8, 1, 390.0, &busy),
+            at("Galera, 2 nodes", 64, 1, 400.0, &busy),
+            at("Galera, 2 nodes", 128, 1, 300.0, &[("conflicts_per_second", 200.0)]),
+            at("semi-synchronous, Spate", 1, 1, 150.0, &[]),
+            at("semi-synchronous, Spate", 8, 1, 600.0, &[]),
+        ];
+        let again: Vec<Run> = all.runs.iter().map(|run| Run { repetition: 2, ..run.clone() }).collect();
+        all.runs.extend(again);
+        let blocks = blocks(&all);
+        let Block::Verdict(verdict) = &blocks[0] else { panic!("{:?}", blocks[0]) };
+        assert!(verdict.contains("Spate wins: a semi-synchronous source with Spate commits 600"), "{verdict}");
+        let Block::Table { rows, .. } = &blocks[1] else { panic!("{:?}", blocks[1]) };
+        assert_eq!(rows[0][..4], ["Galera, 2 nodes", "8", "390", "all processors are busy, the disk is busy"]);
+        assert_eq!(rows[1][1], "8, the most that were measured");
+        assert!(rows[1][3].starts_with("waiting"), "{rows:?}");
+        let one = Selection::of(&all).with("threads", "128");
+        assert!(limits(&one, 2).contains("conflicts"));
+    }
+
+    #[test]
+    fn each_combination_of_flushes_is_measured_with_and_without_galera() {
+        for kind in [Kind::Single, Kind::Galera(1)] {
+            let flushes = TOPOLOGIES.iter().filter(|topology| topology.kind == kind && topology.redo_log_mib.is_none());
+            let flushes: Vec<(u8, u8)> = flushes
+                .map(|topology| (topology.flush.sync_binlog, topology.flush.innodb_flush_log_at_trx_commit))
+                .collect();
+            for wanted in [(1, 1), (0, 1), (1, 0), (0, 0)] {
+                assert!(flushes.contains(&wanted), "{kind:?} {wanted:?}");
+            }
+        }
+    }
 }

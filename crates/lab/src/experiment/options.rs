@@ -52,7 +52,7 @@ pub struct ExperimentOptions {
     /// The order of the measurements is drawn from this
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the result to this file, also that of an experiment that fails; without it, to NAME-SIZE.json
+    /// Write the result to this file, also that of an experiment that fails; without it, to NAME-SIZE-SERVER.json
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the report to this file
@@ -71,23 +71,28 @@ impl ExperimentOptions {
     pub fn run(self) -> Result<ExitCode> {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
-        let header = self.header(&home, &binaries)?;
+        let bench = Bench { home: &home, binaries: &binaries, size: self.size, screen: Screen::default() };
+        let experiment = self.name.experiment();
+        let facts = experiment.settings(&bench).into_iter().map(|setting| (setting.name, setting.facts));
+        let header = Header { settings: facts.collect(), ..self.header(&home, &binaries)? };
         let place = home.experiment(&format!("{}-{}-{}", self.name.name(), self.size, binaries.cache_key()));
         let mut store = if self.fresh { Store::fresh(place, header)? } else { Store::open(place, header)? };
         let work = home.work()?;
-        let bench = Bench { home: &home, binaries: &binaries, size: self.size, screen: Screen::default() };
-        let experiment = self.name.experiment();
         let ended = driver::run(&*experiment, bench, &mut store, work.path());
         let result = store.result(ended.is_ok());
         // It must be somewhere before the runs are removed.
-        let usual = PathBuf::from(format!("{}-{}.json", self.name.name(), self.size));
+        let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
         // What an experiment without runs fails for is told below.
         if ended.is_ok() || !result.runs.is_empty() {
             results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
+            if let Some(path) = &self.report {
+                write_html(std::slice::from_ref(&result), path)?;
+            }
         }
-        ended?;
-        if let Some(path) = &self.report {
-            write_html(std::slice::from_ref(&result), path)?;
+        if let Err(error) = ended {
+            let kept = result.runs.len();
+            bench.screen.note(&format!("{kept} measurements are kept; the same command goes on with the others"));
+            return Err(error);
         }
         store.finish()?;
         screen::print(&to_text(&blocks(&result)));
@@ -103,6 +108,7 @@ impl ExperimentOptions {
             server: binaries.version.to_string(),
             server_version: binaries.full_version.clone(),
             spate_version: spate_program::version()?,
+            laboratory_version: spate_program::laboratory_version()?,
             machine: Machine::this(home.root()),
             command: format!(
                 "spate lab experiment {name} --size {} --server {} --repetitions {repetitions} --seed {}",
@@ -111,6 +117,7 @@ impl ExperimentOptions {
             seed: self.seed,
             repetitions,
             begun: driver::now(),
+            settings: std::collections::BTreeMap::new(),
         })
     }
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::on_course::{OnCourse, usual_conditions};
 use super::plan::{Setting, Size, labels};
-use super::result::ExperimentResult;
+use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
+use super::statistics::outcome;
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::course::Course;
@@ -46,9 +48,13 @@ pub(super) struct Prefetch;
 impl Experiment for Prefetch {
     fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
         let (shape, vendor) = (shape(bench.size), bench.binaries.vendor());
+        let cells = contenders(vendor).into_iter().map(|name| labels([("contender", name.to_owned())]));
+        let cells: Vec<Labels> = cells.collect();
+        let load = "sysbench's oltp_update_non_index, all rows equally often";
         let setting = |name: &str| Setting {
             name: name.to_owned(),
-            cells: contenders(vendor).iter().map(|name| labels([("contender", (*name).to_owned())])).collect(),
+            facts: facts::of(vendor, &shape, load, &cells),
+            cells: cells.clone(),
             disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 2 << 30, 50 << 30),
         };
         [AS_IT_IS, SLOW].map(setting).into()
@@ -70,15 +76,40 @@ impl Experiment for Prefetch {
     }
 }
 
+/// The contender that a program which reads ahead helps.
+fn plain(contender: &str) -> &str {
+    contender.split('+').next().unwrap_or_default()
+}
+
+/// Whether reading ahead helps, told in the same words where it does and where it does not.
+fn verdicts(result: &ExperimentResult) -> Vec<Block> {
+    let all = Selection::of(result);
+    let noise = all.noise("seconds");
+    let mut verdicts = Vec::new();
+    for setting in result.settings() {
+        let runs = all.in_setting(setting);
+        for helped in runs.values_of("contender").into_iter().filter(|contender| contender.contains('+')) {
+            let (with, without) = (runs.with("contender", helped), runs.with("contender", plain(helped)));
+            let Some((before, after)) = without.median("seconds").zip(with.median("seconds")) else { continue };
+            let words = outcome(before / after, without.ratio_to(&with, "seconds", noise.as_ref()).as_ref());
+            verdicts.push(Block::Verdict(format!(
+                "{setting}: {words}: with spate prefetch, {} is {:.2} times as fast as without.",
+                plain(helped),
+                before / after
+            )));
+        }
+    }
+    verdicts
+}
+
 pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
-    let mut blocks = Vec::new();
+    let mut blocks = verdicts(result);
     for setting in result.settings() {
         let runs = Selection::of(result).in_setting(setting);
         let contenders = runs.values_of("contender");
-        let plain = |contender: &str| contender.split('+').next().unwrap_or_default().to_owned();
         let rows = contenders.iter().map(|contender| {
             let own = runs.with("contender", contender);
-            let without = runs.with("contender", &plain(contender)).median("seconds");
+            let without = runs.with("contender", plain(contender)).median("seconds");
             let gain = without.zip(own.median("seconds")).filter(|_| contender.contains('+'));
             vec![
                 (*contender).to_owned(),
@@ -125,4 +156,31 @@ fn counters(setting: &str, runs: &Selection<'_>) -> Block {
     let rows = rows.collect();
     let header = std::iter::once("counter").chain(contenders.iter().copied()).map(str::to_owned).collect();
     Block::Table { title: format!("{setting}: what spate prefetch counted"), header, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    #[test]
+    fn reading_ahead_has_a_verdict_of_its_own() {
+        let runs = |contender: &'static str, seconds: f64| {
+            [(SLOW, contender, 1, seconds), (SLOW, contender, 2, seconds * 1.01)]
+        };
+        let all = [
+            runs("native:0", 10.0),
+            runs("native:0+prefetch", 4.0),
+            runs("native:8", 2.0),
+            runs("native:8+prefetch", 3.0),
+        ];
+        let mut result = result(&all.concat());
+        result.runs[2].measured.metric("spate_lookups", 7.0);
+        let texts: Vec<String> = verdicts(&result).iter().map(|block| format!("{block:?}")).collect();
+        assert!(texts[0].contains("Spate wins: with spate prefetch, native:0 is 2.50 times"), "{texts:?}");
+        assert!(texts[1].contains("Spate LOSES: with spate prefetch, native:8 is 0.67 times"), "{texts:?}");
+        let Block::Table { header, rows, .. } = counters(SLOW, &Selection::of(&result)) else { panic!() };
+        assert_eq!(header, ["counter", "native:0+prefetch", "native:8+prefetch"]);
+        assert_eq!(rows, [["lookups", "7", "–"]]);
+    }
 }

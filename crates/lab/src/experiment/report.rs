@@ -10,7 +10,7 @@ use clap::Args;
 use spate_page::{document, raw_figures};
 
 use super::blocks::{Block, Graph, to_html, to_markdown};
-use super::driver::CALIBRATION;
+use super::driver::{CALIBRATION, DISK_CALIBRATION};
 use super::reports;
 use super::result::{ExperimentResult, Run, cell_name};
 use super::selection::{Selection, by_numbers};
@@ -22,11 +22,15 @@ Examples:
   spate lab report shards.json --html shards.html
   spate lab report shards-mariadb.json shards-mysql.json --html shards.html --markdown shards.md";
 
-/// Series that are shown of each run, one graph for each and setting; all others are in the figures.
-const SHOWN_SERIES: [&str; 10] = [
+/// Series that are shown of each run, one graph for each and setting; all others are in the figures. What there is none of in an experiment is not shown.
+const SHOWN_SERIES: [&str; 14] = [
     "replica commits",
     "replica processor",
     "disk reads",
+    "server commits",
+    "node 1 commits",
+    "node 1 flow control paused",
+    "source commits",
     "replica applied",
     "spate processor",
     "disk writes",
@@ -38,7 +42,7 @@ const SHOWN_SERIES: [&str; 10] = [
 
 /// With more groups of runs than this, only the first series are shown of each.
 const GROUPS_IN_FULL: usize = 4;
-const SERIES_OF_MANY: usize = 3;
+const SERIES_OF_MANY: usize = 7;
 
 /// Options of `lab report`.
 #[derive(Debug, Args)]
@@ -130,7 +134,8 @@ fn checks(result: &ExperimentResult) -> Vec<Block> {
         })
         .collect();
     if broken.is_empty() {
-        return vec![Block::Text(format!("All {count} checks of {} measurements hold.", result.runs.len()))];
+        let count = if count == 0 { "No checks were made".to_owned() } else { format!("All {count} checks hold") };
+        return vec![Block::Text(format!("{count}, in {} measurements.", result.runs.len()))];
     }
     vec![Block::table("What does not hold", &["measurement", "what", "details"], broken)]
 }
@@ -183,27 +188,31 @@ fn line_name(run: &Run) -> String {
     if let Some(contender) = run.labels.get("contender") {
         return contender.clone();
     }
-    let values: Vec<&str> = run.labels.values().map(String::as_str).collect();
-    values.join(" ")
+    let values: Vec<String> = run.labels.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    values.join(", ")
 }
 
 /// The machine, the versions, the command.
 fn circumstances(result: &ExperimentResult) -> Vec<Block> {
     let header = &result.header;
     let machine = &header.machine;
-    let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
-    let speed = median(&times).map_or_else(String::new, |milliseconds| {
-        let spread = spread(&times).unwrap_or_default() * 100.0;
-        format!("{milliseconds:.0} ms, at most {spread:.0} % off between measurements")
-    });
+    let speed = |name: &str| {
+        let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect();
+        median(&times).map_or_else(String::new, |milliseconds| {
+            let spread = spread(&times).unwrap_or_default() * 100.0;
+            format!("{milliseconds:.0} ms, at most {spread:.0} % off between measurements")
+        })
+    };
     let rows = [
         ("Server", header.server_version.clone()),
         ("Spate", header.spate_version.clone()),
+        ("Laboratory", header.laboratory_version.clone()),
         ("Processors", format!("{} × {}", machine.processors, machine.processor)),
         ("Memory", format!("{} MiB", machine.memory_mib)),
         ("System", format!("{}, kernel {}", machine.system, machine.kernel)),
         ("File system", machine.file_system.clone()),
-        ("A fixed computation takes", speed),
+        ("A fixed computation takes", speed(CALIBRATION)),
+        ("Fixed writes to the disk take", speed(DISK_CALIBRATION)),
         ("Repetitions", header.repetitions.to_string()),
         ("Seed of the order", header.seed.to_string()),
         ("Measured", format!("{} to {}", header.begun, result.ended)),
@@ -211,7 +220,18 @@ fn circumstances(result: &ExperimentResult) -> Vec<Block> {
     ];
     let rows =
         rows.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| vec![name.to_owned(), value]);
-    vec![Block::table("Circumstances", &["what", "which"], rows.collect())]
+    let mut blocks = vec![Block::table("Circumstances", &["what", "which"], rows.collect())];
+    let facts = header.settings.iter().flat_map(|(setting, facts)| {
+        facts.iter().map(move |fact| {
+            let (what, which) = fact.split_once(": ").unwrap_or(("", fact));
+            vec![setting.clone(), what.to_owned(), which.to_owned()]
+        })
+    });
+    let facts: Vec<Vec<String>> = facts.collect();
+    if !facts.is_empty() {
+        blocks.push(Block::table("Data, loads and options", &["setting", "of what", "which"], facts));
+    }
+    blocks
 }
 
 #[cfg(test)]
@@ -223,7 +243,7 @@ mod tests {
     #[test]
     fn report_names_what_does_not_hold() {
         let mut result = result(&[("cached", "native:0", 1, 9.0), ("cached", "spate", 1, 1.0)]);
-        assert!(markdown(std::slice::from_ref(&result)).contains("All 2 checks of 2 measurements hold."));
+        assert!(markdown(std::slice::from_ref(&result)).contains("All 2 checks hold, in 2 measurements."));
         result.runs[1].measured.check_tables(&["bench1.sbtest1".to_owned()]);
         result.runs[0].measured.failure = Some("duplicate key".to_owned());
         let text = markdown(&[result]);

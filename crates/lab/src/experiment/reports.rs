@@ -4,7 +4,7 @@ use super::blocks::Block;
 use super::driver::Experiment;
 use super::result::ExperimentResult;
 use super::selection::Selection;
-use super::statistics::{outcome, spread};
+use super::statistics::{Noise, outcome};
 use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
 
 /// The name of an experiment.
@@ -100,17 +100,20 @@ pub fn blocks(result: &ExperimentResult) -> Vec<Block> {
 
 /// For each setting in which native replication and Spate catch up with the same: which was faster, told in the same words for a win and a loss.
 fn verdicts(result: &ExperimentResult) -> Vec<Block> {
+    let all = Selection::of(result);
+    let noise = all.noise("seconds");
     result
         .settings()
         .into_iter()
         .flat_map(|setting| {
-            let runs = Selection::of(result).in_setting(setting);
+            let runs = all.in_setting(setting);
             let mut promises: Vec<&str> = runs.values_of("contender").into_iter().filter_map(promise).collect();
             promises.sort_unstable();
             promises.dedup();
             let of = |promised: &&str| {
                 let name = if promises.len() > 1 { format!("{setting}, {promised}") } else { setting.to_owned() };
-                verdict(&name, &runs.only(|run| promise(run.label("contender")).is_none_or(|one| one == *promised)))
+                let own = runs.only(|run| promise(run.label("contender")).is_none_or(|one| one == *promised));
+                verdict(&name, &own, noise.as_ref())
             };
             promises.iter().filter_map(of).collect::<Vec<_>>()
         })
@@ -128,34 +131,49 @@ fn promise(contender: &str) -> Option<&'static str> {
     }
 }
 
-fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
+fn verdict(setting: &str, runs: &Selection<'_>, noise: Option<&Noise>) -> Option<Block> {
     // Where the replica differs too, the fastest of each has to be of the same kind of replica.
-    let kinds: Vec<Selection<'_>> = if runs.values_of("log").is_empty() {
-        vec![runs.clone()]
-    } else {
-        let kind = |log: &str, durability: &str| runs.with("log", log).with("durability", durability);
-        runs.values_of("log")
-            .iter()
-            .flat_map(|log| {
-                runs.values_of("durability").into_iter().map(|durability| kind(log, durability)).collect::<Vec<_>>()
-            })
-            .collect()
+    let mut kinds = vec![runs.clone()];
+    for label in ["log", "durability"] {
+        kinds = kinds.iter().flat_map(|kind| kind.by(label)).collect();
+    }
+    let has =
+        |kind: &Selection<'_>, prefix: &str| kind.runs().iter().any(|run| run.label("contender").starts_with(prefix));
+    let kinds: Vec<Selection<'_>> =
+        kinds.into_iter().filter(|kind| has(kind, "native") && has(kind, "spate")).collect();
+    let (mut races, mut lost, mut unopposed, mut void) = (Vec::new(), 0, 0, 0);
+    for kind in &kinds {
+        match (best(kind, "native"), best(kind, "spate")) {
+            (Some(native), Some(spate)) => races.push(Race::of(kind, native, spate, noise)),
+            (Some(_), None) => lost += 1,
+            (None, Some(_)) => unopposed += 1,
+            (None, None) => void += 1,
+        }
+    }
+    let least = races.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let words = match least {
+        _ if lost > 0 => "Spate LOSES",
+        Some(least) => least.words,
+        None if unopposed > 0 => "Spate wins",
+        None if void > 0 => "Nobody wins",
+        None => return None,
     };
-    let kinds: Vec<Selection<'_>> = kinds.into_iter().filter(|kind| !kind.is_empty()).collect();
-    let races: Vec<Race> = kinds.iter().filter_map(race_of_the_best).collect();
-    let least = races.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?;
-    let most = races.iter().map(|race| race.ratio).fold(0.0, f64::max);
-    let ratio = match races.len() {
-        1 => format!("{:.2}", least.ratio),
-        _ => format!("{:.2} to {most:.2}", least.ratio),
-    };
-    let words = outcome(least.ratio, least.spread);
-    let Race { native, spate, .. } = least;
-    let mut text =
-        format!("{setting}: {words}: {spate} is {ratio} times as fast as the best native setting ({native}).");
-    if races.len() < kinds.len() {
-        let without = kinds.len() - races.len();
-        text += &format!(" Of {without} of {} kinds of replicas, one of both did not come to its end.", kinds.len());
+    let mut text = format!("{setting}: {words}:");
+    if let Some(Race { ratio, native, spate, .. }) = least {
+        let most = races.iter().map(|race| race.ratio).fold(0.0, f64::max);
+        let ratio = if races.len() == 1 { format!("{ratio:.2}") } else { format!("{ratio:.2} to {most:.2}") };
+        text += &format!(" {spate} is {ratio} times as fast as the best native setting ({native}).");
+    }
+    for (count, what) in [
+        (lost, "Spate did not come to its end, native replication did"),
+        (unopposed, "Spate came to its end, no native setting did"),
+        (void, "nobody came to its end"),
+    ] {
+        match count {
+            0 => {}
+            _ if kinds.len() == 1 => text += &format!(" {what}."),
+            _ => text += &format!(" With {count} of {} kinds of replicas, {what}.", kinds.len()),
+        }
     }
     Some(Block::Verdict(text))
 }
@@ -164,27 +182,27 @@ fn verdict(setting: &str, runs: &Selection<'_>) -> Option<Block> {
 struct Race {
     /// How many times as fast the latter is.
     ratio: f64,
-    /// How far runs of both are from their medians.
-    spread: f64,
+    /// Who wins.
+    words: &'static str,
     native: String,
     spate: String,
 }
 
-fn race_of_the_best(runs: &Selection<'_>) -> Option<Race> {
-    let best = |prefix: &str| {
-        let of = runs
-            .only(|run| run.label("contender").starts_with(prefix) && !run.label("contender").contains("+prefetch"));
-        let timed = of.values_of("contender").into_iter().filter_map(|contender| {
-            let own = of.with("contender", contender);
-            let off = spread(&own.metric("seconds")).unwrap_or_default();
-            Some((own.median("seconds")?, contender.to_owned(), off))
-        });
-        timed.min_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let (native_seconds, native, native_off) = best("native")?;
-    let (spate_seconds, spate, spate_off) = best("spate")?;
-    let (ratio, spread) = (native_seconds / spate_seconds, native_off + spate_off);
-    (spate_seconds > 0.0).then_some(Race { ratio, spread, native, spate })
+impl Race {
+    fn of(runs: &Selection<'_>, native: (f64, &str), spate: (f64, &str), noise: Option<&Noise>) -> Race {
+        let of = |contender: &str| runs.with("contender", contender);
+        let possible = of(native.1).ratio_to(&of(spate.1), "seconds", noise);
+        let ratio = native.0 / spate.0;
+        Race { ratio, words: outcome(ratio, possible.as_ref()), native: native.1.to_owned(), spate: spate.1.to_owned() }
+    }
+}
+
+/// The contender that took the fewest seconds, of those whose names begin so and which nothing helps.
+fn best<'a>(runs: &Selection<'a>, prefix: &str) -> Option<(f64, &'a str)> {
+    let is_wanted = |name: &str| name.starts_with(prefix) && !name.contains("+prefetch");
+    let contenders = runs.values_of("contender").into_iter().filter(|name| is_wanted(name));
+    let timed = contenders.filter_map(|name| Some((runs.with("contender", name).median("seconds")?, name)));
+    timed.filter(|(seconds, _)| *seconds > 0.0).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 #[cfg(test)]
@@ -192,13 +210,13 @@ mod tests {
     use super::super::result::tests::result;
     use super::*;
 
+    /// Each measured twice, and about as fast both times.
     fn verdict_of(native: f64, spate: f64) -> String {
-        let result = result(&[
-            ("cached", "native:0", 1, 99.0),
-            ("cached", "native:16", 1, native),
-            ("cached", "spate", 1, spate),
-        ]);
-        let mut told = told(&result);
+        let twice = |contender: &'static str, seconds: f64| {
+            [("cached", contender, 1, seconds), ("cached", contender, 2, seconds * 1.01)]
+        };
+        let runs = [twice("native:0", 99.0), twice("native:16", native), twice("spate", spate)].concat();
+        let mut told = told(&result(&runs));
         assert_eq!(told.len(), 1, "{told:?}");
         told.remove(0)
     }
@@ -232,20 +250,34 @@ mod tests {
         ]);
         let told = told(&result);
         assert_eq!(told.len(), 2);
-        assert!(told[0].starts_with("long, batches: Spate wins: spate is 2.00"), "{told:?}");
-        assert!(told[1].starts_with("long, one transaction for one: Spate LOSES"), "{told:?}");
+        assert!(told[0].starts_with("long, batches: Measured once: Spate wins: spate is 2.00"), "{told:?}");
+        assert!(told[1].starts_with("long, one transaction for one: Measured once: Spate LOSES"), "{told:?}");
     }
 
     #[test]
-    fn what_is_within_the_spread_is_no_win() {
+    fn what_is_within_the_noise_is_no_win() {
+        // Twice as fast in both repetitions, but others differ as much from themselves.
         let result = result(&[
             ("cached", "native:4", 1, 10.0),
-            ("cached", "native:4", 2, 12.0),
+            ("cached", "native:4", 2, 10.2),
+            ("cached", "native:8", 1, 20.0),
+            ("cached", "native:8", 2, 41.0),
             ("cached", "spate", 1, 9.9),
-            ("cached", "spate", 2, 11.5),
+            ("cached", "spate", 2, 9.8),
         ]);
         let told = told(&result);
-        assert!(told[0].contains("Nobody wins by more than the spread"), "{told:?}");
+        assert!(told[0].contains("Nobody wins by more than the noise"), "{told:?}");
+    }
+
+    #[test]
+    fn who_does_not_come_to_an_end_has_not_won() {
+        let mut result = result(&[("cached", "native:4", 1, 1.0), ("cached", "spate", 1, 2.0)]);
+        result.runs[0].measured.failure = Some("gave up".to_owned());
+        assert_eq!(told(&result), ["cached: Spate wins: Spate came to its end, no native setting did."]);
+        result.runs[1].measured.failure = Some("gave up".to_owned());
+        assert_eq!(told(&result), ["cached: Nobody wins: nobody came to its end."]);
+        result.runs[0].measured.failure = None;
+        assert_eq!(told(&result), ["cached: Spate LOSES: Spate did not come to its end, native replication did."]);
     }
 
     #[test]

@@ -47,8 +47,11 @@ pub struct Header {
     pub server: String,
     /// The server's full version.
     pub server_version: String,
-    /// What the program said of its version.
+    /// What the program said of its version, and when it was built.
     pub spate_version: String,
+    /// When the laboratory was built.
+    #[serde(default)]
+    pub laboratory_version: String,
     /// The machine.
     pub machine: Machine,
     /// The command that repeats it.
@@ -59,6 +62,9 @@ pub struct Header {
     pub repetitions: u32,
     /// When it began, in RFC 3339.
     pub begun: String,
+    /// By setting what a person needs to know to judge it, a line each.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Vec<String>>,
 }
 
 /// One measurement.
@@ -133,8 +139,18 @@ pub enum Better {
 
 /// Whether small or large values of a metric are good; `None` for one that only describes.
 pub fn better(metric: &str) -> Option<Better> {
-    const LOWER: [&str; 5] = ["seconds", "lag_p50_ms", "lag_p99_ms", "latency_mean_ms", "latency_p95_ms"];
-    const HIGHER: [&str; 2] = ["transactions_per_second", "updates_per_second"];
+    const LOWER: [&str; 9] = [
+        "seconds",
+        "lag_p50_ms",
+        "lag_p99_ms",
+        "latency_mean_ms",
+        "latency_p95_ms",
+        "short_visible_mean_ms",
+        "spate_cpu_seconds",
+        "spate_peak_mib",
+        "replica_cpu_seconds",
+    ];
+    const HIGHER: [&str; 1] = ["transactions_per_second"];
     if LOWER.contains(&metric) {
         Some(Better::Lower)
     } else if HIGHER.contains(&metric) {
@@ -251,6 +267,8 @@ pub(super) mod tests {
                 seed: 1,
                 repetitions: 1,
                 begun: "2026-01-01T00:00:00Z".into(),
+                laboratory_version: "0.1.0".into(),
+                settings: BTreeMap::new(),
             },
             ended: "2026-01-01T00:01:00Z".into(),
             complete: true,

@@ -1,9 +1,10 @@
 //! Runs of a result, chosen by their labels, and what they have in common.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use super::result::{ExperimentResult, Run};
-use super::statistics::{median, spread};
+use super::statistics::{Noise, Pair, Ratio, median, spread};
 
 /// Some runs of a result, in their order.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +26,14 @@ impl<'a> Selection<'a> {
     /// Those with a label.
     pub fn with(&self, name: &str, value: &str) -> Selection<'a> {
         self.only(|run| run.label(name) == value)
+    }
+
+    /// Those with each value of a label; without the label, all of them together.
+    pub fn by(&self, name: &str) -> Vec<Selection<'a>> {
+        match self.values_of(name) {
+            values if values.is_empty() => vec![self.clone()],
+            values => values.into_iter().map(|value| self.with(name, value)).collect(),
+        }
     }
 
     /// Those for which `is_wanted`.
@@ -69,6 +78,26 @@ impl<'a> Selection<'a> {
         median(&self.metric(name))
     }
 
+    /// How far runs of the same cell are from each other in a metric; `None` if no cell was measured more than once.
+    pub fn noise(&self, name: &str) -> Option<Noise> {
+        let mut cells: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.measured.is_sound()) {
+            if let Some(value) = run.measured.metrics.get(name).copied().filter(|value| *value > 0.0) {
+                cells.entry(run.cell()).or_default().push(value);
+            }
+        }
+        Noise::of(&cells.into_values().collect::<Vec<_>>())
+    }
+
+    /// How a metric of these runs relates to that of `others`, within `noise`.
+    pub fn ratio_to(&self, others: &Selection<'_>, name: &str, noise: Option<&Noise>) -> Option<Ratio> {
+        /// The same results are always told in the same words.
+        const SEED: u64 = 1;
+        let pair = Pair { first: others.metric(name), second: self.metric(name) };
+        let is_told = [&pair.first, &pair.second].iter().all(|side| side.iter().all(|value| *value > 0.0));
+        noise.filter(|_| is_told).map(|noise| noise.ratio(&pair, SEED))
+    }
+
     /// The median of a metric as text, with the spread of repeated runs: `12.3 ± 4 %`, and how many of them failed. Why there is none, if there is none.
     pub fn shown(&self, name: &str, show: impl Fn(f64) -> String) -> String {
         let values = self.metric(name);
@@ -89,7 +118,12 @@ impl<'a> Selection<'a> {
     }
 
     fn why_nothing(&self) -> String {
-        if self.unsound() > 0 { "failed".to_owned() } else { "–".to_owned() }
+        let limit = self.runs.iter().find_map(|run| run.measured.metrics.get("gave_up_after_seconds"));
+        match limit {
+            Some(limit) => format!("not within {limit:.0} s"),
+            None if self.unsound() > 0 => "failed".to_owned(),
+            None => "–".to_owned(),
+        }
     }
 }
 
@@ -156,6 +190,8 @@ mod tests {
             (runs.median("seconds"), runs.shown("seconds", |value| value.to_string())),
             (None, "failed".to_owned())
         );
+        result.runs[0].measured.metric("gave_up_after_seconds", 120.0);
+        assert_eq!(Selection::of(&result).shown("seconds", |value| value.to_string()), "not within 120 s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
+use super::facts;
 use super::on_course::{OnCourse, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Run};
@@ -21,8 +22,10 @@ pub(super) const ABOUT: &str = "A replica was away while sysbench wrote to 30 sc
     waits less for others. Spate: batches (snapshot), \
     appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, and one transaction for one.";
 
-/// Seconds over which the binlog that was processed is summed up, as Tungsten's graph did.
-const WINDOW_SECONDS: f64 = 10.0;
+/// Seconds over which the binlog that was processed is summed up: ten, as Tungsten's graph did, where a run takes minutes.
+fn window_seconds(size: Size) -> f64 {
+    size.of(1.0, 1.0, 10.0)
+}
 
 fn shapes(size: Size) -> [(&'static str, Shape); 2] {
     let (schemas, rows) = size.of((6, 10_000), (30, 60_000), (30, 1_000_000));
@@ -63,9 +66,13 @@ pub(super) struct Shards;
 impl Experiment for Shards {
     fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
         let contenders = contenders(bench.size, bench.binaries.vendor());
+        let cells: Vec<Labels> =
+            contenders.iter().map(|contender| labels([("contender", contender.clone())])).collect();
+        let load = "sysbench's oltp_read_write with 14 selects, 4 updates of an indexed column and 2 of another, all rows equally often";
         let setting = |(name, shape): (&str, Shape)| Setting {
             name: name.to_owned(),
-            cells: contenders.iter().map(|contender| labels([("contender", contender.clone())])).collect(),
+            facts: facts::of(bench.binaries.vendor(), &shape, load, &cells),
+            cells: cells.clone(),
             disk_bytes: 3 * shape.server_bytes() + bench.size.of(1 << 28, 4 << 30, 100 << 30),
         };
         shapes(bench.size).map(setting).into()
@@ -74,7 +81,8 @@ impl Experiment for Shards {
     fn open<'a>(&self, bench: Bench<'a>, setting: &Setting, directory: &Path) -> Result<Box<dyn Stage + 'a>> {
         let size = bench.size;
         let [cached, io] = shapes(size);
-        let (_, shape) = if setting.name == cached.0 { cached } else { io };
+        let (_, shape) =
+            [cached, io].into_iter().find(|(name, _)| *name == setting.name).ok_or_else(|| setting.unknown())?;
         let plan = BacklogPlan::of_transactions(shape, size.of(2_500, 40_000, 3_600_000));
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let rules = directory.join("rules.toml");
@@ -102,7 +110,9 @@ fn contender(cell: &Labels, rules: &Path) -> String {
 }
 
 pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
-    let mut blocks = Vec::new();
+    let mut blocks = vec![Block::Text(
+        "Binlog that was processed is counted as applied transactions times their mean size; a batch counts when it commits.".to_owned(),
+    )];
     for setting in result.settings() {
         let runs = Selection::of(result).in_setting(setting);
         let single = single(&runs);
@@ -126,8 +136,9 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
             let (title, across) = (format!("{setting}: {what}"), "seconds".to_owned());
             Block::Graph(Graph { title, across, up: up.to_owned(), lines, ..Graph::default() })
         };
-        let binlog = format!("MB of binlog processed in {WINDOW_SECONDS} s");
-        blocks.push(over_time(&binlog, "MB", firsts().map(|run| binlog_over_time(run)).collect()));
+        let window = window_seconds(result.header.size);
+        let binlog = format!("MB of binlog processed in {window} s");
+        blocks.push(over_time(&binlog, "MB", firsts().map(|run| binlog_over_time(run, window)).collect()));
         blocks.push(over_time("the buffer pool", "MB", firsts().map(|run| buffer_pool_over_time(run)).collect()));
     }
     blocks
@@ -142,11 +153,11 @@ fn single(runs: &Selection<'_>) -> Option<f64> {
 type Line = (String, Vec<(f64, f64)>);
 
 /// Applied transactions as bytes, in each window: in this load all have about the same size.
-fn binlog_over_time(run: &Run) -> Line {
+fn binlog_over_time(run: &Run, window: f64) -> Line {
     let metric = |name: &str| run.measured.metrics.get(name).copied().unwrap_or_default();
     let transaction_mb = metric("backlog_mb") / metric("backlog_transactions").max(1.0);
     let (contender, rates) = line(run, "replica applied", transaction_mb);
-    (contender, in_windows(&rates, WINDOW_SECONDS))
+    (contender, in_windows(&rates, window))
 }
 
 /// Of rates since the point before, how much came in each window; behind the last point nothing comes.

@@ -33,14 +33,16 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     values.iter().map(|value| ((value - middle) / middle).abs()).max_by(f64::total_cmp)
 }
 
-/// Who wins, in the same words for a win and a loss: Spate is `ratio` times as good as the other, and runs are off by `spread`.
-pub fn outcome(ratio: f64, spread: f64) -> &'static str {
-    if (ratio - 1.0).abs() <= spread {
-        "Nobody wins by more than the spread"
-    } else if ratio > 1.0 {
-        "Spate wins"
-    } else {
-        "Spate LOSES"
+/// Who wins, in the same words for a win and a loss: Spate is `ratio` times as good as the other. `possible` is what the noise leaves possible; `None`: there
+/// are no repetitions to tell it.
+pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> &'static str {
+    let is_measured_once = possible.is_none();
+    match possible {
+        Some(possible) if !possible.is_significant() => "Nobody wins by more than the noise",
+        _ if ratio > 1.0 && is_measured_once => "Measured once: Spate wins",
+        _ if is_measured_once => "Measured once: Spate LOSES",
+        _ if ratio > 1.0 => "Spate wins",
+        _ => "Spate LOSES",
     }
 }
 
@@ -80,22 +82,60 @@ pub struct Comparison {
     pub overall: Ratio,
 }
 
-/// Compares cells. `None` if no cell has been measured more than once, so that nothing tells the noise.
-pub fn compare(pairs: &[Pair], seed: u64) -> Option<Comparison> {
+/// How far runs of the same cell are from each other, over all cells.
+#[derive(Debug, Clone)]
+pub struct Noise {
+    /// The deviations of all cells, which are logarithms.
+    pool: Vec<f64>,
+    /// Their root mean square.
+    usual: f64,
+}
+
+impl Noise {
+    /// The noise of cells, whose values are all greater than 0. `None` if none has been measured more than once.
+    pub fn of(cells: &[Vec<f64>]) -> Option<Noise> {
+        Noise::of_deviations(cells.iter().flat_map(|cell| deviations(&logarithms(cell))).collect())
+    }
+
+    fn of_deviations(pool: Vec<f64>) -> Option<Noise> {
+        let usual = root_mean_square(&pool);
+        (!pool.is_empty()).then_some(Noise { pool, usual })
+    }
+
+    /// How a cell whose deviations are `own` is noisier than others: a single noisy cell must not be taken for quiet because the others are.
+    fn scale(&self, own: &[f64]) -> f64 {
+        if own.is_empty() || self.usual == 0.0 { 1.0 } else { (root_mean_square(own) / self.usual).max(1.0) }
+    }
+
+    /// What the noise alone makes of the difference between the means of so many runs.
+    fn draw(&self, [first, second]: [usize; 2], random: &mut Random) -> f64 {
+        let mut mean_of = |count: usize| {
+            let drawn: f64 = (0..count).map(|_| self.pool[random.below(self.pool.len())]).sum();
+            drawn / count.max(1) as f64
+        };
+        mean_of(second) - mean_of(first)
+    }
+
+    /// How the second of a pair relates to the first.
+    pub fn ratio(&self, pair: &Pair, seed: u64) -> Ratio {
+        let sides = [logarithms(&pair.first), logarithms(&pair.second)];
+        let own: Vec<f64> = sides.iter().flat_map(|side| deviations(side)).collect();
+        let mut random = Random::new(seed);
+        let runs = [sides[0].len(), sides[1].len()];
+        let mut draws: Vec<f64> = (0..DRAWS).map(|_| self.draw(runs, &mut random)).collect();
+        draws.sort_by(f64::total_cmp);
+        interval(mean(&sides[1]) - mean(&sides[0]), &draws, self.scale(&own), 1.0 - CONFIDENCE)
+    }
+}
+
+/// Compares the cells of one of so many `metrics` that are compared. `None` if no cell has been measured more than once, so that nothing tells the noise.
+pub fn compare(pairs: &[Pair], metrics: usize, seed: u64) -> Option<Comparison> {
     let logs: Vec<[Vec<f64>; 2]> =
         pairs.iter().map(|pair| [logarithms(&pair.first), logarithms(&pair.second)]).collect();
     let residuals: Vec<Vec<f64>> =
         logs.iter().map(|sides| sides.iter().flat_map(|side| deviations(side)).collect()).collect();
-    let pool: Vec<f64> = residuals.iter().flatten().copied().collect();
-    if pool.is_empty() || pairs.is_empty() {
-        return None;
-    }
-    let usual = root_mean_square(&pool);
-    // A single noisy cell must not be taken for quiet because the others are.
-    let scales: Vec<f64> = residuals
-        .iter()
-        .map(|own| if own.is_empty() || usual == 0.0 { 1.0 } else { (root_mean_square(own) / usual).max(1.0) })
-        .collect();
+    let noise = Noise::of_deviations(residuals.iter().flatten().copied().collect())?;
+    let scales: Vec<f64> = residuals.iter().map(|own| noise.scale(own)).collect();
     let mut random = Random::new(seed);
     // What cells with as many runs on both sides draw has the same distribution, but for its scale: so their far ends are drawn often enough too.
     let mut draws_by_runs: BTreeMap<[usize; 2], Vec<f64>> = BTreeMap::new();
@@ -103,28 +143,25 @@ pub fn compare(pairs: &[Pair], seed: u64) -> Option<Comparison> {
     for _ in 0..DRAWS {
         let mut sum = 0.0;
         for (sides, scale) in logs.iter().zip(&scales) {
-            let mut mean_of = |count: usize| {
-                let drawn: f64 = (0..count).map(|_| pool[random.below(pool.len())]).sum();
-                drawn / count.max(1) as f64
-            };
             let runs = [sides[0].len(), sides[1].len()];
-            let noise = mean_of(runs[1]) - mean_of(runs[0]);
-            sum += scale * noise;
-            draws_by_runs.entry(runs).or_default().push(noise);
+            let drawn = noise.draw(runs, &mut random);
+            sum += scale * drawn;
+            draws_by_runs.entry(runs).or_default().push(drawn);
         }
         overall_draws.push(sum / logs.len() as f64);
     }
     draws_by_runs.values_mut().for_each(|draws| draws.sort_by(f64::total_cmp));
     overall_draws.sort_by(f64::total_cmp);
     let seen: Vec<f64> = logs.iter().map(|sides| mean(&sides[1]) - mean(&sides[0])).collect();
-    // Of many cells, one is off by chance: each has to be surer, so that all of them together are as sure as one.
-    let doubt = (1.0 - CONFIDENCE) / logs.len() as f64;
+    // Of many cells and metrics, one is off by chance: each has to be surer, so that all of them together are as sure as one.
+    let of_metric = (1.0 - CONFIDENCE) / metrics.max(1) as f64;
+    let doubt = of_metric / logs.len() as f64;
     let cells = seen.iter().zip(&logs).zip(&scales).map(|((seen, sides), scale)| {
         let draws = draws_by_runs.get(&[sides[0].len(), sides[1].len()]).map_or(&[][..], Vec::as_slice);
         interval(*seen, draws, *scale, doubt)
     });
     let cells = cells.collect();
-    Some(Comparison { cells, overall: interval(mean(&seen), &overall_draws, 1.0, 1.0 - CONFIDENCE) })
+    Some(Comparison { cells, overall: interval(mean(&seen), &overall_draws, 1.0, of_metric) })
 }
 
 /// What is seen, less what the noise alone makes of nothing: the draws, which are sorted, times `scale`.
@@ -180,7 +217,7 @@ mod tests {
                 }
             })
             .collect();
-        compare(&pairs, random.next()).unwrap()
+        compare(&pairs, 1, random.next()).unwrap()
     }
 
     #[test]
@@ -205,17 +242,47 @@ mod tests {
         }
     }
 
+    /// Two repetitions of each, as experiments have them: of two contenders that are equally fast, nobody wins.
+    #[test]
+    fn nobody_wins_by_chance() {
+        let mut random = Random::new(13);
+        let wins = (0..300).filter(|_| {
+            let cells: Vec<Vec<f64>> =
+                (0..10).map(|cell| (0..2).map(|_| noisy(&mut random, 2.0 + f64::from(cell))).collect()).collect();
+            let pair = Pair {
+                first: (0..2).map(|_| noisy(&mut random, 5.0)).collect(),
+                second: (0..2).map(|_| noisy(&mut random, 5.0)).collect(),
+            };
+            Noise::of(&cells).unwrap().ratio(&pair, random.next()).is_significant()
+        });
+        let wins = wins.count();
+        assert!(wins <= 9, "{wins} of 300");
+        assert!(Noise::of(&[vec![1.0], vec![2.0]]).is_none());
+    }
+
+    #[test]
+    fn wins_and_losses_are_told_alike() {
+        let sure = |ratio: f64| Ratio { ratio, least: ratio * 0.99, most: ratio * 1.01 };
+        assert_eq!(outcome(2.0, Some(&sure(2.0))), "Spate wins");
+        assert_eq!(outcome(0.5, Some(&sure(0.5))), "Spate LOSES");
+        assert_eq!(outcome(1.005, Some(&sure(1.005))), "Nobody wins by more than the noise");
+        assert_eq!(
+            (outcome(2.0, None), outcome(0.5, None)),
+            ("Measured once: Spate wins", "Measured once: Spate LOSES")
+        );
+    }
+
     #[test]
     fn ratio_is_second_by_first() {
         let pairs = [Pair { first: vec![1.0, 1.01], second: vec![2.0, 2.02] }];
-        let overall = compare(&pairs, 1).unwrap().overall;
+        let overall = compare(&pairs, 1, 1).unwrap().overall;
         assert!((overall.ratio - 2.0).abs() < 0.001 && overall.least > 1.9 && overall.most < 2.1, "{overall:?}");
     }
 
     #[test]
     fn single_runs_tell_nothing() {
-        assert_eq!(compare(&[Pair { first: vec![1.0], second: vec![2.0] }], 1), None);
-        assert_eq!(compare(&[], 1), None);
+        assert_eq!(compare(&[Pair { first: vec![1.0], second: vec![2.0] }], 1, 1), None);
+        assert_eq!(compare(&[], 1, 1), None);
     }
 
     #[test]

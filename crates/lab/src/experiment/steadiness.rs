@@ -1,6 +1,6 @@
 //! Whether the machine is as fast as it was a moment ago: a virtual machine's processors and disk are shared with others, who come and go.
 //!
-//! What is measured while others are busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of
+//! There are two yardsticks: a fixed computation, and writes that wait for the disk. What is measured while others are busy says nothing of the contender. So a measurement waits until the machine is as fast as usual; what the servers of
 //! the measurement before still do behind it comes to its end meanwhile. A machine that stays slower is as usual after a while: then the report tells
 //! how much it changed. (A look behind a measurement would say more of those servers than of others.)
 
@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use super::statistics::median;
 
-/// A fixed computation that takes so many times as long as usual is slow: others are busy.
-const SLOW: f64 = 1.25;
 /// The latest looks, by which it is known what is usual: a machine that stays slower is waited for while half of them come.
 const LOOKS: usize = 15;
 /// With fewer, nothing is known.
@@ -19,32 +17,34 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Looks at the machine before each measurement.
 pub(super) struct Steadiness<'c> {
-    computation: Box<dyn FnMut() -> f64 + 'c>,
+    yardstick: Box<dyn FnMut() -> f64 + 'c>,
+    /// What takes so many times as long as usual is slow: others are busy.
+    slow: f64,
     pause: Duration,
     /// The latest looks, in milliseconds.
     looks: Vec<f64>,
 }
 
 impl<'c> Steadiness<'c> {
-    /// `computation` returns the milliseconds that it has taken; `looks` are those of before an interruption.
-    pub(super) fn new(computation: impl FnMut() -> f64 + 'c, looks: Vec<f64>) -> Steadiness<'c> {
-        Steadiness { computation: Box::new(computation), pause: PAUSE, looks }
+    /// `yardstick` returns the milliseconds that it has taken, `slow` times as long as usual is slow; `looks` are those of before an interruption.
+    pub(super) fn new(yardstick: impl FnMut() -> f64 + 'c, slow: f64, looks: Vec<f64>) -> Steadiness<'c> {
+        Steadiness { yardstick: Box::new(yardstick), slow, pause: PAUSE, looks }
     }
 
-    /// How long the computation takes now, and whether that is slow.
+    /// How long the yardstick takes now, and whether that is slow.
     fn look(&mut self) -> (f64, bool) {
-        let took = (self.computation)();
+        let took = (self.yardstick)();
         self.looks.drain(..self.looks.len().saturating_sub(LOOKS));
         let usual = median(&self.looks).filter(|_| self.looks.len() >= LOOKS_MIN);
         self.looks.push(took);
-        (took, usual.is_some_and(|usual| took > usual * SLOW))
+        (took, usual.is_some_and(|usual| took > usual * self.slow))
     }
 
     /// The same, after the machine has become as fast as usual, or its speed the usual one.
-    pub(super) fn settle(&mut self, tell: impl Fn(&str)) -> f64 {
+    pub(super) fn settle(&mut self, tell: impl Fn()) -> f64 {
         let (mut took, mut is_slow) = self.look();
         if is_slow {
-            tell("the machine is slower than usual; waiting");
+            tell();
         }
         while is_slow {
             std::thread::sleep(self.pause);
@@ -67,18 +67,18 @@ pub(super) mod tests {
     fn scripted(looks: Vec<f64>) -> Steadiness<'static> {
         let mut left = looks.into_iter().peekable();
         let mut last = 50.0;
-        let computation = move || {
+        let yardstick = move || {
             last = left.next().unwrap_or(last);
             last
         };
-        Steadiness { pause: Duration::ZERO, ..Steadiness::new(computation, Vec::new()) }
+        Steadiness { pause: Duration::ZERO, ..Steadiness::new(yardstick, 1.25, Vec::new()) }
     }
 
     #[test]
     fn a_machine_that_is_busy_for_a_moment_is_waited_for() {
         let mut machine = scripted(vec![50.0, 51.0, 49.0, 90.0, 70.0, 52.0]);
         for expected in [50.0, 51.0, 49.0, 52.0] {
-            assert_eq!(machine.settle(|_| {}), expected);
+            assert_eq!(machine.settle(|| {}), expected);
         }
     }
 
@@ -88,7 +88,7 @@ pub(super) mod tests {
         for _ in 0..40 {
             assert_eq!(machine.look(), (50.0, false));
         }
-        assert_eq!(machine.settle(|_| {}), 100.0);
+        assert_eq!(machine.settle(|| {}), 100.0);
         assert_eq!(machine.looks.iter().filter(|look| **look == 100.0).count(), LOOKS / 2 + 2);
         assert_eq!(machine.look(), (100.0, false));
         assert!(machine.looks.len() <= LOOKS + 1);

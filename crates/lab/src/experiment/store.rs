@@ -6,10 +6,13 @@
 //! ```
 //! A header tells whether runs belong to what is measured now: the same server, program, machine, seed and number of repetitions.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::driver;
+use super::plan::Task;
 use super::result::{ExperimentResult, Header, RESULT_VERSION, Run};
 use crate::home::{self, create_private_directory};
 use crate::{Error, Result};
@@ -18,6 +21,8 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
+    /// Held while it is open, so that no two commands measure the same.
+    _lock: File,
     header: Header,
     runs: Vec<Run>,
 }
@@ -28,9 +33,10 @@ impl Store {
     /// # Errors
     /// [`Error::OtherRuns`] if they do not belong to it; [`Error::File`], [`Error::State`].
     pub fn open(directory: PathBuf, header: Header) -> Result<Store> {
+        let lock = lock(&directory)?;
         let place = directory.join("header.json");
         if !place.exists() {
-            return Store::create(directory, header);
+            return Store::create(directory, header, lock);
         }
         let kept: Header = home::read_state(&place)?;
         if let Some(what) = difference(&kept, &header) {
@@ -45,7 +51,7 @@ impl Store {
             }
         }
         runs.sort_by_key(|run| run.order);
-        Ok(Store { directory, header: kept, runs })
+        Ok(Store { directory, _lock: lock, header: kept, runs })
     }
 
     /// Removes what is kept, and begins again.
@@ -53,19 +59,27 @@ impl Store {
     /// # Errors
     /// [`Error::File`], [`Error::State`].
     pub fn fresh(directory: PathBuf, header: Header) -> Result<Store> {
+        let lock = lock(&directory)?;
         home::remove_if_there(&directory)?;
-        Store::create(directory, header)
+        Store::create(directory, header, lock)
     }
 
-    fn create(directory: PathBuf, header: Header) -> Result<Store> {
+    fn create(directory: PathBuf, header: Header, lock: File) -> Result<Store> {
         create_private_directory(&directory.join("runs"))?;
         home::write_state(&directory.join("header.json"), &header)?;
-        Ok(Store { directory, header, runs: Vec::new() })
+        Ok(Store { directory, _lock: lock, header, runs: Vec::new() })
     }
 
     /// What is measured.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// True if this measurement, in the setting of this name, has been made.
+    pub fn has(&self, task: &Task, setting: &str) -> bool {
+        self.runs
+            .iter()
+            .any(|run| (run.repetition, run.setting.as_str(), &run.labels) == (task.repetition, setting, &task.labels))
     }
 
     /// What has been measured.
@@ -103,11 +117,26 @@ impl Store {
     }
 }
 
+/// Waits for nobody: another command that measures the same is told.
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.with_extension("lock");
+    if let Some(parent) = path.parent() {
+        create_private_directory(parent)?;
+    }
+    let file = File::create(&path).map_err(Error::file("create", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { what: "this experiment".to_owned() }),
+        Err(error) => Err(Error::file("lock", &path)(error.into())),
+    }
+}
+
 /// In what two measurements differ that must not be in one result. When they began does not matter, nor what their command was called.
 fn difference(kept: &Header, wanted: &Header) -> Option<&'static str> {
     let checks = [
         ("another version of the server", kept.server_version == wanted.server_version),
         ("another build of spate", kept.spate_version == wanted.spate_version),
+        ("another build of spate-lab", kept.laboratory_version == wanted.laboratory_version),
         ("another machine", kept.machine == wanted.machine),
         ("another order of the runs (--seed)", kept.seed == wanted.seed),
         ("another number of repetitions", kept.repetitions == wanted.repetitions),
@@ -128,6 +157,9 @@ mod tests {
         let mut store = Store::open(place.clone(), measured.header.clone()).unwrap();
         measured.runs.iter().for_each(|run| store.add(run.clone()).unwrap());
         let later = Header { begun: "2027-01-01T00:00:00Z".into(), ..measured.header.clone() };
+        let message = Store::open(place.clone(), later.clone()).unwrap_err().to_string();
+        assert!(message.contains("another command"), "{message}");
+        drop(store);
         let again = Store::open(place.clone(), later).unwrap();
         assert_eq!((again.runs(), again.header()), (measured.runs.as_slice(), &measured.header));
         again.finish().unwrap();

@@ -90,12 +90,16 @@ impl Cluster {
             let founder = Sandbox::start(binaries, &place(1), &alone, Lifetime::Ours)?;
             wait_until_ready(&founder, 1)?;
             founder.stop()?;
-            for number in 2..=count {
-                copy_directory(&data(1), &data(number))?;
-            }
         }
-        // The node that stopped last has everything; the others join it.
-        let first = (1..=count).find(|number| is_safe_to_begin_with(&data(*number))).unwrap_or(1);
+        // The node that stopped last has everything; the others join it, and new ones begin with its data.
+        let first = (1..=count).find(|number| is_safe_to_begin_with(&data(*number)));
+        let first = first.ok_or_else(|| Error::Sandbox {
+            name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            why: "its nodes were killed, so that none of them is known to have everything; `spate lab sandbox stop` removes them".to_owned(),
+        })?;
+        for number in (1..=count).filter(|number| !data(*number).is_dir()) {
+            copy_directory(&data(first), &data(number))?;
+        }
         let order = std::iter::once(first).chain((1..=count).filter(|number| *number != first));
         let ports: Vec<u16> = (0..count).map(|_| free_port(directory)).collect::<Result<_>>()?;
         let mut nodes: Vec<(usize, Sandbox)> = Vec::new();

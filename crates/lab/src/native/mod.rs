@@ -51,6 +51,11 @@ fn dialect(vendor: Vendor) -> &'static dyn Dialect {
     }
 }
 
+/// The statements that set the number of appliers and their mode.
+pub(crate) fn applier_statements(vendor: Vendor, threads: u32, mode: NativeMode) -> Vec<String> {
+    dialect(vendor).set_appliers(threads, mode)
+}
+
 /// The state of the server's own replication.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NativeState {

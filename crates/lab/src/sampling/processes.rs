@@ -8,6 +8,15 @@ use super::Look;
 use super::series::Recorder;
 use crate::process::{ProcessIdentity, Stat};
 
+/// Of a process with more threads, each has no look of its own: looking would take more than a hundredth of a processor.
+const THREADS_MAX: usize = 128;
+
+/// A thread's name without its number: the kernel's workers of `io_uring` have one each, and come and go.
+fn kind_of_thread(name: &str) -> &str {
+    let kind = name.trim_end_matches(|character: char| character.is_ascii_digit() || "- ".contains(character));
+    if kind.is_empty() { name } else { kind }
+}
+
 pub(super) struct Processes {
     /// Those whose role is known.
     named: Vec<(String, ProcessIdentity)>,
@@ -35,12 +44,16 @@ impl Processes {
         }
     }
 
-    /// Threads of one name count as one.
+    /// Threads of one kind count as one.
     fn threads(&self, id: u32, name: &str, recorder: &mut Recorder) {
         let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
-        for thread in numbers_in(&format!("/proc/{id}/task")) {
+        let threads: Vec<u32> = numbers_in(&format!("/proc/{id}/task")).collect();
+        if threads.len() > THREADS_MAX {
+            return;
+        }
+        for thread in threads {
             if let Some(stat) = Stat::read(&format!("/proc/{id}/task/{thread}/stat")) {
-                *by_name.entry(stat.name).or_default() += stat.cpu_ticks;
+                *by_name.entry(kind_of_thread(&stat.name).to_owned()).or_default() += stat.cpu_ticks;
             }
         }
         for (thread, ticks) in by_name {
@@ -98,6 +111,15 @@ fn numbers_in(directory: &str) -> impl Iterator<Item = u32> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn threads_that_come_and_go_are_one() {
+        for (name, kind) in
+            [("iou-wrk-31521", "iou-wrk"), ("applier 12", "applier"), ("mariadbd", "mariadbd"), ("17", "17")]
+        {
+            assert_eq!(super::kind_of_thread(name), kind);
+        }
+    }
+
     #[test]
     fn busy_time_is_without_idle_and_steal() {
         let stat = "cpu  100 20 30 4000 500 6 7 80 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";

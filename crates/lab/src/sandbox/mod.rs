@@ -45,7 +45,7 @@ const SHOWN_LOG_BYTES: u64 = 2_000;
 pub enum Lifetime {
     /// Until the [`Sandbox`] is dropped, or this process ends however it does.
     Ours,
-    /// Until a command stops it.
+    /// Until a command stops it, once it has been [left running](Sandbox::leave_running).
     Detached,
 }
 
@@ -102,6 +102,7 @@ impl Sandbox {
                 {
                     attempt += 1;
                 }
+                // Dropped, it ends.
                 Err(error) => return Err(error),
             }
         }
@@ -124,6 +125,11 @@ impl Sandbox {
             child: None,
             lifetime: Lifetime::Detached,
         })
+    }
+
+    /// Lets it run on after this value is gone, and this process.
+    pub fn leave_running(mut self) {
+        self.child = None;
     }
 
     /// A new connection as root.
@@ -254,7 +260,7 @@ impl Sandbox {
         self.reap();
         let _ = fs::remove_file(&self.socket);
         let next = spawn(&self.binaries, &self.directory, &self.socket, self.port, options, self.lifetime)?;
-        // The old server has ended; dropping it must not remove the socket's directory.
+        // The old server has ended, and was reaped; dropping it must not remove the socket's directory.
         let mut old = std::mem::replace(self, next);
         old.lifetime = Lifetime::Detached;
         self.wait_until_ready()
@@ -306,9 +312,22 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
+        self.reap();
         if self.lifetime == Lifetime::Ours {
-            self.reap();
             remove_socket_directory(&self.directory);
+        }
+    }
+}
+
+/// Ends the servers whose data directories are below `directory`, and that nobody knows: what started them has ended before it could write down that it had.
+pub fn end_unknown_servers(directory: &Path) {
+    let sought = format!("--datadir={}/", directory.display());
+    for process in ProcessIdentity::all() {
+        let arguments = process.arguments();
+        let is_below = arguments.iter().any(|argument| argument.starts_with(&sought));
+        if is_below && !process.parent_is_laboratory() {
+            process.signal(Signal::KILL);
+            process.wait_for_end(STOP_LIMIT);
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
+use crate::workload::{Shape, Workload};
 use crate::{Error, Result, threads};
 
 /// The conditions: their numbers in the clause, what they say, and a query that counts what breaks them. Condition 11 holds only at the beginning.
@@ -65,11 +66,26 @@ pub struct Books {
     pub looks: u64,
     /// Different states among those: what was looked at is a replica that moves.
     pub states: u64,
-    /// What was broken, each condition once for each look.
+    /// What was broken, each condition once for each look; of many, the first.
     pub broken: Vec<String>,
 }
 
+/// Broken conditions that are told; as long as something stays broken, each look finds it.
+const TOLD_MAX: usize = 100;
+
 impl Books {
+    /// What is broken of a server's books, if its load has some.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn audit_if_any(server: &Sandbox, shape: &Shape, role: &str) -> Result<Vec<String>> {
+        if shape.workload != Workload::Tpcc {
+            return Ok(Vec::new());
+        }
+        let broken = Books::audit(&mut server.connect()?, &shape.schema_names())?;
+        Ok(broken.into_iter().map(|what| format!("{role}: {what}")).collect())
+    }
+
     /// Looks once, at all schemas in one snapshot.
     ///
     /// # Errors
@@ -139,6 +155,7 @@ fn look_on(session: &mut Session, schemas: &[String], over: &AtomicBool) -> Resu
     loop {
         let is_last = over.load(Ordering::Acquire);
         books.broken.extend(Books::audit(session, schemas)?);
+        books.broken.truncate(TOLD_MAX);
         books.looks += 1;
         let first = schemas.first().map_or("bench1", String::as_str);
         let state: String =
