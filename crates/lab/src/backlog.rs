@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::binlog_count::{BinlogCount, count_files};
+use crate::binlog_format::Format;
 use crate::comparison::{Checksums, checksums};
 use crate::dataset::{DataSet, source_options};
 use crate::home::{self, LabHome};
@@ -14,7 +15,6 @@ use crate::position::transactions;
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::Screen;
 use crate::server_options::Durability;
-use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
 use crate::workload::{LOAD_SEED, LoadLimits, Shape};
 use crate::{Error, Result};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::backlog::BacklogPlan;
+use crate::binlog_format::Format;
 use crate::calls::options::{GenerateCommand, StudyCommand};
 use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
@@ -26,7 +27,6 @@ use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
 use crate::screen::{self, Screen};
 use crate::server_options::{Durability, ServerOption};
 use crate::torture::options::{self, TortureOptions};
-use crate::torture::settings::Format;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{LOAD_SEED, Shape, Workload};
 use crate::{Result, demo, results, steady};

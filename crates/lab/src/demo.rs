@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backlog::BacklogPlan;
+use crate::binlog_format::Format;
 use crate::contender::Contender;
 use crate::course::BacklogPlace;
 use crate::follower::{Follower, LivePlan, LiveResult};
@@ -15,7 +16,6 @@ use crate::screen::{self, Screen};
 use crate::server_options::Durability;
 use crate::spate_program::SpateProgram;
 use crate::steady;
-use crate::torture::settings::Format;
 use crate::version::ServerBinaries;
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result};

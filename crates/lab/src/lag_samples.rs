@@ -70,7 +70,7 @@ impl Sampler {
         end_seconds: u64,
         live: Option<LiveReport>,
     ) -> Result<Sampler> {
-        let session = replica.connect()?;
+        let session = replica.connect_to_look()?;
         let (over, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let asking = Asking { vendor: replica.vendor(), session, applier, name: name.to_owned(), end_seconds, live };
         let (ending, taken) = (Arc::clone(&over), Arc::clone(&samples));

@@ -6,10 +6,10 @@
 //! - [`process`], [`sql`], [`position`]: the server's state, from the kernel and from the server itself;
 //! - [`home`]: the laboratory's directory; [`sandbox_registry`]: servers that outlive a command;
 //! - [`loads`]: loads that no program of others has;
-//! - [`workload`], [`dataset`] (`lab dataset`), [`backlog`], [`binlog_count`]: the changes of a source while its replica was down;
+//! - [`workload`], [`dataset`] (`lab dataset`), `buffer_pool`, [`backlog`], [`binlog_count`], [`binlog_format`]: the changes of a source while its replica was down;
 //! - [`contender`], [`native`], [`spate_program`]: the programs that catch up;
-//! - [`course`], [`race`], [`comparison`], [`results`]: a backlog and the conditions for contenders, the race over it, the comparison of its
-//!   tables, and its result;
+//! - [`course`], [`lag_samples`], [`race`], [`comparison`], [`results`], [`report`](mod@report): a backlog and the conditions for contenders, how far they are behind meanwhile, the race over
+//!   it, the comparison of its tables, its result and its page;
 //! - [`sampling`]: what machine, servers and programs do meanwhile;
 //! - [`chain`]: intermediate sources, one behind the other;
 //! - [`follower`], [`beat`], [`steady`]: the lag under a live load; [`demo`]: a demonstration of all of these;
@@ -17,7 +17,8 @@
 //! - [`experiment`]: measurements of all of these, repeated, kept, reported and compared;
 //! - [`failover`](mod@failover): a source that is killed under load, again and again;
 //! - [`calls`]: call detail records, and the study that loads them;
-//! - [`torture`]: hostile statements from a seed, with the server's own replication as the oracle;
+//! - [`recovery`]: a server that is recovered to its last transaction, by the servers' own programs and by `spate restore`;
+//! - [`torture`], [`equal`]: hostile statements from a seed, and yours, with the server's own replication as the oracle;
 //! - [`command`], [`screen`]: the command line, and its output for people.
 //!
 //! Measuring and drawing are separate: every command can write its result as JSON.
@@ -25,6 +26,7 @@
 pub mod backlog;
 pub mod beat;
 pub mod binlog_count;
+pub mod binlog_format;
 mod buffer_pool;
 pub mod calls;
 pub mod chain;

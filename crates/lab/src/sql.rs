@@ -1,6 +1,7 @@
 //! Connections to sandboxed servers, through their sockets.
 
 use std::path::Path;
+use std::time::Duration;
 
 use mysql::prelude::{FromRow, FromValue, Queryable};
 use mysql::{Conn, OptsBuilder, Row};
@@ -22,11 +23,20 @@ impl Session {
     /// # Errors
     /// [`Error::Sql`].
     pub fn open(socket: &Path, server: &str) -> Result<Session> {
+        Session::open_within(socket, server, None)
+    }
+
+    /// The same; whoever waits longer than `limit` for an answer gets an error.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn open_within(socket: &Path, server: &str, limit: Option<Duration>) -> Result<Session> {
         let options = OptsBuilder::new()
             .user(Some("root"))
             .socket(socket.to_str())
             .ip_or_hostname(Some("localhost"))
             .prefer_socket(true)
+            .read_timeout(limit)
             .stmt_cache_size(0);
         let connection = Conn::new(options).map_err(|source| Error::Sql {
             server: server.to_owned(),

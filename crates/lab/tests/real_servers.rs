@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use spate_lab::backlog::BacklogPlan;
+use spate_lab::binlog_format::Format;
 use spate_lab::contender::Contender;
 use spate_lab::course::BacklogPlace;
 use spate_lab::follower::LivePlan;
@@ -17,7 +18,6 @@ use spate_lab::sandbox_registry::{self, Layout, Topology};
 use spate_lab::screen::Screen;
 use spate_lab::server_options::{Durability, ServerOption, ServerOptions};
 use spate_lab::steady;
-use spate_lab::torture::settings::Format;
 use spate_lab::vendor::Vendor;
 use spate_lab::version::{ServerBinaries, ServerVersion};
 use spate_lab::workload::{Shape, Workload};

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use programs::spate;
+use spate_lab::binlog_format::Format;
 use spate_lab::home::LabHome;
 use spate_lab::screen::Screen;
 use spate_lab::torture::feature::{Feature, FeatureSet};
 use spate_lab::torture::report::{SeedResult, Verdict};
-use spate_lab::torture::settings::{Failures, Format};
+use spate_lab::torture::settings::Failures;
 use spate_lab::torture::{Torture, TorturePlan};
 use spate_lab::version::{ServerBinaries, ServerVersion};
 

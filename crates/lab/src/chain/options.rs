@@ -9,11 +9,11 @@ use clap::Args;
 use super::{ChainPlan, run};
 use crate::Result;
 use crate::backlog::BacklogPlan;
+use crate::binlog_format::Format;
 use crate::home::LabHome;
 use crate::results;
 use crate::screen::{self, Screen};
 use crate::server_options::Durability;
-use crate::torture::settings::Format;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
 

@@ -11,13 +11,14 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use crate::binlog_format::Format;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
 use crate::server_options::ServerOption;
 use crate::torture::feature::{Feature, FeatureSet};
 use crate::torture::judge::Finding;
 use crate::torture::options::SpateOptions;
-use crate::torture::settings::{Beginning, Format, Settings};
+use crate::torture::settings::{Beginning, Settings};
 use crate::torture::step::Step;
 use crate::torture::{Comparison, Comparisons};
 use crate::version::{ServerBinaries, ServerVersion};

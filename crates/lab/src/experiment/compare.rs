@@ -473,6 +473,21 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_is_not_worse() {
+        let directory = tempfile::tempdir().unwrap();
+        let there = directory.path().join("a.json");
+        results::write_json(&runs(1.0), &there).unwrap();
+        let missing = directory.path().join("b.json");
+        for (before, after) in [(&missing, Some(&there)), (&there, Some(&missing)), (&missing, None)] {
+            let options =
+                CompareOptions { before: before.clone(), after: after.cloned(), only: Vec::new(), json: None };
+            assert_eq!(format!("{:?}", options.run().unwrap()), format!("{:?}", ExitCode::from(2)));
+        }
+        let options = CompareOptions { before: there.clone(), after: Some(there), only: Vec::new(), json: None };
+        assert_eq!(format!("{:?}", options.run().unwrap()), format!("{:?}", ExitCode::SUCCESS));
+    }
+
+    #[test]
     fn different_experiments_are_not_compared() {
         let mut other = runs(1.0);
         other.header.server = "mysql-9.7".into();

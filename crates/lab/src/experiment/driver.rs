@@ -178,11 +178,6 @@ fn told(task: &Task, settings: &[Setting], measured: &Measured, pace: &str) -> S
     format!("{line} · {pace}")
 }
 
-/// The time now, in RFC 3339.
-pub fn now() -> String {
-    jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |now| now.to_string())
-}
-
 /// How many measurements are left, and how long they may take.
 #[derive(Debug)]
 struct Pace {

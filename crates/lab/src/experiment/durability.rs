@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::blocks::{Block, hours_minutes_seconds};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, usual_conditions};
+use super::on_course::{OnCourse, SINGLE, limit, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
@@ -99,10 +99,6 @@ fn plan(size: Size, shape: Shape) -> ChainPlan {
     }
 }
 
-fn limit(size: Size) -> Duration {
-    Duration::from_secs(size.of(120, 1_800, 24 * 3600))
-}
-
 pub(super) struct DurabilityExperiment;
 
 impl Experiment for DurabilityExperiment {
@@ -183,9 +179,6 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     }
     blocks
 }
-
-/// Native replication with one applier.
-const SINGLE: [&str; 2] = ["native:0", "native:1:order"];
 
 /// A contender's mode of parallel replication.
 fn mode(contender: &str) -> &str {

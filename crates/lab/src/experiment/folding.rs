@@ -2,12 +2,11 @@
 //! of it from the binlogs alone.
 
 use std::path::Path;
-use std::time::Duration;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, usual_conditions};
+use super::on_course::{OnCourse, limit, usual_conditions};
 use super::plan::{Compared, Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
@@ -98,7 +97,7 @@ impl Experiment for Folding {
         let plan = BacklogPlan::of_transactions(shape(size, keys), transactions);
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let predicted = predict(&course)?;
-        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        let limit = limit(size);
         let inner = OnCourse::new(course, move |_| usual_conditions(limit)).with_contenders(|cell| match cell["batch"]
             .as_str()
         {

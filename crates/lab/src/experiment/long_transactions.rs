@@ -14,19 +14,19 @@ use spate_page::{Bar, Lane};
 use super::blocks::Block;
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{measured, usual_conditions};
+use super::on_course::{limit, measured, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured, Span};
 use super::selection::Selection;
 use crate::Result;
 use crate::backlog::{Backlog, BacklogPlan};
+use crate::binlog_format::Format;
 use crate::contender::Contender;
 use crate::course::Course;
 use crate::dataset::DataSet;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::threads::{self, Stop};
-use crate::torture::settings::Format;
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 
@@ -101,7 +101,7 @@ impl Experiment for LongTransactions {
         let backlog =
             Backlog::written_by(bench.binaries, &dataset, &plan, &directory.join("source"), &bench.screen, &write)?;
         let course = Course::over(bench.binaries, shape, dataset, backlog, bench.screen);
-        Ok(Box::new(Timelines { course, limit: Duration::from_secs(bench.size.of(120, 1_800, 24 * 3_600)) }))
+        Ok(Box::new(Timelines { course, limit: limit(bench.size) }))
     }
 }
 

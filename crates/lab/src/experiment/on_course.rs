@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::driver::Stage;
+use super::plan::Size;
 use super::result::{Labels, Measured};
 use crate::Result;
 use crate::contender::Contender;
@@ -14,6 +15,14 @@ use crate::server_options::Durability;
 
 /// Counters of Spate's report that become metrics.
 const COUNTERS: [&str; 5] = ["transactions", "row_changes", "net_row_changes", "batches", "retries"];
+
+/// Native replication with one applier, by vendor.
+pub(super) const SINGLE: [&str; 2] = ["native:0", "native:1:order"];
+
+/// How long a contender may take.
+pub(super) fn limit(size: Size) -> Duration {
+    Duration::from_secs(size.of(120, 1_800, 24 * 3_600))
+}
 
 /// A course that is ready, and how a cell's labels become conditions.
 pub(super) struct OnCourse<'a> {

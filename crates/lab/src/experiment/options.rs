@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::plan::Size;
 use super::report::{blocks, write_html};
 use super::reports::ExperimentName;
-use super::result::Header;
+use super::result::{Header, now};
 use super::store::Store;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
@@ -116,7 +116,7 @@ impl ExperimentOptions {
             ),
             seed: self.seed,
             repetitions,
-            begun: driver::now(),
+            begun: now(),
             settings: std::collections::BTreeMap::new(),
         })
     }

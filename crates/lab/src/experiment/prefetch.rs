@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, usual_conditions};
+use super::on_course::{OnCourse, limit, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
@@ -67,7 +67,7 @@ impl Experiment for Prefetch {
         let plan = BacklogPlan { rate: Some(rate), ..BacklogPlan::of_transactions(shape(size), transactions) };
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let read_latency = (setting.name == SLOW).then_some(READ_LATENCY);
-        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        let limit = limit(size);
         Ok(Box::new(OnCourse::new(course, move |_| {
             let mut conditions = usual_conditions(limit);
             conditions.read_latency = read_latency;

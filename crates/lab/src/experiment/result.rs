@@ -230,6 +230,11 @@ impl Run {
     }
 }
 
+/// The time now, in RFC 3339.
+pub fn now() -> String {
+    jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |now| now.to_string())
+}
+
 /// The name of a cell: its setting and its labels.
 pub fn cell_name(setting: &str, labels: &Labels) -> String {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -1,12 +1,11 @@
 //! Tungsten's benchmark of parallel replication: 30 schemas that share nothing, 30 channels, cached and bound by the disk.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, usual_conditions};
+use super::on_course::{OnCourse, SINGLE, limit, usual_conditions};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Run};
 use super::selection::Selection;
@@ -87,7 +86,7 @@ impl Experiment for Shards {
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let rules = directory.join("rules.toml");
         write_rules(&shape, &rules)?;
-        let limit = Duration::from_secs(size.of(120, 1_800, 24 * 3_600));
+        let limit = limit(size);
         let buffer_pool = if setting.name == io.0 { BufferPool::Empty } else { BufferPool::AsItWas };
         let stage = OnCourse::new(course, move |_| Conditions { buffer_pool, ..usual_conditions(limit) });
         Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &rules))))
@@ -115,7 +114,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
     )];
     for setting in result.settings() {
         let runs = Selection::of(result).in_setting(setting);
-        let single = single(&runs);
+        let single = SINGLE.iter().find_map(|name| runs.with("contender", name).median("seconds"));
         let rows = runs.values_of("contender").into_iter().map(|contender| {
             let own = runs.with("contender", contender);
             let ratio = single.zip(own.median("seconds"));
@@ -142,11 +141,6 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         blocks.push(over_time("the buffer pool", "MB", firsts().map(|run| buffer_pool_over_time(run)).collect()));
     }
     blocks
-}
-
-/// What one native applier takes.
-fn single(runs: &Selection<'_>) -> Option<f64> {
-    ["native:0", "native:1:order"].into_iter().find_map(|name| runs.with("contender", name).median("seconds"))
 }
 
 /// A named line of a graph.

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::driver;
 use super::plan::Task;
-use super::result::{ExperimentResult, Header, RESULT_VERSION, Run};
+use super::result::{ExperimentResult, Header, RESULT_VERSION, Run, now};
 use crate::home::{self, create_private_directory};
 use crate::{Error, Result};
 
@@ -92,7 +91,7 @@ impl Store {
         ExperimentResult {
             version: RESULT_VERSION,
             header: self.header.clone(),
-            ended: driver::now(),
+            ended: now(),
             complete,
             runs: self.runs.clone(),
         }

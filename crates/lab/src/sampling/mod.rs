@@ -57,7 +57,7 @@ impl Sampling {
             Box::new(Devices::new(watched.directory)),
         ];
         for (name, server) in &watched.servers {
-            looks.push(Box::new(ServerCounters::new(name, server.vendor(), server.connect()?)));
+            looks.push(Box::new(ServerCounters::new(name, server.vendor(), server.connect_to_look()?)));
         }
         if let Some(archive) = &watched.archive {
             looks.push(Box::new(spate::SpateCounters::new(archive.clone())));

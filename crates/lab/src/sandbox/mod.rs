@@ -140,6 +140,15 @@ impl Sandbox {
         Session::open(&self.socket, &self.name())
     }
 
+    /// A new connection as root, for those who look on: they do not wait longer than some seconds for an answer.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn connect_to_look(&self) -> Result<Session> {
+        const LIMIT: Duration = Duration::from_secs(30);
+        Session::open_within(&self.socket, &self.name(), Some(LIMIT))
+    }
+
     /// Creates the account for TCP, with all privileges, and does not log it.
     ///
     /// # Errors

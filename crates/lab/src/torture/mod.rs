@@ -15,7 +15,6 @@
 mod driver;
 mod fate;
 pub mod feature;
-mod format;
 mod generate;
 pub mod judge;
 mod link;
@@ -39,13 +38,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::binlog_format::Format;
 use crate::home::{self, LabHome};
 use crate::screen::Screen;
 use crate::version::ServerBinaries;
 use feature::FeatureSet;
 use report::SeedResult;
 use servers::{Ground, Parties};
-use settings::{Failures, Format, Settings};
+use settings::{Failures, Settings};
 use step::Step;
 use trial::{SPATE_DIRECTORIES, Script, TrialResult};
 

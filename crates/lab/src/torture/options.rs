@@ -9,8 +9,9 @@ use clap::Args;
 
 use super::feature::{Feature, FeatureSet};
 use super::report::TortureResult;
-use super::settings::{Failures, Format};
+use super::settings::Failures;
 use super::{Torture, TorturePlan};
+use crate::binlog_format::Format;
 use crate::contender;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::feature::{Feature, FeatureSet};
-use super::format::Format;
+use crate::binlog_format::Format;
 use crate::vendor::Vendor;
 
 /// The vendors of source and replicas.

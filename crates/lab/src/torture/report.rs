@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use super::feature::FeatureSet;
 use super::judge::Finding;
-use super::settings::{Failure, Format, Settings};
+use super::settings::{Failure, Settings};
 use super::shrink::Shrunk;
 use super::step::as_text;
 use super::trial::TrialResult;
 use crate::Result;
+use crate::binlog_format::Format;
 use crate::screen::{table, thousands};
 
 /// A shrunk record longer than this is not printed; it is in the kept file.

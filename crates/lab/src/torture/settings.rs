@@ -5,9 +5,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::feature::{Feature, FeatureSet};
-pub use super::format::Format;
 use super::pair::Pair;
 use super::vendor_options::{self, common};
+use crate::binlog_format::Format;
 use crate::random::Random;
 use crate::server_options::{Durability, ServerOptions};
 use crate::vendor::Vendor;

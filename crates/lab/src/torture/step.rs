@@ -116,9 +116,10 @@ pub(super) fn read(path: &Path) -> Result<(Settings, Vec<Step>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binlog_format::Format;
     use crate::torture::feature::FeatureSet;
     use crate::torture::pair::Pair;
-    use crate::torture::settings::{Failures, Format};
+    use crate::torture::settings::Failures;
 
     #[test]
     fn recorded_steps_round_trip() {

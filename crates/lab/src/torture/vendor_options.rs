@@ -2,8 +2,8 @@
 //! decide how the source logs.
 
 use super::feature::{Feature, FeatureSet};
-use super::format::Format;
 use super::pair::Pair;
+use crate::binlog_format::Format;
 use crate::random::Random;
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;

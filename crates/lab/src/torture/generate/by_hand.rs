@@ -1,10 +1,11 @@
 //! Statements that a person executes on both replicas during the torture, at the same position of the source.
 
 use super::super::feature::Feature;
-use super::super::settings::{Beginning, Format};
+use super::super::settings::Beginning;
 use super::super::step::{Action, Step};
 use super::super::world::Table;
 use super::Generator;
+use crate::binlog_format::Format;
 use crate::sql::quote;
 use crate::vendor::Vendor;
 

@@ -1,10 +1,10 @@
 //! A session's settings, its transactions (also XA), its temporary tables, and LOAD DATA.
 
 use super::super::feature::Feature;
-use super::super::settings::Format;
 use super::super::step::{Action, FILES, Step};
 use super::super::world::Column;
 use super::{Generator, Xa, values};
+use crate::binlog_format::Format;
 use crate::sql::quote;
 
 /// Limit of transactions that stay prepared: each blocks its tables for others.

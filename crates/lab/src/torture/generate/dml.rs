@@ -1,10 +1,10 @@
 //! Changes of rows.
 
 use super::super::feature::Feature;
-use super::super::settings::Format;
 use super::super::world::{Column, Table};
 use super::safety::is_in_unique_key;
 use super::{Generator, values};
+use crate::binlog_format::Format;
 use crate::sql::quote;
 
 impl Generator {

@@ -43,10 +43,11 @@
 
 use super::super::driver::CLIENTS;
 use super::super::feature::Feature;
-use super::super::settings::{Failure, Format};
+use super::super::settings::Failure;
 use super::super::step::{Action, Step};
 use super::super::world::{Column, Table};
 use super::{Generator, Xa};
+use crate::binlog_format::Format;
 use crate::vendor::Vendor;
 
 /// The settings that change how a server parses a session's statements.

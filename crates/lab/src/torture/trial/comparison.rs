@@ -3,11 +3,11 @@
 
 use super::Trial;
 use crate::Result;
+use crate::binlog_format::Format;
 use crate::native::NativeState;
 use crate::position;
 use crate::torture::judge::{Finding, Judgement, judge, named_transaction};
 use crate::torture::picture::{self, Class, Picture};
-use crate::torture::settings::Format;
 use crate::torture::shared_picture;
 use crate::torture::step::{Action, Step};
 
