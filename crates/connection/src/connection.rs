@@ -23,6 +23,7 @@ use crate::endpoint::{Endpoint, PublicKey, Secret};
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
 const COM_SET_OPTION: u8 = 0x1b;
+const COM_RESET_CONNECTION: u8 = 0x1f;
 
 /// A session on a server, in the character set utf8mb4 and without a default database.
 ///
@@ -105,6 +106,17 @@ impl Connection {
         };
         connection.set_read_timeout(options.read_timeout)?;
         Ok(connection)
+    }
+
+    /// Gives the session the server's global settings, and takes its temporary tables, locks and user variables away. Of an account without the right to
+    /// administer connections, servers execute `init_connect` at login, which applications may need, and a replica's applier must not have.
+    ///
+    /// # Errors
+    /// As [`Connection::execute`].
+    pub fn reset_session(&mut self) -> Result<()> {
+        self.check_answered()?;
+        self.push(COM_RESET_CONNECTION, &[], InFlight { first_sequence: 0, statements: 1, is_option: false })?;
+        self.receive_into(&mut Discard).map(drop)
     }
 
     /// The other end, for messages.

@@ -23,12 +23,13 @@ pub(crate) fn own_sql(vendor: Vendor) -> String {
     format!("{OWN_SQL}{unlimited}")
 }
 
-/// Connects, logs in, and undoes the effects of global settings on questions.
+/// Connects, logs in, and undoes what the server does to sessions at their beginning, and the effects of global settings on questions.
 ///
 /// # Errors
 /// Any error of the connection.
 pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
     let mut connection = Connection::connect(endpoint, options)?;
+    connection.reset_session()?;
     let version = connection.server_version();
     let vendor = version.vendor;
     let questions = match vendor {

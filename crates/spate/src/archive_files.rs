@@ -13,9 +13,9 @@ use spate_archive::{
 };
 use spate_binlog::typed::Date;
 use spate_binlog::{Boundary, GtidPosition};
+use spate_connection::ConnectOptions;
 use spate_connection::endpoint::Endpoint;
-use spate_connection::{ConnectOptions, Connection};
-use spate_replica::checkpoint;
+use spate_replica::{asking, checkpoint};
 
 use crate::arguments::{Before, ListArguments, PurgeArguments};
 use crate::{Failure, print, say};
@@ -145,7 +145,7 @@ pub(crate) fn purge(arguments: &PurgeArguments) -> Result<ExitCode, Failure> {
 }
 
 fn checkpoint_of(replica: &Endpoint) -> Result<GtidPosition, Failure> {
-    let mut connection = Connection::connect(replica, &ConnectOptions::new("replica"))?;
+    let mut connection = asking::connect(replica, &ConnectOptions::new("replica"))?;
     match checkpoint::read(&mut connection)? {
         Some(checkpoint) => Ok(checkpoint.gtid_position),
         None => Err(format!("the replica ({replica}) has no checkpoint: what is applied there is not known").into()),

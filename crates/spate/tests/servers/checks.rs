@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::clocks::other_time_library;
 use crate::support::program::program;
 use crate::support::server::PASSWORD;
 use crate::support::{Ended, Kind, Site, wait_until};
@@ -469,14 +470,15 @@ fn check_reports_unreachable_servers() {
 
 #[test]
 fn check_reports_differing_clocks() {
-    // A server shows another time to those whose session was told so; administrators are not told.
-    let site = Site::new(&[], &["--init-connect=SET timestamp = UNIX_TIMESTAMP() - 10"]);
-    site.replica.sql(&format!("CREATE USER l@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"));
-    let mut command = program();
-    command.args(["check", "--json", "--source"]).arg(format!("spate@127.0.0.1:{}", site.source.port));
-    command.arg("--replica").arg(format!("l@127.0.0.1:{}", site.replica.port));
-    let ended = site.run(command);
-    let found = Found { report: serde_json::from_str(&ended.output).unwrap(), succeeded: ended.status.success() };
+    let Some(library) = other_time_library() else { panic!("`./x setup` installs the package faketime") };
+    let mut site = Site::plain();
+    Found::of(&site, &[]).assert("clocks", "both", "ok", &["the same"]);
+    site.replica.kill();
+    let environment =
+        [("LD_PRELOAD", library.to_str().unwrap()), ("FAKETIME", "-10"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")];
+    site.replica.environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    site.replica.begin();
+    let found = Found::of(&site, &[]);
     found.assert("clocks", "both", "warning", &["s before the replica's"]);
 }
 

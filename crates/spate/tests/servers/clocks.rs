@@ -57,7 +57,7 @@ fn lag_ignores_wrong_commit_times() {
 }
 
 /// Debian's library that shows a program another time than the system's.
-fn other_time_library() -> Option<PathBuf> {
+pub fn other_time_library() -> Option<PathBuf> {
     let candidates = fs::read_dir("/usr/lib").unwrap().map(|entry| entry.unwrap().path());
     candidates.map(|path| path.join("faketime/libfaketimeMT.so.1")).find(|path| path.is_file())
 }

@@ -1,5 +1,6 @@
 //! Servers whose global settings are unusual: every session of Spate, on either side, begins with them.
 
+use crate::support::server::PASSWORD;
 use crate::support::{Kind, Site};
 
 /// What cuts, refuses or delays answers, changes how texts are read and written, and what a transaction is.
@@ -93,4 +94,46 @@ fn unusual_global_settings_change_nothing_on_mariadb() {
 #[test]
 fn unusual_global_settings_change_nothing_on_mysql() {
     everything_works(Kind::Mysql);
+}
+
+/// What a server executes at the login of accounts that do not administer connections is for applications: a replica's own appliers do not have it. The
+/// account has its rights by a role, which has to be active still.
+fn logins_settings_change_nothing(kind: Kind) {
+    let site = Site::of(kind);
+    let (special, default) = match kind {
+        Kind::Mysql => ("REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN", "SET DEFAULT ROLE r TO l@'127.0.0.1'"),
+        _ => ("BINLOG REPLAY, BINLOG ADMIN", "SET DEFAULT ROLE r FOR l@'127.0.0.1'"),
+    };
+    site.replica.sql(&format!(
+        "SET sql_log_bin=0; CREATE ROLE r; CREATE USER l@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, \
+         INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, TRIGGER, EVENT, RELOAD, PROCESS, {special} ON *.* TO r; GRANT ALL PRIVILEGES ON spate.* TO r; \
+         GRANT r TO l@'127.0.0.1'; {default}; SET GLOBAL init_connect='SET SESSION default_storage_engine=MyISAM, div_precision_increment=9, \
+         group_concat_max_len=5, default_week_format=3'"
+    ));
+    site.source.sql(
+        "SET SESSION binlog_format=STATEMENT; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(99)); \
+         INSERT INTO d.t VALUES (1, CONCAT(1/3)), (2, 'long enough'), (3, WEEK('2008-02-20')); \
+         INSERT INTO d.t SELECT 4, GROUP_CONCAT(v ORDER BY id) FROM d.t; SET SESSION binlog_format=ROW; CREATE TABLE d.u (id INT PRIMARY KEY); \
+         INSERT INTO d.u VALUES (1)",
+    );
+    let ended = site.run(site.replicate_as("l", &["--start", "earliest", "--until", "caught-up"]));
+    assert!(ended.status.success(), "{}", ended.output);
+    site.assert_identical();
+    let engines = "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = 'd' ORDER BY 1";
+    assert_eq!(site.source.sql(engines), site.replica.sql(engines));
+}
+
+#[test]
+fn settings_of_logins_change_nothing_on_mariadb() {
+    logins_settings_change_nothing(Kind::Mariadb);
+}
+
+#[test]
+fn settings_of_logins_change_nothing_on_mariadb_11_8() {
+    logins_settings_change_nothing(Kind::Mariadb118);
+}
+
+#[test]
+fn settings_of_logins_change_nothing_on_mysql() {
+    logins_settings_change_nothing(Kind::Mysql);
 }

@@ -27,6 +27,8 @@ pub struct Server {
     directory: TempDir,
     pub port: u16,
     options: Vec<String>,
+    /// Of its next process.
+    pub environment: Vec<(String, String)>,
     child: Option<Child>,
 }
 
@@ -53,7 +55,7 @@ impl Server {
         kind.vendor().identify(&data, id.unwrap().parse().unwrap()).unwrap();
         fs::create_dir(directory.path().join("tmp")).unwrap();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Server { kind, directory, port: 0, options, child: None };
+        let mut server = Server { kind, directory, port: 0, options, environment: Vec::new(), child: None };
         server.begin_anywhere();
         let sql = format!(
             "SET sql_log_bin=0; CREATE USER {ACCOUNT}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'; \
@@ -69,7 +71,7 @@ impl Server {
         fs::rename(data, directory.path().join("data")).unwrap();
         fs::create_dir(directory.path().join("tmp")).unwrap();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut server = Server { kind, directory, port: 0, options, child: None };
+        let mut server = Server { kind, directory, port: 0, options, environment: Vec::new(), child: None };
         server.begin_anywhere();
         server
     }
@@ -109,6 +111,7 @@ impl Server {
         let child = self
             .kind
             .daemon()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .args(&self.options)
             .arg(format!("--datadir={}", path.join("data").display()))
             .arg(format!("--socket={}", self.socket().display()))
