@@ -4,15 +4,18 @@
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::dataset::{DataSet, DataSetFacts, FACTS_FILE};
+use crate::comparison::{checksums, different_tables};
+use crate::dataset::{DataSet, DataSetFacts, FACTS_FILE, Manifest, SOURCE_SERVER_ID};
 use crate::home::{self, LabHome};
+use crate::sandbox::{self, Lifetime, Sandbox};
 use crate::screen::{self, Screen, megabytes, table, thousands};
+use crate::server_options::ServerOptions;
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::workload::{Shape, Workload};
 use crate::{Error, Result, results};
@@ -58,7 +61,7 @@ pub enum DatasetCommand {
         /// The file, usually named .tar.zst
         file: PathBuf,
     },
-    /// Take a data set from a file that `export` wrote
+    /// Take a data set from a file that `export` wrote. Servers read its pages: take it only from those whom you trust
     Import {
         /// The file
         file: PathBuf,
@@ -90,8 +93,9 @@ pub struct MakeOptions {
 struct Listed {
     name: String,
     bytes: u64,
-    #[serde(flatten)]
-    facts: DataSetFacts,
+    /// The GTID position of its last transaction.
+    position: String,
+    manifest: Manifest,
 }
 
 impl DatasetCommand {
@@ -142,7 +146,9 @@ fn all(home: &LabHome) -> Result<Vec<Listed>> {
     for name in names(home)? {
         let place = home.dataset(&name);
         match home::read_state(&place.join(FACTS_FILE)) {
-            Ok(facts) => listed.push(Listed { name, bytes: size_of(&place)?, facts }),
+            Ok(DataSetFacts { position, manifest, .. }) => {
+                listed.push(Listed { name, bytes: size_of(&place)?, position, manifest });
+            }
             Err(error) => Screen::default().note(&format!("the data set '{name}' is damaged: {error}")),
         }
     }
@@ -155,7 +161,7 @@ fn list(home: &LabHome, json: bool) -> Result<()> {
         return results::write_json(&all, "-".as_ref());
     }
     let row = |set: &Listed| {
-        let manifest = &set.facts.manifest;
+        let manifest = &set.manifest;
         vec![
             set.name.clone(),
             manifest.server.clone(),
@@ -206,30 +212,42 @@ fn size_of(directory: &Path) -> Result<u64> {
 
 fn export(home: &LabHome, name: &str, file: &Path) -> Result<()> {
     let place = place(home, name)?;
+    if file.exists() && !file.is_file() {
+        let why = format!("{} is no file, and is not replaced by one", file.display());
+        return Err(Error::NoDataSet { name: name.to_owned(), why });
+    }
     let step = Screen::default().spinner(&format!("{name} is written to {}", file.display()));
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Compressed, it takes less.
     home::need_disk(parent, size_of(&place)?)?;
-    let half_written = file.with_extension("new");
-    let failed = |source: std::io::Error| Error::file("write", &half_written)(source);
-    let out = BufWriter::new(File::create(&half_written).map_err(failed)?);
+    // Whoever has the file has no account of servers here.
+    let facts = DataSetFacts { password: String::new(), ..home::read_state(&place.join(FACTS_FILE))? };
+    let facts = serde_json::to_vec_pretty(&facts).map_err(|source| Error::State { path: place.clone(), source })?;
     let write = || -> std::io::Result<()> {
-        let mut encoder = zstd::Encoder::new(out, COMPRESSION_LEVEL)?;
+        let mut half_written = home::half_written(file, Some(FILE_MODE))?;
+        let mut encoder = zstd::Encoder::new(BufWriter::new(half_written.as_file_mut()), COMPRESSION_LEVEL)?;
         encoder.include_checksum(true)?;
         let mut archive = tar::Builder::new(encoder);
-        archive.append_path_with_name(place.join(FACTS_FILE), FACTS_FILE)?;
+        let mut header = tar::Header::new_gnu();
+        header.set_size(facts.len() as u64);
+        header.set_mode(FILE_MODE);
+        archive.append_data(&mut header, FACTS_FILE, facts.as_slice())?;
         archive.append_dir_all("data", place.join("data"))?;
-        let file = archive.into_inner()?.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-        file.sync_all()
+        archive.into_inner()?.finish()?.flush()?;
+        half_written.as_file().sync_all()?;
+        half_written.persist(file).map(drop).map_err(|error| error.error)
     };
-    if let Err(error) = write() {
-        let _nothing_half_done = fs::remove_file(&half_written);
-        return Err(failed(error));
-    }
-    fs::rename(&half_written, file).map_err(Error::file("write", file))?;
+    write().map_err(Error::file("write", file))?;
     step.finish_and_clear();
     Ok(())
 }
+
+/// An exported data set has the accounts of its server.
+const FILE_MODE: u32 = 0o600;
+/// What is read of a manifest at most: it has a line for each table.
+const FACTS_BYTES_MAX: u64 = 16 << 20;
+/// What an import leaves free on the disk.
+const LEFT_FREE_BYTES: u64 = 256 << 20;
 
 fn import(home: &LabHome, file: &Path) -> Result<()> {
     let step = Screen::default().spinner(&format!("{} is read", file.display()));
@@ -238,26 +256,108 @@ fn import(home: &LabHome, file: &Path) -> Result<()> {
     let work = home.work()?;
     let unpacked = work.path().join("imported");
     home::create_private_directory(&unpacked)?;
-    let read = || -> std::io::Result<()> {
-        let mut archive = tar::Archive::new(zstd::Decoder::new(BufReader::new(input))?);
-        archive.set_preserve_permissions(false);
-        archive.unpack(&unpacked)
-    };
-    read().map_err(|error| bad(format!("it is damaged, or no file that `export` wrote: {error}")))?;
+    unpack(input, &unpacked).map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Error::file("unpack into", &unpacked)(error)
+        }
+        _ => bad(format!("it is damaged, or no file that `export` wrote: {error}")),
+    })?;
     let facts: DataSetFacts = home::read_state(&unpacked.join(FACTS_FILE))?;
-    let manifest = &facts.manifest;
-    if Path::new(&manifest.name).components().count() != 1 || !unpacked.join("data").is_dir() {
-        return Err(bad(format!("its manifest is of '{}', and it has no data directory of one", manifest.name)));
+    let name = facts.manifest.name.clone();
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) || !unpacked.join("data").is_dir() {
+        return Err(bad(format!("its manifest is of '{name}', and it has no data directory of one")));
     }
-    let place = home.dataset(&manifest.name);
+    let place = home.dataset(&name);
     if place.is_dir() {
-        return Err(bad(format!(
-            "there is a data set '{}' already; `spate lab dataset remove` removes it",
-            manifest.name
-        )));
+        return Err(bad(format!("there is a data set '{name}' already; `spate lab dataset remove` removes it")));
     }
+    let facts = look_into(facts, &unpacked, &bad)?;
+    home::write_state(&unpacked.join(FACTS_FILE), &facts)?;
     home::publish_directory(&unpacked, &place)?;
     step.finish_and_clear();
-    screen::print(&manifest.name);
+    screen::print(&name);
     std::io::stdout().flush().map_err(Error::file("write to", Path::new("standard output")))
+}
+
+/// Takes plain files and directories, as `export` writes them, as long as there is room.
+fn unpack(input: File, to: &Path) -> std::io::Result<()> {
+    let refuse = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+    let disk = rustix::fs::statvfs(to)?;
+    let mut room = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(LEFT_FREE_BYTES);
+    let mut archive = tar::Archive::new(zstd::Decoder::new(BufReader::new(input))?);
+    // Raw: long names and extended headers are entries of their own, which are refused before anything of them is read.
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        let (kind, path, size) = (entry.header().entry_type(), entry.path()?.into_owned(), entry.size());
+        if !matches!(kind, tar::EntryType::Directory | tar::EntryType::Regular) {
+            return Err(refuse(format!("{} is neither a file nor a directory ({kind:?})", path.display())));
+        }
+        if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+            return Err(refuse(format!("it has an entry {}", path.display())));
+        }
+        let place = to.join(&path);
+        if kind.is_dir() {
+            fs::create_dir_all(&place)?;
+            continue;
+        }
+        if path == Path::new(FACTS_FILE) && size > FACTS_BYTES_MAX {
+            return Err(refuse(format!("its manifest has {size} bytes")));
+        }
+        room = room.checked_sub(size).ok_or(std::io::ErrorKind::StorageFull)?;
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        std::io::copy(&mut entry, &mut File::create_new(&place)?)?;
+    }
+    Ok(())
+}
+
+/// Has a server look into imported data: its rows are those that the manifest says, nothing in it is executed by itself, and nobody else has an account. The
+/// password is drawn again: the one before is known where the data set comes from.
+fn look_into(facts: DataSetFacts, unpacked: &Path, bad: &dyn Fn(String) -> Error) -> Result<DataSetFacts> {
+    let manifest = &facts.manifest;
+    let binaries = manifest.server.parse::<ServerVersion>()?.resolve()?;
+    if binaries.full_version != manifest.server_version {
+        return Err(bad(format!(
+            "it was made by {} {}, and here is {}",
+            manifest.server, manifest.server_version, binaries.full_version
+        )));
+    }
+    let vendor = binaries.vendor();
+    let redo_log =
+        manifest.options.value(vendor.redo_log_option()).and_then(|size| size.strip_suffix('M')?.parse().ok());
+    let options = ServerOptions::base(vendor, SOURCE_SERVER_ID).with("event-scheduler", "OFF");
+    let options = redo_log.map_or(options.clone(), |mebibytes| options.with_redo_log_mib(vendor, mebibytes));
+    let server = Sandbox::start(&binaries, unpacked, &options, Lifetime::Ours)?;
+    let mut session = server.connect()?;
+    let active: Vec<String> = session.rows(
+        "SELECT CONCAT('trigger ', trigger_schema, '.', trigger_name) FROM information_schema.triggers WHERE trigger_schema <> 'sys' \
+         UNION ALL SELECT CONCAT('routine ', routine_schema, '.', routine_name) FROM information_schema.routines WHERE routine_schema NOT IN ('sys', 'mysql') \
+         UNION ALL SELECT CONCAT('event ', event_schema, '.', event_name) FROM information_schema.events",
+    )?;
+    let accounts: Vec<String> = session.rows(
+        "SELECT CONCAT('account ', user, '@', host) FROM mysql.user \
+         WHERE NOT (host = 'localhost' AND user IN ('root', 'mysql', 'mariadb.sys', 'mysql.sys', 'mysql.session', 'mysql.infoschema') \
+             OR user = 'PUBLIC' AND host = '' OR user = 'spate' AND host = '127.0.0.1')",
+    )?;
+    if let Some(foreign) = active.iter().chain(&accounts).next() {
+        return Err(bad(format!("no data set of the laboratory has the {foreign}")));
+    }
+    if let Some(table) = different_tables(&manifest.checksums, &checksums(&server)?).first() {
+        return Err(bad(format!("the rows of {table} are not those that its manifest says")));
+    }
+    let password = sandbox::random_password()?;
+    server.create_account(&password)?;
+    drop(session);
+    server.stop()?;
+    // What the server has beside its data is not part of a data set.
+    for entry in fs::read_dir(unpacked).map_err(Error::file("list", unpacked))?.flatten() {
+        match entry.file_name().to_str() {
+            Some("data" | FACTS_FILE) => {}
+            _ if entry.path().is_dir() => home::remove_if_there(&entry.path())?,
+            _ => fs::remove_file(entry.path()).map_err(Error::file("remove", &entry.path()))?,
+        }
+    }
+    Ok(DataSetFacts { password, ..facts })
 }

@@ -18,8 +18,16 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// A directory that the laboratory would write to, and remove from, is not its own.
+    #[error("{} is not the laboratory's: {why}; name another directory in SPATE_LAB_DIRECTORY", path.display())]
+    NotOurs {
+        /// Which one.
+        path: PathBuf,
+        /// Why it is not taken.
+        why: String,
+    },
     /// The disk is too small for what was asked.
-    #[error("{} is on a disk with {} free, and {} are needed; nothing was begun", path.display(), megabytes(*free), megabytes(*needed))]
+    #[error("{} is on a disk with {} free, and {} are needed", path.display(), megabytes(*free), megabytes(*needed))]
     DiskTooSmall {
         /// Where.
         path: PathBuf,

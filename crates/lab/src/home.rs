@@ -7,13 +7,17 @@
 //!        sandboxes/<name>/           servers that outlive the command that started them
 //!        experiments/<name>/         the runs of an experiment that has not ended yet
 //!        work/<process>/             what a running command needs; removed at its end, or by the next command
+//!        spate-lab                   says that the directory is the laboratory's, which removes things from it
 //! ```
-//! It is readable by its owner only: a program that reaches a sandbox's socket is root in that server.
+//! It is readable by its owner only: a program that reaches a sandbox's socket is root in that server. What somebody else can write to is not used at all.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +38,15 @@ pub struct LabHome {
 #[derive(Debug)]
 pub struct WorkDirectory {
     path: PathBuf,
+    /// Held as long as it is needed; another command, also one that cannot see this process, removes what nobody holds.
+    _lock: File,
 }
+
+/// The file that says that a directory is the laboratory's.
+const MARKER: &str = "spate-lab";
+const MARKER_TEXT: &str = "`spate lab` keeps its files here, and removes what it does not need any more.\n";
+/// What is in the directory.
+const PARTS: [&str; 6] = ["pristine", "datasets", "backlogs", "sandboxes", "experiments", "work"];
 
 impl LabHome {
     /// Opens (and creates) the directory named by `SPATE_LAB_DIRECTORY`, else `.spate` in the current directory.
@@ -48,12 +60,13 @@ impl LabHome {
     /// Opens (and creates) `root`, and removes the files of killed commands.
     ///
     /// # Errors
-    /// [`Error::File`].
+    /// [`Error::NotOurs`] if it is somebody else's, or holds other files; [`Error::File`].
     pub fn at(root: &Path) -> Result<LabHome> {
         create_private_directory(root)?;
         let root = root.canonicalize().map_err(Error::file("resolve", root))?;
+        claim(&root)?;
         let home = LabHome { root };
-        for directory in ["pristine", "datasets", "backlogs", "sandboxes", "experiments", "work"] {
+        for directory in PARTS {
             create_private_directory(&home.root.join(directory))?;
         }
         home.remove_abandoned_work();
@@ -102,13 +115,17 @@ impl LabHome {
     pub fn work(&self) -> Result<WorkDirectory> {
         let own = ProcessIdentity::own().map_or_else(|| "0-0".into(), |own| format!("{}-{}", own.id, own.start_ticks));
         let parent = self.root.join("work");
-        let path = (0..).map(|ordinal| parent.join(format!("{own}-{ordinal}"))).find(|path| {
-            // Another thread of this process may take the same ordinal; the thread that creates it has it.
-            !matches!(DirBuilder::new().mode(0o700).create(path), Err(error) if error.kind() == io::ErrorKind::AlreadyExists)
-        });
-        let path = path.unwrap_or(parent);
-        create_private_directory(&path)?;
-        Ok(WorkDirectory { path })
+        for ordinal in 0_u32.. {
+            let path = parent.join(format!("{own}-{ordinal}"));
+            // Another thread may take the same ordinal: the one that locks it has it.
+            let Some(lock) = try_lock(&path.with_extension(LOCK))? else { continue };
+            if path.exists() {
+                continue;
+            }
+            create_private_directory(&path)?;
+            return Ok(WorkDirectory { path, _lock: lock });
+        }
+        Err(Error::InUse { what: parent.display().to_string() })
     }
 
     /// Removes everything that is kept to be used again.
@@ -116,12 +133,8 @@ impl LabHome {
     /// # Errors
     /// [`Error::InUse`] while another command runs, which may use it; [`Error::File`].
     pub fn remove_caches(&self) -> Result<()> {
-        let own = ProcessIdentity::own();
-        let entries = fs::read_dir(self.root.join("work")).into_iter().flatten().flatten();
-        let mut owners = entries.filter_map(|entry| owner_of_work(&entry.file_name().to_string_lossy()));
-        if let Some(other) = owners.find(|owner| owner.is_running() && Some(*owner) != own) {
-            let what = format!("{} (process {})", self.root.display(), other.id);
-            return Err(Error::InUse { what });
+        if let Some(held) = self.works().find(|path| is_held(path)) {
+            return Err(Error::InUse { what: held.display().to_string() });
         }
         for directory in ["pristine", "datasets", "backlogs", "experiments"] {
             let path = self.root.join(directory);
@@ -131,22 +144,72 @@ impl LabHome {
         Ok(())
     }
 
-    /// Removes work directories whose process has ended. Failures do not matter: the next command retries.
+    /// Removes work directories that no process holds. Failures do not matter: the next command retries.
     fn remove_abandoned_work(&self) {
-        let Ok(entries) = fs::read_dir(self.root.join("work")) else { return };
-        for entry in entries.flatten() {
-            if owner_of_work(&entry.file_name().to_string_lossy()).is_none_or(|owner| !owner.is_running()) {
-                let _ = fs::remove_dir_all(entry.path());
+        for path in self.works() {
+            let lock = path.with_extension(LOCK);
+            // Held while it is removed.
+            if let Ok(Some(_held)) = try_lock(&lock) {
+                let _ = fs::remove_dir_all(&path);
+                let _ = fs::remove_file(&lock);
             }
         }
     }
+
+    /// The work directories of all commands: nothing else is looked at.
+    fn works(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(self.root.join("work")).into_iter().flatten().flatten();
+        let is_work =
+            |name: &str| name.split('-').count() == 3 && name.split('-').all(|part| part.parse::<u64>().is_ok());
+        entries.filter(move |entry| is_work(&entry.file_name().to_string_lossy())).map(|entry| entry.path())
+    }
 }
 
-/// The process that a work directory's name contains.
-fn owner_of_work(name: &str) -> Option<ProcessIdentity> {
-    let mut parts = name.split('-').map(str::parse::<u64>);
-    let id = u32::try_from(parts.next()?.ok()?).ok()?;
-    Some(ProcessIdentity { id, start_ticks: parts.next()?.ok()? })
+/// The extension of the file that is locked as long as the directory beside it is needed.
+const LOCK: &str = "lock";
+
+/// True if a process needs the directory.
+fn is_held(path: &Path) -> bool {
+    !matches!(try_lock(&path.with_extension(LOCK)), Ok(Some(_)))
+}
+
+/// Locks a file, which it creates; `None` if another holds it. The lock ends with the file that is returned.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn try_lock(path: &Path) -> Result<Option<File>> {
+    let file =
+        File::options().create(true).truncate(false).write(true).open(path).map_err(Error::file("open", path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(Error::file("lock", path)(error.into())),
+    }
+}
+
+/// Makes a directory the laboratory's, or refuses: it removes what is in it.
+fn claim(root: &Path) -> Result<()> {
+    let refuse = |why: &str| Error::NotOurs { path: root.to_owned(), why: why.to_owned() };
+    let data = fs::metadata(root).map_err(Error::file("look at", root))?;
+    if data.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refuse("it must belong to you"));
+    }
+    let names: Vec<OsString> =
+        fs::read_dir(root).map_err(Error::file("list", root))?.flatten().map(|entry| entry.file_name()).collect();
+    if names.is_empty() {
+        fs::set_permissions(root, Permissions::from_mode(0o700)).map_err(Error::file("set the mode of", root))?;
+    } else if data.mode() & 0o077 != 0 {
+        return Err(refuse("it must be closed to everybody else (mode 0700)"));
+    }
+    let marker = root.join(MARKER);
+    if marker.is_file() {
+        return Ok(());
+    }
+    // Those of older laboratories hold nothing else.
+    if !names.iter().all(|name| PARTS.iter().any(|part| name == part)) {
+        return Err(refuse("it holds files of others"));
+    }
+    fs::write(&marker, MARKER_TEXT).map_err(Error::file("write", &marker))
 }
 
 impl WorkDirectory {
@@ -159,6 +222,7 @@ impl WorkDirectory {
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
+        let _ = fs::remove_file(self.path.with_extension(LOCK));
     }
 }
 
@@ -182,6 +246,17 @@ pub fn need_disk(directory: &Path, needed: u64) -> Result<()> {
 /// [`Error::File`].
 pub fn create_private_directory(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(Error::file("create the directory", path))
+}
+
+/// The same, into a directory that has its name only when it is whole.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn copy_directory_whole(from: &Path, to: &Path) -> Result<()> {
+    let half = to.with_extension("half");
+    remove_if_there(&half)?;
+    copy_directory(from, &half)?;
+    fs::rename(&half, to).map_err(Error::file("move to", to))
 }
 
 /// Copies a directory with its contents and waits until it is on disk, so that later writes disturb no measurement. A file system that can
@@ -258,14 +333,47 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     if path.exists() && !path.is_file() {
         return fs::write(path, content).map_err(Error::file("write to", path));
     }
-    let half_written = path.with_extension("new");
     let write = || -> io::Result<()> {
-        let mut file = File::create(&half_written)?;
+        let mut file = half_written(path, None)?;
         file.write_all(content)?;
-        file.sync_all()
+        file.as_file().sync_all()?;
+        file.persist(path.canonicalize().as_deref().unwrap_or(path))?;
+        Ok(())
     };
-    write().map_err(Error::file("write", &half_written))?;
-    fs::rename(&half_written, path).map_err(Error::file("write", path))
+    write().map_err(Error::file("write", path))
+}
+
+/// A file beside `path`, in which it can be written until it is whole. It has the mode that `path` has, if there is one, else `mode`, else the usual one.
+///
+/// # Errors
+/// Those of the file system.
+pub fn half_written(path: &Path, mode: Option<u32>) -> io::Result<tempfile::NamedTempFile> {
+    const USUAL_MODE: u32 = 0o666;
+    let place = path.canonicalize();
+    let path = place.as_deref().unwrap_or(path);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let existing = fs::metadata(path).ok().map(|data| data.permissions());
+    let wanted = existing.clone().unwrap_or_else(|| Permissions::from_mode(mode.unwrap_or(USUAL_MODE)));
+    let file = tempfile::Builder::new().prefix(".spate-").permissions(wanted).tempfile_in(parent)?;
+    if let Some(existing) = existing {
+        file.as_file().set_permissions(existing)?;
+    }
+    Ok(file)
+}
+
+/// Reads a file that may be anybody's: of a larger one, or of one that never ends, nothing.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn read_at_most(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut text));
+    read.map_err(Error::file("read", path))?;
+    if text.len() as u64 > bytes_max {
+        let why = io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {bytes_max} bytes"));
+        return Err(Error::file("read", path)(why));
+    }
+    Ok(text)
 }
 
 /// Reads a state file.
@@ -273,7 +381,9 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// [`Error::File`], [`Error::State`].
 pub fn read_state<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read(path).map_err(Error::file("read", path))?;
+    /// A run of an experiment has the longest, with its series.
+    const BYTES_MAX: u64 = 64 << 20;
+    let text = read_at_most(path, BYTES_MAX)?;
     serde_json::from_slice(&text).map_err(|source| Error::State { path: path.to_owned(), source })
 }
 
@@ -287,12 +397,13 @@ mod tests {
     fn work_directory_of_dead_process_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
-        let abandoned = root.path().join("work/4194999-1-0");
+        let (abandoned, foreign) = (root.path().join("work/4194999-1-0"), root.path().join("work/thesis"));
         fs::create_dir(&abandoned).unwrap();
+        fs::create_dir(&foreign).unwrap();
         let (first, second) = (home.work().unwrap(), home.work().unwrap());
         assert_ne!(first.path(), second.path());
         LabHome::at(root.path()).unwrap();
-        assert!(!abandoned.exists());
+        assert!(!abandoned.exists() && foreign.exists());
         assert!(first.path().is_dir());
         let path = first.path().to_owned();
         drop(first);
@@ -303,17 +414,53 @@ mod tests {
     fn caches_that_another_command_may_use_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
-        let mut other = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let process = ProcessIdentity::of(other.id()).unwrap();
-        fs::create_dir(root.path().join(format!("work/{}-{}-0", process.id, process.start_ticks))).unwrap();
+        let other = home.work().unwrap();
         fs::create_dir(home.dataset("kept")).unwrap();
         let message = home.remove_caches().unwrap_err().to_string();
-        assert!(message.contains("another command") && message.contains(&process.id.to_string()), "{message}");
+        assert!(message.contains("another command"), "{message}");
         assert!(home.dataset("kept").is_dir());
-        other.kill().unwrap();
-        other.wait().unwrap();
+        drop(other);
         home.remove_caches().unwrap();
         assert!(!home.dataset("kept").exists());
+    }
+
+    #[test]
+    fn directory_of_others_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let foreign = root.path().join("project");
+        fs::create_dir_all(foreign.join("work/thesis")).unwrap();
+        fs::set_permissions(&foreign, Permissions::from_mode(0o755)).unwrap();
+        let message = LabHome::at(&foreign).unwrap_err().to_string();
+        assert!(message.contains("mode 0700"), "{message}");
+        fs::set_permissions(&foreign, Permissions::from_mode(0o700)).unwrap();
+        fs::write(foreign.join("notes"), "").unwrap();
+        let message = LabHome::at(&foreign).unwrap_err().to_string();
+        assert!(message.contains("files of others") && message.contains("project"), "{message}");
+        assert!(foreign.join("work/thesis").is_dir());
+        // An older laboratory's, and one that is there already.
+        fs::remove_file(foreign.join("notes")).unwrap();
+        LabHome::at(&foreign).unwrap();
+        fs::write(foreign.join("notes"), "").unwrap();
+        LabHome::at(&foreign).unwrap();
+    }
+
+    #[test]
+    fn file_is_written_whole_and_keeps_its_mode() {
+        let root = tempfile::tempdir().unwrap();
+        let (page, other, link) = (root.path().join("a.html"), root.path().join("a.new"), root.path().join("link"));
+        fs::write(&page, "old").unwrap();
+        fs::write(&other, "of somebody").unwrap();
+        fs::set_permissions(&page, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&page, &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert_eq!(
+            (fs::read_to_string(&page).unwrap(), fs::read_to_string(&other).unwrap()),
+            ("new".into(), "of somebody".into())
+        );
+        assert_eq!(fs::metadata(&page).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 3, "nothing is left");
+        assert!(write_whole(root.path(), b"x").is_err());
     }
 
     #[test]

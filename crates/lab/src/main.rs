@@ -16,7 +16,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     spate_lab::run(Arguments::parse().command).unwrap_or_else(|error| {
-        let _unheard = writeln!(std::io::stderr(), "spate lab: {error}");
+        let _unheard = writeln!(std::io::stderr(), "spate lab: {}", spate_lab::screen::harmless(&error.to_string()));
         ExitCode::FAILURE
     })
 }

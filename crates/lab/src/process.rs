@@ -50,13 +50,6 @@ impl ProcessIdentity {
         text.split(|byte| *byte == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect()
     }
 
-    /// True if its parent is a program like this one.
-    pub(crate) fn parent_is_laboratory(self) -> bool {
-        let own = read_stat(std::process::id()).map(|stat| stat.name);
-        let parent = self.stat().and_then(|stat| read_stat(stat.parent)).map(|stat| stat.name);
-        parent.is_some_and(|parent| parent.starts_with("spate") || Some(parent) == own)
-    }
-
     /// True while the process runs. A zombie does not run.
     pub fn is_running(self) -> bool {
         self.stat().is_some_and(|stat| !stat.is_zombie)

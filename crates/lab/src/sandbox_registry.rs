@@ -3,13 +3,13 @@
 //! A state file per server contains its address and its process. The laboratory signals a process only if it is the
 //! same one that was started.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::galera::{self, Cluster};
-use crate::home::{self, LabHome, copy_directory};
+use crate::home::{self, LabHome, copy_directory_whole};
 use crate::native;
 use crate::process::ProcessIdentity;
 use crate::sandbox::{self, Lifetime, Sandbox};
@@ -51,8 +51,6 @@ impl ServerRecord {
 const STATE_FILE: &str = "sandbox.json";
 /// What an empty server and its first logs take on disk, about.
 const SERVER_BYTES: u64 = 400 << 20;
-/// Who starts the servers, while they start.
-const STARTING_FILE: &str = "starting.json";
 /// Somebody stopped the sandbox, and wants its data.
 const KEPT_MARKER: &str = "kept";
 
@@ -100,7 +98,7 @@ impl Layout {
 /// Starts the servers of a sandbox. If the data of stopped servers with this name was kept, starts those again.
 ///
 /// # Errors
-/// [`Error::Sandbox`] if the name is in use; those of starting servers.
+/// [`Error::Sandbox`] if the name is in use, or what was kept is another server's; [`Error::DiskTooSmall`]; those of starting servers.
 pub fn start(
     home: &LabHome,
     binaries: &ServerBinaries,
@@ -108,36 +106,24 @@ pub fn start(
     layout: Layout,
     options: &[ServerOption],
 ) -> Result<Vec<ServerRecord>> {
-    check_name(name)?;
-    let directory = home.sandboxes().join(name);
-    if records_in(&directory)?.iter().any(ServerRecord::is_running) {
+    let (directory, _lock) = open(home, name)?;
+    let refuse = |why: String| Error::Sandbox { name: name.to_owned(), why };
+    let kept = records_in(&directory)?;
+    if kept.iter().any(ServerRecord::is_running) {
         let why = "it is running already; choose another --name, or stop it with `spate lab sandbox stop`";
-        return Err(Error::Sandbox { name: name.to_owned(), why: why.into() });
+        return Err(refuse(why.into()));
     }
-    if is_being_started(&directory) {
-        return Err(being_started(name));
+    if let Some(other) = kept.iter().find(|record| record.server != binaries.version.to_string()) {
+        return Err(refuse(format!(
+            "its data is of {0}; start it with --server {0}, or choose another --name",
+            other.server
+        )));
     }
-    let starting = directory.join(STARTING_FILE);
-    home::create_private_directory(&directory)?;
     home::need_disk(&directory, (layout.replicas as u64 + 1) * SERVER_BYTES)?;
-    home::write_state(&starting, &ProcessIdentity::own())?;
-    let records = start_in(home, binaries, name, layout, options);
-    fs::remove_file(&starting).map_err(Error::file("remove", &starting))?;
-    records
-}
-
-fn start_in(
-    home: &LabHome,
-    binaries: &ServerBinaries,
-    name: &str,
-    layout: Layout,
-    options: &[ServerOption],
-) -> Result<Vec<ServerRecord>> {
-    let directory = home.sandboxes().join(name);
+    sandbox::end_unknown_servers(&directory);
     let pristine = sandbox::pristine_data(home, binaries)?;
     let password = sandbox::random_password()?;
     let place = directory.as_path();
-    let _not_any_more = fs::remove_file(place.join(KEPT_MARKER));
     let servers = match layout.topology {
         Topology::Galera => start_cluster(binaries, &pristine, place, layout, options)?,
         _ => start_servers(binaries, &pristine, place, layout, options)?,
@@ -146,9 +132,7 @@ fn start_in(
     let mut records = Vec::new();
     for (role, (server, options)) in layout.roles().into_iter().zip(&servers) {
         server.create_account(&password)?;
-        let record = record_of(name, role, server, options, &password);
-        home::write_state(&directory.join(&record.role).join(STATE_FILE), &record)?;
-        records.push(record);
+        records.push(record_of(name, role, server, options, &password));
     }
     for (place, (replica, _)) in servers.iter().enumerate().skip(1) {
         let source = match layout.topology {
@@ -158,8 +142,26 @@ fn start_in(
         };
         native::begin_to_follow(&servers[source].0, &password, replica, layout.delay_seconds)?;
     }
+    for record in &records {
+        home::write_state(&directory.join(&record.role).join(STATE_FILE), record)?;
+    }
+    let _not_any_more = fs::remove_file(place.join(KEPT_MARKER));
     servers.into_iter().for_each(|(server, _)| server.leave_running());
     Ok(records)
+}
+
+/// The directory of a sandbox, which no other command uses as long as the lock is held.
+fn open(home: &LabHome, name: &str) -> Result<(PathBuf, File)> {
+    check_name(name)?;
+    let directory = home.sandboxes().join(name);
+    home::create_private_directory(&directory)?;
+    let lock = lock(&directory)?.ok_or_else(|| Error::InUse { what: format!("the sandbox '{name}'") })?;
+    Ok((directory, lock))
+}
+
+/// `None` if another command uses the sandbox.
+fn lock(directory: &Path) -> Result<Option<File>> {
+    home::try_lock(&directory.with_extension("lock"))
 }
 
 /// Running servers, with the options that they were started with.
@@ -215,28 +217,37 @@ pub fn list(home: &LabHome) -> Result<Vec<ServerRecord>> {
 /// [`Error::Sandbox`] if there is none of this name; [`Error::TimedOut`]; [`Error::File`].
 pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
     check_name(name)?;
-    let directory = home.sandboxes().join(name);
-    if !directory.is_dir() {
+    if !home.sandboxes().join(name).is_dir() {
         let why = "there is none of this name; `spate lab sandbox list` shows those that are";
         return Err(Error::Sandbox { name: name.to_owned(), why: why.into() });
     }
-    if is_being_started(&directory) {
-        return Err(being_started(name));
+    let (directory, _lock) = open(home, name)?;
+    if keep_data {
+        // Before anything is stopped: what is interrupted half-way keeps the data.
+        let marker = directory.join(KEPT_MARKER);
+        fs::write(&marker, "").map_err(Error::file("write", &marker))?;
     }
-    for record in records_in(&directory)? {
-        let place = directory.join(&record.role);
+    for place in directories_in(&directory)? {
+        let Some(record) = record_in(&place)? else { continue };
         let binaries = record.server.parse::<ServerVersion>()?.resolve()?;
-        if let Some(server) = Sandbox::attach(&binaries, &place, &record.socket, record.port, record.process) {
+        // Whatever the file says, a process that is no server on this data is not signalled.
+        if record.process.is_running()
+            && sandbox::is_server_on(record.process, &place)
+            && let Some(server) = Sandbox::attach(&binaries, &place, &record.socket, record.port, record.process)
+        {
             server.stop()?;
         }
         sandbox::remove_socket_directory(&place);
     }
     sandbox::end_unknown_servers(&directory);
-    if keep_data {
-        let marker = directory.join(KEPT_MARKER);
-        return fs::write(&marker, "").map_err(Error::file("write", &marker));
-    }
-    fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))
+    if keep_data { Ok(()) } else { remove(&directory) }
+}
+
+/// Removes a sandbox whose lock is held.
+fn remove(directory: &Path) -> Result<()> {
+    fs::remove_dir_all(directory).map_err(Error::file("remove", directory))?;
+    let _next_one_makes_it = fs::remove_file(directory.with_extension("lock"));
+    Ok(())
 }
 
 /// Removes sandboxes of which no server runs: those whose servers have ended by themselves, and with `all` also those that somebody stopped to use
@@ -246,27 +257,17 @@ pub fn stop(home: &LabHome, name: &str, keep_data: bool) -> Result<()> {
 /// [`Error::File`], [`Error::State`].
 pub fn clean(home: &LabHome, all: bool) -> Result<()> {
     for directory in directories_in(&home.sandboxes())? {
+        // Another command starts or stops it.
+        let Some(_lock) = lock(&directory)? else { continue };
         let is_kept = directory.join(KEPT_MARKER).exists() && !all;
         if is_kept || records_in(&directory)?.iter().any(ServerRecord::is_running) {
             continue;
         }
-        if is_being_started(&directory) {
-            continue;
-        }
         sandbox::end_unknown_servers(&directory);
         directories_in(&directory)?.iter().for_each(|server| sandbox::remove_socket_directory(server));
-        fs::remove_dir_all(&directory).map_err(Error::file("remove", &directory))?;
+        remove(&directory)?;
     }
     Ok(())
-}
-
-fn being_started(name: &str) -> Error {
-    Error::Sandbox { name: name.to_owned(), why: "another command is starting it".to_owned() }
-}
-
-/// True while another command makes the sandbox in this directory.
-fn is_being_started(directory: &Path) -> bool {
-    home::read_state::<ProcessIdentity>(&directory.join(STARTING_FILE)).is_ok_and(ProcessIdentity::is_running)
 }
 
 /// Options that let several servers fit on a laptop, with the durability of a production server.
@@ -284,7 +285,7 @@ fn start_server(
 ) -> Result<Sandbox> {
     let data = directory.join("data");
     if !data.is_dir() {
-        copy_directory(pristine, &data)?;
+        copy_directory_whole(pristine, &data)?;
     }
     Sandbox::start(binaries, directory, options, Lifetime::Detached)
 }
@@ -306,14 +307,16 @@ fn record_of(name: &str, role: String, server: &Sandbox, options: &ServerOptions
 fn records_in(directory: &Path) -> Result<Vec<ServerRecord>> {
     let mut records: Vec<ServerRecord> = Vec::new();
     for server in directories_in(directory)? {
-        let state = server.join(STATE_FILE);
-        if state.is_file() {
-            records.push(home::read_state(&state)?);
-        }
+        records.extend(record_in(&server)?);
     }
     // The source comes first.
     records.sort_by_key(|record| (record.role != "source", record.role.clone()));
     Ok(records)
+}
+
+fn record_in(server: &Path) -> Result<Option<ServerRecord>> {
+    let state = server.join(STATE_FILE);
+    if state.is_file() { home::read_state(&state).map(Some) } else { Ok(None) }
 }
 
 fn directories_in(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -368,19 +371,46 @@ mod tests {
     }
 
     #[test]
-    fn sandbox_that_is_being_started_is_left_alone() {
+    fn sandbox_that_another_command_uses_is_left_alone() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
-        let directory = home.sandboxes().join("new");
+        let (directory, lock) = open(&home, "new").unwrap();
         fs::create_dir_all(directory.join("source/data")).unwrap();
-        let starting = directory.join(STARTING_FILE);
-        home::write_state(&starting, &ProcessIdentity::own()).unwrap();
         clean(&home, true).unwrap();
         assert!(directory.exists());
-        assert!(stop(&home, "new", false).unwrap_err().to_string().contains("another command is starting it"));
-        home::write_state(&starting, &ProcessIdentity { id: 4_194_999, start_ticks: 1 }).unwrap();
+        let message = stop(&home, "new", false).unwrap_err().to_string();
+        assert!(message.contains("another command works on the sandbox 'new'"), "{message}");
+        drop(lock);
         clean(&home, false).unwrap();
         assert!(!directory.exists());
+        assert_eq!(fs::read_dir(home.sandboxes()).unwrap().count(), 0);
+    }
+
+    /// A file that somebody else has written names a process that is no server of this sandbox, and a directory that is no socket's.
+    #[test]
+    fn records_name_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let home = LabHome::at(root.path()).unwrap();
+        let place = home.sandboxes().join("evil/source");
+        fs::create_dir_all(&place).unwrap();
+        let (other, treasure) = (orphan(&root.path().join("elsewhere")), root.path().join("treasure"));
+        fs::create_dir(&treasure).unwrap();
+        fs::write(place.join("socket-directory"), treasure.to_string_lossy().as_bytes()).unwrap();
+        let record = ServerRecord {
+            sandbox: "evil".into(),
+            role: "../../..".into(),
+            server: ServerVersion::installed().unwrap().version.to_string(),
+            port: 1,
+            socket: "s".into(),
+            user: "u".into(),
+            password: "p".into(),
+            options: ServerOptions::default(),
+            process: other,
+        };
+        home::write_state(&place.join(STATE_FILE), &record).unwrap();
+        stop(&home, "evil", false).unwrap();
+        assert!(other.is_running() && treasure.is_dir() && !place.exists());
+        other.signal(rustix::process::Signal::KILL);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Output for people: progress on standard error while a command runs, results on standard output.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ impl Screen {
 
     /// Prints a permanent line above the progress.
     pub fn note(&self, line: &str) {
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = writeln!(io::stderr(), "{}", harmless(line));
     }
 
     fn announce(&self, what: &str, bar: ProgressBar) -> ProgressBar {
@@ -67,7 +68,13 @@ fn style(template: &str) -> ProgressStyle {
 /// Prints a result. A reader that has closed the pipe (`| head`) is no error.
 pub fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", harmless(text)).and_then(|()| out.flush());
+}
+
+/// A text without what a terminal would obey: names come from servers and files of others.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if text.contains(is_harmful) { text.replace(is_harmful, "\u{fffd}").into() } else { text.into() }
 }
 
 /// A table whose columns after the first `left_columns` contain numbers.

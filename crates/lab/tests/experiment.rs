@@ -36,7 +36,7 @@ fn server(name: &str) -> ServerBinaries {
 
 fn lab(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(spate());
-    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory);
+    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory.join("lab"));
     command.output().unwrap()
 }
 
@@ -204,7 +204,8 @@ fn exported_data_set_comes_back() {
     let path = file.to_str().unwrap();
     let make = ["dataset", "make", "--tables", "1", "--rows", "100", "--schemas", "1", "--server", "mariadb-10.11"];
     let name = run(&make);
-    let before = run(&["dataset", "list", "--json"]);
+    let manifest = |list: String| serde_json::from_str::<serde_json::Value>(&list).unwrap()[0]["manifest"].clone();
+    let before = manifest(run(&["dataset", "list", "--json"]));
     run(&["dataset", "export", &name, path]);
     let refused = lab(directory.path(), &["dataset", "import", path]);
     assert!(!refused.status.success() && text(&refused).contains("already"), "{}", text(&refused));
@@ -219,7 +220,9 @@ fn exported_data_set_comes_back() {
         assert_eq!(run(&["dataset", "list", "--json"]), "[]");
     }
     assert_eq!(run(&["dataset", "import", path]), name);
-    assert_eq!(run(&["dataset", "list", "--json"]), before);
+    assert_eq!(manifest(run(&["dataset", "list", "--json"])), before);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "it has the accounts of its server");
     for wrong in ["../datasets", "nothing", ""] {
         let refused = lab(directory.path(), &["dataset", "remove", wrong]);
         assert!(
@@ -232,6 +235,68 @@ fn exported_data_set_comes_back() {
     assert_eq!(run(&["dataset", "list", "--json"]), "[]");
 }
 
+/// Writes an archive like those of `export`, of a directory with a manifest and a data directory.
+fn archived(from: &Path, file: &Path, more: impl Fn(&mut tar::Builder<zstd::Encoder<'static, std::fs::File>>)) {
+    let encoder = zstd::Encoder::new(std::fs::File::create(file).unwrap(), 1).unwrap();
+    let mut archive = tar::Builder::new(encoder);
+    archive.append_path_with_name(from.join("facts.json"), "facts.json").unwrap();
+    archive.append_dir_all("data", from.join("data")).unwrap();
+    more(&mut archive);
+    archive.into_inner().unwrap().finish().unwrap();
+}
+
+/// A file of somebody else's is taken only if it is a data set: nothing in it is executed, nobody else has an account, and its rows are what it says.
+#[test]
+fn hostile_data_sets_are_refused() {
+    for name in ["mariadb-10.11", "mysql-9.7"] {
+        let root = tempfile::tempdir().unwrap();
+        let (home, binaries) = (LabHome::at(&root.path().join("made")).unwrap(), server(name));
+        let shape = Shape::new(Workload::Cached, Some(1), Some(50), Some(64)).with_schemas(1);
+        let made = DataSet::open(&home, &binaries, &shape).unwrap();
+        let place = made.frozen.parent().unwrap();
+        let file = root.path().join("set.tar.zst");
+        let import = || lab(root.path(), &["dataset", "import", file.to_str().unwrap()]);
+        let refused = |why: &str| {
+            let output = import();
+            assert!(!output.status.success() && text(&output).contains(why), "{name}: {}", text(&output));
+            let list = lab(root.path(), &["dataset", "list", "--json"]);
+            assert_eq!(String::from_utf8_lossy(&list.stdout).trim(), "[]");
+        };
+        archived(place, &file, |archive| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_size(0);
+            archive.append_link(&mut header, "data/elsewhere", "/etc").unwrap();
+        });
+        refused("neither a file nor a directory");
+        archived(place, &file, |archive| {
+            archive.append_path_with_name(place.join("facts.json"), format!("data/{}", "long".repeat(60))).unwrap();
+        });
+        refused("neither a file nor a directory");
+
+        let tampered = root.path().join("tampered");
+        for (statement, why) in [
+            ("UPDATE bench1.sbtest1 SET k = k + 1 WHERE id = 7", "the rows of bench1.sbtest1"),
+            ("CREATE TRIGGER bench1.t BEFORE INSERT ON bench1.sbtest1 FOR EACH ROW SET NEW.k = 1", "trigger bench1.t"),
+            ("CREATE EVENT bench1.e ON SCHEDULE EVERY 1 SECOND DO SELECT 1", "event bench1.e"),
+            ("CREATE PROCEDURE bench1.p() SELECT 1", "routine bench1.p"),
+            ("CREATE USER thief@'%' IDENTIFIED BY 'x'", "account thief@%"),
+        ] {
+            spate_lab::home::remove_if_there(&tampered).unwrap();
+            spate_lab::home::copy_directory(place, &tampered).unwrap();
+            let options = ServerOptions::base(binaries.vendor(), 1).with("log-bin-trust-function-creators", 1);
+            let server = Sandbox::start(&binaries, &tampered, &options, Lifetime::Ours).unwrap();
+            server.connect().unwrap().run(statement).unwrap();
+            server.stop().unwrap();
+            archived(&tampered, &file, |_| {});
+            refused(why);
+        }
+        archived(place, &file, |_| {});
+        let output = import();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+}
+
 /// What the disk has no room for is not begun, and what is no result is not reported.
 #[test]
 fn impossible_requests_say_why() {
@@ -240,7 +305,7 @@ fn impossible_requests_say_why() {
     std::fs::write(&file, "{\"workload\": \"cached\"}").unwrap();
     let path = file.to_str().unwrap();
     for (arguments, word) in [
-        (&["experiment", "shards", "--size", "paper"][..], "nothing was begun"),
+        (&["experiment", "shards", "--size", "paper"][..], "are needed"),
         (&["experiment", "unknown"], "shards"),
         (&["report", path, "--html", "/tmp/never.html"], "has no version"),
         (&["compare", path, path], "has no version"),
@@ -258,11 +323,11 @@ fn killed_experiment_goes_on() {
     let (json, page, markdown) = (path("folding.json"), path("folding.html"), path("folding.md"));
     let arguments = ["experiment", "folding", "--size", "tiny", "--server", "mariadb-10.11", "--json", &json];
     let mut command = Command::new(spate());
-    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory.path());
+    command.arg("lab").args(arguments).env("SPATE_LAB_DIRECTORY", directory.path().join("lab"));
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(120);
     let kept = || {
-        let stores = std::fs::read_dir(directory.path().join("experiments")).into_iter().flatten().flatten();
+        let stores = std::fs::read_dir(directory.path().join("lab/experiments")).into_iter().flatten().flatten();
         stores.map(|store| store.path().join("runs/000001.json")).find(|run| run.exists())
     };
     while kept().is_none() {

@@ -153,6 +153,32 @@ fn cluster_takes_writes_on_every_node_and_the_first_of_two_that_conflict() {
     }
 }
 
+/// A member can do everything, on all nodes: who does not have the cluster's key is none.
+#[test]
+fn strangers_do_not_join_a_cluster() {
+    let (home, binaries) = (home(), server("mariadb-10.11"));
+    let work = home.work().unwrap();
+    let pristine = pristine_data(&home, &binaries).unwrap();
+    let options = small_options(binaries.vendor());
+    let cluster =
+        Cluster::start(&binaries, &pristine, &work.path().join("cluster"), 1, &options, Lifetime::Ours).unwrap();
+    let mut member = cluster.nodes[0].connect().unwrap();
+    let settings: String = member.value("SELECT @@GLOBAL.wsrep_provider_options").unwrap();
+    let listening = settings.split(';').find_map(|one| one.trim().strip_prefix("gmcast.listen_addr = ")).unwrap();
+    let address = listening.split("//").nth(1).unwrap();
+    let stranger = small_options(binaries.vendor())
+        .with("wsrep-on", 1)
+        .with("wsrep-provider", "/usr/lib/galera/libgalera_smm.so")
+        .with("wsrep-cluster-name", "spate-lab")
+        .with("wsrep-node-address", "127.0.0.1")
+        .with("wsrep-cluster-address", format!("gcomm://{address}"))
+        .with("wsrep-sst-method", "rsync")
+        .with("wsrep-provider-options", "gmcast.listen_addr=tcp://127.0.0.1:0;socket.ssl=NO;pc.wait_prim_timeout=PT5S");
+    let joined = Sandbox::restore(&binaries, &pristine, &work.path().join("stranger"), &stranger, Lifetime::Ours);
+    assert!(joined.is_err(), "{joined:?}");
+    assert_eq!(member.status_text("wsrep_cluster_size").unwrap(), "1");
+}
+
 #[test]
 fn named_sandboxes_are_listed_and_stopped() {
     listed_and_stopped(&ServerVersion::installed().unwrap());

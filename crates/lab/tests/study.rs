@@ -74,7 +74,7 @@ fn a_study_that_the_disk_has_no_room_for_begins_nothing() {
     command.args(["lab", "study", "cdr", "--size", "900000GB", "--way", "spate,by-day"]);
     let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("nothing was begun"), "{text}");
+    assert!(!output.status.success() && text.contains("are needed"), "{text}");
 }
 
 /// Large statements beside small ones, and the figures of each.

@@ -74,6 +74,9 @@ struct Drawn<'a> {
     values: Vec<Option<f64>>,
 }
 
+/// What a browser still draws at once.
+const VALUES_MAX: usize = 1_000_000;
+
 /// Lines as a graph. A number that a logarithmic axis cannot show (zero and less) is left out.
 ///
 /// # Errors
@@ -88,6 +91,9 @@ pub fn graph(lines: &[Line<'_>], axes: &Axes<'_>) -> Result<String> {
     let mut numbers: Vec<f64> = shown.iter().flatten().map(|&(x, _)| x).collect();
     numbers.sort_by(f64::total_cmp);
     numbers.dedup();
+    // Each line has a value for each number.
+    let drawable = (VALUES_MAX / numbers.len().max(1)).max(1);
+    let left_out = shown.len().saturating_sub(drawable);
     let drawn = |(ordinal, points): (usize, &Vec<(f64, f64)>)| {
         let mut values = vec![None; numbers.len()];
         for &(x, y) in points {
@@ -104,10 +110,14 @@ pub fn graph(lines: &[Line<'_>], axes: &Axes<'_>) -> Result<String> {
         up: axes.up,
         across_scale: axes.across_scale,
         up_scale: axes.up_scale,
-        lines: shown.iter().enumerate().map(drawn).collect(),
+        lines: shown.iter().enumerate().take(drawable).map(drawn).collect(),
         numbers,
     };
-    Ok(format!("{MARK}<script type=\"application/json\">{}</script></figure>", embedded(&drawing)?))
+    let told = match left_out {
+        0 => String::new(),
+        count => format!("<figcaption>{count} more lines are not drawn.</figcaption>"),
+    };
+    Ok(format!("{MARK}<script type=\"application/json\">{}</script>{told}</figure>", embedded(&drawing)?))
 }
 
 #[cfg(test)]
@@ -135,6 +145,16 @@ mod tests {
         let axes = Axes { up_scale: Scale::Decades, ..Axes::new("rate", "lag") };
         let drawing = read(&graph(&[("a", vec![(1.0, 0.0), (2.0, 4.0), (3.0, f64::NAN)])], &axes).unwrap());
         assert_eq!((&drawing["numbers"], &drawing["up_scale"]), (&serde_json::json!([2.0]), &"decades".into()));
+    }
+
+    #[test]
+    fn more_than_a_browser_draws_is_left_out_and_told() {
+        let line = |ordinal: usize| ("a", (0..2_000).map(|at| ((at * 500 + ordinal) as f64, 1.0)).collect());
+        let lines: Vec<Line<'_>> = (0..30).map(line).collect();
+        let html = graph(&lines, &Axes::new("a", "b")).unwrap();
+        assert!(
+            html.ends_with("<figcaption>14 more lines are not drawn.</figcaption></figure>") && html.len() < 10_000_000
+        );
     }
 
     #[test]

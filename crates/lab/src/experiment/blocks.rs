@@ -93,15 +93,15 @@ impl Block {
     /// As Markdown: what a forge shows without a script. Graphs are in the HTML report.
     fn to_markdown(&self) -> String {
         match self {
-            Block::Heading(text) => format!("## {text}\n\n"),
-            Block::Text(text) => format!("{text}\n\n"),
-            Block::Verdict(text) => format!("**{text}**\n\n"),
+            Block::Heading(text) => format!("## {}\n\n", markdown(text)),
+            Block::Text(text) => format!("{}\n\n", markdown(text)),
+            Block::Verdict(text) => format!("**{}**\n\n", markdown(text)),
             Block::Table { title, header, rows } => {
                 let line = |cells: &[String]| {
-                    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+                    let cells: Vec<String> = cells.iter().map(|cell| markdown(cell).replace('|', "\\|")).collect();
                     format!("| {} |\n", cells.join(" | "))
                 };
-                let mut text = format!("{title}\n\n{}|", line(header));
+                let mut text = format!("{}\n\n{}|", markdown(title), line(header));
                 text += &header
                     .iter()
                     .enumerate()
@@ -127,6 +127,11 @@ impl Block {
             }
         }
     }
+}
+
+/// A text that a forge shows as it is, in one line.
+fn markdown(text: &str) -> String {
+    screen::harmless(text).replace(['\n', '\t'], " ").replace('<', "&lt;")
 }
 
 impl Graph {
@@ -183,7 +188,7 @@ mod tests {
         let block = Block::table("Times", &["contender", "s"], vec![vec!["a|b <i>".into(), "1.5".into()]]);
         let blocks = [block];
         assert!(
-            to_markdown(&blocks).contains("| a\\|b <i> | 1.5 |") && to_markdown(&blocks).contains("| --- | ---: |")
+            to_markdown(&blocks).contains("| a\\|b &lt;i> | 1.5 |") && to_markdown(&blocks).contains("| --- | ---: |")
         );
         assert!(to_html(&blocks).unwrap().contains("<td>a|b &lt;i&gt;</td><td>1.5</td>"));
         assert!(to_text(&blocks).contains("1.5"));

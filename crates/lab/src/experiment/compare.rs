@@ -1,6 +1,6 @@
 //! `lab compare`: what became slower from one result to another, by more than the noise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,8 +68,10 @@ pub struct ResultComparison {
     pub metrics: Vec<MetricComparison>,
     /// Cells that only one of the results has.
     pub only_in_one: Vec<String>,
-    /// Cells that fail more often than before, or come to other rows.
+    /// Cells that fail more often than before, come to other rows, or do nothing any more.
     pub broken: Vec<String>,
+    /// Which of the results are those of an interrupted run.
+    pub incomplete: Vec<String>,
 }
 
 /// A metric in two results.
@@ -173,7 +175,7 @@ pub fn compare(
     }
     let (cells_before, cells_after) = (values(before, only), values(after, only));
     let mut metrics = Vec::new();
-    let names: std::collections::BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
+    let names: BTreeSet<&String> = cells_before.keys().map(|(metric, _)| metric).collect();
     let judged: Vec<(&String, Better)> =
         names.into_iter().filter_map(|metric| Some((metric, better(metric)?))).collect();
     let count = judged.len();
@@ -217,22 +219,46 @@ pub fn compare(
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
     let machine = machine(before).zip(machine(after)).map(|(a, b)| b / a);
-    Ok(ResultComparison { machine, metrics, only_in_one, broken: broken(before, after, only) })
+    let mut broken = broken(before, after, only);
+    broken.extend(gone(&cells_before, &cells_after, after, only));
+    let incomplete = [(before, "before"), (after, "after")].into_iter().filter(|(result, _)| !result.complete);
+    let incomplete = incomplete.map(|(_, which)| which.to_owned()).collect();
+    Ok(ResultComparison { machine, metrics, only_in_one, broken, incomplete })
+}
+
+/// By metric and cell, what was measured.
+type Values = BTreeMap<(String, String), Vec<f64>>;
+
+/// The cells in which there is nothing left of what was more before: no transaction a second, for example. Ratios do not tell that.
+fn gone(before: &Values, after: &Values, result: &ExperimentResult, only: &[(String, String)]) -> Vec<String> {
+    let measured: BTreeSet<String> = result
+        .runs
+        .iter()
+        .filter(|run| is_wanted(run, only) && run.measured.is_sound())
+        .map(super::result::Run::cell)
+        .collect();
+    let is_gone = |metric: &String, cell: &String| {
+        better(metric) == Some(Better::Higher)
+            && measured.contains(cell)
+            && !after.contains_key(&(metric.clone(), cell.clone()))
+    };
+    let gone = before.keys().filter(|(metric, cell)| is_gone(metric, cell));
+    gone.map(|(metric, cell)| format!("{cell}: no {metric} any more")).collect()
 }
 
 /// The cells of which a greater part of the runs is unsound than before.
 fn broken(before: &ExperimentResult, after: &ExperimentResult, only: &[(String, String)]) -> Vec<String> {
     let unsound = |result: &ExperimentResult| {
-        let mut cells: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+        let mut cells: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for run in result.runs.iter().filter(|run| is_wanted(run, only)) {
             let (unsound, all) = cells.entry(run.cell()).or_default();
-            *unsound += u32::from(!run.measured.is_sound());
+            *unsound += u64::from(!run.measured.is_sound());
             *all += 1;
         }
         cells
     };
     let (first, second) = (unsound(before), unsound(after));
-    let is_worse = |cell: &String, (unsound, all): (u32, u32)| {
+    let is_worse = |cell: &String, (unsound, all): (u64, u64)| {
         first.get(cell).is_some_and(|(before, of)| unsound * of > before * all)
     };
     second.iter().filter(|(cell, counts)| is_worse(cell, **counts)).map(|(cell, _)| cell.clone()).collect()
@@ -262,15 +288,16 @@ pub struct SelfCheck {
 pub fn self_check(result: &ExperimentResult, only: &[(String, String)]) -> Result<SelfCheck> {
     const TRIALS: u32 = 20;
     const PLANTED_PERCENT: u32 = 10;
-    let repetitions = result.header.repetitions;
-    if repetitions < 4 {
+    let repetitions: BTreeSet<u32> = result.runs.iter().map(|run| run.repetition).collect();
+    if repetitions.len() < 4 {
+        let repetitions = repetitions.len();
         let why = format!("halves of {repetitions} repetitions tell no noise; measure with --repetitions 10");
         return Err(Error::NotComparable { why });
     }
     let mut random = Random::new(SEED);
     let mut check = SelfCheck { trials: TRIALS, false_alarms: 0, planted_percent: PLANTED_PERCENT, found: 0 };
     for _ in 0..TRIALS {
-        let mut order: Vec<u32> = (1..=repetitions).collect();
+        let mut order: Vec<u32> = repetitions.iter().copied().collect();
         for last in (1..order.len()).rev() {
             order.swap(last, random.below(last + 1));
         }
@@ -313,8 +340,8 @@ impl SelfCheck {
 }
 
 /// By metric and cell, what its runs have measured.
-fn values(result: &ExperimentResult, only: &[(String, String)]) -> BTreeMap<(String, String), Vec<f64>> {
-    let mut values: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
+fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
+    let mut values = Values::new();
     for run in result.runs.iter().filter(|run| is_wanted(run, only) && run.measured.is_sound()) {
         // Of a backlog, seconds and transactions a second are the same.
         let is_backlog = run.measured.metrics.contains_key("seconds");
@@ -389,7 +416,10 @@ impl ResultComparison {
             );
         }
         if !self.broken.is_empty() {
-            text += &format!("\nWORSE: more runs fail, or come to other rows: {}", self.broken.join("; "));
+            text += &format!("\nWORSE: more runs fail, come to other rows, or do nothing: {}", self.broken.join("; "));
+        }
+        for which in &self.incomplete {
+            text += &format!("\nThe result {which} is that of an interrupted run.");
         }
         if !self.only_in_one.is_empty() {
             text += &format!("\nOnly in one of the results: {}", self.only_in_one.join("; "));
@@ -436,10 +466,10 @@ mod tests {
         let runs: Vec<_> =
             (1..).zip(noise).map(|(repetition, noise)| ("cached", "spate", repetition, 2.0 * noise)).collect();
         let mut result = result(&runs);
-        result.header.repetitions = 10;
+        result.header.repetitions = u32::MAX;
         let check = self_check(&result, &[]).unwrap();
         assert_eq!((check.false_alarms, check.found), (0, check.trials));
-        result.header.repetitions = 1;
+        result.runs.truncate(1);
         assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
     }
 
@@ -454,6 +484,28 @@ mod tests {
         let mut after = runs(1.0);
         after.runs[1].measured.check_tables(&["a.b".to_owned()]);
         assert_eq!(compare(&before, &after, &[]).unwrap().broken.len(), 1);
+    }
+
+    #[test]
+    fn contender_that_does_nothing_any_more_is_worse() {
+        let with = |rate: f64| {
+            let mut result = runs(1.0);
+            for run in &mut result.runs {
+                let of = if run.label("contender") == "spate" { rate } else { 1_000.0 };
+                run.measured.metrics = [("transactions_per_second".to_owned(), of)].into();
+            }
+            result
+        };
+        let comparison = compare(&with(1_000.0), &with(0.0), &[]).unwrap();
+        assert!(
+            comparison.is_worse() && comparison.broken[0].contains("no transactions_per_second any more"),
+            "{comparison:?}"
+        );
+        assert!(!compare(&with(1_000.0), &with(1_000.0), &[]).unwrap().is_worse());
+        let mut after = with(1_000.0);
+        after.complete = false;
+        let summary = compare(&with(1_000.0), &after, &[]).unwrap().summary();
+        assert!(summary.contains("The result after is that of an interrupted run"), "{summary}");
     }
 
     #[test]

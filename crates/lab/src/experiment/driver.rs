@@ -110,6 +110,7 @@ fn run_on(
             };
             let cell_directory = directory.join(format!("run-{}", task.order));
             home::create_private_directory(&cell_directory)?;
+            home::need_disk(directory, FREE_MIN_BYTES)?;
             let speeds = machine.each_mut().map(|(name, yardstick)| {
                 (
                     *name,
@@ -119,11 +120,16 @@ fn run_on(
             let mut came = match ready.measure(&task.labels, &cell_directory) {
                 Ok(came) => {
                     (stage, in_row) = (Some(ready), 0);
+                    if came.failure.is_some() {
+                        home::need_disk(directory, FREE_MIN_BYTES)?;
+                    }
                     came
                 }
                 // What cannot be measured is a result too. The others are measured with what is made for them.
                 Err(error) if is_a_result(&error) && in_row < FAILURES_IN_ROW => {
                     in_row += 1;
+                    // A full disk is nobody's fault who is measured.
+                    home::need_disk(directory, FREE_MIN_BYTES)?;
                     drop(ready);
                     home::remove_if_there(&setting_directory)?;
                     Measured { failure: Some(error.to_string()), ..Measured::default() }
@@ -147,6 +153,8 @@ fn run_on(
     Ok(())
 }
 
+/// With less disk than this, what fails fails for want of it.
+const FREE_MIN_BYTES: u64 = 256 << 20;
 /// So many measurements one after the other may fail: if more do, it is not what is measured that fails.
 const FAILURES_IN_ROW: u32 = 5;
 

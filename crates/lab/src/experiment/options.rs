@@ -82,8 +82,8 @@ impl ExperimentOptions {
         let result = store.result(ended.is_ok());
         // It must be somewhere before the runs are removed.
         let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
-        // What an experiment without runs fails for is told below.
-        if ended.is_ok() || !result.runs.is_empty() {
+        // What an experiment without runs fails for is told below; what nobody asked for does not replace an earlier result.
+        if ended.is_ok() || (!result.runs.is_empty() && self.json.is_some()) {
             results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
             if let Some(path) = &self.report {
                 write_html(std::slice::from_ref(&result), path)?;

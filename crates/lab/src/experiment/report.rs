@@ -64,6 +64,14 @@ impl ReportOptions {
     /// # Errors
     /// [`Error::File`], [`Error::NoResult`], [`Error::Report`].
     pub fn run(self) -> Result<ExitCode> {
+        for written in self.html.iter().chain(&self.markdown) {
+            let is_same =
+                |read: &PathBuf| read.canonicalize().is_ok_and(|read| Some(read) == written.canonicalize().ok());
+            if self.results.iter().any(is_same) {
+                let why = "it is one of the results; give another file".to_owned();
+                return Err(Error::BadArgument { what: "file for a report", text: written.display().to_string(), why });
+            }
+        }
         let results: Vec<ExperimentResult> =
             self.results.iter().map(|path| ExperimentResult::read(path)).collect::<Result<_>>()?;
         if let Some(path) = &self.html {
@@ -229,7 +237,8 @@ fn circumstances(result: &ExperimentResult) -> Vec<Block> {
     });
     let facts: Vec<Vec<String>> = facts.collect();
     if !facts.is_empty() {
-        blocks.push(Block::table("Data, loads and options", &["setting", "of what", "which"], facts));
+        let table = Block::table("Of each setting", &["setting", "of what", "which"], facts);
+        blocks.push(Block::Folded { title: "Data, loads and options of the servers".to_owned(), blocks: vec![table] });
     }
     blocks
 }

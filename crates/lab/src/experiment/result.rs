@@ -12,10 +12,19 @@ use serde::{Deserialize, Serialize};
 use super::machine::Machine;
 use super::plan::Size;
 use crate::sampling::Series;
-use crate::{Error, Result};
+use crate::{Error, Result, home};
 
 /// The version of the results that this laboratory writes and reads.
 pub const RESULT_VERSION: u32 = 1;
+
+/// A result with hundreds of runs and their series takes a tenth.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// What every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: Option<u64>,
+}
 
 /// Labels of a run, by name.
 pub type Labels = BTreeMap<String, String>;
@@ -166,11 +175,11 @@ impl ExperimentResult {
     /// # Errors
     /// [`Error::File`]; [`Error::NoResult`] if it is of another version or none at all.
     pub fn read(path: &Path) -> Result<ExperimentResult> {
-        let text = std::fs::read(path).map_err(Error::file("read", path))?;
+        let text = home::read_at_most(path, BYTES_MAX)?;
         let bad = |why: String| Error::NoResult { path: path.to_owned(), why };
-        let value: serde_json::Value =
-            serde_json::from_slice(&text).map_err(|error| bad(format!("it is no JSON ({error})")))?;
-        match value["version"].as_u64() {
+        let found: Versioned =
+            serde_json::from_slice(&text).map_err(|error| bad(format!("it is no JSON of a result ({error})")))?;
+        match found.version {
             Some(version) if version == u64::from(RESULT_VERSION) => {}
             Some(version) => {
                 let advice = "use the spate-lab that wrote it, or run the experiment again";
@@ -182,7 +191,11 @@ impl ExperimentResult {
                 return Err(bad("it has no version; `spate lab experiment NAME --json FILE` writes results".into()));
             }
         }
-        serde_json::from_value(value).map_err(|error| bad(error.to_string()))
+        let result: ExperimentResult = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        match result.runs.iter().flat_map(|run| &run.measured.series).find(|series| !series.is_possible()) {
+            Some(series) => Err(bad(format!("no experiment has samples like those of '{}'", series.name))),
+            None => Ok(result),
+        }
     }
 
     /// True if all checks of all runs hold, and no contender failed.
@@ -298,7 +311,7 @@ pub(super) mod tests {
         for (text, word) in [
             ("{\"version\": 7}", "version 7, and this laboratory reads 1"),
             ("{\"workload\": \"cached\"}", "has no version"),
-            ("nonsense", "no JSON"),
+            ("nonsense", "no JSON of a result"),
             ("{\"version\": 1}", "missing field"),
         ] {
             std::fs::write(&path, text).unwrap();

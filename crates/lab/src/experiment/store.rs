@@ -9,8 +9,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::plan::Task;
 use super::result::{ExperimentResult, Header, RESULT_VERSION, Run, now};
 use crate::home::{self, create_private_directory};
@@ -122,12 +120,7 @@ fn lock(directory: &Path) -> Result<File> {
     if let Some(parent) = path.parent() {
         create_private_directory(parent)?;
     }
-    let file = File::create(&path).map_err(Error::file("create", &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { what: "this experiment".to_owned() }),
-        Err(error) => Err(Error::file("lock", &path)(error.into())),
-    }
+    home::try_lock(&path)?.ok_or_else(|| Error::InUse { what: "this experiment".to_owned() })
 }
 
 /// In what two measurements differ that must not be in one result. When they began does not matter, nor what their command was called.

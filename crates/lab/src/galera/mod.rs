@@ -5,11 +5,12 @@
 //! transfer. Servers call a program all the same; ours is in the cluster's directory.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::home::{copy_directory, create_private_directory};
+use crate::home::{self, copy_directory, copy_directory_whole, create_private_directory};
 use crate::sandbox::{Lifetime, PROGRAMS, Sandbox, free_port};
 use crate::server_options::ServerOptions;
 use crate::vendor::Vendor;
@@ -81,15 +82,21 @@ impl Cluster {
         let provider = provider()?;
         create_private_directory(directory)?;
         write_transfer_program(&directory.join(PROGRAMS))?;
+        write_certificate(directory)?;
         let place = |number: usize| directory.join(node_name(number));
         let data = |number: usize| place(number).join("data");
         if !data(1).is_dir() {
-            copy_directory(frozen, &data(1))?;
+            let founding = directory.join("founding");
+            home::remove_if_there(&founding)?;
+            copy_directory(frozen, &founding.join("data"))?;
             // It gets its identity.
             let alone = node_options(options, &provider, 1, free_port(directory)?, &[], directory)?;
-            let founder = Sandbox::start(binaries, &place(1), &alone, Lifetime::Ours)?;
+            let founder = Sandbox::start(binaries, &founding, &alone, Lifetime::Ours)?;
             wait_until_ready(&founder, 1)?;
             founder.stop()?;
+            create_private_directory(&place(1))?;
+            fs::rename(founding.join("data"), data(1)).map_err(Error::file("move to", &data(1)))?;
+            home::remove_if_there(&founding)?;
         }
         // The node that stopped last has everything; the others join it, and new ones begin with its data.
         let first = (1..=count).find(|number| is_safe_to_begin_with(&data(*number)));
@@ -98,7 +105,7 @@ impl Cluster {
             why: "its nodes were killed, so that none of them is known to have everything; `spate lab sandbox stop` removes them".to_owned(),
         })?;
         for number in (1..=count).filter(|number| !data(*number).is_dir()) {
-            copy_directory(&data(first), &data(number))?;
+            copy_directory_whole(&data(first), &data(number))?;
         }
         let order = std::iter::once(first).chain((1..=count).filter(|number| *number != first));
         let ports: Vec<u16> = (0..count).map(|_| free_port(directory)).collect::<Result<_>>()?;
@@ -153,6 +160,24 @@ fn write_transfer_program(directory: &Path) -> Result<()> {
     fs::set_permissions(&path, mode).map_err(Error::file("set the mode of", &path))
 }
 
+/// The files of the cluster's key and its certificate. Only who has them becomes a member: one can do everything, on all nodes.
+const KEY_FILE: &str = "cluster-key.pem";
+const CERTIFICATE_FILE: &str = "cluster-certificate.pem";
+
+/// Makes the cluster's certificate, unless it has one. It is its own authority.
+fn write_certificate(directory: &Path) -> Result<()> {
+    let (key, certificate) = (directory.join(KEY_FILE), directory.join(CERTIFICATE_FILE));
+    if key.is_file() && certificate.is_file() {
+        return Ok(());
+    }
+    let made = rcgen::generate_simple_self_signed(vec!["spate-lab".to_owned()]);
+    let made = made.map_err(|error| Error::file("make", &certificate)(std::io::Error::other(error)))?;
+    home::write_whole(&certificate, made.cert.pem().as_bytes())?;
+    let mut file = home::half_written(&key, Some(0o600)).map_err(Error::file("write", &key))?;
+    file.write_all(made.signing_key.serialize_pem().as_bytes()).map_err(Error::file("write", &key))?;
+    file.persist(&key).map(drop).map_err(|error| Error::file("write", &key)(error.error))
+}
+
 /// The options of a node. `others`: the group ports of the nodes before it; without any, it founds the cluster.
 fn node_options(
     options: &ServerOptions,
@@ -178,8 +203,11 @@ fn node_options(
         .with(
             "wsrep-provider-options",
             format!(
-                "gmcast.listen_addr=tcp://127.0.0.1:{port};ist.recv_addr=127.0.0.1:{transfer};gcache.size={CACHE_MIB}M;socket.ssl=NO;\
-                 evs.suspect_timeout=PT30S;evs.inactive_timeout=PT60S"
+                "gmcast.listen_addr=ssl://127.0.0.1:{port};ist.recv_addr=ssl://127.0.0.1:{transfer};gcache.size={CACHE_MIB}M;\
+                 socket.ssl=YES;socket.ssl_key={key};socket.ssl_cert={certificate};socket.ssl_ca={certificate};\
+                 evs.suspect_timeout=PT30S;evs.inactive_timeout=PT60S",
+                key = directory.join(KEY_FILE).display(),
+                certificate = directory.join(CERTIFICATE_FILE).display(),
             ),
         )
         .with("wsrep-slave-threads", APPLIERS)

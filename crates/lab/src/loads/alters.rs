@@ -1,19 +1,20 @@
-//! Definitions among changes: one worker alters tables that the others write to, as online ALTERs do.
+//! Definitions among changes: one worker alters tables online that the others write to.
 
 use super::{Load, LoadSize, Worker, insert_rows, letters};
 use crate::Result;
 use crate::random::Random;
 use crate::sql::Session;
 
-/// What the altering worker does to a table, one after the other; `{t}` is its number. It leaves the table as it was.
+/// What the altering worker does to a table, one after the other; `{t}` is its number. It leaves the table as it was. All but the last are online: others write
+/// to the table meanwhile.
 const ROUND: [&str; 8] = [
-    "ALTER TABLE item{t} ADD COLUMN extra INT NULL",
-    "ALTER TABLE item{t} ADD INDEX by_extra (extra)",
-    "ALTER TABLE item{t} MODIFY note VARCHAR(200) NOT NULL",
+    "ALTER TABLE item{t} ADD COLUMN extra INT NULL, ALGORITHM=INPLACE, LOCK=NONE",
+    "ALTER TABLE item{t} ADD INDEX by_extra (extra), ALGORITHM=INPLACE, LOCK=NONE",
+    "ALTER TABLE item{t} MODIFY note VARCHAR(200) NOT NULL, ALGORITHM=INPLACE, LOCK=NONE",
     "UPDATE item{t} SET extra = id % 100 WHERE id <= 50",
-    "ALTER TABLE item{t} DROP INDEX by_extra",
+    "ALTER TABLE item{t} DROP INDEX by_extra, ALGORITHM=INPLACE, LOCK=NONE",
     "ALTER TABLE item{t} ALTER COLUMN extra SET DEFAULT 7",
-    "ALTER TABLE item{t} DROP COLUMN extra",
+    "ALTER TABLE item{t} DROP COLUMN extra, ALGORITHM=INPLACE, LOCK=NONE",
     "ALTER TABLE item{t} MODIFY note VARCHAR(120) NOT NULL",
 ];
 /// Small transactions of the altering worker between two of its alterations.

@@ -20,6 +20,13 @@ pub struct Series {
 }
 
 impl Series {
+    /// Whether a measurement can have such points: not too many, and none a month after the beginning.
+    pub fn is_possible(&self) -> bool {
+        const SECONDS_MAX: f64 = 31.0 * 86_400.0;
+        self.points.len() <= 2 * POINTS_MAX
+            && self.points.iter().all(|(at, value)| (0.0..=SECONDS_MAX).contains(at) && value.is_finite())
+    }
+
     /// The mean over time: each value counts for the time since the one before it.
     pub fn mean(&self) -> f64 {
         let mut before = 0.0;

@@ -1,15 +1,15 @@
 //! How a server's process is started: its arguments, its port and its socket.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::{Lifetime, PROGRAMS, Sandbox, data_directory, error_log};
-use crate::home::create_private_directory;
 use crate::process::ProcessIdentity;
 use crate::server_options::ServerOptions;
 use crate::version::ServerBinaries;
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// The file that says where the socket is when it is not in the sandbox's directory.
 const SOCKET_MARKER: &str = "socket-directory";
+/// How such a directory's name begins.
+const SOCKET_PREFIX: &str = "spate-";
 
 pub(super) fn spawn(
     binaries: &ServerBinaries,
@@ -120,13 +122,10 @@ pub(super) fn socket_path(directory: &Path) -> Result<PathBuf> {
     if usual.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
         return Ok(usual);
     }
+    // Somebody else may have taken the name of one that was removed.
+    remove_socket_directory(directory);
     let marker = directory.join(SOCKET_MARKER);
-    if let Ok(elsewhere) = fs::read_to_string(&marker)
-        && create_private_directory(Path::new(&elsewhere)).is_ok()
-    {
-        return Ok(Path::new(&elsewhere).join("s"));
-    }
-    let elsewhere = tempfile::Builder::new().prefix("spate-").tempdir();
+    let elsewhere = tempfile::Builder::new().prefix(SOCKET_PREFIX).permissions(Permissions::from_mode(0o700)).tempdir();
     let elsewhere = elsewhere.map_err(Error::file("create a socket directory for", directory))?.keep();
     fs::write(&marker, elsewhere.to_string_lossy().as_bytes()).map_err(Error::file("write", &marker))?;
     Ok(elsewhere.join("s"))
@@ -134,8 +133,19 @@ pub(super) fn socket_path(directory: &Path) -> Result<PathBuf> {
 
 /// Removes the directory that the socket is in when it is not in the sandbox, if there is one.
 pub fn remove_socket_directory(directory: &Path) {
-    if let Ok(elsewhere) = fs::read_to_string(directory.join(SOCKET_MARKER)) {
-        let _ = fs::remove_dir_all(elsewhere);
+    let Ok(elsewhere) = fs::read_to_string(directory.join(SOCKET_MARKER)) else { return };
+    let elsewhere = Path::new(&elsewhere);
+    let is_name = elsewhere.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SOCKET_PREFIX));
+    let is_own = || {
+        fs::symlink_metadata(elsewhere)
+            .is_ok_and(|data| data.is_dir() && data.uid() == rustix::process::geteuid().as_raw())
+    };
+    // Whatever the file says: only such a directory as was made for it, with nothing but a socket in it.
+    if is_name && elsewhere.parent() == Some(&std::env::temp_dir()) && is_own() {
+        for file in ["s", "s.lock"] {
+            let _ = fs::remove_file(elsewhere.join(file));
+        }
+        let _ = fs::remove_dir(elsewhere);
     }
 }
 
@@ -143,4 +153,30 @@ pub fn remove_socket_directory(directory: &Path) {
 pub(crate) fn free_port(directory: &Path) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(Error::file("find a free port on 127.0.0.1 for", directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn socket_of_a_long_path_is_where_nobody_else_gets() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("long".repeat(30));
+        fs::create_dir(&directory).unwrap();
+        let first = socket_path(&directory).unwrap();
+        let place = first.parent().unwrap().to_owned();
+        assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
+        // Somebody else could make what was removed.
+        let again = socket_path(&directory).unwrap();
+        assert!(again != first && !place.exists());
+        remove_socket_directory(&directory);
+        assert!(!again.parent().unwrap().exists());
+        // Whatever the file names, only a socket's directory is removed.
+        let treasure = tempfile::Builder::new().prefix(SOCKET_PREFIX).tempdir().unwrap();
+        fs::write(treasure.path().join("gold"), "").unwrap();
+        fs::write(directory.join(SOCKET_MARKER), treasure.path().to_string_lossy().as_bytes()).unwrap();
+        remove_socket_directory(&directory);
+        assert!(treasure.path().join("gold").exists());
+    }
 }

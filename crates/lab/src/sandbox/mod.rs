@@ -293,7 +293,7 @@ impl Sandbox {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            if self.socket.exists() && self.connect().is_ok() {
+            if self.socket.exists() && self.answers() {
                 return Ok(());
             }
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
@@ -308,6 +308,12 @@ impl Sandbox {
             let log_tail = tail_of(&error_log(&self.directory));
             return Err(Error::ServerNotStarted { directory: self.directory.clone(), why, log_tail });
         }
+    }
+
+    /// True if this server answers, and not one that was at its place before.
+    fn answers(&self) -> bool {
+        let port = self.connect().and_then(|mut session| session.value::<u16>("SELECT @@GLOBAL.port"));
+        port.is_ok_and(|port| port == self.port)
     }
 
     /// Kills the child if it still runs, and reaps it.
@@ -329,16 +335,18 @@ impl Drop for Sandbox {
 }
 
 /// Ends the servers whose data directories are below `directory`, and that nobody knows: what started them has ended before it could write down that it had.
+/// Whoever calls this holds the lock of what is in `directory`, so that nobody starts one meanwhile.
 pub fn end_unknown_servers(directory: &Path) {
-    let sought = format!("--datadir={}/", directory.display());
-    for process in ProcessIdentity::all() {
-        let arguments = process.arguments();
-        let is_below = arguments.iter().any(|argument| argument.starts_with(&sought));
-        if is_below && !process.parent_is_laboratory() {
-            process.signal(Signal::KILL);
-            process.wait_for_end(STOP_LIMIT);
-        }
+    for process in ProcessIdentity::all().filter(|process| is_server_on(*process, directory)) {
+        process.signal(Signal::KILL);
+        process.wait_for_end(STOP_LIMIT);
     }
+}
+
+/// True if the process is a server whose data is below `directory`.
+pub fn is_server_on(process: ProcessIdentity, directory: &Path) -> bool {
+    let sought = format!("--datadir={}/", directory.display());
+    process.arguments().iter().any(|argument| argument.starts_with(&sought))
 }
 
 fn data_directory(directory: &Path) -> PathBuf {
