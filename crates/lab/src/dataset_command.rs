@@ -228,6 +228,8 @@ fn export(home: &LabHome, name: &str, file: &Path) -> Result<()> {
         let mut encoder = zstd::Encoder::new(BufWriter::new(half_written.as_file_mut()), COMPRESSION_LEVEL)?;
         encoder.include_checksum(true)?;
         let mut archive = tar::Builder::new(encoder);
+        // Zeros compress well; an import takes plain files only.
+        archive.sparse(false);
         let mut header = tar::Header::new_gnu();
         header.set_size(facts.len() as u64);
         header.set_mode(FILE_MODE);

@@ -239,6 +239,7 @@ fn exported_data_set_comes_back() {
 fn archived(from: &Path, file: &Path, more: impl Fn(&mut tar::Builder<zstd::Encoder<'static, std::fs::File>>)) {
     let encoder = zstd::Encoder::new(std::fs::File::create(file).unwrap(), 1).unwrap();
     let mut archive = tar::Builder::new(encoder);
+    archive.sparse(false);
     archive.append_path_with_name(from.join("facts.json"), "facts.json").unwrap();
     archive.append_dir_all("data", from.join("data")).unwrap();
     more(&mut archive);
