@@ -101,6 +101,11 @@ pub fn blocks(result: &ExperimentResult) -> Vec<Block> {
 /// For each setting in which native replication and Spate catch up with the same: which was faster, told in the same words for a win and a loss.
 fn verdicts(result: &ExperimentResult) -> Vec<Block> {
     let all = Selection::of(result);
+    // Where nobody catches up with anything, nobody is late.
+    let times = ["seconds", "gave_up_after_seconds"];
+    if !all.runs().iter().any(|run| times.iter().any(|time| run.measured.metrics.contains_key(*time))) {
+        return Vec::new();
+    }
     let noise = all.noise("seconds");
     result
         .settings()
@@ -278,6 +283,13 @@ mod tests {
         assert_eq!(told(&result), ["cached: Nobody wins: nobody came to its end."]);
         result.runs[0].measured.failure = None;
         assert_eq!(told(&result), ["cached: Spate LOSES: Spate did not come to its end, native replication did."]);
+    }
+
+    #[test]
+    fn contenders_that_do_not_catch_up_have_no_verdict_of_it() {
+        let mut result = result(&[("steady load", "native:4", 1, 1.0), ("steady load", "spate", 1, 2.0)]);
+        result.runs.iter_mut().for_each(|run| run.measured.metrics.clear());
+        assert!(told(&result).is_empty());
     }
 
     #[test]
