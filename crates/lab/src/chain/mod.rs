@@ -297,6 +297,17 @@ impl Chain<'_> {
 
     /// Has `server` fetch and then apply the whole backlog from `source`; returns how long the applying took.
     fn follow(&self, name: &str, server: &Sandbox, source: &Sandbox, appliers: (u32, NativeMode)) -> Result<Duration> {
+        let followed = self.try_to_follow(name, server, source, appliers);
+        followed.map_err(|error| server.blame(source.blame(error)))
+    }
+
+    fn try_to_follow(
+        &self,
+        name: &str,
+        server: &Sandbox,
+        source: &Sandbox,
+        appliers: (u32, NativeMode),
+    ) -> Result<Duration> {
         let step = self.screen.spinner(&format!("{name} fetches the backlog"));
         let password = &self.dataset.facts.password;
         let mut native =
