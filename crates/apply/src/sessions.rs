@@ -71,7 +71,7 @@ impl SessionMaker<'_> {
     /// Any error of the connection.
     pub fn connect(&self) -> Result<Connection> {
         let options = ConnectOptions { local_files: true, ..ConnectOptions::new("replica") };
-        Ok(asking::connect(self.replica, &options)?)
+        Ok(asking::connect_to_apply(self.replica, &options)?)
     }
 
     /// Connects, for questions that every replica answers at once.

@@ -108,8 +108,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Gives the session the server's global settings, and takes its temporary tables, locks and user variables away. Of an account without the right to
-    /// administer connections, servers execute `init_connect` at login, which applications may need, and a replica's applier must not have.
+    /// Gives the session the server's global settings, and takes its temporary tables, locks and user variables away. (In MySQL 9.7 `enable_cascade_triggers`
+    /// has no effect in a session that was reset, whatever it is set to.)
     ///
     /// # Errors
     /// As [`Connection::execute`].

@@ -146,6 +146,14 @@ pub enum Error {
         /// The cause, and the options that help.
         why: String,
     },
+    /// A session is not what its user needs.
+    #[error("cannot use a session of the {peer}: {why}")]
+    Session {
+        /// The server.
+        peer: Peer,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The server answered a statement or a command with an error.
     #[error("{peer}: {error}")]
     Server {
@@ -187,7 +195,11 @@ impl Error {
             }
             Error::Login { error, .. } | Error::Server { error, .. } => error.is_transient(),
             Error::Lost { .. } | Error::Timeout { .. } => true,
-            Error::Endpoint(_) | Error::LoginMethod { .. } | Error::Insecure { .. } | Error::Protocol { .. } => false,
+            Error::Endpoint(_)
+            | Error::LoginMethod { .. }
+            | Error::Insecure { .. }
+            | Error::Session { .. }
+            | Error::Protocol { .. } => false,
         }
     }
 

@@ -74,6 +74,11 @@ impl ServerVersion {
         (self.major, self.minor, self.patch) >= (8, 0, 30)
     }
 
+    /// True if sessions can choose whether rows that foreign keys change or delete meet triggers.
+    pub fn has_cascade_triggers(&self) -> bool {
+        self.vendor == Vendor::MySql && self.is_at_least(9, 7)
+    }
+
     /// True if the version is this one or a later one. The vendor does not matter.
     pub fn is_at_least(&self, major: u16, minor: u16) -> bool {
         (self.major, self.minor) >= (major, minor)

@@ -82,7 +82,6 @@ pub(crate) fn connect(options: &crate::run::LoadOptions) -> Result<Connection> {
     let mut connect = ConnectOptions::new("server");
     connect.local_files = true;
     let mut connection = Connection::connect(&options.server, &connect)?;
-    connection.reset_session()?;
     let mode = connection.query("SELECT @@GLOBAL.sql_mode")?.single_text().unwrap_or_default();
     let words = mode.split(',').filter(|word| !word.is_empty() && !MISREAD.contains(word));
     // A zero in a file is a zero.

@@ -187,7 +187,7 @@ impl Collations {
 
     /// Sessions can choose whether rows that foreign keys change or delete meet triggers.
     pub(crate) fn has_cascade_triggers(&self) -> bool {
-        self.is_mysql() && self.version.as_ref().is_some_and(|version| version.is_at_least(9, 7))
+        self.version.as_ref().is_some_and(ServerVersion::has_cascade_triggers)
     }
 
     /// Sessions can choose the default collation of each character set.

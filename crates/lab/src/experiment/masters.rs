@@ -395,6 +395,7 @@ pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
         }));
     }
     blocks.insert(0, peaks(&lines, result.header.machine.processors));
+    blocks.splice(1..1, repeated(&lines));
     blocks.splice(0..0, verdict(&all, &lines));
     blocks
 }
@@ -419,6 +420,31 @@ fn verdict(all: &Selection<'_>, lines: &[(String, Selection<'_>)]) -> Option<Blo
 }
 
 const RATE: &str = "transactions_per_second";
+
+/// Whether repetitions come to the same: how many do within a tenth, and which do not at all.
+fn repeated(lines: &[(String, Selection<'_>)]) -> Option<Block> {
+    const SAME: f64 = 0.1;
+    let mut apart: Vec<(f64, String)> = Vec::new();
+    for (name, runs) in lines {
+        for count in runs.values_of("threads") {
+            let rates = runs.with("threads", count).metric(RATE);
+            let (least, most) =
+                rates.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
+            if rates.len() > 1 && least > 0.0 {
+                apart.push((most / least - 1.0, format!("{name}, {count} threads")));
+            }
+        }
+    }
+    apart.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let (farthest, cell) = apart.first()?;
+    let same = apart.iter().filter(|(apart, _)| *apart <= SAME).count();
+    Some(Block::Text(format!(
+        "Repetitions: in {same} of {} cells, transactions a second are within {:.0} % of each other; farthest apart, by {:.0} %, are those of {cell}.",
+        apart.len(),
+        SAME * 100.0,
+        farthest * 100.0
+    )))
+}
 
 /// This part of the most is as good as it.
 const AS_GOOD: f64 = 0.95;
@@ -521,6 +547,14 @@ mod tests {
         assert_eq!(rows[0][..4], ["Galera, 2 nodes", "8", "390", "all processors are busy, the disk is busy"]);
         assert_eq!(rows[1][1], "8, the most that were measured");
         assert!(rows[1][3].starts_with("waiting"), "{rows:?}");
+        let Block::Text(text) = &blocks[2] else { panic!("{:?}", blocks[2]) };
+        assert!(text.contains("in 6 of 6 cells"), "{text}");
+        all.runs[1].measured.metric(RATE, 780.0);
+        let told = format!("{:?}", super::blocks(&all));
+        assert!(
+            told.contains("in 5 of 6 cells") && told.contains("by 100 %, are those of Galera, 2 nodes, 8 threads"),
+            "{told}"
+        );
         let one = Selection::of(&all).with("threads", "128");
         assert!(limits(&one, 2).contains("conflicts"));
     }

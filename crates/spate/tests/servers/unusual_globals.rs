@@ -116,7 +116,14 @@ fn logins_settings_change_nothing(kind: Kind) {
          INSERT INTO d.t SELECT 4, GROUP_CONCAT(v ORDER BY id) FROM d.t; SET SESSION binlog_format=ROW; CREATE TABLE d.u (id INT PRIMARY KEY); \
          INSERT INTO d.u VALUES (1)",
     );
-    let ended = site.run(site.replicate_as("l", &["--start", "earliest", "--until", "caught-up"]));
+    let options = ["--start", "earliest", "--until", "caught-up"];
+    if site.replica.sql("SELECT VERSION()").starts_with("9.") {
+        // Sessions of this version are not as they were after they have been reset.
+        let refused = site.run(site.replicate_as("l", &options));
+        refused.assert_failed_saying(&["init_connect", "GRANT CONNECTION_ADMIN"]);
+        site.replica.sql("GRANT CONNECTION_ADMIN ON *.* TO l@'127.0.0.1'");
+    }
+    let ended = site.run(site.replicate_as("l", &options));
     assert!(ended.status.success(), "{}", ended.output);
     site.assert_identical();
     let engines = "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = 'd' ORDER BY 1";
