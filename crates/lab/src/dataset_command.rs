@@ -217,9 +217,6 @@ fn export(home: &LabHome, name: &str, file: &Path) -> Result<()> {
         return Err(Error::NoDataSet { name: name.to_owned(), why });
     }
     let step = Screen::default().spinner(&format!("{name} is written to {}", file.display()));
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Compressed, it takes less.
-    home::need_disk(parent, size_of(&place)?)?;
     // Whoever has the file has no account of servers here.
     let facts = DataSetFacts { password: String::new(), ..home::read_state(&place.join(FACTS_FILE))? };
     let facts = serde_json::to_vec_pretty(&facts).map_err(|source| Error::State { path: place.clone(), source })?;
@@ -315,7 +312,8 @@ fn unpack(input: File, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Has a server look into imported data: its rows are those that the manifest says, nothing in it is executed by itself, and nobody else has an account. The
+/// Has a server look into imported data: its rows are those that the manifest says, no trigger, routine or event is in it, no other engine or plugin, and nobody else has an account.
+/// (The server has read it by then.) The
 /// password is drawn again: the one before is known where the data set comes from.
 fn look_into(facts: DataSetFacts, unpacked: &Path, bad: &dyn Fn(String) -> Error) -> Result<DataSetFacts> {
     let manifest = &facts.manifest;
@@ -336,7 +334,10 @@ fn look_into(facts: DataSetFacts, unpacked: &Path, bad: &dyn Fn(String) -> Error
     let active: Vec<String> = session.rows(
         "SELECT CONCAT('trigger ', trigger_schema, '.', trigger_name) FROM information_schema.triggers WHERE trigger_schema <> 'sys' \
          UNION ALL SELECT CONCAT('routine ', routine_schema, '.', routine_name) FROM information_schema.routines WHERE routine_schema NOT IN ('sys', 'mysql') \
-         UNION ALL SELECT CONCAT('event ', event_schema, '.', event_name) FROM information_schema.events",
+         UNION ALL SELECT CONCAT('event ', event_schema, '.', event_name) FROM information_schema.events \
+         UNION ALL SELECT CONCAT('table ', table_schema, '.', table_name, ' of engine ', engine) FROM information_schema.tables \
+             WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') AND engine <> 'InnoDB' \
+         UNION ALL SELECT CONCAT('plugin ', name) FROM mysql.plugin UNION ALL SELECT CONCAT('function ', name) FROM mysql.func",
     )?;
     let accounts: Vec<String> = session.rows(
         "SELECT CONCAT('account ', user, '@', host) FROM mysql.user \

@@ -243,6 +243,11 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// True if the connection is of no more use: an answer may still come, to a question that was given up.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Error::Sql { source, .. } if !matches!(**source, mysql::Error::MySqlError(_)))
+    }
+
     /// For `map_err` on errors of the file system.
     pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_owned();

@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -32,6 +33,8 @@ pub const HOME_VARIABLE: &str = "SPATE_LAB_DIRECTORY";
 #[derive(Debug, Clone)]
 pub struct LabHome {
     root: PathBuf,
+    /// Its marker, locked together with others as long as a command uses the directory.
+    lock: Arc<File>,
 }
 
 /// A directory for the files of this process; removed when dropped.
@@ -65,9 +68,16 @@ impl LabHome {
         create_private_directory(root)?;
         let root = root.canonicalize().map_err(Error::file("resolve", root))?;
         claim(&root)?;
-        let home = LabHome { root };
+        let marker = root.join(MARKER);
+        let lock = File::open(&marker).map_err(Error::file("open", &marker))?;
+        share(&lock, &marker)?;
+        let home = LabHome { root, lock: Arc::new(lock) };
         for directory in PARTS {
-            create_private_directory(&home.root.join(directory))?;
+            let part = home.root.join(directory);
+            create_private_directory(&part)?;
+            if !fs::symlink_metadata(&part).is_ok_and(|data| data.is_dir()) {
+                return Err(Error::NotOurs { path: part, why: "it is a link to another place".to_owned() });
+            }
         }
         home.remove_abandoned_work();
         Ok(home)
@@ -133,9 +143,18 @@ impl LabHome {
     /// # Errors
     /// [`Error::InUse`] while another command runs, which may use it; [`Error::File`].
     pub fn remove_caches(&self) -> Result<()> {
-        if let Some(held) = self.works().find(|path| is_held(path)) {
-            return Err(Error::InUse { what: held.display().to_string() });
+        let marker = self.root.join(MARKER);
+        match flock(&*self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { what: self.root.display().to_string() }),
+            Err(error) => return Err(Error::file("lock", &marker)(error.into())),
         }
+        let removed = self.remove_kept_parts();
+        share(&self.lock, &marker)?;
+        removed
+    }
+
+    fn remove_kept_parts(&self) -> Result<()> {
         for directory in ["pristine", "datasets", "backlogs", "experiments"] {
             let path = self.root.join(directory);
             fs::remove_dir_all(&path).map_err(Error::file("remove", &path))?;
@@ -168,9 +187,13 @@ impl LabHome {
 /// The extension of the file that is locked as long as the directory beside it is needed.
 const LOCK: &str = "lock";
 
-/// True if a process needs the directory.
-fn is_held(path: &Path) -> bool {
-    !matches!(try_lock(&path.with_extension(LOCK)), Ok(Some(_)))
+/// Locks the marker together with the other commands that use the directory.
+fn share(lock: &File, marker: &Path) -> Result<()> {
+    match flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { what: "the directory: it cleans it".to_owned() }),
+        Err(error) => Err(Error::file("lock", marker)(error.into())),
+    }
 }
 
 /// Locks a file, which it creates; `None` if another holds it. The lock ends with the file that is returned.
@@ -178,12 +201,20 @@ fn is_held(path: &Path) -> bool {
 /// # Errors
 /// [`Error::File`].
 pub fn try_lock(path: &Path) -> Result<Option<File>> {
-    let file =
-        File::options().create(true).truncate(false).write(true).open(path).map_err(Error::file("open", path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(Error::file("lock", path)(error.into())),
+    loop {
+        let opened = File::options().create(true).truncate(false).write(true).open(path);
+        let file = opened.map_err(Error::file("open", path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(Error::file("lock", path)(error.into())),
+        }
+        // Whoever held it before may have removed the file: then this one is nobody's any more.
+        let is_same =
+            |data: fs::Metadata| file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (data.dev(), data.ino()));
+        if fs::metadata(path).is_ok_and(is_same) {
+            return Ok(Some(file));
+        }
     }
 }
 
@@ -194,10 +225,17 @@ fn claim(root: &Path) -> Result<()> {
     if data.uid() != rustix::process::geteuid().as_raw() {
         return Err(refuse("it must belong to you"));
     }
-    let names: Vec<OsString> =
-        fs::read_dir(root).map_err(Error::file("list", root))?.flatten().map(|entry| entry.file_name()).collect();
+    let list = || -> Result<Vec<OsString>> {
+        let entries = fs::read_dir(root).map_err(Error::file("list", root))?;
+        Ok(entries.flatten().map(|entry| entry.file_name()).collect())
+    };
+    let names = list()?;
     if names.is_empty() {
         fs::set_permissions(root, Permissions::from_mode(0o700)).map_err(Error::file("set the mode of", root))?;
+        // What somebody has put there before it was closed is not ours; what another command of ours has is.
+        if list()?.iter().any(|name| name != MARKER && !PARTS.iter().any(|part| name == part)) {
+            return Err(refuse("somebody else has written to it"));
+        }
     } else if data.mode() & 0o077 != 0 {
         return Err(refuse("it must be closed to everybody else (mode 0700)"));
     }
@@ -343,7 +381,7 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     write().map_err(Error::file("write", path))
 }
 
-/// A file beside `path`, in which it can be written until it is whole. It has the mode that `path` has, if there is one, else `mode`, else the usual one.
+/// A file beside `path`, in which it can be written until it is whole. It has the mode `mode`, else the one that `path` has, else the usual one.
 ///
 /// # Errors
 /// Those of the file system.
@@ -353,6 +391,7 @@ pub fn half_written(path: &Path, mode: Option<u32>) -> io::Result<tempfile::Name
     let path = place.as_deref().unwrap_or(path);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let existing = fs::metadata(path).ok().map(|data| data.permissions());
+    let existing = existing.filter(|_| mode.is_none());
     let wanted = existing.clone().unwrap_or_else(|| Permissions::from_mode(mode.unwrap_or(USUAL_MODE)));
     let file = tempfile::Builder::new().prefix(".spate-").permissions(wanted).tempfile_in(parent)?;
     if let Some(existing) = existing {
@@ -414,7 +453,7 @@ mod tests {
     fn caches_that_another_command_may_use_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let home = LabHome::at(root.path()).unwrap();
-        let other = home.work().unwrap();
+        let other = LabHome::at(root.path()).unwrap();
         fs::create_dir(home.dataset("kept")).unwrap();
         let message = home.remove_caches().unwrap_err().to_string();
         assert!(message.contains("another command"), "{message}");

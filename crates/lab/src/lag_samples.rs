@@ -8,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::Result;
 use crate::native;
 use crate::report::write_live;
 use crate::results::RaceResult;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::vendor::Vendor;
+use crate::{Error, Result};
 
 /// How often it is asked.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
@@ -113,8 +113,13 @@ impl Asking {
         let begun = Instant::now();
         let (mut written_at, mut every) = (begun, SAMPLE_EVERY);
         while !over.load(Ordering::Acquire) {
-            // A server that is too busy to answer leaves a gap.
-            if let Ok(Some(behind_seconds)) = self.behind_seconds() {
+            let behind = self.behind_seconds();
+            // A late answer would be taken for that to the next question.
+            if behind.as_ref().is_err_and(Error::is_of_connection) {
+                return;
+            }
+            // A server that does not know leaves a gap.
+            if let Ok(Some(behind_seconds)) = behind {
                 let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
                 samples.push(LagSample { seconds: begun.elapsed().as_secs_f64(), behind_seconds });
                 if samples.len() > SAMPLES_MAX {

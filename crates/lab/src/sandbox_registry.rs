@@ -128,11 +128,32 @@ pub fn start(
         Topology::Galera => start_cluster(binaries, &pristine, place, layout, options)?,
         _ => start_servers(binaries, &pristine, place, layout, options)?,
     };
-    // If anything fails from here on, the servers end when they are dropped: nobody would know them.
+    let known = make_known(name, &directory, layout, &servers, &password);
+    match known {
+        Ok(records) => {
+            servers.into_iter().for_each(|(server, _)| server.leave_running());
+            Ok(records)
+        }
+        // Nobody would know them.
+        Err(error) => {
+            servers.into_iter().rev().for_each(|(server, _)| drop(server.stop()));
+            Err(error)
+        }
+    }
+}
+
+/// Gives the servers accounts and sources, and writes down that they run.
+fn make_known(
+    name: &str,
+    directory: &Path,
+    layout: Layout,
+    servers: &Started,
+    password: &str,
+) -> Result<Vec<ServerRecord>> {
     let mut records = Vec::new();
-    for (role, (server, options)) in layout.roles().into_iter().zip(&servers) {
-        server.create_account(&password)?;
-        records.push(record_of(name, role, server, options, &password));
+    for (role, (server, options)) in layout.roles().into_iter().zip(servers) {
+        server.create_account(password)?;
+        records.push(record_of(name, role, server, options, password));
     }
     for (place, (replica, _)) in servers.iter().enumerate().skip(1) {
         let source = match layout.topology {
@@ -140,13 +161,12 @@ pub fn start(
             Topology::Chain => place - 1,
             Topology::Apart | Topology::Galera => continue,
         };
-        native::begin_to_follow(&servers[source].0, &password, replica, layout.delay_seconds)?;
+        native::begin_to_follow(&servers[source].0, password, replica, layout.delay_seconds)?;
     }
     for record in &records {
         home::write_state(&directory.join(&record.role).join(STATE_FILE), record)?;
     }
-    let _not_any_more = fs::remove_file(place.join(KEPT_MARKER));
-    servers.into_iter().for_each(|(server, _)| server.leave_running());
+    let _not_any_more = fs::remove_file(directory.join(KEPT_MARKER));
     Ok(records)
 }
 

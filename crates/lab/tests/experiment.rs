@@ -282,6 +282,7 @@ fn hostile_data_sets_are_refused() {
             ("CREATE EVENT bench1.e ON SCHEDULE EVERY 1 SECOND DO SELECT 1", "event bench1.e"),
             ("CREATE PROCEDURE bench1.p() SELECT 1", "routine bench1.p"),
             ("CREATE USER thief@'%' IDENTIFIED BY 'x'", "account thief@%"),
+            ("CREATE TABLE bench1.m (a INT) ENGINE=MyISAM", "table bench1.m of engine MyISAM"),
         ] {
             spate_lab::home::remove_if_there(&tampered).unwrap();
             spate_lab::home::copy_directory(place, &tampered).unwrap();

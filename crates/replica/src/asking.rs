@@ -1,7 +1,7 @@
 //! Connections for Spate's own questions, whatever the server's global settings make of a new session.
 
 use spate_connection::endpoint::Endpoint;
-use spate_connection::{ConnectOptions, Connection, Error, Result, Vendor};
+use spate_connection::{ConnectOptions, Connection, Error, Result, ServerVersion, Vendor};
 
 /// Settings that Spate's own SQL needs, each after a comma: its statements are neither refused nor truncated, and answers are UTF-8,
 /// with names quoted as Spate quotes them.
@@ -28,50 +28,65 @@ pub(crate) fn own_sql(vendor: Vendor) -> String {
 /// # Errors
 /// Any error of the connection.
 pub fn connect(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
-    let mut connection = Connection::connect(endpoint, options)?;
-    if !connection.server_version().has_cascade_triggers() && has_init_connect(&mut connection)? {
-        connection.reset_session()?;
+    let mut connection = with_settings(endpoint, options)?;
+    if has_init_connect(&mut connection)? {
+        reset(&mut connection)?;
     }
-    let version = connection.server_version();
-    let vendor = version.vendor;
-    let questions = match vendor {
-        Vendor::MariaDb => String::new(),
-        Vendor::MySql if version.has_invisible_keys() => [QUESTIONS_MYSQL, QUESTIONS_MYSQL_8_0_30].concat(),
-        Vendor::MySql => QUESTIONS_MYSQL.to_owned(),
-    };
-    // Each question is a transaction of its own, and reads the latest state; an idle session stays connected.
-    let settings = format!(
-        "SET SESSION autocommit=1, sql_mode='', character_set_client=utf8mb4, wait_timeout=28800{}{questions}",
-        own_sql(vendor)
-    );
-    connection.execute(settings.as_bytes())?;
     Ok(connection)
 }
 
-/// True if the server executes `init_connect` at the login of accounts that do not administer connections. Applications may need what it sets; native
-/// replication's appliers do not have it.
-fn has_init_connect(connection: &mut Connection) -> Result<bool> {
-    let text = connection.query("SELECT @@GLOBAL.init_connect <> ''")?.single_text();
-    Ok(text.as_deref() == Some("1"))
-}
-
-/// The same as [`connect`], for a session that executes what the source has logged.
+/// The same, for a session that executes what the source has logged.
 ///
 /// # Errors
 /// [`Error::Session`] if the server has executed `init_connect` for it, and it cannot be undone; any error of the connection.
 pub fn connect_to_apply(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
-    const ADMINISTERS: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
-        WHERE privilege_type IN ('CONNECTION_ADMIN', 'SUPER') AND grantee = CONCAT( \
-            QUOTE(LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)), \
-            '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))";
-    let mut connection = connect(endpoint, options)?;
-    if connection.server_version().has_cascade_triggers()
-        && has_init_connect(&mut connection)?
-        && connection.query(ADMINISTERS)?.single_text().is_none_or(|count| count == "0")
-    {
+    let mut connection = with_settings(endpoint, options)?;
+    if !has_init_connect(&mut connection)? {
+        return Ok(connection);
+    }
+    if !connection.server_version().has_cascade_triggers() {
+        reset(&mut connection)?;
+    } else if connection.query(ADMINISTERS)?.single_text().is_none_or(|count| count == "0") {
         let why = "at its login the server has executed init_connect, which no applier of its own has, and this version cannot undo that. GRANT CONNECTION_ADMIN \
             ON *.* to the account itself (by a role does not count here), or SET GLOBAL init_connect=''";
         return Err(Error::Session { peer: connection.peer().clone(), why: why.to_owned() });
     }
     Ok(connection)
+}
+
+/// Whether MySQL executes no `init_connect` for this account.
+const ADMINISTERS: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
+    WHERE privilege_type IN ('CONNECTION_ADMIN', 'SUPER') AND grantee = CONCAT( \
+        QUOTE(LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1)), \
+        '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))";
+
+fn with_settings(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Connection> {
+    let mut connection = Connection::connect(endpoint, options)?;
+    connection.execute(settings(connection.server_version()).as_bytes())?;
+    Ok(connection)
+}
+
+fn reset(connection: &mut Connection) -> Result<()> {
+    connection.reset_session()?;
+    connection.execute(settings(connection.server_version()).as_bytes()).map(drop)
+}
+
+/// Each question is a transaction of its own, and reads the latest state; an idle session stays connected.
+fn settings(version: &ServerVersion) -> String {
+    let questions = match version.vendor {
+        Vendor::MariaDb => String::new(),
+        Vendor::MySql if version.has_invisible_keys() => [QUESTIONS_MYSQL, QUESTIONS_MYSQL_8_0_30].concat(),
+        Vendor::MySql => QUESTIONS_MYSQL.to_owned(),
+    };
+    format!(
+        "SET SESSION autocommit=1, sql_mode='', character_set_client=utf8mb4, collation_connection=utf8mb4_general_ci, wait_timeout=28800{}{questions}",
+        own_sql(version.vendor)
+    )
+}
+
+/// True if the server executes `init_connect` at the login of accounts that do not administer connections. Applications may need what it sets; native
+/// replication's appliers do not have it. What is not a clear no is a yes.
+fn has_init_connect(connection: &mut Connection) -> Result<bool> {
+    let bytes = connection.query("SELECT LENGTH(@@GLOBAL.init_connect)")?.single_text();
+    Ok(bytes.as_deref() != Some("0"))
 }

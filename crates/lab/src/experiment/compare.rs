@@ -8,7 +8,7 @@ use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 
-use super::driver::CALIBRATION;
+use super::driver::{CALIBRATION, DISK_CALIBRATION};
 use super::result::{Better, ExperimentResult, better};
 use super::statistics::{self, Pair, Ratio, median};
 use crate::random::Random;
@@ -36,6 +36,8 @@ more than the noise, 1 if something did, and 2 if the results cannot be compared
 const SEED: u64 = 1;
 /// The machine is said to have another speed if the same computation takes so much more or less time.
 const SPEED_TOLERANCE: f64 = 0.05;
+/// The disk varies more.
+const DISK_TOLERANCE: f64 = 0.25;
 
 /// Options of `lab compare`.
 #[derive(Debug, Args)]
@@ -64,6 +66,8 @@ pub(crate) fn label(text: &str) -> std::result::Result<(String, String), String>
 pub struct ResultComparison {
     /// How the time of a fixed computation changed: 2 is a machine of half the speed. `None`: it was not measured.
     pub machine: Option<f64>,
+    /// How that of fixed writes to the disk did.
+    pub disk: Option<f64>,
     /// Each metric that can become worse.
     pub metrics: Vec<MetricComparison>,
     /// Cells that only one of the results has.
@@ -218,12 +222,13 @@ pub fn compare(
     let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
-    let machine = machine(before).zip(machine(after)).map(|(a, b)| b / a);
+    let changed = |name: &str| yardstick(before, name).zip(yardstick(after, name)).map(|(a, b)| b / a);
+    let (machine, disk) = (changed(CALIBRATION), changed(DISK_CALIBRATION));
     let mut broken = broken(before, after, only);
     broken.extend(gone(&cells_before, &cells_after, after, only));
     let incomplete = [(before, "before"), (after, "after")].into_iter().filter(|(result, _)| !result.complete);
     let incomplete = incomplete.map(|(_, which)| which.to_owned()).collect();
-    Ok(ResultComparison { machine, metrics, only_in_one, broken, incomplete })
+    Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete })
 }
 
 /// By metric and cell, what was measured.
@@ -353,8 +358,8 @@ fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
     values
 }
 
-fn machine(result: &ExperimentResult) -> Option<f64> {
-    let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(CALIBRATION).copied()).collect();
+fn yardstick(result: &ExperimentResult, name: &str) -> Option<f64> {
+    let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect();
     median(&times)
 }
 
@@ -413,6 +418,11 @@ impl ResultComparison {
             text += &format!(
                 "\nThe machine itself was not the same: a fixed computation took {machine:.2} times as long after as before. What differs by about as \
                  much says nothing about the programs."
+            );
+        }
+        if let Some(disk) = self.disk.filter(|disk| (disk - 1.0).abs() > DISK_TOLERANCE) {
+            text += &format!(
+                "\nThe disk was not the same: fixed writes took {disk:.2} times as long after as before. What waits for the disk says little about the programs."
             );
         }
         if !self.broken.is_empty() {
@@ -520,8 +530,13 @@ mod tests {
         let (mut before, mut after) = (runs(1.0), runs(1.0));
         before.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, 20.0));
         after.runs.iter_mut().for_each(|run| run.measured.metric(CALIBRATION, 50.0));
+        before.runs.iter_mut().for_each(|run| run.measured.metric(DISK_CALIBRATION, 10.0));
+        after.runs.iter_mut().for_each(|run| run.measured.metric(DISK_CALIBRATION, 30.0));
         let summary = compare(&before, &after, &[]).unwrap().summary();
-        assert!(summary.contains("2.50 times as long"), "{summary}");
+        assert!(
+            summary.contains("2.50 times as long") && summary.contains("fixed writes took 3.00 times"),
+            "{summary}"
+        );
     }
 
     #[test]

@@ -98,7 +98,11 @@ fn run_on(
     }
     let mut pace = Pace::new(open.len());
     let mut in_row = 0;
-    for of_setting in open.chunk_by(|one, other| one.setting == other.setting) {
+    let compared = experiment.compared();
+    let is_made_once = |one: &&Task, other: &&Task| {
+        one.setting == other.setting && (compared == Compared::Cells || one.repetition == other.repetition)
+    };
+    for of_setting in open.chunk_by(is_made_once) {
         let Some(setting) = of_setting.first().and_then(|task| settings.get(task.setting)) else { continue };
         let setting_directory = directory.join("setting");
         screen.note(&format!("== {}", setting.name));
@@ -126,7 +130,7 @@ fn run_on(
                     came
                 }
                 // What cannot be measured is a result too. The others are measured with what is made for them.
-                Err(error) if is_a_result(&error) && in_row < FAILURES_IN_ROW => {
+                Err(error) if is_a_result(&error) && in_row + 1 < FAILURES_IN_ROW => {
                     in_row += 1;
                     // A full disk is nobody's fault who is measured.
                     home::need_disk(directory, FREE_MIN_BYTES)?;
@@ -155,7 +159,7 @@ fn run_on(
 
 /// With less disk than this, what fails fails for want of it.
 const FREE_MIN_BYTES: u64 = 256 << 20;
-/// So many measurements one after the other may fail: if more do, it is not what is measured that fails.
+/// If so many measurements fail one after the other, it is not what is measured that fails.
 const FAILURES_IN_ROW: u32 = 5;
 
 /// Whether an error says something about what is measured, and not about the laboratory.

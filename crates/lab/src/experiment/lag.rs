@@ -204,6 +204,8 @@ struct Knee {
 enum End {
     /// Its lag grows.
     FallsBehind,
+    /// It fails, or comes to other rows.
+    Fails,
     /// The source takes no more.
     Source,
     /// No more was offered.
@@ -214,6 +216,7 @@ impl End {
     fn in_words(self) -> &'static str {
         match self {
             End::FallsBehind => "it falls behind",
+            End::Fails => "it fails",
             End::Source => "the source takes no more",
             End::Offer => "no more was offered",
         }
@@ -234,6 +237,9 @@ fn knee(own: &Selection<'_>) -> Knee {
         let (at, offered) = (own.with("rate", rate), rate.parse().unwrap_or_default());
         if at.runs().iter().any(|run| run.measured.metrics.contains_key(LOAD_ENDED)) {
             return Knee { end: End::Source, ..knee };
+        }
+        if !at.is_sound() {
+            return Knee { end: End::Fails, ..knee };
         }
         let follows = at.median("lag_p99_ms").is_some_and(|lag| lag <= FOLLOWS_MS)
             && at.median("lag_growth_ms").is_some_and(|growth| growth <= GROWS_MS);
@@ -269,7 +275,7 @@ fn verdict(knees: &[(&str, Vec<Knee>)]) -> Block {
     let (Some((native, of_native)), Some((_, of_spate))) = (best("native"), best("spate")) else {
         return Block::Verdict("There is nothing to compare.".to_owned());
     };
-    let falls_behind = |knees: &[Knee]| knees.iter().all(|knee| knee.end == End::FallsBehind);
+    let falls_behind = |knees: &[Knee]| knees.iter().all(|knee| matches!(knee.end, End::FallsBehind | End::Fails));
     let words = if least(of_spate) > most(of_native) && falls_behind(of_native) {
         "Spate wins"
     } else if least(of_native) > most(of_spate) && falls_behind(of_spate) {
@@ -346,7 +352,7 @@ mod tests {
         all.runs = vec![at("spate", 500, 500.0, 5.0, 1.0), at("spate", 1_000, 0.0, 0.0, 0.0)];
         all.runs[1].measured = Measured { failure: Some("the load ended".to_owned()), ..Measured::default() };
         let ends = |all: &ExperimentResult| knees(&Selection::of(all))[0].end;
-        assert_eq!(ends(&all), End::FallsBehind);
+        assert_eq!(ends(&all), End::Fails);
         all.runs[1].measured.metric(LOAD_ENDED, 1.0);
         assert_eq!(ends(&all), End::Source);
         all.runs.pop();

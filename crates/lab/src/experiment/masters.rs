@@ -406,7 +406,7 @@ fn verdict(all: &Selection<'_>, lines: &[(String, Selection<'_>)]) -> Option<Blo
         let (_, runs) = lines.iter().find(|(line, _)| line == name)?;
         let rates = runs.values_of("threads").into_iter().filter_map(|count| {
             let at = runs.with("threads", count);
-            Some((at.median(RATE)?, at))
+            at.median(RATE).filter(|_| at.is_sound()).map(|rate| (rate, at))
         });
         rates.max_by(|a, b| a.0.total_cmp(&b.0))
     };
@@ -459,7 +459,7 @@ fn knee<'a>(runs: &Selection<'a>) -> Option<(&'a str, bool)> {
 }
 
 /// What keeps it from committing more: everything of which there is no more, or that is in the way.
-fn limits(at: &Selection<'_>, processors: usize) -> String {
+fn limits(name: &str, at: &Selection<'_>, processors: usize) -> String {
     let metric = |name: &str| at.median(name).unwrap_or_default();
     let rate = metric(RATE).max(1e-9);
     let reasons = [
@@ -472,10 +472,15 @@ fn limits(at: &Selection<'_>, processors: usize) -> String {
         ),
     ];
     let reasons: Vec<&str> = reasons.into_iter().filter(|(holds, _)| *holds).map(|(_, reason)| reason).collect();
-    if reasons.is_empty() {
-        "waiting: for commits to be flushed or acknowledged".to_owned()
-    } else {
-        reasons.join(", ")
+    let waits = TOPOLOGIES.iter().any(|topology| {
+        let is_this =
+            name == topology.name || name.strip_prefix(topology.name).is_some_and(|rest| rest.ends_with(" written to"));
+        is_this && (topology.flush != RELAXED || topology.kind == Kind::SemiSync)
+    });
+    match (reasons.is_empty(), waits) {
+        (false, _) => reasons.join(", "),
+        (true, true) => "nothing is busy: it waits for commits to be flushed or acknowledged".to_owned(),
+        (true, false) => "not known: nothing that was measured is used up".to_owned(),
     }
 }
 
@@ -489,7 +494,11 @@ fn peaks(lines: &[(String, Selection<'_>)], processors: usize) -> Block {
             name.clone(),
             if is_last { format!("{best}, the most that were measured") } else { best.to_owned() },
             at.shown(RATE, |rate| format!("{rate:.0}")),
-            if at.is_empty() { "–".to_owned() } else { limits(&at, processors) },
+            match at.is_empty() {
+                true => "–".to_owned(),
+                false if is_last => "it has not stopped".to_owned(),
+                false => limits(name, &at, processors),
+            },
             one("machine_cores"),
             one("disk_busy_percent"),
             one("flow_control_paused_percent"),
@@ -546,7 +555,16 @@ mod tests {
         let Block::Table { rows, .. } = &blocks[1] else { panic!("{:?}", blocks[1]) };
         assert_eq!(rows[0][..4], ["Galera, 2 nodes", "8", "390", "all processors are busy, the disk is busy"]);
         assert_eq!(rows[1][1], "8, the most that were measured");
-        assert!(rows[1][3].starts_with("waiting"), "{rows:?}");
+        assert_eq!(rows[1][3], "it has not stopped");
+        let one = |name: &str| limits(name, &Selection::of(&all).with("threads", "1"), 2);
+        assert!(
+            one("single server").contains("flushed")
+                && one("semi-synchronous, Spate, relaxed").contains("acknowledged")
+        );
+        assert!(
+            one("single server, relaxed").contains("not known")
+                && one("Galera, 3 nodes, relaxed, 2 written to").contains("not known")
+        );
         let Block::Text(text) = &blocks[2] else { panic!("{:?}", blocks[2]) };
         assert!(text.contains("in 6 of 6 cells"), "{text}");
         all.runs[1].measured.metric(RATE, 780.0);
@@ -556,7 +574,7 @@ mod tests {
             "{told}"
         );
         let one = Selection::of(&all).with("threads", "128");
-        assert!(limits(&one, 2).contains("conflicts"));
+        assert!(limits("Galera, 2 nodes", &one, 2).contains("conflicts"));
     }
 
     #[test]

@@ -94,7 +94,8 @@ impl<'a> Selection<'a> {
         /// The same results are always told in the same words.
         const SEED: u64 = 1;
         let pair = Pair { first: others.metric(name), second: self.metric(name) };
-        let is_told = [&pair.first, &pair.second].iter().all(|side| side.iter().all(|value| *value > 0.0));
+        let is_told = |side: &[f64]| !side.is_empty() && side.iter().all(|value| *value > 0.0);
+        let is_told = is_told(&pair.first) && is_told(&pair.second);
         noise.filter(|_| is_told).map(|noise| noise.ratio(&pair, SEED))
     }
 
@@ -110,6 +111,11 @@ impl<'a> Selection<'a> {
             0 => text,
             failed => format!("{text} ({failed} of {} failed)", self.runs.len()),
         }
+    }
+
+    /// True if all came to their end, with the right rows.
+    pub fn is_sound(&self) -> bool {
+        self.unsound() == 0
     }
 
     /// Runs that did not come to their end, or came to other rows.

@@ -37,6 +37,8 @@ pub fn spread(values: &[f64]) -> Option<f64> {
 /// are no repetitions to tell it.
 pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> &'static str {
     let is_measured_once = possible.is_none();
+    // The means of logarithms, of which the noise is known, tell the direction where there are some.
+    let ratio = possible.map_or(ratio, |possible| possible.ratio);
     match possible {
         Some(possible) if !possible.is_significant() => "Nobody wins by more than the noise",
         _ if ratio > 1.0 && is_measured_once => "Measured once: Spate wins",

@@ -116,7 +116,8 @@ impl Store {
 
 /// Waits for nobody: another command that measures the same is told.
 fn lock(directory: &Path) -> Result<File> {
-    let path = directory.with_extension("lock");
+    // Appended: versions have points.
+    let path = PathBuf::from(format!("{}.lock", directory.display()));
     if let Some(parent) = path.parent() {
         create_private_directory(parent)?;
     }

@@ -99,11 +99,20 @@ impl Cluster {
             home::remove_if_there(&founding)?;
         }
         // The node that stopped last has everything; the others join it, and new ones begin with its data.
-        let first = (1..=count).find(|number| is_safe_to_begin_with(&data(*number)));
-        let first = first.ok_or_else(|| Error::Sandbox {
+        let refuse = |why: String| Error::Sandbox {
             name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            why: "its nodes were killed, so that none of them is known to have everything; `spate lab sandbox stop` removes them".to_owned(),
+            why,
+        };
+        let all = (1..).take_while(|number| data(*number).is_dir());
+        let first = all.clone().find(|number| is_safe_to_begin_with(&data(*number))).ok_or_else(|| {
+            refuse(format!(
+                "its nodes were killed, so that none of them is known to have everything. If you know which one has, write `safe_to_bootstrap: 1` into its {}",
+                data(1).join("grastate.dat").display()
+            ))
         })?;
+        if first > count {
+            return Err(refuse(format!("{} stopped last and has everything: start {first} nodes", node_name(first))));
+        }
         for number in (1..=count).filter(|number| !data(*number).is_dir()) {
             copy_directory_whole(&data(first), &data(number))?;
         }
@@ -112,9 +121,16 @@ impl Cluster {
         let mut nodes: Vec<(usize, Sandbox)> = Vec::new();
         for (members, (number, &port)) in order.zip(&ports).enumerate() {
             let options = node_options(options, &provider, number, port, &ports[..members], directory)?;
-            let node = Sandbox::start(binaries, &place(number), &options, lifetime)?;
-            wait_until_ready(&node, members + 1)?;
-            nodes.push((number, node));
+            let started = Sandbox::start(binaries, &place(number), &options, lifetime);
+            let ready = started.and_then(|node| wait_until_ready(&node, members + 1).map(|()| node));
+            match ready {
+                Ok(node) => nodes.push((number, node)),
+                // The first one stops last: it knows then that it has everything.
+                Err(error) => {
+                    nodes.into_iter().rev().for_each(|(_, node)| drop(node.stop()));
+                    return Err(error);
+                }
+            }
         }
         nodes.sort_by_key(|(number, _)| *number);
         Ok(Cluster { nodes: nodes.into_iter().map(|(_, node)| node).collect() })

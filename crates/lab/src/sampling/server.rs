@@ -5,6 +5,7 @@ use super::series::Recorder;
 use crate::position::transactions;
 use crate::sql::Session;
 use crate::vendor::Vendor;
+use crate::{Error, Result};
 
 /// How a variable of the status changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,8 @@ const VARIABLES: [(&str, &str, &str, Kind, f64); 16] = [
 pub(super) struct ServerCounters {
     name: String,
     vendor: Vendor,
-    session: Session,
+    /// `None` after an error: what it had asked may still be answered, to another question.
+    session: Option<Session>,
     question: String,
 }
 
@@ -46,22 +48,30 @@ impl ServerCounters {
     pub(super) fn new(name: &str, vendor: Vendor, session: Session) -> ServerCounters {
         let names: Vec<String> = VARIABLES.iter().map(|(variable, ..)| format!("'{variable}'")).collect();
         let question = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({})", names.join(", "));
-        ServerCounters { name: name.to_owned(), vendor, session, question }
+        ServerCounters { name: name.to_owned(), vendor, session: Some(session), question }
     }
 
     /// Transactions that the server has applied: by its own replication, or by Spate.
     fn applied(&mut self) -> Option<u64> {
         let spate = "SELECT gtid_position FROM spate.checkpoint WHERE applier = 0";
-        let by_spate: Option<String> = self.session.value(spate).ok();
-        by_spate
-            .or_else(|| self.vendor.applied_position(&mut self.session).ok())
-            .map(|position| transactions(&position))
+        let session = self.session.as_mut()?;
+        let by_spate: Result<String> = session.value(spate);
+        if by_spate.as_ref().is_err_and(Error::is_of_connection) {
+            self.session = None;
+            return None;
+        }
+        let position = by_spate.ok().or_else(|| self.vendor.applied_position(session).ok())?;
+        Some(transactions(&position))
     }
 }
 
 impl Look for ServerCounters {
     fn look(&mut self, recorder: &mut Recorder) {
-        let Ok(rows) = self.session.rows::<(String, String)>(&self.question) else { return };
+        let Some(session) = self.session.as_mut() else { return };
+        let Ok(rows) = session.rows::<(String, String)>(&self.question) else {
+            self.session = None;
+            return;
+        };
         for (variable, value) in rows {
             let known = VARIABLES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(&variable));
             let (Some(&(_, name, unit, kind, divisor)), Ok(value)) = (known, value.parse::<f64>()) else { continue };
