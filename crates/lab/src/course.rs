@@ -146,10 +146,7 @@ impl<'a> Course<'a> {
         let replica = self.fresh_replica(conditions, directory).map_err(|error| self.backlog.source.blame(error))?;
         step.finish_and_clear();
         let result = self.catch_up(conditions, contender, name, &replica, directory, live);
-        let result = result.map_err(|error| match error {
-            crashed @ Error::ServerCrashed { .. } => crashed,
-            error => replica.blame(self.backlog.source.blame(error)),
-        })?;
+        let result = result.map_err(|error| replica.blame(self.backlog.source.blame(error)))?;
         Ok((result, replica))
     }
 

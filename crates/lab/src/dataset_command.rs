@@ -255,7 +255,8 @@ fn import(home: &LabHome, file: &Path) -> Result<()> {
     let work = home.work()?;
     let unpacked = work.path().join("imported");
     home::create_private_directory(&unpacked)?;
-    unpack(input, &unpacked).map_err(|error| match error.kind() {
+    let room = home::free_disk(&unpacked)?.saturating_sub(LEFT_FREE_BYTES);
+    unpack(input, &unpacked, room).map_err(|error| match error.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Error::file("unpack into", &unpacked)(error)
         }
@@ -280,10 +281,8 @@ fn import(home: &LabHome, file: &Path) -> Result<()> {
 }
 
 /// Takes plain files and directories, as `export` writes them, as long as there is room.
-fn unpack(input: File, to: &Path) -> std::io::Result<()> {
+fn unpack(input: File, to: &Path, mut room: u64) -> std::io::Result<()> {
     let refuse = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-    let disk = rustix::fs::statvfs(to)?;
-    let mut room = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(LEFT_FREE_BYTES);
     let mut archive = tar::Archive::new(zstd::Decoder::new(BufReader::new(input))?);
     // Raw: long names and extended headers are entries of their own, which are refused before anything of them is read.
     for entry in archive.entries()?.raw(true) {

@@ -144,10 +144,8 @@ impl LabHome {
     /// [`Error::InUse`] while another command runs, which may use it; [`Error::File`].
     pub fn remove_caches(&self) -> Result<()> {
         let marker = self.root.join(MARKER);
-        match flock(&*self.lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse { what: self.root.display().to_string() }),
-            Err(error) => return Err(Error::file("lock", &marker)(error.into())),
+        if !locks(&self.lock, FlockOperation::NonBlockingLockExclusive, &marker)? {
+            return Err(Error::InUse { what: self.root.display().to_string() });
         }
         let removed = self.remove_kept_parts();
         share(&self.lock, &marker)?;
@@ -189,10 +187,18 @@ const LOCK: &str = "lock";
 
 /// Locks the marker together with the other commands that use the directory.
 fn share(lock: &File, marker: &Path) -> Result<()> {
-    match flock(lock, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { what: "the directory: it cleans it".to_owned() }),
-        Err(error) => Err(Error::file("lock", marker)(error.into())),
+    match locks(lock, FlockOperation::NonBlockingLockShared, marker)? {
+        true => Ok(()),
+        false => Err(Error::InUse { what: "the directory: it cleans it".to_owned() }),
+    }
+}
+
+/// Locks an open file without waiting; false if another holds it.
+fn locks(file: &File, operation: FlockOperation, path: &Path) -> Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(Error::file("lock", path)(error.into())),
     }
 }
 
@@ -204,10 +210,8 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
     loop {
         let opened = File::options().create(true).truncate(false).write(true).open(path);
         let file = opened.map_err(Error::file("open", path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(Error::file("lock", path)(error.into())),
+        if !locks(&file, FlockOperation::NonBlockingLockExclusive, path)? {
+            return Ok(None);
         }
         // Whoever held it before may have removed the file: then this one is nobody's any more.
         let is_same =
@@ -264,14 +268,22 @@ impl Drop for WorkDirectory {
     }
 }
 
+/// Bytes that are free on the disk of `directory`.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn free_disk(directory: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(directory);
+    let disk = disk.map_err(|error| Error::file("look at the disk of", directory)(error.into()))?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// Refuses if the disk of `directory` has not so many bytes free.
 ///
 /// # Errors
 /// [`Error::DiskTooSmall`], [`Error::File`].
 pub fn need_disk(directory: &Path, needed: u64) -> Result<()> {
-    let disk =
-        rustix::fs::statvfs(directory).map_err(|error| Error::file("look at the disk of", directory)(error.into()))?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let free = free_disk(directory)?;
     if free < needed {
         return Err(Error::DiskTooSmall { path: directory.to_owned(), free, needed });
     }

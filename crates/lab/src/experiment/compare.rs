@@ -9,7 +9,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
-use super::result::{Better, ExperimentResult, better};
+use super::result::{self, Better, ExperimentResult, Run, better};
 use super::statistics::{self, Pair, Ratio, median};
 use crate::random::Random;
 use crate::screen::{self, table};
@@ -222,6 +222,7 @@ pub fn compare(
     let only_in_one = only_in_one.chain(cells_after.keys().filter(|key| !cells_before.contains_key(*key)));
     let mut only_in_one: Vec<String> = only_in_one.map(|(_, cell)| cell.clone()).collect();
     only_in_one.dedup();
+    let yardstick = |result: &ExperimentResult, name: &str| median(&result::values(&result.runs, name));
     let changed = |name: &str| yardstick(before, name).zip(yardstick(after, name)).map(|(a, b)| b / a);
     let (machine, disk) = (changed(CALIBRATION), changed(DISK_CALIBRATION));
     let mut broken = broken(before, after, only);
@@ -236,12 +237,8 @@ type Values = BTreeMap<(String, String), Vec<f64>>;
 
 /// The cells in which there is nothing left of what was more before: no transaction a second, for example. Ratios do not tell that.
 fn gone(before: &Values, after: &Values, result: &ExperimentResult, only: &[(String, String)]) -> Vec<String> {
-    let measured: BTreeSet<String> = result
-        .runs
-        .iter()
-        .filter(|run| is_wanted(run, only) && run.measured.is_sound())
-        .map(super::result::Run::cell)
-        .collect();
+    let measured: BTreeSet<String> =
+        result.runs.iter().filter(|run| is_wanted(run, only) && run.measured.is_sound()).map(Run::cell).collect();
     let is_gone = |metric: &String, cell: &String| {
         better(metric) == Some(Better::Higher)
             && measured.contains(cell)
@@ -269,7 +266,7 @@ fn broken(before: &ExperimentResult, after: &ExperimentResult, only: &[(String, 
     second.iter().filter(|(cell, counts)| is_worse(cell, **counts)).map(|(cell, _)| cell.clone()).collect()
 }
 
-fn is_wanted(run: &super::result::Run, only: &[(String, String)]) -> bool {
+fn is_wanted(run: &Run, only: &[(String, String)]) -> bool {
     only.iter().all(|(name, value)| run.label(name) == value)
 }
 
@@ -356,11 +353,6 @@ fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
         }
     }
     values
-}
-
-fn yardstick(result: &ExperimentResult, name: &str) -> Option<f64> {
-    let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect();
-    median(&times)
 }
 
 fn verdict(good: Better, ratio: &Ratio) -> Verdict {

@@ -7,7 +7,7 @@ use indicatif::HumanDuration;
 
 use super::machine::{calibrate_milliseconds, flush_milliseconds};
 use super::plan::{Compared, Setting, Size, Task, tasks};
-use super::result::{Labels, Measured, Run};
+use super::result::{Labels, Measured, Run, values};
 use super::steadiness::Steadiness;
 use super::store::Store;
 use crate::home::{self, LabHome};
@@ -68,9 +68,7 @@ pub trait Stage {
 /// # Errors
 /// [`Error::DiskTooSmall`] before anything is done; those of the experiment.
 pub fn run(experiment: &dyn Experiment, bench: Bench<'_>, store: &mut Store, directory: &Path) -> Result<()> {
-    let looks = |name: &str| -> Vec<f64> {
-        store.runs().iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect()
-    };
+    let looks = |name: &str| values(store.runs(), name);
     let machine = [
         (CALIBRATION, Steadiness::new(calibrate_milliseconds, SLOW, looks(CALIBRATION))),
         (DISK_CALIBRATION, Steadiness::new(|| flush_milliseconds(directory), SLOW_DISK, looks(DISK_CALIBRATION))),
@@ -89,7 +87,8 @@ fn run_on(
     let disk = settings.iter().map(|setting| setting.disk_bytes).max().unwrap_or_default();
     home::need_disk(directory, disk)?;
     let header = store.header().clone();
-    let all = tasks(&settings, experiment.compared(), header.repetitions, header.seed);
+    let compared = experiment.compared();
+    let all = tasks(&settings, compared, header.repetitions, header.seed);
     let open: Vec<&Task> = all.iter().filter(|task| !store.has(task, &settings[task.setting].name)).collect();
     let (done, screen) = (all.len() - open.len(), bench.screen);
     screen.note(&format!("{} measurements; {} of disk at most", all.len(), megabytes(disk)));
@@ -98,7 +97,6 @@ fn run_on(
     }
     let mut pace = Pace::new(open.len());
     let mut in_row = 0;
-    let compared = experiment.compared();
     let is_made_once = |one: &&Task, other: &&Task| {
         one.setting == other.setting && (compared == Compared::Cells || one.repetition == other.repetition)
     };

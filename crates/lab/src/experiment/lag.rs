@@ -8,7 +8,7 @@ use super::facts;
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
-use super::statistics::median;
+use super::statistics::{Outcome, median};
 use crate::contender::Contender;
 use crate::follower::{LivePlan, LiveResult};
 use crate::vendor::Vendor;
@@ -276,16 +276,16 @@ fn verdict(knees: &[(&str, Vec<Knee>)]) -> Block {
         return Block::Verdict("There is nothing to compare.".to_owned());
     };
     let falls_behind = |knees: &[Knee]| knees.iter().all(|knee| matches!(knee.end, End::FallsBehind | End::Fails));
-    let words = if least(of_spate) > most(of_native) && falls_behind(of_native) {
-        "Spate wins"
+    let is_measured_once = of_spate.len() == 1;
+    let outcome = if least(of_spate) > most(of_native) && falls_behind(of_native) {
+        if is_measured_once { Outcome::WinsOnce } else { Outcome::Wins }
     } else if least(of_native) > most(of_spate) && falls_behind(of_spate) {
-        "Spate LOSES"
+        if is_measured_once { Outcome::LosesOnce } else { Outcome::Loses }
     } else {
-        "Nobody wins"
+        Outcome::Nobody
     };
-    let once = if of_spate.len() == 1 && words != "Nobody wins" { "Measured once: " } else { "" };
     Block::Verdict(format!(
-        "{once}{words}: Spate follows {} offered transactions a second, the best native setting ({native}) {}.",
+        "{outcome}: Spate follows {} offered transactions a second, the best native setting ({native}) {}.",
         range(of_spate),
         range(of_native)
     ))

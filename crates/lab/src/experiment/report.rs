@@ -12,7 +12,7 @@ use spate_page::{document, raw_figures};
 use super::blocks::{Block, Graph, to_html, to_markdown};
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
 use super::reports;
-use super::result::{ExperimentResult, Run, cell_name};
+use super::result::{ExperimentResult, Run, cell_name, values};
 use super::selection::{Selection, by_numbers};
 use super::statistics::{median, spread};
 use crate::{Error, Result, home};
@@ -205,7 +205,7 @@ fn circumstances(result: &ExperimentResult) -> Vec<Block> {
     let header = &result.header;
     let machine = &header.machine;
     let speed = |name: &str| {
-        let times: Vec<f64> = result.runs.iter().filter_map(|run| run.measured.metrics.get(name).copied()).collect();
+        let times = values(&result.runs, name);
         median(&times).map_or_else(String::new, |milliseconds| {
             let spread = spread(&times).unwrap_or_default() * 100.0;
             format!("{milliseconds:.0} ms, at most {spread:.0} % off between measurements")

@@ -4,7 +4,7 @@ use super::blocks::Block;
 use super::driver::Experiment;
 use super::result::ExperimentResult;
 use super::selection::Selection;
-use super::statistics::{Noise, outcome};
+use super::statistics::{Noise, Outcome, outcome};
 use super::{durability, folding, lag, long_transactions, masters, prefetch, shards};
 
 /// The name of an experiment.
@@ -156,14 +156,15 @@ fn verdict(setting: &str, runs: &Selection<'_>, noise: Option<&Noise>) -> Option
         }
     }
     let least = races.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio));
-    let words = match least {
-        _ if lost > 0 => "Spate LOSES",
-        Some(_) => races.iter().map(|race| race.words).max_by_key(|words| weakness(words)).unwrap_or_default(),
-        None if unopposed > 0 => "Spate wins",
-        None if void > 0 => "Nobody wins",
+    let outcome = match least {
+        _ if lost > 0 => Outcome::Loses,
+        // Of several kinds of replicas, the worst for Spate is told.
+        Some(least) => races.iter().map(|race| race.outcome).min().unwrap_or(least.outcome),
+        None if unopposed > 0 => Outcome::Wins,
+        None if void > 0 => Outcome::Nobody,
         None => return None,
     };
-    let mut text = format!("{setting}: {words}:");
+    let mut text = format!("{setting}: {outcome}:");
     if let Some(Race { ratio, native, spate, .. }) = least {
         let most = races.iter().map(|race| race.ratio).fold(0.0, f64::max);
         let ratio = if races.len() == 1 { format!("{ratio:.2}") } else { format!("{ratio:.2} to {most:.2}") };
@@ -183,21 +184,12 @@ fn verdict(setting: &str, runs: &Selection<'_>, noise: Option<&Noise>) -> Option
     Some(Block::Verdict(text))
 }
 
-/// Of several kinds of replicas, the worst outcome is told.
-fn weakness(words: &str) -> u8 {
-    match words {
-        words if words.ends_with("LOSES") => 2,
-        words if words.starts_with("Nobody") => 1,
-        _ => 0,
-    }
-}
-
 /// The fastest native contender and the fastest of Spate.
 struct Race {
     /// How many times as fast the latter is.
     ratio: f64,
     /// Who wins.
-    words: &'static str,
+    outcome: Outcome,
     native: String,
     spate: String,
 }
@@ -207,7 +199,12 @@ impl Race {
         let of = |contender: &str| runs.with("contender", contender);
         let possible = of(native.1).ratio_to(&of(spate.1), "seconds", noise);
         let ratio = native.0 / spate.0;
-        Race { ratio, words: outcome(ratio, possible.as_ref()), native: native.1.to_owned(), spate: spate.1.to_owned() }
+        Race {
+            ratio,
+            outcome: outcome(ratio, possible.as_ref()),
+            native: native.1.to_owned(),
+            spate: spate.1.to_owned(),
+        }
     }
 }
 

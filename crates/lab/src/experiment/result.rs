@@ -248,6 +248,11 @@ pub fn now() -> String {
     jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |now| now.to_string())
 }
 
+/// The values of a metric, in the order of the runs.
+pub fn values(runs: &[Run], metric: &str) -> Vec<f64> {
+    runs.iter().filter_map(|run| run.measured.metrics.get(metric).copied()).collect()
+}
+
 /// The name of a cell: its setting and its labels.
 pub fn cell_name(setting: &str, labels: &Labels) -> String {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();

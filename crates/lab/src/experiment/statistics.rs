@@ -7,6 +7,7 @@
 //! has its deviations enlarged accordingly.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::random::Random;
 
@@ -33,18 +34,46 @@ pub fn spread(values: &[f64]) -> Option<f64> {
     values.iter().map(|value| ((value - middle) / middle).abs()).max_by(f64::total_cmp)
 }
 
+/// Who wins, from the worst for Spate to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The other.
+    Loses,
+    /// The other, as far as one measurement tells.
+    LosesOnce,
+    /// Nobody by more than the noise.
+    Noise,
+    /// Nobody.
+    Nobody,
+    /// Spate, as far as one measurement tells.
+    WinsOnce,
+    /// Spate.
+    Wins,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Loses => "Spate LOSES",
+            Outcome::LosesOnce => "Measured once: Spate LOSES",
+            Outcome::Noise => "Nobody wins by more than the noise",
+            Outcome::Nobody => "Nobody wins",
+            Outcome::WinsOnce => "Measured once: Spate wins",
+            Outcome::Wins => "Spate wins",
+        })
+    }
+}
+
 /// Who wins, in the same words for a win and a loss: Spate is `ratio` times as good as the other. `possible` is what the noise leaves possible; `None`: there
 /// are no repetitions to tell it.
-pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> &'static str {
-    let is_measured_once = possible.is_none();
+pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> Outcome {
     // The means of logarithms, of which the noise is known, tell the direction where there are some.
-    let ratio = possible.map_or(ratio, |possible| possible.ratio);
     match possible {
-        Some(possible) if !possible.is_significant() => "Nobody wins by more than the noise",
-        _ if ratio > 1.0 && is_measured_once => "Measured once: Spate wins",
-        _ if is_measured_once => "Measured once: Spate LOSES",
-        _ if ratio > 1.0 => "Spate wins",
-        _ => "Spate LOSES",
+        Some(possible) if !possible.is_significant() => Outcome::Noise,
+        Some(possible) if possible.ratio > 1.0 => Outcome::Wins,
+        Some(_) => Outcome::Loses,
+        None if ratio > 1.0 => Outcome::WinsOnce,
+        None => Outcome::LosesOnce,
     }
 }
 
@@ -265,13 +294,11 @@ mod tests {
     #[test]
     fn wins_and_losses_are_told_alike() {
         let sure = |ratio: f64| Ratio { ratio, least: ratio * 0.99, most: ratio * 1.01 };
-        assert_eq!(outcome(2.0, Some(&sure(2.0))), "Spate wins");
-        assert_eq!(outcome(0.5, Some(&sure(0.5))), "Spate LOSES");
-        assert_eq!(outcome(1.005, Some(&sure(1.005))), "Nobody wins by more than the noise");
-        assert_eq!(
-            (outcome(2.0, None), outcome(0.5, None)),
-            ("Measured once: Spate wins", "Measured once: Spate LOSES")
-        );
+        let told = |ratio: f64, possible: Option<Ratio>| outcome(ratio, possible.as_ref()).to_string();
+        assert_eq!(told(2.0, Some(sure(2.0))), "Spate wins");
+        assert_eq!(told(0.5, Some(sure(0.5))), "Spate LOSES");
+        assert_eq!(told(1.005, Some(sure(1.005))), "Nobody wins by more than the noise");
+        assert_eq!((&*told(2.0, None), &*told(0.5, None)), ("Measured once: Spate wins", "Measured once: Spate LOSES"));
     }
 
     #[test]

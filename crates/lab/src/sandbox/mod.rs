@@ -213,7 +213,8 @@ impl Sandbox {
     pub fn blame(&self, error: Error) -> Error {
         /// Its connections break a moment before it has ended.
         const ENDING: Duration = Duration::from_millis(500);
-        if !self.process.wait_for_end(ENDING) {
+        let is_told = matches!(&error, Error::ServerCrashed { server, .. } if *server == self.name());
+        if is_told || !self.process.wait_for_end(ENDING) {
             return error;
         }
         let ended = self.child.as_ref().and_then(|child| {
