@@ -29,7 +29,7 @@ fn group_sizes(server: &str) -> (f64, f64) {
         "1,4",
     ]);
     command.args(["--wait-count", "16", "--wait-microseconds", "50000", "--json"]).arg(&json);
-    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();

@@ -16,7 +16,12 @@ fn equal_script_difference_names_the_statement() {
         let (file, json) = (directory.path().join(name), directory.path().join(format!("{name}.json")));
         std::fs::write(&file, script).unwrap();
         let mut command = Command::new(spate());
-        command.args(["lab", "equal"]).arg(&file).arg("--json").arg(&json).env("SPATE_LAB_DIRECTORY", directory.path());
+        command
+            .args(["lab", "equal"])
+            .arg(&file)
+            .arg("--json")
+            .arg(&json)
+            .env("SPATE_LAB_DIRECTORY", directory.path().join("lab"));
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let result: serde_json::Value =

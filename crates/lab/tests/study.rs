@@ -14,7 +14,7 @@ fn ways_lead_to_the_same_rows(server: &str) {
     let json = directory.path().join("study.json");
     let mut command = Command::new(spate());
     command.args(["lab", "study", "cdr", "--server", server, "--size", "2MB", "--days", "5", "--json"]).arg(&json);
-    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -53,7 +53,7 @@ fn slow_way_is_stopped_at_its_limit() {
         "spate,staging",
         "--json",
     ]);
-    let output = command.arg(&json).env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let output = command.arg(&json).env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && text.contains("all: stopped"), "{text}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn a_study_that_the_disk_has_no_room_for_begins_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(spate());
     command.args(["lab", "study", "cdr", "--size", "900000GB", "--way", "spate,by-day"]);
-    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("are needed"), "{text}");
 }
@@ -84,7 +84,7 @@ fn large_statements_run_beside_small_ones() {
     let json = directory.path().join("mix.json");
     let mut command = Command::new(spate());
     command.args(["lab", "study", "replay", "--size", "2MB", "--days", "3", "--threads", "1,2", "--json"]).arg(&json);
-    let output = command.env("SPATE_LAB_DIRECTORY", directory.path()).output().unwrap();
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();

@@ -268,6 +268,14 @@ fn check_own_gtids(connection: &mut Connection, options: &ReplicateOptions) -> R
     Err(unsuitable(connection, why))
 }
 
+/// The UUID of MySQL's server; empty for MariaDB's, which has none.
+fn uuid(source: &mut Connection) -> Result<String> {
+    Ok(match source.server_version().vendor {
+        Vendor::MariaDb => String::new(),
+        Vendor::MySql => source.query("SELECT @@server_uuid")?.single_text().unwrap_or_default(),
+    })
+}
+
 /// The channel must be the one from this source. A server learns its source's id when it connects to it.
 fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Channel, stop: &AtomicBool) -> Result<()> {
     let id = source.query("SELECT @@server_id")?.single_text().unwrap_or_default();
@@ -275,6 +283,8 @@ fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Cha
         true => channel.source_server_id.clone(),
         // It was compared when it was parked, and its place is not asked for.
         false if channel.is_parked() => return Ok(()),
+        // It need not be started for this, which it may refuse after a crash.
+        false if !channel.source_uuid.is_empty() && channel.source_uuid == uuid(source)? => return Ok(()),
         false => ask_source(replica, channel, stop)?,
     };
     if known == id {
@@ -439,7 +449,7 @@ pub fn hand_back(replica: &Endpoint, name: Option<&str>) -> Result<Handback> {
     checkpoint::forget(&mut connection)?;
     stopping_point("handback-forgotten");
     let begun = Instant::now();
-    native::unpark(&mut connection, &channel.name)?;
+    native::unpark(&mut connection, &channel)?;
     stopping_point("handback-unparked");
     // A source that refuses says so only after the connection: twice, to be sure.
     let mut times = 0;

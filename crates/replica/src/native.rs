@@ -31,6 +31,10 @@ impl Place {
     }
 }
 
+/// What MySQL says, to a session and of a channel, while it cannot start a channel that has lost relay logs: a server that is killed while it
+/// removes them is left with an index of files that are gone.
+const RELAY_LOGS_LOST: [u16; 2] = [1872, 13124];
+
 /// What the server says of one of its channels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Channel {
@@ -64,6 +68,8 @@ pub struct Channel {
     pub by_gtid: bool,
     /// The id of its source's server.
     pub source_server_id: String,
+    /// The UUID of its source's server, which MySQL keeps beyond its end; empty if it is not known.
+    pub source_uuid: String,
     /// Settings by which it applies something else than the source has logged, as `name=value`.
     pub filters: Vec<String>,
 }
@@ -91,6 +97,7 @@ struct Names {
     behind: &'static str,
     state: &'static str,
     source_server_id: &'static str,
+    source_uuid: &'static str,
     by_gtid: &'static str,
 }
 
@@ -106,6 +113,7 @@ fn names(connection: &Connection) -> Names {
         behind: "Seconds_Behind_Master",
         state: "Slave_SQL_Running_State",
         source_server_id: "Master_Server_Id",
+        source_uuid: "Master_UUID",
         by_gtid: "Auto_Position",
     };
     match version.vendor {
@@ -121,6 +129,7 @@ fn names(connection: &Connection) -> Names {
             behind: "Seconds_Behind_Source",
             state: "Replica_SQL_Running_State",
             source_server_id: "Source_Server_Id",
+            source_uuid: "Source_UUID",
             ..old
         },
         Vendor::MySql => old,
@@ -179,6 +188,14 @@ const NETWORK: &str = "Network_Namespace";
 fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
     let text = |column: &str| answer.text(row, column).unwrap_or_default();
     let number = |column: &str| text(column).parse().unwrap_or(0);
+    let by_gtid = !matches!(text(names.by_gtid).as_str(), "No" | "0" | "");
+    let has_lost_relay_logs = RELAY_LOGS_LOST.iter().any(|&code| number("Last_SQL_Errno") == u64::from(code));
+    let error = match has_lost_relay_logs {
+        false => text("Last_SQL_Error"),
+        // Nobody needs them.
+        true if by_gtid || number("SQL_Delay") == PARKED_SECONDS => String::new(),
+        true => what_helps(&text(names.channel), &text("Last_SQL_Error")),
+    };
     let filters =
         FILTERS.iter().chain([&NETWORK]).map(|&name| (name, text(name))).filter(|(_, value)| !value.is_empty());
     Channel {
@@ -189,14 +206,15 @@ fn parse(answer: &ResultSet, row: usize, names: &Names) -> Channel {
         receives: text(names.receives) != "No",
         is_connected: text(names.receives) == "Yes",
         uses_current_position: text(names.by_gtid) == "Current_Pos",
-        error: presentable(&text("Last_SQL_Error")),
+        error: presentable(&error),
         receive_error: presentable(&text("Last_IO_Error")),
         until: text("Until_Condition"),
         has_applied_all: text(names.state).contains("has read all relay log"),
         seconds_behind: answer.text(row, names.behind).and_then(|seconds| seconds.parse().ok()),
         delay_seconds: number("SQL_Delay"),
-        by_gtid: !matches!(text(names.by_gtid).as_str(), "No" | "0" | ""),
+        by_gtid,
         source_server_id: text(names.source_server_id),
+        source_uuid: text(names.source_uuid),
         filters: filters.map(|(name, value)| format!("{name}={value}")).collect(),
     }
 }
@@ -338,7 +356,30 @@ pub fn stop_parked(connection: &mut Connection) -> Result<()> {
 /// A missing privilege names the GRANT; what the server refuses.
 pub fn start(connection: &mut Connection, name: &str, threads: Threads) -> Result<()> {
     let sql = command(connection.server_version().vendor, "START", name, threads);
-    execute(connection, &sql, "start its own replication")
+    let started = execute(connection, &sql, "start its own replication");
+    started.map_err(|error| with_lost_relay_logs(error, connection, name))
+}
+
+fn has_lost_relay_logs(error: &Error) -> bool {
+    matches!(error, Error::Wire(error) if error.code().is_some_and(|code| RELAY_LOGS_LOST.contains(&code)))
+}
+
+/// Says what helps a channel that has lost relay logs.
+fn with_lost_relay_logs(error: Error, connection: &Connection, name: &str) -> Error {
+    if !has_lost_relay_logs(&error) {
+        return error;
+    }
+    Error::Unsuitable { peer: connection.peer().to_string(), why: what_helps(name, &error.to_string()) }
+}
+
+fn what_helps(name: &str, error: &str) -> String {
+    let name = channel_name(name);
+    format!(
+        "it cannot start its channel {name}, because its index of relay logs names files that are gone, as after a kill while it removed them \
+         ({error}). Let it receive them again: with GTIDs by RESET REPLICA FOR CHANNEL {name}; without, note Relay_Source_Log_File and \
+         Exec_Source_Log_Pos of SHOW REPLICA STATUS first, and name them after it by CHANGE REPLICATION SOURCE TO SOURCE_LOG_FILE=..., \
+         SOURCE_LOG_POS=... FOR CHANNEL {name}"
+    )
 }
 
 /// Lets MySQL's appliers, after they were killed, execute what the oldest of them had not yet. They stop by themselves then.
@@ -347,7 +388,8 @@ pub fn start(connection: &mut Connection, name: &str, threads: Threads) -> Resul
 /// A missing privilege names the GRANT; what the server refuses.
 pub fn close_gaps(connection: &mut Connection, name: &str) -> Result<()> {
     let sql = format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_MTS_GAPS FOR CHANNEL {}", channel_name(name));
-    execute(connection, &sql, "start its own replication")
+    let started = execute(connection, &sql, "start its own replication");
+    started.map_err(|error| with_lost_relay_logs(error, connection, name))
 }
 
 /// Parks a channel that is stopped, `place` is where it is to go on; `None`: where it is.
@@ -363,11 +405,28 @@ pub fn park(connection: &mut Connection, name: &str, place: Option<&Place>) -> R
 ///
 /// # Errors
 /// A missing privilege names the GRANT; what the server refuses.
-pub fn unpark(connection: &mut Connection, name: &str) -> Result<()> {
+pub fn unpark(connection: &mut Connection, channel: &Channel) -> Result<()> {
     let vendor = connection.server_version().vendor;
-    let change = delay_sql(vendor, name, 0, None);
-    let start = command(vendor, "START", name, Threads::All);
-    execute(connection, &format!("{change};{start}"), "start its own replication")
+    let change = delay_sql(vendor, &channel.name, 0, None);
+    let start = command(vendor, "START", &channel.name, Threads::All);
+    let what = "start its own replication";
+    match execute(connection, &format!("{change};{start}"), what) {
+        // With GTIDs it needs none of its relay logs: it asks for what it has not executed.
+        Err(error) if has_lost_relay_logs(&error) && channel.by_gtid => {
+            let reset = format!("RESET REPLICA FOR CHANNEL {}", channel_name(&channel.name));
+            execute(connection, &format!("{reset};{start}"), what)
+        }
+        // Its place was written before, and with it an index without the files.
+        Err(error) if has_lost_relay_logs(&error) => {
+            let why = format!(
+                "it cannot start its channel '{}' before it is restarted, because its relay logs were removed in part when it was killed \
+                 ({error}): restart the server, then hand back again",
+                channel.name
+            );
+            Err(Error::Unsuitable { peer: connection.peer().to_string(), why })
+        }
+        other => other,
+    }
 }
 
 fn delay_sql(vendor: Vendor, name: &str, seconds: u64, place: Option<&Place>) -> String {

@@ -588,6 +588,60 @@ fn there_and_back_under_kills_loses_nothing_on_mysql() {
     there_and_back_under_kills(Kind::Mysql);
 }
 
+/// A server that is killed while it removes relay logs is left with an index of files that are gone, and does not start the channel.
+#[test]
+fn lost_relay_logs_of_mysql_are_not_needed() {
+    let lose = |site: &mut Site| {
+        // A receiver that begins writes another file.
+        site.replica.sql("STOP REPLICA; START REPLICA IO_THREAD");
+        let index = site.replica.sql("SELECT @@relay_log_basename") + ".index";
+        let named = || std::fs::read_to_string(&index).unwrap();
+        wait_until("another relay log", || named().lines().count() > 1);
+        site.replica.kill();
+        std::fs::remove_file(site.replica.data_directory().join(named().lines().next().unwrap())).unwrap();
+        site.replica.begin();
+        let refused = site.replica.try_sql("START REPLICA IO_THREAD").unwrap_err();
+        assert!(refused.contains("1872"), "{refused}");
+    };
+    for by in [By::Gtid, By::File] {
+        // Replicating by itself.
+        let mut site = replicating(Kind::Mysql, by, "", "");
+        site.source.sql("INSERT INTO d.t (k) VALUES (3)");
+        wait_rows(&site, "3");
+        lose(&mut site);
+        site.source.sql("INSERT INTO d.t (k) VALUES (4); UPDATE d.t SET k = k + 1");
+        if by == By::File {
+            let way_out = ["relay logs", "RESET REPLICA FOR CHANNEL ''", "Exec_Source_Log_Pos"];
+            take_over(&site, &[]).assert_failed_saying(&way_out);
+            let place = site.replica.sql("SELECT master_log_name, master_log_pos FROM mysql.slave_relay_log_info");
+            let (file, position) = place.split_once('\t').unwrap();
+            site.replica.sql(&format!(
+                "RESET REPLICA FOR CHANNEL ''; \
+                 CHANGE REPLICATION SOURCE TO SOURCE_LOG_FILE='{file}', SOURCE_LOG_POS={position} FOR CHANNEL ''; START REPLICA"
+            ));
+            wait_rows(&site, "4");
+        }
+        succeeds(&take_over(&site, &[]));
+        site.assert_identical();
+        succeeds(&hand_back(&site, &[]));
+        // Parked.
+        succeeds(&take_over(&site, &[]));
+        lose(&mut site);
+        site.source.sql("INSERT INTO d.t (k) VALUES (5); UPDATE d.t SET k = k + 1");
+        succeeds(&take_over(&site, &[]));
+        site.assert_identical();
+        if by == By::File {
+            hand_back(&site, &[]).assert_failed_saying(&["relay logs", "restart the server, then hand back again"]);
+            site.replica.kill();
+            site.replica.begin();
+        }
+        succeeds(&hand_back(&site, &[]));
+        site.source.sql("INSERT INTO d.t (k) VALUES (6); UPDATE d.t SET k = k + 1");
+        wait_rows(&site, "6");
+        wait_until("the replica has all", || site.source.checksums() == site.replica.checksums());
+    }
+}
+
 /// The server's own replication applies until it is behind, then Spate until it has caught up.
 #[test]
 fn turns_are_taken_by_lag() {

@@ -21,6 +21,9 @@ pub const PASSWORD: &str = "geheim-7391-nobody-sees";
 /// What a server logs when it cannot have its port.
 const PORT_TAKEN: &str = "Address already in use";
 
+/// How much of a server's log a failed test shows.
+const LOG_SHOWN_BYTES: usize = 3000;
+
 #[derive(Debug)]
 pub struct Server {
     pub kind: Kind,
@@ -106,6 +109,10 @@ impl Server {
     /// The error is what a server logged that ended.
     fn try_begin(&mut self) -> Result<(), String> {
         let path = self.directory.path();
+        // As after a restart of the machine: appliers refuse to begin where a killed server has left the file by which they try out the
+        // directory.
+        fs::remove_dir_all(path.join("tmp")).unwrap();
+        fs::create_dir(path.join("tmp")).unwrap();
         let earlier = fs::read(path.join("error.log")).unwrap_or_default().len();
         let log = fs::File::options().create(true).append(true).open(path.join("error.log")).unwrap();
         let child = self
@@ -296,5 +303,11 @@ pub const TABLES_OF_USERS: &str = "table_type LIKE 'BASE%' AND table_schema NOT 
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        // It is removed with its log, and why a test has failed may be known only there.
+        if std::thread::panicking() {
+            let log = fs::read(self.directory.path().join("error.log")).unwrap_or_default();
+            let end = &log[log.len().saturating_sub(LOG_SHOWN_BYTES)..];
+            eprintln!("the end of the log of the server at port {}:\n{}", self.port, String::from_utf8_lossy(end));
+        }
     }
 }
