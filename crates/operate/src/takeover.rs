@@ -284,7 +284,9 @@ fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Cha
         // It was compared when it was parked, and its place is not asked for.
         false if channel.is_parked() => return Ok(()),
         // With GTIDs it need not be started for this, which it may refuse after a crash.
-        false if channel.by_gtid && !channel.source_uuid.is_empty() && channel.source_uuid == uuid(source)? => return Ok(()),
+        false if channel.by_gtid && !channel.source_uuid.is_empty() && channel.source_uuid == uuid(source)? => {
+            return Ok(());
+        }
         false => ask_source(replica, channel, stop)?,
     };
     if known == id {

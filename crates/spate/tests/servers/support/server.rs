@@ -301,6 +301,7 @@ pub const TABLES_OF_USERS: &str = "table_type LIKE 'BASE%' AND table_schema NOT 
     ('mysql', 'sys', 'performance_schema', 'information_schema', 'spate')";
 
 impl Drop for Server {
+    #[allow(clippy::print_stderr, reason = "a failed test's output")]
     fn drop(&mut self) {
         self.kill();
         // It is removed with its log, and why a test has failed may be known only there.
