@@ -6,6 +6,14 @@ use spate_replica::checkpoint::Checkpoint;
 use spate_replica::native::{self, Channel, Place};
 use spate_replica::{Error, Result};
 
+/// The UUID of MySQL's server; empty for MariaDB's, which has none.
+pub(crate) fn server_uuid(connection: &mut Connection) -> Result<String> {
+    Ok(match connection.server_version().vendor {
+        Vendor::MariaDb => String::new(),
+        Vendor::MySql => connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default(),
+    })
+}
+
 /// True if the server's own replication is further than Spate was.
 pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, executed: &Checkpoint) -> Result<bool> {
     let (has_more, lacks) = match (known.place_without_gtid(), executed.place_without_gtid()) {
@@ -16,7 +24,7 @@ pub(crate) fn is_native_ahead(connection: &mut Connection, known: &Checkpoint, e
         }
         (None, None) if connection.server_version().vendor == Vendor::MySql => {
             // What Spate applied is logged as the replica's own.
-            let own = connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default();
+            let own = server_uuid(connection)?;
             let mut missing = |of: &Checkpoint, from: &Checkpoint| -> Result<bool> {
                 let sets = sets_beyond(connection, &of.gtid_position, &from.gtid_position)?;
                 Ok(sets.iter().any(|set| !set.starts_with(&own)))
@@ -90,7 +98,7 @@ pub(crate) fn has_gone_beyond(connection: &mut Connection, channel: &Channel, kn
     if vendor == Vendor::MySql {
         let sql = format!("SELECT GTID_SUBTRACT(@@global.gtid_executed, '{}')", known.gtid_position);
         let rest = connection.query(&sql)?.single_text().unwrap_or_default().replace(['\n', ' '], "");
-        let own = connection.query("SELECT @@global.server_uuid")?.single_text().unwrap_or_default();
+        let own = server_uuid(connection)?;
         let position = known.gtid_position.to_string();
         let server = |part: &str| part.split(':').next().unwrap_or_default().to_owned();
         return Ok(rest

@@ -31,7 +31,7 @@ use spate_replica::{Result, asking, journal, own_schema};
 
 pub use turns::{Turns, take_turns};
 
-use crate::ahead::{has_gone_beyond, is_native_ahead, place_text, unsuitable};
+use crate::ahead::{has_gone_beyond, is_native_ahead, place_text, server_uuid, unsuitable};
 use crate::handover::{self, Handover};
 use crate::replicate::ReplicateOptions;
 
@@ -268,14 +268,6 @@ fn check_own_gtids(connection: &mut Connection, options: &ReplicateOptions) -> R
     Err(unsuitable(connection, why))
 }
 
-/// The UUID of MySQL's server; empty for MariaDB's, which has none.
-fn uuid(source: &mut Connection) -> Result<String> {
-    Ok(match source.server_version().vendor {
-        Vendor::MariaDb => String::new(),
-        Vendor::MySql => source.query("SELECT @@server_uuid")?.single_text().unwrap_or_default(),
-    })
-}
-
 /// The channel must be the one from this source. A server learns its source's id when it connects to it.
 fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Channel, stop: &AtomicBool) -> Result<()> {
     let id = source.query("SELECT @@server_id")?.single_text().unwrap_or_default();
@@ -284,7 +276,7 @@ fn check_source(source: &mut Connection, replica: &mut Connection, channel: &Cha
         // It was compared when it was parked, and its place is not asked for.
         false if channel.is_parked() => return Ok(()),
         // With GTIDs it need not be started for this, which it may refuse after a crash.
-        false if channel.by_gtid && !channel.source_uuid.is_empty() && channel.source_uuid == uuid(source)? => {
+        false if channel.by_gtid && !channel.source_uuid.is_empty() && channel.source_uuid == server_uuid(source)? => {
             return Ok(());
         }
         false => ask_source(replica, channel, stop)?,

@@ -3,13 +3,13 @@
 //! A channel is *parked* by a delay of 68 years. It is written where the server keeps the channel's settings, so that the server cannot apply
 //! anything by itself after a restart either, while somebody else applies.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+mod relay_logs;
 
-use spate_binlog::{EventHeader, EventType, FILE_MAGIC};
 use spate_connection::{Connection, ResultSet, Vendor, quote};
 
 use crate::{Error, Result};
+
+pub use relay_logs::{RelayLogs, relay_logs};
 
 /// The delay of a parked channel, in seconds: the largest that the servers take.
 pub const PARKED_SECONDS: u64 = 2_147_483_647;
@@ -350,26 +350,28 @@ pub fn stop_parked(connection: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// What a start needs a privilege for.
+const STARTING: &str = "start its own replication";
+
 /// Starts threads of a channel.
 ///
 /// # Errors
 /// A missing privilege names the GRANT; what the server refuses.
 pub fn start(connection: &mut Connection, name: &str, threads: Threads) -> Result<()> {
     let sql = command(connection.server_version().vendor, "START", name, threads);
-    let started = execute(connection, &sql, "start its own replication");
-    started.map_err(|error| with_lost_relay_logs(error, connection, name))
+    execute_start(connection, &sql, name)
+}
+
+/// Executes what starts a channel, and says what helps one that has lost relay logs.
+fn execute_start(connection: &mut Connection, sql: &str, name: &str) -> Result<()> {
+    execute(connection, sql, STARTING).map_err(|error| match has_lost_relay_logs(&error) {
+        true => Error::Unsuitable { peer: connection.peer().to_string(), why: what_helps(name, &error.to_string()) },
+        false => error,
+    })
 }
 
 fn has_lost_relay_logs(error: &Error) -> bool {
     matches!(error, Error::Wire(error) if error.code().is_some_and(|code| RELAY_LOGS_LOST.contains(&code)))
-}
-
-/// Says what helps a channel that has lost relay logs.
-fn with_lost_relay_logs(error: Error, connection: &Connection, name: &str) -> Error {
-    if !has_lost_relay_logs(&error) {
-        return error;
-    }
-    Error::Unsuitable { peer: connection.peer().to_string(), why: what_helps(name, &error.to_string()) }
 }
 
 fn what_helps(name: &str, error: &str) -> String {
@@ -388,8 +390,7 @@ fn what_helps(name: &str, error: &str) -> String {
 /// A missing privilege names the GRANT; what the server refuses.
 pub fn close_gaps(connection: &mut Connection, name: &str) -> Result<()> {
     let sql = format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_MTS_GAPS FOR CHANNEL {}", channel_name(name));
-    let started = execute(connection, &sql, "start its own replication");
-    started.map_err(|error| with_lost_relay_logs(error, connection, name))
+    execute_start(connection, &sql, name)
 }
 
 /// Parks a channel that is stopped, `place` is where it is to go on; `None`: where it is.
@@ -409,12 +410,11 @@ pub fn unpark(connection: &mut Connection, channel: &Channel) -> Result<()> {
     let vendor = connection.server_version().vendor;
     let change = delay_sql(vendor, &channel.name, 0, None);
     let start = command(vendor, "START", &channel.name, Threads::All);
-    let what = "start its own replication";
-    match execute(connection, &format!("{change};{start}"), what) {
+    match execute(connection, &format!("{change};{start}"), STARTING) {
         // With GTIDs it needs none of its relay logs: it asks for what it has not executed.
         Err(error) if has_lost_relay_logs(&error) && channel.by_gtid => {
             let reset = format!("RESET REPLICA FOR CHANNEL {}", channel_name(&channel.name));
-            execute(connection, &format!("{reset};{start}"), what)
+            execute(connection, &format!("{reset};{start}"), STARTING)
         }
         // Its place was written before, and with it an index without the files.
         Err(error) if has_lost_relay_logs(&error) => {
@@ -445,65 +445,6 @@ fn delay_sql(vendor: Vendor, name: &str, seconds: u64, place: Option<&Place>) ->
             format!("CHANGE REPLICATION SOURCE TO SOURCE_DELAY={seconds}{place} FOR CHANNEL {name}")
         }
     }
-}
-
-/// Where the relay logs are: a directory of this machine, and what their names begin with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RelayLogs {
-    /// The directory.
-    pub directory: PathBuf,
-    /// The names without their numbers.
-    pub base_name: String,
-}
-
-/// Finds the relay logs of a channel.
-///
-/// # Errors
-/// [`Error::Unsuitable`] if they are on another machine, or cannot be read.
-pub fn relay_logs(connection: &mut Connection, channel: &Channel) -> Result<RelayLogs> {
-    let answer = connection.query("SELECT @@hostname, @@datadir, COALESCE(@@relay_log_basename, '')")?;
-    let text = |column| answer.text_at(0, column).unwrap_or_default();
-    let (host, data, base) = (text(0), text(1), text(2));
-    let unsuitable = |why: String| Error::Unsuitable { peer: connection.peer().to_string(), why };
-    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if host != here {
-        let why =
-            format!("it runs on '{host}', and this is '{here}': its relay logs are read from disk, so run Spate there");
-        return Err(unsuitable(why));
-    }
-    let directory = match Path::new(&base).parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => Path::new(&data).join(parent),
-        _ => PathBuf::from(&data),
-    };
-    let path = directory.join(&channel.relay_log);
-    let unreadable = match begins_encrypted(&path) {
-        Ok(false) => None,
-        Ok(true) => Some("is encrypted, so that only the server can read it".to_owned()),
-        Err(error) => Some(format!(
-            "cannot be read ({error}): run Spate on the server's machine, as an account that may read its files"
-        )),
-    };
-    if let Some(why) = unreadable {
-        return Err(unsuitable(format!("its relay log {} {why}", path.display())));
-    }
-    let base_name = channel.relay_log.rsplit_once('.').map_or(channel.relay_log.as_str(), |(base, _)| base).to_owned();
-    Ok(RelayLogs { directory, base_name })
-}
-
-/// True if the server has encrypted this file: MySQL all of it, MariaDB what follows its second event, which says so.
-fn begins_encrypted(path: &Path) -> std::io::Result<bool> {
-    /// What MySQL writes in the place of [`FILE_MAGIC`].
-    const ENCRYPTED: [u8; 4] = *b"\xfdbin";
-    /// Bytes that hold the first event and the second one's header.
-    const BEGINNING: u64 = 4 << 10;
-    let mut beginning = Vec::new();
-    std::fs::File::open(path)?.take(BEGINNING).read_to_end(&mut beginning)?;
-    let second = beginning.get(FILE_MAGIC.len()..).and_then(|events| {
-        let first = EventHeader::parse(events).ok()?;
-        EventHeader::parse(events.get(usize::try_from(first.event_length).ok()?..)?).ok()
-    });
-    let is_said = second.is_some_and(|second| second.event_type == EventType::START_ENCRYPTION);
-    Ok(is_said || beginning.starts_with(&ENCRYPTED))
 }
 
 #[cfg(test)]
