@@ -209,8 +209,15 @@ fn text(report: &ReplayReport) -> String {
     }
     if report.skipped_unclear > 0 {
         lines.push(format!(
-            "{} statements were left out since a server may read them in several ways, or since they change how it reads others",
+            "{} statements were left out since a server may read them in several ways, since they may be cut or lack their values, or since they \
+             change how it reads others",
             report.skipped_unclear
+        ));
+    }
+    if report.skipped_of_session > 0 {
+        lines.push(format!(
+            "{} statements were left out since they need the session that they were recorded in (without --threads, each has its own)",
+            report.skipped_of_session
         ));
     }
     if report.held_back_seconds > 0.0 {

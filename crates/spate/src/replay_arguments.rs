@@ -37,7 +37,8 @@ pub(crate) struct ReplayArguments {
     /// When statements are executed: recorded, 2x (twice as fast), 0.5x, or fastest
     #[arg(long, value_name = "PACE", default_value = "recorded", value_parser = parse_pace)]
     pub(crate) pace: PaceArgument,
-    /// Also replay what writes rows or definitions: it changes the server's data, as the statements say
+    /// Also replay what writes rows or definitions: it changes the server's data, as the statements say. With --threads, each statement commits by
+    /// itself, and what needs its session (transactions, variables, temporary tables) is left out
     #[arg(long)]
     pub(crate) writes: bool,
     /// Default schema of sessions whose own is not recorded

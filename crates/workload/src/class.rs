@@ -67,6 +67,8 @@ fn class_of(tokens: &[Token<'_>], reading: &SessionReading) -> Class {
         Calls::Unclear => Class::Unclear,
         // Several statements are none that a session executes as one.
         Calls::Harmless if tokens.iter().any(|token| token.is_mark(b';')) => Class::Unclear,
+        // The values of a prepared statement are not there.
+        Calls::Harmless if tokens.iter().any(|token| token.is_mark(b'?')) => Class::Unclear,
         Calls::Harmless if writes_file => class.max(Class::Server),
         Calls::Harmless if class == Class::Write && (is_outside(tokens) || names_schema_of_server(tokens)) => {
             Class::Server

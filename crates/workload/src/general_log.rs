@@ -1,13 +1,13 @@
 //! The general log, MariaDB's and MySQL's.
 //!
 //! A line begins with a time and a tab, or with two tabs if MariaDB has written that second before; then the session's number, the
-//! command, a tab and its argument. All other lines go on with the statement before.
+//! command, a tab and its argument. All other lines go on with the statement before. So nothing says where the last statement ends.
 
 use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::lines::{Lines, STATEMENT_BYTES_MAX, seconds_of};
-use crate::recorded::{Recorded, Schema, What};
+use crate::recorded::{Extent, Recorded, Schema, What};
 
 /// The steps of a general log.
 pub(crate) struct GeneralLog {
@@ -35,7 +35,7 @@ impl GeneralLog {
         while let Some(line) = self.lines.next()? {
             let Some(head) = head_of(&line) else {
                 // The server writes a few lines whenever it opens the log.
-                if !self.has_begun || is_header(&line) {
+                if is_header(&line) || !self.has_begun && line.trim_ascii().is_empty() {
                     continue;
                 }
                 return Err(self.lines.wrong("this line belongs to no statement: the log is cut, or no general log"));
@@ -46,8 +46,10 @@ impl GeneralLog {
             }
             let (session, command) = (head.session, head.command.to_owned());
             let mut argument = head.argument.to_vec();
+            let mut is_followed = false;
             while let Some(next) = self.lines.next()? {
-                if head_of(&next).is_some() || is_header(&next) {
+                is_followed = head_of(&next).is_some() || is_header(&next);
+                if is_followed {
                     self.lines.put_back(next);
                     break;
                 }
@@ -57,8 +59,12 @@ impl GeneralLog {
                     return Err(self.lines.wrong("a statement of more than 1 GiB: the log is cut, or no general log"));
                 }
             }
+            if !is_followed {
+                self.lines.check_end()?;
+            }
             if let Some(recorded) = self.commands.step(self.at, session, &command, &argument) {
-                return Ok(Some(recorded));
+                let extent = if is_followed { Extent::Whole } else { Extent::Doubtful };
+                return Ok(Some(Recorded { extent, ..recorded }));
             }
         }
         Ok(None)
@@ -75,7 +81,7 @@ pub(crate) struct Commands {
 impl Commands {
     /// A command as a step; `None` if it is none, or if it shows in a later one.
     pub(crate) fn step(&mut self, at: f64, session: u64, command: &str, argument: &[u8]) -> Option<Recorded> {
-        let step = |what| Some(Recorded { at, session, schema: None, what });
+        let step = |what| Some(Recorded::new(at, session, None, what));
         match command {
             // Parameters are in the statement that is executed.
             "Query" | "Execute" => {
@@ -275,7 +281,28 @@ mod tests {
 
     #[test]
     fn what_is_no_general_log_is_told() {
-        assert!(steps("hello\nworld\n").is_empty());
-        assert!(steps("").is_empty());
+        let error = steps("hello\nworld\n")[0].as_ref().unwrap_err().to_string();
+        assert!(error.contains("general.log, line 1: this line belongs to no statement"), "{error}");
+        assert!(steps("").is_empty() && steps("\n").is_empty());
+    }
+
+    #[test]
+    fn a_log_that_is_cut_is_told() {
+        let entry = "2026-11-26T11:26:53.100000Z\t    8 Query\t";
+        let told = |text: &str| steps(text).into_iter().map(|step| step.map_err(|error| error.to_string())).collect::<Vec<_>>();
+        // At its beginning.
+        let cut = told(&format!("   WHERE id = 1\n{entry}SELECT 1\n"));
+        assert!(cut[0].as_ref().is_err_and(|error| error.contains("line 1: this line belongs to no statement")), "{cut:?}");
+        // Within the last line, and within the line of a command.
+        let cut = told(&format!("{entry}SELECT 1\n{entry}DELETE FROM t\n WHERE id = 1 AND"));
+        assert!(cut[1].as_ref().is_err_and(|error| error.contains("line 3: the log ends within this line")), "{cut:?}");
+        let cut = told(&format!("{entry}SELECT 1\n2026-11-26T11:26:53.100000Z\t    8 Qu"));
+        assert!(cut[0].as_ref().is_err_and(|error| error.contains("line 2: the log ends within this line")), "{cut:?}");
+        // Between two lines of a statement: nobody can tell.
+        let doubtful = told(&format!("{entry}SELECT 1\n{entry}DELETE FROM t\n"));
+        let extents: Vec<Extent> = doubtful.iter().map(|step| step.as_ref().unwrap().extent).collect();
+        assert_eq!(extents, [Extent::Whole, Extent::Doubtful]);
+        let known = told(&format!("{entry}DELETE FROM t\n2026-11-26T11:26:53.100000Z\t    8 Quit\t\n"));
+        assert_eq!(known[0].as_ref().unwrap().extent, Extent::Whole);
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::general_log::{Commands, GeneralLog};
 use crate::halt::Halt;
 use crate::lines::{Lines, number_of_seconds, seconds_of};
-use crate::recorded::{Recorded, Schema};
+use crate::recorded::{Extent, Recorded, Schema};
 use crate::replay::{Place, Sharing};
 use crate::slow_log::SlowLog;
 use crate::source::{Source, is_read_once};
@@ -165,14 +165,25 @@ pub(crate) fn open_table(server: &Endpoint, table: LogTable) -> Result<Steps> {
             "SELECT CAST(event_time AS CHAR), thread_id, command_type, argument, NULL FROM mysql.general_log ORDER BY event_time"
         }
         LogTable::Slow => {
-            "SELECT CAST(start_time AS CHAR), thread_id, 'Query', sql_text, db FROM mysql.slow_log ORDER BY start_time"
+            // Its start_time is when it ended.
+            "SELECT CAST(SUBTIME(start_time, query_time) AS CHAR), thread_id, 'Query', sql_text, db FROM mysql.slow_log \
+             ORDER BY SUBTIME(start_time, query_time)"
         }
         LogTable::History => {
             "SELECT TIMER_START / 1e12, THREAD_ID, 'Query', SQL_TEXT, CURRENT_SCHEMA \
-             FROM performance_schema.events_statements_history_long WHERE SQL_TEXT IS NOT NULL ORDER BY TIMER_START"
+             FROM performance_schema.events_statements_history_long WHERE SQL_TEXT IS NOT NULL \
+             AND (NESTING_EVENT_TYPE IS NULL OR NESTING_EVENT_TYPE <> 'STATEMENT') AND EVENT_NAME <> 'statement/com/Prepare' \
+             ORDER BY TIMER_START"
         }
     };
     let has_schema = table != LogTable::General;
+    let text_bytes_max = match table {
+        LogTable::History => connection.query("SELECT @@GLOBAL.performance_schema_max_sql_text_length")?.single_text(),
+        LogTable::General | LogTable::Slow => None,
+    };
+    let text_bytes_max = text_bytes_max.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
+    // It may write this behind what it has cut.
+    let is_cut = |text: &[u8]| text.len() >= text_bytes_max || table == LogTable::History && text.ends_with(b"...");
     let mut steps = Vec::new();
     let mut wrong = None;
     let mut commands = Commands::default();
@@ -184,9 +195,11 @@ pub(crate) fn open_table(server: &Endpoint, table: LogTable) -> Result<Steps> {
             return std::ops::ControlFlow::Break(());
         };
         let session = text(1).and_then(|text| text.parse().ok()).unwrap_or_default();
-        let step = commands.step(at, session, &text(2).unwrap_or_default(), row.get(3).unwrap_or_default());
+        let statement = row.get(3).unwrap_or_default();
+        let step = commands.step(at, session, &text(2).unwrap_or_default(), statement);
         let schema = has_schema.then(|| Schema::of(text(4).unwrap_or_default()));
-        steps.extend(step.map(|step| Recorded { schema: schema.or(step.schema), ..step }));
+        let extent = if is_cut(statement) { Extent::Cut } else { Extent::Whole };
+        steps.extend(step.map(|step| Recorded { schema: schema.or(step.schema), extent, ..step }));
         std::ops::ControlFlow::Continue(())
     })?;
     if let Some(time) = wrong {

@@ -18,11 +18,13 @@ pub(crate) struct Lines {
     number: u64,
     /// A line that was looked at and not taken.
     pending: Option<Vec<u8>>,
+    /// The last line had no end.
+    is_cut: bool,
 }
 
 impl Lines {
     pub(crate) fn new(source: Source) -> Lines {
-        Lines { path: source.path, reader: source.reader, number: 0, pending: None }
+        Lines { path: source.path, reader: source.reader, number: 0, pending: None, is_cut: false }
     }
 
     /// The next line, without its end; `None` behind the last.
@@ -38,15 +40,25 @@ impl Lines {
         let mut limited = Read::by_ref(&mut self.reader).take(STATEMENT_BYTES_MAX as u64);
         let read = limited.read_until(b'\n', &mut line).map_err(|error| Error::file(&self.path, error))?;
         if read == 0 {
+            self.number -= 1;
             return Ok(None);
         }
         if read == STATEMENT_BYTES_MAX {
             return Err(self.wrong("this line has more than 1 GiB: it is no log of statements"));
         }
-        if line.last() == Some(&b'\n') {
-            line.pop();
-        }
+        self.is_cut = line.pop_if(|last| *last == b'\n').is_none();
         Ok(Some(line))
+    }
+
+    /// The error of a log whose last line, which was returned, has no end: servers end every line.
+    ///
+    /// # Errors
+    /// [`Error::Log`] then.
+    pub(crate) fn check_end(&self) -> Result<()> {
+        match self.is_cut {
+            true => Err(self.wrong("the log ends within this line: it is cut, and what stands there is not executed")),
+            false => Ok(()),
+        }
     }
 
     /// Lets [`Lines::next`] return this line again.

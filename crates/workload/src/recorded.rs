@@ -11,6 +11,19 @@ pub(crate) struct Recorded {
     pub(crate) schema: Option<Schema>,
     /// What it did.
     pub(crate) what: What,
+    /// How much of it the record has.
+    pub(crate) extent: Extent,
+}
+
+/// How much a record has of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it.
+    Whole,
+    /// All of it, perhaps: the log ends behind it, and does not say where statements end.
+    Doubtful,
+    /// Its beginning.
+    Cut,
 }
 
 /// The default schema of a session.
@@ -44,9 +57,13 @@ pub(crate) enum What {
 }
 
 impl Recorded {
+    pub(crate) fn new(at: f64, session: u64, schema: Option<Schema>, what: What) -> Recorded {
+        Recorded { at, session, schema, what, extent: Extent::Whole }
+    }
+
     /// A statement, without what clients put behind it.
     pub(crate) fn statement(at: f64, session: u64, schema: Option<Schema>, text: &[u8]) -> Option<Recorded> {
         let text = text.trim_ascii().strip_suffix(b";").unwrap_or(text.trim_ascii()).trim_ascii_end();
-        (!text.is_empty()).then(|| Recorded { at, session, schema, what: What::Statement(text.to_vec()) })
+        (!text.is_empty()).then(|| Recorded::new(at, session, schema, What::Statement(text.to_vec())))
     }
 }

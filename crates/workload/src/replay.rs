@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection};
 
+use crate::apart::OwnTables;
 use crate::class::{Class, understand};
 use crate::connections::Connections;
 use crate::definitions::is_schema_of_server;
@@ -28,7 +29,7 @@ use crate::measure::{Measured, Response, Sums};
 use crate::output::Output;
 use crate::pace::{self, Clock};
 use crate::reading::SessionReading;
-use crate::recorded::{Recorded, Schema, What};
+use crate::recorded::{Extent, Recorded, Schema, What};
 use crate::response_lines::ResponseLines;
 use crate::samples::{self, ServerReport};
 use crate::schemas::Schemas;
@@ -113,9 +114,12 @@ pub struct ReplayReport {
     pub skipped_writes: u64,
     /// Statements that concern the server, its accounts, or its files: never replayed.
     pub skipped_of_server: u64,
-    /// Statements of which it is in doubt how the server reads them, or that change how it reads others: never replayed.
+    /// Statements of which it is in doubt how the server reads them, or whether they are whole, or that change how others are read: never replayed.
     #[serde(default)]
     pub skipped_unclear: u64,
+    /// Statements that need their own session, of an input whose statements are shared, where writes are replayed.
+    #[serde(default)]
+    pub skipped_of_session: u64,
     /// Statements were late since too many were waiting, in seconds; their latencies count it.
     pub held_back_seconds: f64,
     /// The server and its disks.
@@ -159,6 +163,7 @@ struct Skipped {
     writes: AtomicU64,
     of_server: AtomicU64,
     unclear: AtomicU64,
+    of_session: AtomicU64,
 }
 
 /// Replays; a line for each response goes into `csv`. A signal raises `stop` and ends it early.
@@ -198,13 +203,13 @@ pub fn replay(
     };
     let (sums, server) = replay.run(steps, lines, watching);
     let number = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    let Skipped { writes, of_server, unclear } = &replay.skipped;
+    let Skipped { writes, of_server, unclear, of_session } = &replay.skipped;
     let failure = halt.take_failure();
     if sums.statements == 0 {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if number(writes) + number(of_server) + number(unclear) == 0 && !halt.is_stopped() {
+        if [writes, of_server, unclear, of_session].into_iter().map(number).sum::<u64>() == 0 && !halt.is_stopped() {
             let why = "it holds no statement that is replayed".to_owned();
             return Err(Error::Nothing { input: "the input".to_owned(), why });
         }
@@ -218,6 +223,7 @@ pub fn replay(
         skipped_writes: number(writes),
         skipped_of_server: number(of_server),
         skipped_unclear: number(unclear),
+        skipped_of_session: number(of_session),
         held_back_seconds: number(&replay.held_back_ms) as f64 / 1e3,
         server,
         failure: failure.map(|failure| failure.to_string()),
@@ -293,12 +299,20 @@ impl<'a> Replay<'a> {
         // Statements of one digest differ in their values, and may differ in their class.
         let tokens = self.reading.tokens(&statement);
         let understood = understand(tokens.as_deref(), self.reading);
+        let is_apart = self.options.writes && prepare.is_shared;
+        let needs_session =
+            is_apart && tokens.as_deref().is_some_and(|tokens| prepare.own.need_session(tokens, &understood));
         let schema = prepare.schemas.of_statement(step.session, step.schema, understood.uses.as_deref());
         let schema = match (schema, &self.options.schema) {
             (Schema::Unknown, Some(name)) => Schema::of(name),
             (schema, _) => schema,
         };
-        if let Some(skipped) = self.skips(understood.class, &schema) {
+        let skipped = match (understood.class, step.extent) {
+            // A part of one that reads does no harm.
+            (_, Extent::Cut) | (Class::Write, Extent::Doubtful) => Some(&self.skipped.unclear),
+            (class, _) => self.skips(class, &schema),
+        };
+        if let Some(skipped) = skipped.or_else(|| needs_session.then_some(&self.skipped.of_session)) {
             skipped.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -411,9 +425,17 @@ pub(crate) struct Prepare {
     digester: Digester,
     texts: HashMap<u64, Arc<str>>,
     schemas: Schemas,
+    /// Connections share the statements of several sessions.
+    is_shared: bool,
+    own: OwnTables,
 }
 
 impl Prepare {
+    /// For connections that share statements.
+    pub(crate) fn shared() -> Prepare {
+        Prepare { is_shared: true, ..Prepare::default() }
+    }
+
     /// When the first statement was, in seconds of the record.
     pub(crate) fn first(&self) -> Option<f64> {
         self.first

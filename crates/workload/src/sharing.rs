@@ -68,7 +68,7 @@ impl Replay<'_> {
     /// A connection that executes all statements of an input.
     fn all(&self, number: usize, steps: Steps, send: &SyncSender<Vec<Response>>) -> Result<()> {
         let mut executor = self.executor(number, true, send);
-        let mut prepare = Prepare::default();
+        let mut prepare = Prepare::shared();
         for step in steps {
             if self.halt().is_over() {
                 break;
@@ -82,7 +82,7 @@ impl Replay<'_> {
 
     /// Reads an input for connections that share it.
     fn fill(&self, steps: Steps, queue: &Queue<Task>) -> Result<()> {
-        let mut prepare = Prepare::default();
+        let mut prepare = Prepare::shared();
         for step in steps {
             if self.halt().is_over() {
                 break;

@@ -7,7 +7,6 @@ use crate::recorded::{Recorded, Schema, What};
 /// The steps of a slow log. They are in the order in which statements ended.
 pub(crate) struct SlowLog {
     lines: Lines,
-    has_begun: bool,
     /// MariaDB writes the time only when the second is another.
     at: f64,
     /// The log's last `use`: it has one wherever the schema is another than that of the statement before, whatever its session.
@@ -27,20 +26,21 @@ struct Head {
 
 impl SlowLog {
     pub(crate) fn new(lines: Lines) -> SlowLog {
-        SlowLog { lines, has_begun: false, at: 0.0, used: None }
+        SlowLog { lines, at: 0.0, used: None }
     }
 
     fn step(&mut self) -> Result<Option<Recorded>> {
         loop {
             let Some(head) = self.head()? else { return Ok(None) };
             let mut text: Vec<u8> = Vec::new();
-            let mut began = None;
+            let (mut began, mut is_followed) = (None, false);
             while let Some(line) = self.lines.next()? {
                 if text.is_empty() && line.starts_with(b"# administrator command: ") {
                     text = line;
                     continue;
                 }
-                if is_mark(&line) || crate::general_log::is_header(&line) {
+                is_followed = is_mark(&line) || crate::general_log::is_header(&line);
+                if is_followed {
                     self.lines.put_back(line);
                     break;
                 }
@@ -64,8 +64,15 @@ impl SlowLog {
                     return Err(self.lines.wrong("a statement of more than 1 GiB: the log is cut, or no slow log"));
                 }
             }
+            if !is_followed {
+                self.lines.check_end()?;
+            }
+            // The server puts one behind every statement.
+            if !text.ends_with(b";") {
+                return Err(self.lines.wrong("no ; ends this statement, which is not executed: the log is cut there"));
+            }
             if text.starts_with(b"# administrator command: Quit") {
-                return Ok(Some(Recorded { at: self.at, session: head.session, schema: None, what: What::End }));
+                return Ok(Some(Recorded::new(self.at, head.session, None, What::End)));
             }
             if text.starts_with(b"# administrator command") {
                 continue;
@@ -92,17 +99,18 @@ impl SlowLog {
                 self.lines.put_back(line);
                 return Ok(Some(head));
             }
-            if !is_mark(&line) {
+            // MariaDB's, behind an execution plan.
+            let is_end_of_plan = has_marks && line == b"#";
+            if !is_mark(&line) && !is_end_of_plan {
                 if has_marks {
                     self.lines.put_back(line);
                     return Ok(Some(head));
                 }
-                if self.has_begun && !crate::general_log::is_header(&line) && !line.is_empty() {
+                if !crate::general_log::is_header(&line) && !line.is_empty() {
                     return Err(self.lines.wrong("this line belongs to no statement: the log is cut, or no slow log"));
                 }
                 continue;
             }
-            self.has_begun = true;
             has_marks = true;
             let text = String::from_utf8_lossy(&line);
             if let Some(time) = text.strip_prefix("# Time: ") {
@@ -125,7 +133,10 @@ impl SlowLog {
                 head.schema = Some(Schema::of(name));
             }
         }
-        Ok(None)
+        match has_marks {
+            true => Err(self.lines.wrong("no statement follows: the log is cut there")),
+            false => Ok(None),
+        }
     }
 }
 
@@ -176,6 +187,36 @@ mod tests {
         std::fs::write(&path, log).unwrap();
         let error = read(&path).next().unwrap().unwrap_err().to_string();
         assert!(error.ends_with("slow.log, line 2: Query_time: \"inf\" is no time"), "{error}");
+    }
+
+    #[test]
+    fn a_log_that_is_cut_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("slow.log");
+        let head = "# User@Host: a[a] @ localhost []\n# Query_time: 0.1  Lock_time: 0\nSET timestamp=1795692413;\n";
+        for (text, whole, why) in [
+            (format!(" WHERE id = 1;\n{head}SELECT 1;\n"), 0, "line 1: this line belongs to no statement"),
+            (format!("{head}SELECT 1;\n{head}DELETE FROM t\n"), 1, "line 8: no ; ends this statement"),
+            (format!("{head}DELETE FROM t\n{head}SELECT 1;\n"), 0, "line 4: no ; ends this statement"),
+            (format!("{head}SELECT 1;\n{head}DELETE FROM t WHERE a = ';"), 1, "line 8: the log ends within this line"),
+            (format!("{head}SELECT 1;\n{head}"), 1, "line 7: no ; ends this statement"),
+            (format!("{head}SELECT 1;\n# User@Host: a[a] @ localhost []\n"), 1, "line 5: no statement follows"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let steps: Vec<Result<Recorded>> = read(&path).take(whole + 1).collect();
+            assert!(steps[..whole].iter().all(Result::is_ok), "{text}");
+            let error = steps[whole].as_ref().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}\n{text}");
+        }
+    }
+
+    #[test]
+    fn execution_plans_are_no_statements() {
+        let steps = steps(
+            "# User@Host: a[a] @ localhost []\n# Query_time: 0.1  Lock_time: 0\n#\n# explain: id\tselect_type\n# explain: 1\tSIMPLE\n#\n\
+             SET timestamp=1795692413;\nselect 1;\n",
+        );
+        assert_eq!(steps[0].what, What::Statement(b"select 1".to_vec()));
     }
 
     fn steps(text: &str) -> Vec<Recorded> {
