@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use encoding_rs::{Encoding, UTF_8};
 
-use crate::layout::{ColumnLayout, FieldName, Format, Layout, Origin, Trim, ValueType};
+use crate::layout::{ColumnLayout, FieldName, Format, InputLayout, Layout, Origin, Trim, ValueType};
 use crate::split::Fields;
 use crate::values::{self, Form};
 
@@ -15,8 +15,19 @@ pub(crate) struct Columns {
     pub(crate) all: Vec<Column>,
     /// So many fields has each record; `None` for fixed ones.
     pub(crate) fields: Option<usize>,
-    /// So many bytes has each record at least; 0 unless they are fixed.
-    bytes_min: usize,
+    /// What is expected of a fixed record's length.
+    length: Length,
+}
+
+/// The length of a fixed record.
+#[derive(Debug, Default)]
+struct Length {
+    /// So many bytes has it at least: the columns are there.
+    min: usize,
+    /// So many at most, but for spaces behind them.
+    max: usize,
+    /// Exactly so many.
+    exact: Option<usize>,
 }
 
 /// One column.
@@ -73,14 +84,14 @@ impl Columns {
         let encoding = layout.input.encoding()?;
         let is_fixed = layout.input.format == Format::Fixed;
         let mut all = Vec::with_capacity(columns.len());
-        let (mut next, mut last, mut bytes_min) = (0, 0, 0);
+        let (mut next, mut last, mut covered) = (0, 0, 0);
         for column in columns {
             let from = match (column, header) {
                 (ColumnLayout { constant: Some(text), .. }, _) => From::Constant(text.clone()),
                 (ColumnLayout { origin: Some(Origin::File), .. }, _) => From::File,
                 (ColumnLayout { origin: Some(Origin::Line), .. }, _) => From::Line,
                 (ColumnLayout { position: Some(position), width: Some(width), .. }, _) => {
-                    bytes_min = bytes_min.max(position - 1 + width);
+                    covered = covered.max(position - 1 + width);
                     From::Bytes { start: position - 1, end: position - 1 + width }
                 }
                 (ColumnLayout { field: Some(FieldName::Number(number)), .. }, _) => From::Field(number - 1),
@@ -113,7 +124,9 @@ impl Columns {
             return Err("no column is loaded".to_owned());
         }
         let fields = (!is_fixed).then(|| header.map_or(last, <[String]>::len));
-        Ok(Columns { all, fields, bytes_min })
+        let InputLayout { record_bytes, line_bytes, .. } = layout.input;
+        let length = Length { min: covered, max: line_bytes.unwrap_or(covered), exact: record_bytes };
+        Ok(Columns { all, fields, length })
     }
 
     /// The number of a column, from 0.
@@ -124,13 +137,27 @@ impl Columns {
     /// Why the record as a whole cannot be one of this layout.
     pub(crate) fn check_record(&self, fields: &Fields) -> Result<(), String> {
         match self.fields {
-            None if fields.text.len() < self.bytes_min => {
-                Err(format!("the record has {} bytes, and the layout needs {}", fields.text.len(), self.bytes_min))
-            }
+            None => self.length.check(&fields.text),
             Some(expected) if fields.len() != expected => {
                 Err(format!("the record has {} fields, and the layout {expected}", fields.len()))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Length {
+    fn check(&self, record: &[u8]) -> Result<(), String> {
+        let bytes = record.len();
+        match self.exact {
+            Some(exact) if bytes != exact => Err(format!("the last record has {bytes} bytes, and record-bytes is {exact}")),
+            Some(_) => Ok(()),
+            None if bytes < self.min => Err(format!("the record has {bytes} bytes, and the layout needs {}", self.min)),
+            None if bytes > self.max && record[self.max..].iter().any(|byte| !byte.is_ascii_whitespace()) => Err(format!(
+                "the record has {bytes} bytes, and the layout covers {}: what is behind them would be lost (line-bytes = {bytes} allows that)",
+                self.max
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -229,4 +256,38 @@ pub(crate) fn shown(field: &[u8]) -> String {
     const SHOWN_MAX: usize = 60;
     let text = String::from_utf8_lossy(&field[..field.len().min(SHOWN_MAX)]);
     format!("{text:?}{}", if field.len() > SHOWN_MAX { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(input: &str, record: &str) -> Result<(), String> {
+        let column = "[[column]]\nname = \"a\"\nposition = 1\nwidth = 3\n[[column]]\nname = \"b\"\nposition = 6\nwidth = 2\n";
+        let text = format!("[input]\nformat = \"fixed\"\n{input}\n{column}[[table]]\nname = \"d.t\"\n");
+        let columns = Columns::resolve(&Layout::parse(&text, "l.toml").unwrap(), None, &[]).unwrap();
+        columns.check_record(&Fields { text: record.into(), ..Fields::default() })
+    }
+
+    #[test]
+    fn a_layout_covers_the_record() {
+        for (input, record) in [
+            ("", "abc  de"),
+            ("", "abc  de \t "),
+            ("line-bytes = 9", "abc  defg"),
+            ("line-bytes = 9", "abc  defg  "),
+            ("record-bytes = 9", "abc  defg"),
+        ] {
+            assert_eq!(check(input, record), Ok(()), "{input} {record:?}");
+        }
+        for (input, record, why) in [
+            ("", "abc  d", "the record has 6 bytes, and the layout needs 7"),
+            ("", "abc  def", "the record has 8 bytes, and the layout covers 7"),
+            ("line-bytes = 9", "abc  defgh", "the record has 10 bytes, and the layout covers 9"),
+            ("record-bytes = 9", "abc  def", "the last record has 8 bytes, and record-bytes is 9"),
+        ] {
+            let told = check(input, record).unwrap_err();
+            assert!(told.starts_with(why), "{told}");
+        }
+    }
 }

@@ -81,6 +81,11 @@ impl Error {
         Error::File { path: path.as_ref().to_owned(), error }
     }
 
+    /// True if others than this one file may be loaded.
+    pub(crate) fn is_of_file(&self) -> bool {
+        matches!(self, Error::File { .. } | Error::Input { .. } | Error::Manifest { .. })
+    }
+
     /// True if the same may succeed in a moment.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

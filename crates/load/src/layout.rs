@@ -56,7 +56,7 @@ pub struct InputLayout {
     pub encoding: Option<String>,
     /// Fixed: the length of a record. Without it, each is a line.
     pub record_bytes: Option<usize>,
-    /// Fixed: the length that a line may have at most; one that is longer was cut by another layout.
+    /// Fixed: the length that a line may have at most, but for spaces; without it, what the columns cover. One that is longer is of another layout.
     pub line_bytes: Option<usize>,
     /// True if the first record names the columns.
     #[serde(default)]

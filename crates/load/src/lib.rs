@@ -7,7 +7,7 @@
 //! - `loader`: one connection, one piece after the other; `refused`: LOAD DATA LOCAL, and what the server had to say of it;
 //! - `manifest`: what is loaded, written in the transaction that loads it; `rejects`: the records that were not loaded;
 //! - `indexes`: before the rows or after them;
-//! - [`run`](run()): all together.
+//! - [`run`](run()) and [`watch`](watch()): all together.
 
 mod columns;
 mod definition;
@@ -28,6 +28,7 @@ mod run;
 mod split;
 mod tables;
 mod values;
+mod watch;
 
 pub use error::{Error, Result};
 pub use indexes::{IndexChoice, IndexStrategy};
@@ -36,4 +37,5 @@ pub use manifest::Totals;
 pub use pattern::Pattern;
 pub use refused::Duplicates;
 pub use report::{FileReport, Progress, Report, ShownReject};
-pub use run::{LoadOptions, run, watch};
+pub use run::{LoadOptions, run};
+pub use watch::watch;

@@ -212,7 +212,7 @@ impl<'a> Loader<'a> {
         let tables = self.shared.tables_of(&rows.groups)?;
         let held: Vec<&Table> = tables.iter().map(|table| &**table).filter(|table| !table.rolls_back).collect();
         let one_by_one = (!held.is_empty()).then(|| lock(&self.shared.one_by_one));
-        if !held.is_empty() && self.shared.is_uncertain.swap(true, Ordering::AcqRel) {
+        if !held.is_empty() && self.shared.is_uncertain.load(Ordering::Acquire) {
             return Err(Error::Stopped);
         }
         for table in &held {
@@ -224,6 +224,7 @@ impl<'a> Loader<'a> {
         for table in &tables {
             self.hold(table)?;
         }
+        self.shared.is_uncertain.fetch_or(!held.is_empty(), Ordering::AcqRel);
         let mut refused: Vec<Reject> = Vec::new();
         let mut loaded = Vec::new();
         for (group, table) in rows.groups.iter().zip(&tables) {

@@ -384,7 +384,7 @@ pub(crate) fn open_piece(
     let (file, start) = (entry.file, entry.start);
     connection.execute(
         format!(
-            "INSERT INTO spate_load.load_open (file, first_byte, table_hash, schema_name, table_name, first_line, end_line, rows_before) \
+            "REPLACE INTO spate_load.load_open (file, first_byte, table_hash, schema_name, table_name, first_line, end_line, rows_before) \
              VALUES ({file}, {start}, {}, {}, {}, {}, {}, {rows});COMMIT",
             table_hash(table),
             quote::text(table.0),

@@ -103,7 +103,7 @@ pub struct Report {
     pub totals: Totals,
     /// The rows that each table got from this run.
     pub tables: BTreeMap<String, u64>,
-    /// The files.
+    /// The files; of a watcher's, the latest ones.
     pub files: Vec<FileReport>,
     /// How rows came into the tables.
     pub door: String,
@@ -115,4 +115,6 @@ pub struct Report {
     pub index_seconds: f64,
     /// Of a dry run: the first records that would be rejected.
     pub first_rejects: Vec<ShownReject>,
+    /// Why not all is loaded. What is, stays; `None`: all is.
+    pub failure: Option<String>,
 }

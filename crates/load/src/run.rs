@@ -1,12 +1,11 @@
 //! A load from its beginning to its end: one thread reads and cuts, others convert and load.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use spate_connection::Connection;
 use spate_connection::endpoint::Endpoint;
@@ -101,103 +100,34 @@ struct Task {
     file: Arc<OpenFile>,
 }
 
-/// Loads files.
+/// Loads files. An error that comes once the load has begun is in the report ([`Report::failure`]).
 ///
 /// # Errors
-/// Any. What is loaded stays loaded; a later run goes on behind it.
+/// Any that prevents a beginning. What is loaded stays loaded; a later run goes on behind it.
 pub fn run(options: &LoadOptions, paths: &[PathBuf], stop: &AtomicBool, progress: &Progress) -> Result<Report> {
     let inputs = input::find(paths)?;
     progress.bytes.store(inputs.iter().map(InputName::size).sum::<Option<u64>>().unwrap_or(0), Ordering::Relaxed);
     let begun = Instant::now();
     let load = Load::begin(options, stop, progress)?;
-    match load.files(&inputs) {
-        Ok(()) => load.end(begun),
+    let loaded = match load.files(&inputs) {
         // What is wrong with one file must not keep the tables of the others without indexes.
-        Err(error @ (Error::File { .. } | Error::Input { .. } | Error::Manifest { .. })) if !options.is_dry => {
-            load.make_indexes()?;
-            Err(error)
-        }
-        Err(error) => Err(error),
-    }
+        Err(error) if error.is_of_file() => load.make_indexes().and(Err(error)),
+        Ok(()) => load.make_indexes(),
+        failed => failed,
+    };
+    Ok(load.end(begun, loaded.err().map(|error| error.to_string())))
 }
 
-/// Loads files as they come into directories, until a signal. Of a file that cannot be loaded, `tell` is told.
-///
-/// # Errors
-/// Any that is not of one file.
-pub fn watch(
-    options: &LoadOptions,
-    directories: &[PathBuf],
-    settle: Duration,
-    stop: &AtomicBool,
-    progress: &Progress,
-    tell: &dyn Fn(&str),
-) -> Result<Report> {
-    const INTERVAL: Duration = Duration::from_millis(500);
-    let begun = Instant::now();
-    let mut load = Load::begin(options, stop, progress)?;
-    let mut seen: BTreeSet<(PathBuf, Option<SystemTime>)> = BTreeSet::new();
-    while !stop.load(Ordering::Relaxed) {
-        let mut is_loaded = false;
-        for directory in directories {
-            for path in input::files_of(directory)? {
-                let Some(changed) = rested(&path, settle) else { continue };
-                if stop.load(Ordering::Relaxed) || !seen.insert((path.clone(), Some(changed))) {
-                    continue;
-                }
-                lock(&load.shared.tables).forget_all();
-                let loaded = InputName::of(&path).and_then(|input| load.files(&[input]));
-                match loaded {
-                    Ok(()) => is_loaded = true,
-                    Err(Error::Stopped) => break,
-                    Err(
-                        error @ (Error::File { .. }
-                        | Error::Input { .. }
-                        | Error::Manifest { .. }
-                        | Error::Table { .. }),
-                    ) => {
-                        load.failed_files += 1;
-                        tell(&format!("{error}; the other files are loaded"));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        if is_loaded {
-            load.make_indexes()?;
-        }
-        progress.tell("waiting for files".to_owned());
-        std::thread::sleep(INTERVAL);
-    }
-    let failed = load.failed_files;
-    let report = load.end(begun)?;
-    match failed {
-        0 => Ok(report),
-        _ => Err(Error::Manifest {
-            input: format!("{failed} files"),
-            why: "they could not be loaded; each was said above".to_owned(),
-        }),
-    }
-}
-
-/// When a file was changed last, if nobody has written to it for so long.
-fn rested(path: &Path, settle: Duration) -> Option<SystemTime> {
-    let changed = std::fs::metadata(path).ok()?.modified().ok()?;
-    // A clock that went back must not keep a file for ever: what lies in the future is as good as old.
-    let age = SystemTime::now().duration_since(changed).unwrap_or(settle);
-    (age >= settle).then_some(changed)
-}
-
-struct Load<'a> {
+/// A load that has begun.
+pub(crate) struct Load<'a> {
     options: &'a LoadOptions,
-    shared: Shared<'a>,
+    pub(crate) shared: Shared<'a>,
     progress: &'a Progress,
-    report: Mutex<Report>,
-    failed_files: usize,
+    pub(crate) report: Mutex<Report>,
 }
 
 impl<'a> Load<'a> {
-    fn begin(options: &'a LoadOptions, stop: &'a AtomicBool, progress: &'a Progress) -> Result<Load<'a>> {
+    pub(crate) fn begin(options: &'a LoadOptions, stop: &'a AtomicBool, progress: &'a Progress) -> Result<Load<'a>> {
         progress.tell("connecting".to_owned());
         let mut control = connect_control(options)?;
         if !options.is_dry {
@@ -226,11 +156,11 @@ impl<'a> Load<'a> {
             stop,
             local_files: AtomicBool::new(local_files),
         };
-        Ok(Load { options, shared, progress, report: Mutex::new(report), failed_files: 0 })
+        Ok(Load { options, shared, progress, report: Mutex::new(report) })
     }
 
     /// Loads some files. In the end, all of them are loaded whole.
-    fn files(&self, inputs: &[InputName]) -> Result<()> {
+    pub(crate) fn files(&self, inputs: &[InputName]) -> Result<()> {
         self.shared.mend_control()?;
         let failed = AtomicBool::new(false);
         let writers = self.options.writers();
@@ -481,7 +411,10 @@ impl<'a> Load<'a> {
 
 impl Load<'_> {
     /// Makes the indexes that tables were made without.
-    fn make_indexes(&self) -> Result<()> {
+    pub(crate) fn make_indexes(&self) -> Result<()> {
+        if self.options.is_dry {
+            return Ok(());
+        }
         let begun = Instant::now();
         let progress = self.progress;
         progress.tell("making indexes".to_owned());
@@ -515,12 +448,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Makes indexes that are owed, and reports.
-    fn end(self, begun: Instant) -> Result<Report> {
-        if !self.options.is_dry {
-            // A signal that comes so late ends this, and says so.
-            self.make_indexes()?;
-        }
+    /// What was done, and why it is not all.
+    pub(crate) fn end(self, begun: Instant, failure: Option<String>) -> Report {
         let mut report = self.report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !self.shared.local_files.load(Ordering::Relaxed) && report.door.starts_with("LOAD") {
             report.door = "INSERT: the server has closed LOAD DATA LOCAL".to_owned();
@@ -528,7 +457,8 @@ impl Load<'_> {
         report.seconds = begun.elapsed().as_secs_f64();
         report.bytes = self.progress.bytes().0;
         report.totals = self.progress.totals();
-        Ok(report)
+        report.failure = failure;
+        report
     }
 }
 

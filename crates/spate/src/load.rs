@@ -43,9 +43,11 @@ pub(crate) fn run(arguments: &LoadArguments) -> Result<ExitCode, Failure> {
     let report = report?;
     match arguments.json {
         true => print(&serde_json::to_string_pretty(&report)?)?,
+        // Where nothing was done, there is only the failure to tell.
+        false if report.failure.is_some() && report.totals.records == 0 => {}
         false => print(&text(&report))?,
     }
-    Ok(ExitCode::SUCCESS)
+    report.failure.map_or(Ok(ExitCode::SUCCESS), |failure| Err(failure.into()))
 }
 
 fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {

@@ -623,7 +623,7 @@ fn watched_directories_are_loaded_as_files_come() {
     fs::create_dir(&directory).unwrap();
     let layout = loads.write("l.toml", "[[table]]\nname = \"d.t\"\n[[column]]\nname = \"id\"\ntype = \"integer\"\n");
     let arguments =
-        ["--layout", path_of(&layout), "--watch", "--settle", "1s", "--indexes", "before", path_of(&directory)];
+        ["--layout", path_of(&layout), "--watch", "--settle", "1s", "--indexes", "before", "--json", path_of(&directory)];
     let child = loads.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     fs::write(directory.join("1.csv"), "1\n2\n").unwrap();
     let count = || loads.server.sql("SELECT COUNT(*) FROM d.t");
@@ -632,11 +632,21 @@ fn watched_directories_are_loaded_as_files_come() {
     fs::write(directory.join("2.csv.gz"), [0x1f, 0x8b, 0, 0]).unwrap();
     fs::write(directory.join("3.csv"), "3\n").unwrap();
     wait_until("the third file", || count() == "3");
+    // What keeps a file from being loaded may pass.
+    loads.server.sql("RENAME TABLE d.t TO d.away");
+    fs::write(directory.join("4.csv"), "4\n").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    loads.server.sql("RENAME TABLE d.away TO d.t");
+    wait_until("the fourth file", || count() == "4");
     let signalled = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(signalled.success());
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && said.contains("2.csv.gz") && said.contains("1 files"), "{said}");
+    assert!(said.contains("4.csv") || said.contains("d.t"), "{said}");
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((&report["totals"]["loaded"], report["files"].as_array().unwrap().len()), (&4.into(), 3), "{report:#}");
+    assert_eq!(report["failure"], "1 files could not be loaded; each was said above", "{report:#}");
 }
 
 #[test]

@@ -136,13 +136,107 @@ fn logs_of_mysql_are_replayed() {
     logs_are_replayed(Kind::Mysql);
 }
 
-#[test]
-fn tables_of_logs_are_replayed() {
-    let replays = Replays::begin(Kind::Mariadb, &[]);
-    replays.capture("SET GLOBAL log_output = 'TABLE', general_log = ON");
+fn tables_of_logs_are_replayed(kind: Kind) {
+    let replays = Replays::begin(kind, &[]);
     let captured = format!("{ACCOUNT}@127.0.0.1:{}", replays.server.port);
-    let report = replays.replay(&["--pace", "fastest", "--from-table", "general-log", "--captured", &captured]);
-    assert_all(&report);
+    let replay = |table: &str, pace: &str| {
+        let report = replays.replay(&["--pace", pace, "--from-table", table, "--captured", &captured]);
+        replays.server.sql("TRUNCATE mysql.slow_log; TRUNCATE mysql.general_log");
+        report
+    };
+    replays.capture("SET GLOBAL log_output = 'TABLE', general_log = ON");
+    assert_all(&replay("general-log", "fastest"));
+    replays.capture("SET GLOBAL log_output = 'TABLE', long_query_time = 0, slow_query_log = ON");
+    assert_reads(&replay("slow-log", "fastest"));
+    // The table has when a statement ended: the second of these begins while the first one runs.
+    replays.server.sql("SET GLOBAL slow_query_log = ON");
+    let server = &replays.server;
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.sql("SELECT SLEEP(2) AS slow"));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        server.sql("SELECT SLEEP(0.1) AS quick");
+    });
+    replays.server.sql("SET GLOBAL slow_query_log = OFF");
+    let report = replay("slow-log", "recorded");
+    let seconds = report["sums"]["seconds"].as_f64().unwrap();
+    assert!(of(&report, "select sleep(?) as quick")["count"] == 1 && seconds < 2.6, "{report:#}");
+}
+
+/// The history has the statements of procedures beside their CALL, texts without their ends, and prepared statements without their values.
+fn the_history_is_replayed(kind: Kind) {
+    let replays = Replays::begin(
+        kind,
+        &["--performance-schema=ON", "--performance-schema-max-sql-text-length=200", "--performance-schema-consumer-events-statements-history-long=ON"],
+    );
+    let captured = format!("{ACCOUNT}@127.0.0.1:{}", replays.server.port);
+    replays.server.sql("CREATE PROCEDURE shop.p() DELETE FROM shop.item WHERE id = 7");
+    replays.server.sql("TRUNCATE performance_schema.events_statements_history_long");
+    replays.server.sql(FIRST);
+    let condition = vec!["id <> 0"; 40].join(" AND ");
+    replays.server.sql(&format!(
+        "USE shop; CALL p(); DELETE FROM item WHERE {condition} AND id = 400; SELECT COUNT(*) AS cut FROM item WHERE {condition}; \
+         PREPARE s FROM 'SELECT name AS prepared FROM item WHERE id = ?'; SET @n = 1; EXECUTE s USING @n"
+    ));
+    replays.restore();
+    let before = replays.items();
+    let report = replays.replay(&["--pace", "fastest", "--writes", "--from-table", "history", "--captured", &captured]);
+    assert_eq!(of(&report, "select name from item where id = ?")["count"], 2, "{report:#}");
+    assert_eq!(of(&report, "call p ( )")["count"], 1, "{report:#}");
+    let digests = report["sums"]["digests"].as_array().unwrap();
+    let is_there = |part: &str| digests.iter().any(|digest| digest["text"].as_str().unwrap().contains(part));
+    assert!(!is_there("delete from shop") && !is_there("prepared") && !is_there("as cut"), "{report:#}");
+    assert!(report["skipped_unclear"].as_u64().unwrap() >= 2, "{report:#}");
+    replays.restore();
+    assert_eq!(replays.items(), before, "nothing was deleted by a statement without its end");
+}
+
+#[test]
+fn tables_of_logs_are_replayed_mariadb() {
+    tables_of_logs_are_replayed(Kind::Mariadb);
+}
+
+#[test]
+fn tables_of_logs_are_replayed_mysql() {
+    tables_of_logs_are_replayed(Kind::Mysql);
+}
+
+#[test]
+fn the_history_is_replayed_mariadb() {
+    the_history_is_replayed(Kind::Mariadb);
+}
+
+#[test]
+fn the_history_is_replayed_mysql() {
+    the_history_is_replayed(Kind::Mysql);
+}
+
+/// Connections that share statements execute none that needs its own session, if they write.
+#[test]
+fn shared_writes_are_those_that_need_no_session() {
+    let replays = Replays::begin(Kind::Mariadb, &[]);
+    let csv = replays.path("timed.csv");
+    let mut text = "time,session,statement\n".to_owned();
+    for (session, statement) in [
+        (1, "CREATE TEMPORARY TABLE shop.mine SELECT * FROM shop.item"),
+        (1, "DELETE FROM shop.mine"),
+        (1, "BEGIN"),
+        (2, "UPDATE shop.item SET name = 'two' WHERE id = 2"),
+        (1, "UPDATE shop.item SET name = @name WHERE id = 3"),
+        (1, "ROLLBACK"),
+        (1, "INSERT INTO shop.item VALUES (LAST_INSERT_ID() + 2000, 'x')"),
+    ] {
+        let _always_fits = writeln!(text, "0,{session},\"{statement}\"");
+    }
+    fs::write(&csv, text).unwrap();
+    replays.server.sql("CREATE TABLE shop.mine AS SELECT * FROM shop.item");
+    for arguments in [&["--threads", "2"][..], &["--threads", "2", "--each"]] {
+        let report = replays.replay(&[&["--pace", "fastest", "--writes", path_of(&csv)], arguments].concat());
+        let each = if arguments.len() > 2 { 2 } else { 1 };
+        assert_eq!(report["skipped_of_session"], 6 * each, "{report:#}");
+        assert_eq!(report["sums"]["statements"], each, "{report:#}");
+    }
+    assert_eq!(replays.server.sql("SELECT COUNT(*) FROM shop.mine"), "500");
+    assert_eq!(replays.server.sql("SELECT GROUP_CONCAT(name) FROM shop.item WHERE id < 4 OR id > 500"), "item 1,two,item 3");
 }
 
 /// A function that writes cannot, in a session that reads only.
@@ -242,7 +336,17 @@ fn what_cannot_be_replayed_is_told() {
     let unknown = refused("a.log", "Dear diary,\ntoday\n", &[]);
     assert!(unknown.contains("a.log: it is neither a general log"), "{unknown}");
     let cut = refused("b.log", "261126 11:26:53\t  5 Query\tSELECT 1\n", &["--format", "slow-log"]);
-    assert!(cut.contains("no statement that is replayed"), "{cut}");
+    assert!(cut.contains("b.log, line 1: this line belongs to no statement"), "{cut}");
+    let entry = "261126 11:26:53\t  5 Query\t";
+    let cut = refused("b.log", &format!("{entry}SELECT 1\n{entry}DELETE FROM shop.item\nWHERE id = 1 AND"), &["--writes"]);
+    assert!(cut.contains("b.log, line 3: the log ends within this line"), "{cut}");
+    assert_eq!(replays.server.sql("SELECT COUNT(*) FROM shop.item"), "500");
+    let report = {
+        fs::write(replays.path("b.log"), format!("{entry}SELECT 1\n{entry}DELETE FROM shop.item\n")).unwrap();
+        replays.replay(&["--writes", path_of(&replays.path("b.log"))])
+    };
+    assert_eq!((&report["skipped_unclear"], &report["sums"]["statements"]), (&1.into(), &1.into()), "{report:#}");
+    assert_eq!(replays.server.sql("SELECT COUNT(*) FROM shop.item"), "500");
     let time = refused("c.csv", "time,statement\nsoon,SELECT 1\n", &[]);
     assert!(time.contains("c.csv, line 2: \"soon\" is no time"), "{time}");
     let many: String =
