@@ -343,29 +343,34 @@ fn verify(arguments: &BackupVerifyArguments) -> Result<ExitCode, Failure> {
     let source = arguments.source.is_named().then(|| arguments.source.endpoint(&arguments.common)).transpose()?;
     let work = arguments.work.clone().unwrap_or_else(std::env::temp_dir);
     let stop = signals::stop_flag()?;
+    let mut is_good = true;
     loop {
         let verified = verify_once(&target, &options, source.as_ref(), &work, &stop);
-        let ended = match &verified {
-            Ok(verified) => {
-                if arguments.json {
-                    print(&serde_json::to_string_pretty(verified)?)?;
-                } else {
-                    print(&verified_text(verified))?;
-                }
-                verified.compared.as_ref().is_none_or(spate_verify::Report::is_identical)
-            }
+        match &verified {
+            Ok(verified) if arguments.json => print(&serde_json::to_string_pretty(verified)?)?,
+            Ok(verified) => print(&verified_text(verified))?,
+            Err(_) if stop.load(Ordering::Relaxed) => {}
             Err(error) if arguments.every.is_some() => {
-                say(&format!("spate: {}", crate::describe(error.as_ref())));
-                false
+                let message = crate::describe(error.as_ref());
+                say(&format!("spate: {message}"));
+                if arguments.json {
+                    print(&serde_json::to_string_pretty(&serde_json::json!({ "failure": message }))?)?;
+                }
             }
-            Err(_) => false,
+            Err(_) => {}
+        }
+        is_good &= match &verified {
+            Ok(verified) => verified.compared.as_ref().is_none_or(spate_verify::Report::is_identical),
+            // A signal interrupts what may be good.
+            Err(_) => stop.load(Ordering::Relaxed),
         };
         match arguments.every {
             Some(pause) if wait(pause, &stop) => {}
-            Some(_) => return Ok(ExitCode::SUCCESS),
-            None => {
-                verified?;
-                return Ok(if ended { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            every => {
+                if every.is_none() {
+                    verified?;
+                }
+                return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
         }
     }

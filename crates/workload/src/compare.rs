@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::measure::DigestReport;
+use crate::measure::{DigestReport, Latency};
 use crate::replay::ReplayReport;
 
 /// A digest of both.
@@ -58,8 +58,12 @@ impl Comparison {
     }
 }
 
-/// Both the average and the 95th percentile must have moved by so much: what is less is noise of most machines.
+/// Both the average and the median must have moved by so much: what is less is noise of most machines.
 const NOTABLE: f64 = 1.2;
+/// Or else the average, and the 95th percentile by so much: only some answers have become slower, …
+const NOTABLE_TAIL: f64 = 1.5;
+/// … of so many at least, since few slow ones decide it.
+const COUNT_MIN_TAIL: u64 = 100;
 /// With fewer answers, one slow one decides.
 const COUNT_MIN: u64 = 5;
 /// What is faster than this, in milliseconds, is measured too coarsely to be compared.
@@ -116,10 +120,37 @@ fn compared(one: Option<&DigestReport>, other: Option<&DigestReport>) -> Compare
 fn verdict_of(one: &DigestReport, other: &DigestReport) -> Verdict {
     let (before, after) = (one.latency_ms, other.latency_ms);
     let is_measured = one.count >= COUNT_MIN && before.mean.max(after.mean) >= MILLISECONDS_MIN;
-    let moved = |from: f64, to: f64| to > from * NOTABLE;
+    let grew = |from: Latency, to: Latency| {
+        let has_tail = one.count >= COUNT_MIN_TAIL && to.p95 > from.p95 * NOTABLE_TAIL;
+        to.mean > from.mean * NOTABLE && (to.p50 > from.p50 * NOTABLE || has_tail)
+    };
     match is_measured {
-        true if moved(before.mean, after.mean) && moved(before.p50, after.p50) => Verdict::Slower,
-        true if moved(after.mean, before.mean) && moved(after.p50, before.p50) => Verdict::Faster,
+        true if grew(before, after) => Verdict::Slower,
+        true if grew(after, before) => Verdict::Faster,
         _ => Verdict::Same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(count: u64, [mean, p50, p95]: [f64; 3]) -> DigestReport {
+        DigestReport { count, latency_ms: Latency { mean, p50, p95, ..Latency::default() }, ..DigestReport::default() }
+    }
+
+    #[test]
+    fn a_digest_is_slower_if_most_or_its_slowest_answers_are() {
+        for (count, before, after, verdict) in [
+            (100, [1.0, 1.0, 2.0], [1.3, 1.3, 2.0], Verdict::Slower),
+            (100, [1.0, 1.0, 2.0], [1.3, 1.0, 4.0], Verdict::Slower),
+            (100, [1.3, 1.0, 4.0], [1.0, 1.0, 2.0], Verdict::Faster),
+            (50, [1.0, 1.0, 2.0], [1.3, 1.0, 4.0], Verdict::Same),
+            (100, [1.0, 1.0, 2.0], [1.1, 1.0, 4.0], Verdict::Same),
+            (100, [1.0, 1.0, 2.0], [1.3, 1.1, 2.5], Verdict::Same),
+            (100, [0.01, 0.01, 0.02], [0.04, 0.04, 0.04], Verdict::Same),
+        ] {
+            assert_eq!(verdict_of(&digest(count, before), &digest(count, after)), verdict, "{before:?} {after:?}");
+        }
     }
 }

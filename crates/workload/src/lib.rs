@@ -42,7 +42,7 @@ mod source;
 pub use compare::{Compared, Comparison, Verdict, compare};
 pub use error::{Error, Result};
 pub use input::{InputFormat, LogTable};
-pub use measure::{DigestReport, InputReport, Latency, SizeReport, SlowReport, Sums};
+pub use measure::{DigestReport, Distribution, InputReport, Latency, SizeReport, SlowReport, Sums};
 pub use output::Output;
 pub use page::page;
 pub use replay::{InputPlan, Pace, Place, ReplayOptions, ReplayProgress, ReplayReport, Sharing, replay};

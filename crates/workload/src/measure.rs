@@ -78,8 +78,22 @@ impl Latency {
     }
 }
 
+/// How many answers took how long: up to so many milliseconds (and longer than the entry before), so many. Entries of none are left out.
+pub type Distribution = Vec<(f64, u64)>;
+
+/// Each entry of a distribution is so many times as long as the one before.
+const STEP: f64 = std::f64::consts::SQRT_2;
+/// The first one ends here, in microseconds.
+const FIRST_STEP: u64 = 32;
+
+fn distribution(histogram: &Histogram<u64>) -> Distribution {
+    let steps = histogram.iter_log(FIRST_STEP, STEP);
+    let steps = steps.map(|step| (step.value_iterated_to() as f64 / 1e3, step.count_since_last_iteration()));
+    steps.filter(|(_, count)| *count > 0).collect()
+}
+
 /// Statements that differ only in their values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DigestReport {
     /// Its hash, hexadecimal.
     pub digest: String,
@@ -98,6 +112,9 @@ pub struct DigestReport {
     pub affected_rows: u64,
     /// From when they were due to their ends.
     pub latency_ms: Latency,
+    /// The same, all of it.
+    #[serde(default)]
+    pub distribution_ms: Distribution,
     /// Of the answers to all statements, whatever their order; hexadecimal.
     pub checksum: String,
 }
@@ -111,6 +128,9 @@ pub struct SizeReport {
     pub count: u64,
     /// From when they were due to their ends.
     pub latency_ms: Latency,
+    /// The same, all of it.
+    #[serde(default)]
+    pub distribution_ms: Distribution,
 }
 
 /// One of the slowest.
@@ -320,6 +340,7 @@ impl Measured {
                 bytes: of.bytes,
                 affected_rows: of.affected_rows,
                 latency_ms: Latency::of(&of.latency),
+                distribution_ms: distribution(&of.latency),
                 checksum: format!("{:016x}", of.checksum),
             })
             .collect();
@@ -329,6 +350,7 @@ impl Measured {
             bytes_max: 1_u64.checked_shl(2 * size).map_or(u64::MAX, |end| end - 1),
             count: histogram.len(),
             latency_ms: Latency::of(&histogram),
+            distribution_ms: distribution(&histogram),
         };
         let input = |(report, histogram): (InputReport, Histogram<u64>)| InputReport {
             latency_ms: Latency::of(&histogram),
@@ -348,5 +370,21 @@ impl Measured {
             slowest: self.slowest,
             errors: self.errors,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_has_every_answer_once() {
+        let mut latencies = histogram();
+        [1, 20, 31, 40, 1_000, 1_000_000].iter().for_each(|latency| latencies.saturating_record(*latency));
+        let found = distribution(&latencies);
+        assert_eq!(found.iter().map(|(_, count)| count).sum::<u64>(), 6, "{found:?}");
+        assert_eq!(found[0].1, 3, "{found:?}");
+        assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0), "{found:?}");
+        assert!(found.last().is_some_and(|(end, _)| (1_000.0..1_500.0).contains(end)), "{found:?}");
     }
 }

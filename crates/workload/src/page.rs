@@ -1,20 +1,57 @@
 //! A replay as a page for people: one HTML file that needs nothing else.
 
-use spate_page::{Axes, Scale, document, escaped, figures, graph, table};
+use spate_page::{Axes, Line, Scale, document, escaped, figures, graph, table};
 
 use crate::error::Result;
-use crate::measure::Latency;
+use crate::measure::{Distribution, Latency};
 use crate::replay::ReplayReport;
 
 const GRAPH_HEIGHT: u32 = 320;
-/// Digests that have a line of their own.
+/// Digests that have a line of their own in the table.
 const SHOWN_MAX: usize = 30;
+/// The same in a graph.
+const DRAWN_MAX: usize = 5;
 
 fn cells(latency: &Latency) -> Vec<String> {
     [latency.mean, latency.p50, latency.p95, latency.p99, latency.p999, latency.max]
         .iter()
         .map(|milliseconds| format!("{milliseconds:.2}"))
         .collect()
+}
+
+/// How long answers took: a histogram of each kind.
+fn distributions(shown: &[(String, &Distribution)]) -> Result<String> {
+    let axes = Axes {
+        height: GRAPH_HEIGHT,
+        across_scale: Scale::Decades,
+        ..Axes::new("milliseconds", "% of the answers took so long")
+    };
+    let points = |counts: &Distribution| {
+        let all = counts.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
+        counts.iter().map(|(end, count)| (*end, *count as f64 / all * 1e2)).collect()
+    };
+    let lines: Vec<Line<'_>> = shown.iter().map(|(name, counts)| (name.as_str(), points(counts))).collect();
+    Ok(graph(&lines, &axes)?)
+}
+
+/// How slow the slowest parts of the answers are.
+fn slower_parts(shown: &[(String, &Distribution)]) -> Result<String> {
+    let axes = Axes {
+        height: GRAPH_HEIGHT,
+        across_scale: Scale::Decades,
+        ..Axes::new("one answer in … is slower", "milliseconds")
+    };
+    let points = |counts: &Distribution| {
+        let all = counts.iter().map(|(_, count)| count).sum::<u64>() as f64;
+        let mut rest = all;
+        let curve = counts.iter().map(|(end, count)| {
+            rest -= *count as f64;
+            (all / rest.max(1.0), *end)
+        });
+        curve.collect()
+    };
+    let lines: Vec<Line<'_>> = shown.iter().map(|(name, counts)| (name.as_str(), points(counts))).collect();
+    Ok(graph(&lines, &axes)?)
 }
 
 /// The page.
@@ -50,24 +87,14 @@ pub fn page(report: &ReplayReport) -> Result<String> {
     html += &graph(&[("answers", points)], &axes)?;
     html +=
         "<h2>Latency by statement, in milliseconds</h2><p>From when a statement was due to the end of its answer.</p>";
-    let axes = Axes {
-        height: GRAPH_HEIGHT,
-        across_scale: Scale::Decades,
-        ..Axes::new("one answer in … is slower", "milliseconds")
-    };
-    let curves: Vec<(String, Vec<(f64, f64)>)> = sums
+    let shown: Vec<(String, &Distribution)> = sums
         .digests
         .iter()
-        .take(5)
-        .map(|digest| {
-            let Latency { p50, p95, p99, p999, .. } = digest.latency_ms;
-            let text = digest.text.chars().take(60).collect();
-            (text, vec![(2.0, p50), (20.0, p95), (100.0, p99), (1000.0, p999)])
-        })
+        .take(DRAWN_MAX)
+        .map(|digest| (digest.text.chars().take(60).collect(), &digest.distribution_ms))
         .collect();
-    let lines: Vec<spate_page::Line<'_>> =
-        curves.iter().map(|(name, points)| (name.as_str(), points.clone())).collect();
-    html += &graph(&lines, &axes)?;
+    html += &distributions(&shown)?;
+    html += &slower_parts(&shown)?;
     html += &table(
         &header("statement"),
         sums.digests
@@ -76,6 +103,9 @@ pub fn page(report: &ReplayReport) -> Result<String> {
             .map(|digest| [vec![digest.text.clone(), digest.count.to_string()], cells(&digest.latency_ms)].concat()),
     );
     html += "<h2>Latency by the size of the answer</h2>";
+    let shown: Vec<(String, &Distribution)> =
+        sums.sizes.iter().map(|size| (format!("up to {} bytes", size.bytes_max), &size.distribution_ms)).collect();
+    html += &distributions(&shown)?;
     html += &table(
         &header("at most bytes"),
         sums.sizes

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use spate_connection::Vendor;
+use spate_connection::{Vendor, quote};
 use spate_connection::endpoint::Endpoint;
 
 use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
@@ -86,25 +86,23 @@ impl Eyes {
         Some(facts)
     }
 
-    /// How many heartbeats a server has received, and how often they come; nothing where it does not tell.
-    fn heartbeats(&mut self, name: &str) -> Option<(String, Duration)> {
-        let server = self.sessions.get_mut(name)?;
-        let (count, period) = match server.vendor() {
+    /// How many heartbeats a channel of a server has received, and how often they come; nothing where it does not tell.
+    fn heartbeats(&mut self, name: &str, channel: &str) -> Option<(String, Duration)> {
+        let connection = &mut self.sessions.get_mut(name)?.connection;
+        let (count, period) = match connection.server_version().vendor {
             Vendor::MariaDb => {
-                let status = |server: &mut Server, name: &str| {
-                    let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
-                    server.connection.query(&sql).ok()?.text_at(0, 1)
-                };
-                (status(server, "Slave_received_heartbeats")?, status(server, "Slave_heartbeat_period")?)
+                let all = connection.query("SHOW ALL SLAVES STATUS").ok()?;
+                let is_it = |row: &usize| all.text(*row, "Connection_name").as_deref() == Some(channel);
+                let row = (0..all.rows.len()).find(is_it)?;
+                (all.text(row, "Slave_received_heartbeats")?, all.text(row, "Slave_heartbeat_period")?)
             }
             Vendor::MySql => {
-                let row = server
-                    .connection
-                    .query(
-                        "SELECT s.COUNT_RECEIVED_HEARTBEATS, c.HEARTBEAT_INTERVAL FROM performance_schema.replication_connection_status s \
-                         JOIN performance_schema.replication_connection_configuration c USING (CHANNEL_NAME) LIMIT 1",
-                    )
-                    .ok()?;
+                let sql = format!(
+                    "SELECT s.COUNT_RECEIVED_HEARTBEATS, c.HEARTBEAT_INTERVAL FROM performance_schema.replication_connection_status s \
+                     JOIN performance_schema.replication_connection_configuration c USING (CHANNEL_NAME) WHERE CHANNEL_NAME = {}",
+                    quote::text(channel)
+                );
+                let row = connection.query(&sql).ok()?;
                 (row.text_at(0, 0)?, row.text_at(0, 1)?)
             }
         };
@@ -118,7 +116,7 @@ impl Eyes {
         if !channel.is_connected {
             return false;
         }
-        let Some((count, period)) = self.heartbeats(name) else { return true };
+        let Some((count, period)) = self.heartbeats(name, &channel.name) else { return true };
         let received = format!("{} {count}", channel.received);
         match self.signs.get(name) {
             Some(sign) if sign.received == received => sign.at.elapsed() < period * 2,
