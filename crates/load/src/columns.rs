@@ -150,13 +150,17 @@ impl Length {
     fn check(&self, record: &[u8]) -> Result<(), String> {
         let bytes = record.len();
         match self.exact {
-            Some(exact) if bytes != exact => Err(format!("the last record has {bytes} bytes, and record-bytes is {exact}")),
+            Some(exact) if bytes != exact => {
+                Err(format!("the last record has {bytes} bytes, and record-bytes is {exact}"))
+            }
             Some(_) => Ok(()),
             None if bytes < self.min => Err(format!("the record has {bytes} bytes, and the layout needs {}", self.min)),
-            None if bytes > self.max && record[self.max..].iter().any(|byte| !byte.is_ascii_whitespace()) => Err(format!(
-                "the record has {bytes} bytes, and the layout covers {}: what is behind them would be lost (line-bytes = {bytes} allows that)",
-                self.max
-            )),
+            None if bytes > self.max && record[self.max..].iter().any(|byte| !byte.is_ascii_whitespace()) => {
+                Err(format!(
+                    "the record has {bytes} bytes, and the layout covers {}: what is behind them would be lost (line-bytes = {bytes} allows that)",
+                    self.max
+                ))
+            }
             None => Ok(()),
         }
     }
@@ -263,7 +267,8 @@ mod tests {
     use super::*;
 
     fn check(input: &str, record: &str) -> Result<(), String> {
-        let column = "[[column]]\nname = \"a\"\nposition = 1\nwidth = 3\n[[column]]\nname = \"b\"\nposition = 6\nwidth = 2\n";
+        let column =
+            "[[column]]\nname = \"a\"\nposition = 1\nwidth = 3\n[[column]]\nname = \"b\"\nposition = 6\nwidth = 2\n";
         let text = format!("[input]\nformat = \"fixed\"\n{input}\n{column}[[table]]\nname = \"d.t\"\n");
         let columns = Columns::resolve(&Layout::parse(&text, "l.toml").unwrap(), None, &[]).unwrap();
         columns.check_record(&Fields { text: record.into(), ..Fields::default() })

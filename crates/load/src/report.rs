@@ -1,6 +1,6 @@
 //! What a load tells while it runs and when it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,6 +103,10 @@ pub struct Report {
     pub totals: Totals,
     /// The rows that each table got from this run.
     pub tables: BTreeMap<String, u64>,
+    /// The tables that were made, or would be.
+    pub new_tables: BTreeSet<String>,
+    /// The same of partitions, each behind its table.
+    pub new_partitions: BTreeSet<String>,
     /// The files; of a watcher's, the latest ones.
     pub files: Vec<FileReport>,
     /// How rows came into the tables.

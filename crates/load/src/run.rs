@@ -458,6 +458,8 @@ impl Load<'_> {
         report.bytes = self.progress.bytes().0;
         report.totals = self.progress.totals();
         report.failure = failure;
+        let made = std::mem::take(&mut lock(&self.shared.tables).made);
+        (report.new_tables, report.new_partitions) = (made.tables, made.partitions);
         report
     }
 }

@@ -71,6 +71,14 @@ pub(crate) struct Table {
     pub(crate) is_new: bool,
 }
 
+/// What a load makes, by names.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    pub(crate) tables: BTreeSet<String>,
+    /// Each behind its table's name.
+    pub(crate) partitions: BTreeSet<String>,
+}
+
 /// The tables of a load.
 #[derive(Debug)]
 pub(crate) struct Tables {
@@ -79,6 +87,8 @@ pub(crate) struct Tables {
     partitions: BTreeSet<(Name, String)>,
     /// How many tables and partitions each rule has come to.
     used: BTreeMap<String, usize>,
+    /// Tables and partitions that were made, or would be.
+    pub(crate) made: Made,
     /// True if tables are made without the indexes that may come later.
     pub(crate) indexes_later: bool,
     /// True if nothing may be made.
@@ -92,6 +102,7 @@ impl Tables {
             known: HashMap::new(),
             partitions: BTreeSet::new(),
             used: BTreeMap::new(),
+            made: Made::default(),
             indexes_later: false,
             is_dry,
         }
@@ -118,6 +129,7 @@ impl Tables {
             }
             (None, Some(template)) => {
                 self.make(connection, name, template)?;
+                self.made.tables.insert(name.to_string());
                 is_new = true;
             }
             (Some(present), Some(template)) => compare(connection, name, &present, template)?,
@@ -222,6 +234,9 @@ impl Tables {
                 }
             };
             connection.execute_single(alter.as_bytes()).map_err(|error| failed(error.to_string()))?;
+        }
+        if !is_there {
+            self.made.partitions.insert(format!("{table} {partition}"));
         }
         self.partitions.insert(key);
         Ok(())

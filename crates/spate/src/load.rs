@@ -179,6 +179,14 @@ fn text(report: &Report) -> String {
         report.seconds,
         totals.records as f64 / report.seconds.max(1e-3)
     ));
+    let made = if report.dry_run { "would be made" } else { "were made" };
+    for (what, names) in [("tables", &report.new_tables), ("partitions", &report.new_partitions)] {
+        if !names.is_empty() {
+            let more = if names.len() > SHOWN { ", …" } else { "" };
+            let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+            lines.push(format!("{} {what} {made}: {shown}{more}", names.len()));
+        }
+    }
     for file in report.files.iter().filter(|file| file.was_loaded).take(SHOWN) {
         lines.push(format!("{} was loaded before: {} rows", file.file, file.totals.loaded));
     }

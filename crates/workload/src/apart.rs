@@ -31,18 +31,26 @@ impl OwnTables {
         match understood.class {
             Class::Session => understood.uses.is_none(),
             Class::Write => tokens.iter().any(|token| {
-                token.kind == TokenKind::Variable || token.is_one_of(&OF_SESSION) || token.is_mark(b'@') || is_own(token)
+                token.kind == TokenKind::Variable
+                    || token.is_one_of(&OF_SESSION)
+                    || token.is_mark(b'@')
+                    || is_own(token)
             }),
             _ => !self.temporary.is_empty() && tokens.iter().any(is_own),
         }
     }
 }
 
-/// The names behind TABLE, of which one is the table's.
-fn table_of(tokens: &[Token<'_>]) -> impl Iterator<Item = String> {
-    let behind = tokens.iter().skip_while(|token| !token.is_one_of(&["TABLE", "SEQUENCE"])).skip(1);
-    let names = behind.filter(|token| !token.is_one_of(&["IF", "NOT", "EXISTS"]) && !token.is_mark(b'.'));
-    names.take(2).filter_map(Token::name).map(|name| name.to_lowercase())
+/// The name of what a definition defines.
+fn table_of(tokens: &[Token<'_>]) -> Option<String> {
+    let behind = tokens.iter().skip_while(|token| !token.is_one_of(&["TABLE", "TABLES", "SEQUENCE"])).skip(1);
+    let mut names = behind.skip_while(|token| token.is_one_of(&["IF", "NOT", "EXISTS"]));
+    let first = names.next()?;
+    let name = match names.next() {
+        Some(token) if token.is_mark(b'.') => names.next()?,
+        _ => first,
+    };
+    name.name().map(|name| name.to_lowercase())
 }
 
 #[cfg(test)]
@@ -75,7 +83,7 @@ mod tests {
         ] {
             assert!(needs(&mut own, statement), "{statement}");
         }
-        for statement in ["USE shop", "SELECT @a", "INSERT INTO t VALUES (1)", "DELETE FROM t WHERE a = 'mine'"] {
+        for statement in ["USE shop", "SELECT @a", "INSERT INTO t VALUES (1)", "DELETE FROM shop.t WHERE a = 'mine'"] {
             assert!(!needs(&mut own, statement), "{statement}");
         }
     }

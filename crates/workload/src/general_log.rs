@@ -289,10 +289,15 @@ mod tests {
     #[test]
     fn a_log_that_is_cut_is_told() {
         let entry = "2026-11-26T11:26:53.100000Z\t    8 Query\t";
-        let told = |text: &str| steps(text).into_iter().map(|step| step.map_err(|error| error.to_string())).collect::<Vec<_>>();
+        let told = |text: &str| {
+            steps(text).into_iter().map(|step| step.map_err(|error| error.to_string())).collect::<Vec<_>>()
+        };
         // At its beginning.
         let cut = told(&format!("   WHERE id = 1\n{entry}SELECT 1\n"));
-        assert!(cut[0].as_ref().is_err_and(|error| error.contains("line 1: this line belongs to no statement")), "{cut:?}");
+        assert!(
+            cut[0].as_ref().is_err_and(|error| error.contains("line 1: this line belongs to no statement")),
+            "{cut:?}"
+        );
         // Within the last line, and within the line of a command.
         let cut = told(&format!("{entry}SELECT 1\n{entry}DELETE FROM t\n WHERE id = 1 AND"));
         assert!(cut[1].as_ref().is_err_and(|error| error.contains("line 3: the log ends within this line")), "{cut:?}");

@@ -4,7 +4,7 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use spate_connection::endpoint::Endpoint;
-use spate_connection::{ConnectOptions, Connection};
+use spate_connection::{ConnectOptions, Connection, Vendor};
 
 use crate::binlog::Binlogs;
 use crate::error::{Error, Result};
@@ -164,11 +164,16 @@ pub(crate) fn open_table(server: &Endpoint, table: LogTable) -> Result<Steps> {
         LogTable::General => {
             "SELECT CAST(event_time AS CHAR), thread_id, command_type, argument, NULL FROM mysql.general_log ORDER BY event_time"
         }
-        LogTable::Slow => {
+        LogTable::Slow => match connection.server_version().vendor {
+            Vendor::MariaDb => {
+                "SELECT CAST(start_time AS CHAR), thread_id, 'Query', sql_text, db FROM mysql.slow_log ORDER BY start_time"
+            }
             // Its start_time is when it ended.
-            "SELECT CAST(SUBTIME(start_time, query_time) AS CHAR), thread_id, 'Query', sql_text, db FROM mysql.slow_log \
-             ORDER BY SUBTIME(start_time, query_time)"
-        }
+            Vendor::MySql => {
+                "SELECT CAST(SUBTIME(start_time, query_time) AS CHAR), thread_id, 'Query', sql_text, db FROM mysql.slow_log \
+                 ORDER BY SUBTIME(start_time, query_time)"
+            }
+        },
         LogTable::History => {
             "SELECT TIMER_START / 1e12, THREAD_ID, 'Query', SQL_TEXT, CURRENT_SCHEMA \
              FROM performance_schema.events_statements_history_long WHERE SQL_TEXT IS NOT NULL \

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use spate_connection::{Vendor, quote};
 use spate_connection::endpoint::Endpoint;
+use spate_connection::{Vendor, quote};
 
 use crate::topology::{Patience, Server, ServerFacts, SourceNames, host_and_port, name_of};
 

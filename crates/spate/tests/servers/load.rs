@@ -206,6 +206,9 @@ fn records_go_to_their_tables(kind: Kind) {
     assert_eq!(report["totals"]["rejected"], rejected, "{report}");
     assert_eq!(dry["totals"], report["totals"]);
     assert_eq!(dry["tables"], report["tables"]);
+    let made: Vec<&str> = report["new_tables"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(made.len() > 1 && made.iter().all(|table| report["tables"].get(table).is_some()), "{report}");
+    assert_eq!(dry["new_tables"], report["new_tables"]);
     assert_eq!(dry["first_rejects"].as_array().unwrap().len(), 20);
     assert_rows(&loads, &tables);
     let indexes = loads.server.sql(
@@ -399,9 +402,8 @@ fn load_data_reads_as_mysql_does() {
 }
 
 /// Compressed files, directories, standard input, binary values, NULLs, constants, partitions.
-#[test]
-fn all_inputs_and_columns_are_loaded() {
-    let loads = Loads::begin(Kind::Mariadb, &[]);
+fn all_inputs_and_columns_are_loaded(kind: Kind) {
+    let loads = Loads::begin(kind, &[]);
     loads.server.sql(
         "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, b VARBINARY(20), raw VARBINARY(20), price DECIMAL(8,2), origin TEXT, \
          line INT, kind VARCHAR(9)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p3 VALUES LESS THAN (40))",
@@ -454,14 +456,25 @@ null = ["-"]
     assert!(gzip.success());
     fs::write(directory.join("b.csv"), "id;b;raw;amount;k\r\n25;61;x;0;-\r\n100;61;x;0;-\r\n").unwrap();
     fs::write(directory.join("c.csv.part"), "on its way").unwrap();
+    // Frames one behind the other, as `cat a.zst b.zst` makes them.
+    let frames = ["id;b;raw;amount;k\n26;62;y;100;1\n", "27;63;z;200;2\n"]
+        .map(|text| zstd::encode_all(text.as_bytes(), 3).unwrap());
+    fs::write(directory.join("d.csv.zst"), frames.concat()).unwrap();
+    let dry = loads.load(&["--layout", path_of(&layout), "--dry-run", path_of(&directory)]);
     let report = loads.load(&["--layout", path_of(&layout), path_of(&directory)]);
-    assert_eq!((&report["totals"]["loaded"], &report["totals"]["rejected"]), (&3.into(), &1.into()), "{report}");
+    assert_eq!((&report["totals"]["loaded"], &report["totals"]["rejected"]), (&5.into(), &1.into()), "{report}");
+    assert_eq!(report["new_partitions"], serde_json::json!(["d.t p1", "d.t p2"]), "{report}");
+    assert_eq!(dry["new_partitions"], report["new_partitions"]);
+    let cut = loads.write("cut.csv.zst", &frames[0][..frames[0].len() - 4]);
+    let cut = loads.refused(&["--layout", path_of(&layout), path_of(&cut)]);
+    assert!(cut.contains("cut.csv.zst"), "{cut}");
     let rows = loads
         .server
         .sql("SELECT id, HEX(b), HEX(raw), price, SUBSTRING_INDEX(origin, '/', -1), line, kind FROM d.t ORDER BY id");
     assert_eq!(
         rows,
-        "5\t00FF\tFF3B0A\t12.50\ta.csv.gz\t2\tvoice\n15\t\t\t0.07\ta.csv.gz\t4\ttext\n25\t61\t78\t0.00\tb.csv\t2\tNULL"
+        "5\t00FF\tFF3B0A\t12.50\ta.csv.gz\t2\tvoice\n15\t\t\t0.07\ta.csv.gz\t4\ttext\n25\t61\t78\t0.00\tb.csv\t2\tNULL\n\
+         26\t62\t79\t1.00\td.csv.zst\t2\tvoice\n27\t63\t7A\t2.00\td.csv.zst\t3\ttext"
     );
     let partitions = loads.server.sql(
         "SELECT partition_name, partition_description FROM information_schema.partitions WHERE table_name = 't' ORDER BY \
@@ -474,6 +487,16 @@ null = ["-"]
     child.stdin.take().unwrap().write_all(b"id;b;raw;amount;k\n77;;;1;1").unwrap();
     assert!(child.wait_with_output().unwrap().status.success());
     assert_eq!(loads.server.sql("SELECT COUNT(*) FROM d.t PARTITION (p7)"), "1");
+}
+
+#[test]
+fn all_inputs_and_columns_are_loaded_mariadb() {
+    all_inputs_and_columns_are_loaded(Kind::Mariadb);
+}
+
+#[test]
+fn all_inputs_and_columns_are_loaded_mysql() {
+    all_inputs_and_columns_are_loaded(Kind::Mysql);
 }
 
 /// One signal ends the wait for a writer, and for bytes.
@@ -622,8 +645,17 @@ fn watched_directories_are_loaded_as_files_come() {
     let directory = loads.directory.path().join("in");
     fs::create_dir(&directory).unwrap();
     let layout = loads.write("l.toml", "[[table]]\nname = \"d.t\"\n[[column]]\nname = \"id\"\ntype = \"integer\"\n");
-    let arguments =
-        ["--layout", path_of(&layout), "--watch", "--settle", "1s", "--indexes", "before", "--json", path_of(&directory)];
+    let arguments = [
+        "--layout",
+        path_of(&layout),
+        "--watch",
+        "--settle",
+        "1s",
+        "--indexes",
+        "before",
+        "--json",
+        path_of(&directory),
+    ];
     let child = loads.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     fs::write(directory.join("1.csv"), "1\n2\n").unwrap();
     let count = || loads.server.sql("SELECT COUNT(*) FROM d.t");
