@@ -1,8 +1,10 @@
 //! Names with values in them: `cdr_{call_start:%Y%m%d}`.
 //!
 //! Between braces stands a column, and behind a colon what is taken of it: a form of a day or time as strftime has it, `prefix N`,
-//! `suffix N`, `hash N` (a number below N), `div N` or `mod N`. Two braces are one.
+//! `suffix N`, `hash N` (a number below N), `div N` or `mod N`. Behind a bar, something is taken of that: `{call_start:%H|div 6}`. Several columns
+//! are hashed together: `{caller+callee:hash 16}`. Two braces are one.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use jiff::civil::{Date, DateTime};
@@ -20,12 +22,12 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 enum Part {
     Text(String),
-    Value { column: String, what: What },
+    /// What is taken of the columns, of that, and so on.
+    Value { columns: Vec<String>, steps: Vec<What> },
 }
 
 #[derive(Debug, Clone)]
 enum What {
-    Whole,
     Time(String),
     Prefix(usize),
     Suffix(usize),
@@ -51,10 +53,11 @@ impl Pattern {
 
     /// The columns that it needs.
     pub(crate) fn columns(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
+        let columns = self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
-            Part::Value { column, .. } => Some(column.as_str()),
-        })
+            Part::Value { columns, .. } => Some(columns),
+        });
+        columns.flatten().map(String::as_str)
     }
 
     /// True if it is the same for all rows.
@@ -96,10 +99,16 @@ impl Pattern {
         for part in &self.parts {
             match part {
                 Part::Text(text) => name.push_str(text),
-                Part::Value { column, what } => {
-                    let found =
-                        value(column).ok_or_else(|| format!("{column} is NULL, and the table depends on it"))?;
-                    what.write(name, found).map_err(|why| format!("{column} = {found:?}: {why}"))?;
+                Part::Value { columns, steps } => {
+                    let mut of = |column: &String| {
+                        value(column).ok_or_else(|| format!("{column} is NULL, and the table depends on it"))
+                    };
+                    let found = match &columns[..] {
+                        [column] => Cow::Borrowed(of(column)?),
+                        // The columns stay apart.
+                        _ => columns.iter().map(of).collect::<Result<Vec<_>, _>>()?.join("\0").into(),
+                    };
+                    take(steps, &found, name).map_err(|why| format!("{} = {found:?}: {why}", columns.join("+")))?;
                 }
             }
         }
@@ -107,16 +116,36 @@ impl Pattern {
     }
 }
 
+/// Writes what the steps take of a value.
+fn take(steps: &[What], value: &str, name: &mut String) -> Result<(), String> {
+    let start = name.len();
+    let mut taken = Cow::Borrowed(value);
+    for (place, step) in steps.iter().enumerate() {
+        if place + 1 == steps.len() {
+            step.write(name, &taken)?;
+        } else {
+            let mut written = String::new();
+            step.write(&mut written, &taken)?;
+            taken = written.into();
+        }
+    }
+    if steps.is_empty() {
+        name.push_str(value);
+    }
+    // What a record says must not become another part of a statement.
+    match name[start..].chars().find(|character| !character.is_alphanumeric() && !"_-$: ".contains(*character)) {
+        Some(character) => Err(format!("{character:?} cannot be part of a name")),
+        None => Ok(()),
+    }
+}
+
 impl What {
     fn write(&self, name: &mut String, value: &str) -> Result<(), String> {
-        let start = name.len();
         match self {
-            What::Whole => name.push_str(value),
             What::Time(format) => {
                 let time = read_time(value)?;
-                jiff::fmt::strtime::BrokenDownTime::from(time)
-                    .format(format, &mut *name)
-                    .map_err(|error| error.to_string())?;
+                let time = jiff::fmt::strtime::BrokenDownTime::from(time);
+                time.format(format, &mut *name).map_err(|error| error.to_string())?;
             }
             What::Prefix(length) => name.extend(value.chars().take(*length)),
             What::Suffix(length) => {
@@ -133,11 +162,7 @@ impl What {
                 let _always_fits = write!(name, "{}", number(value)?.rem_euclid(*of));
             }
         }
-        // What a record says must not become another part of a statement.
-        match name[start..].chars().find(|character| !character.is_alphanumeric() && !"_-$: ".contains(*character)) {
-            Some(character) => Err(format!("{character:?} cannot be part of a name")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -174,14 +199,18 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
         if !plain.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut plain)));
         }
-        let (column, what) = match inner.split_once(':') {
-            Some((column, what)) => (column, parse_what(what)?),
-            None => (inner, What::Whole),
+        let (names, steps) = match inner.split_once(':') {
+            Some((names, steps)) => (names, steps.split('|').map(parse_what).collect::<Result<Vec<What>, String>>()?),
+            None => (inner, vec![]),
         };
-        if column.trim().is_empty() {
+        let columns: Vec<String> = names.split('+').map(|name| name.trim().to_owned()).collect();
+        if columns.iter().any(String::is_empty) {
             return Err("a column's name stands between { and }".to_owned());
         }
-        parts.push(Part::Value { column: column.trim().to_owned(), what });
+        if columns.len() > 1 && !matches!(steps.first(), Some(What::Hash(_))) {
+            return Err("several columns are hashed together, such as {a+b:hash 16}".to_owned());
+        }
+        parts.push(Part::Value { columns, steps });
         rest = behind;
     }
     plain.push_str(rest);
@@ -235,6 +264,23 @@ mod tests {
         assert_eq!(written("{{{n}}}", Some("7")).unwrap(), "{7}");
         let hashed: u64 = written("{n:hash 16}", Some("336123")).unwrap().parse().unwrap();
         assert!(hashed < 16);
+        assert_eq!(written("q{t:%H|div 6}", at).unwrap(), "q1");
+        assert_eq!(written("{n:suffix 4|mod 100}", Some("336123")).unwrap(), "23");
+        assert_eq!(written("{n:prefix 3|hash 16}", Some("336123")), written("{n:hash 16}", Some("336")));
+    }
+
+    #[test]
+    fn columns_are_hashed_together() {
+        let of = |a: &'static str, b: &'static str| {
+            let mut name = String::new();
+            let pattern = Pattern::try_from("{a + b:hash 4294967295}".to_owned()).unwrap();
+            assert_eq!(pattern.columns().collect::<Vec<_>>(), ["a", "b"]);
+            pattern.write(&mut name, |column| Some(if column == "a" { a } else { b })).unwrap();
+            name
+        };
+        assert_eq!(of("1", "23"), of("1", "23"));
+        assert_ne!(of("1", "23"), of("12", "3"));
+        assert_ne!(of("1", "23"), of("23", "1"));
     }
 
     #[test]
@@ -254,6 +300,10 @@ mod tests {
             ("{a:prefix}", "none of"),
             ("{a:hash 0}", "none of"),
             ("{a:%!}", "%!"),
+            ("{a+b}", "hashed together"),
+            ("{a+b:prefix 2}", "hashed together"),
+            ("{a+:hash 2}", "a column's name"),
+            ("{a:prefix 2|}", "none of"),
         ] {
             let error = Pattern::try_from(pattern.to_owned()).unwrap_err();
             assert!(error.contains(why), "{pattern}: {error}");
