@@ -224,10 +224,13 @@ impl<'a> Loader<'a> {
         for table in &tables {
             self.hold(table)?;
         }
-        self.shared.is_uncertain.fetch_or(!held.is_empty(), Ordering::AcqRel);
         let mut refused: Vec<Reject> = Vec::new();
         let mut loaded = Vec::new();
-        for (group, table) in rows.groups.iter().zip(&tables) {
+        let mut groups: Vec<_> = rows.groups.iter().zip(&tables).collect();
+        // What cannot roll back comes last: behind it, a server warns of each change of the others, and of each of their rollbacks.
+        groups.sort_by_key(|(_, table)| !table.rolls_back);
+        for (group, table) in groups {
+            self.shared.is_uncertain.fetch_or(!table.rolls_back, Ordering::AcqRel);
             let door = Door { table, columns: &piece.whole.columns, duplicates: self.shared.options.duplicates };
             let is_open = self.shared.local_files.load(Ordering::Relaxed);
             let outcome = refused::load(&mut self.connection, &door, &rows.text, &group.rows, is_open)?;

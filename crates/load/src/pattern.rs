@@ -23,7 +23,10 @@ pub struct Pattern {
 enum Part {
     Text(String),
     /// What is taken of the columns, of that, and so on.
-    Value { columns: Vec<String>, steps: Vec<What> },
+    Value {
+        columns: Vec<String>,
+        steps: Vec<What>,
+    },
 }
 
 #[derive(Debug, Clone)]

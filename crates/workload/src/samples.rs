@@ -93,8 +93,10 @@ pub(crate) fn watch(mut connection: Connection, is_local: bool, over: &AtomicBoo
     let mut report =
         ServerReport { version: text(0), counters: after.into_iter().map(grown).collect(), ..ServerReport::default() };
     if is_local {
-        let (data, temporary) = (disk_of(Path::new(&text(1))), disk_of(Path::new(&text(2))));
-        report.shares_disk = data.as_ref().zip(temporary.as_ref()).map(|(data, temporary)| data == temporary);
+        // What file systems without a disk of their own are on, nobody knows; but two directories of one are together.
+        let devices = (device_of(Path::new(&text(1))), device_of(Path::new(&text(2))));
+        report.shares_disk = devices.0.zip(devices.1).map(|(data, temporary)| data == temporary);
+        let (data, temporary) = (devices.0.and_then(disk_of), devices.1.and_then(disk_of));
         let seconds = begun.elapsed().as_secs_f64();
         for (name, counts) in disks() {
             let first = first_disks.get(&name).copied().unwrap_or_default();
@@ -137,8 +139,12 @@ fn disks() -> BTreeMap<String, DiskCounts> {
 }
 
 /// The device that holds a path of this machine.
-fn disk_of(path: &Path) -> Option<String> {
-    let device = fs::metadata(path).ok()?.dev();
+fn device_of(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|facts| facts.dev())
+}
+
+/// The disk that it is; `None` if it is none, such as memory.
+fn disk_of(device: u64) -> Option<String> {
     // Linux: makedev(3).
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & !0xfff);
     let minor = (device & 0xff) | ((device >> 12) & !0xff);

@@ -589,9 +589,8 @@ fn stopped_loads_go_on_on_mysql() {
 }
 
 /// Both the program and the server are killed at random.
-#[test]
-fn killed_servers_lose_no_record() {
-    let mut loads = Loads::begin(Kind::Mariadb, &[]);
+fn killed_servers_lose_no_record(kind: Kind) {
+    let mut loads = Loads::begin(kind, &[]);
     loads.server.sql(TEMPLATE);
     let layout = loads.write("layout.toml", LAYOUT);
     let mut random = Random::new(3);
@@ -614,27 +613,85 @@ fn killed_servers_lose_no_record() {
     assert_eq!(report["files"][0]["totals"]["rejected"], rejected, "{report}");
 }
 
-/// An engine that cannot roll back: after a kill, a person is told what to do; then it goes on.
+#[test]
+fn killed_servers_lose_no_record_mariadb() {
+    killed_servers_lose_no_record(Kind::Mariadb);
+}
+
+#[test]
+fn killed_servers_lose_no_record_mysql() {
+    killed_servers_lose_no_record(Kind::Mysql);
+}
+
+/// A sample, or the sizes, say when indexes of new tables are made.
+#[test]
+fn indexes_are_made_when_that_costs_less() {
+    for (options, why) in [
+        (&[][..], "rows took"),
+        (&["--innodb-buffer-pool-size=6M"], "MB of rows outgrow the server's buffer pool of 6 MB"),
+    ] {
+        let loads = Loads::begin(Kind::Mariadb, options);
+        loads.server.sql(TEMPLATE);
+        let layout = loads.write("layout.toml", LAYOUT);
+        let (bytes, tables, _) = random_records(&mut Random::new(4), 120_000);
+        let file = loads.write("calls.dat", &bytes);
+        let report = loads.load(&["--layout", path_of(&layout), path_of(&file)]);
+        let said = report["indexes"]["why"].as_str().unwrap();
+        assert!(said.contains(why), "{report:#}");
+        assert_rows(&loads, &tables);
+        let left = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'spate_load' AND table_name LIKE 'sample%'";
+        assert_eq!(loads.server.sql(left), "0");
+    }
+}
+
+/// Engines that cannot roll back: after a kill, a person is told what to do, if anything; then it goes on.
+#[cfg(feature = "failpoints")]
+fn engines_that_cannot_roll_back_are_not_loaded_twice(kind: Kind) {
+    for (point, is_uncertain) in [("load-after-rows", true), ("load-before-commit", true), ("load-after-commit", false)]
+    {
+        let loads = Loads::begin(kind, &[]);
+        // One piece goes to two tables, of which one could.
+        loads.server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM; CREATE TABLE d.u (id INT PRIMARY KEY, v INT)");
+        let mut csv = String::new();
+        for number in 0..5_000 {
+            let value = if number == 4_321 { "x".to_owned() } else { (number % 2).to_string() };
+            let _always_fits = writeln!(csv, "{number},{value}");
+        }
+        let file = loads.write("t.csv", csv);
+        let layout = loads.write(
+            "l.toml",
+            "[[table]]\nname = \"d.u\"\nwhere = { v = [\"1\"] }\n[[table]]\nname = \"d.t\"\n[[column]]\nname = \"id\"\n[[column]]\nname = \"v\"\n",
+        );
+        let arguments = ["--layout", path_of(&layout), "--memory", "1MiB", path_of(&file)];
+        let stopped = loads.command(&arguments).env("SPATE_STOP_AT", format!("{point}:2")).output().unwrap();
+        assert!(stopped.status.signal() == Some(9) || stopped.status.success(), "{point}: {stopped:?}");
+        if is_uncertain && loads.server.sql("SELECT COUNT(*) FROM spate_load.load_open") != "0" {
+            let why = loads.refused(&arguments);
+            assert!(why.contains("on their way into d.t") && why.contains("Delete the rows of these lines"), "{why}");
+            let before: u64 =
+                why.split("it had ").nth(1).and_then(|text| text.split(' ').next()).unwrap().parse().unwrap();
+            loads.server.sql(&format!(
+                "DELETE FROM d.t WHERE id >= (SELECT * FROM (SELECT COALESCE(MIN(id), 0) FROM d.t) AS t) ORDER BY id DESC LIMIT {}",
+                loads.server.sql("SELECT COUNT(*) FROM d.t").parse::<u64>().unwrap() - before
+            ));
+        }
+        loads.load(&arguments);
+        assert_eq!(loads.server.sql("SELECT COUNT(*), SUM(v) FROM d.t"), "2500\t0", "{point}");
+        assert_eq!(loads.server.sql("SELECT COUNT(*), SUM(v) FROM d.u"), "2499\t2499", "{point}");
+        assert!(fs::read_to_string(loads.only(".rejects.csv")).unwrap().contains(",4322,"));
+    }
+}
+
 #[cfg(feature = "failpoints")]
 #[test]
-fn engines_that_cannot_roll_back_are_not_loaded_twice() {
-    let loads = Loads::begin(Kind::Mariadb, &[]);
-    loads.server.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=MyISAM");
-    let mut csv = String::new();
-    for number in 0..5_000 {
-        let _always_fits = writeln!(csv, "{number},{}", if number == 4_321 { "x".to_owned() } else { "1".to_owned() });
-    }
-    let file = loads.write("t.csv", csv);
-    let arguments = ["--table", "d.t", "--memory", "1MiB", path_of(&file)];
-    let stopped = loads.command(&arguments).env("SPATE_STOP_AT", "load-before-commit").output().unwrap();
-    assert_eq!(stopped.status.signal(), Some(9));
-    let why = loads.refused(&arguments);
-    assert!(why.contains("lines 1 to ") && why.contains("it had 0 rows then"), "{why}");
-    assert!(why.contains("Delete the rows of these lines"), "{why}");
-    loads.server.sql("DELETE FROM d.t");
-    loads.load(&arguments);
-    assert_eq!(loads.server.sql("SELECT COUNT(*), SUM(v) FROM d.t"), "4999\t4999");
-    assert!(fs::read_to_string(loads.only(".rejects.csv")).unwrap().contains(",4322,"));
+fn engines_that_cannot_roll_back_are_not_loaded_twice_mariadb() {
+    engines_that_cannot_roll_back_are_not_loaded_twice(Kind::Mariadb);
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn engines_that_cannot_roll_back_are_not_loaded_twice_mysql() {
+    engines_that_cannot_roll_back_are_not_loaded_twice(Kind::Mysql);
 }
 
 /// Files that come, until a signal.

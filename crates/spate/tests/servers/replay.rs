@@ -330,6 +330,23 @@ fn the_recorded_pace_is_kept() {
     assert_eq!(report["sums"]["inputs"][1]["statements"], 5, "{report:#}");
 }
 
+/// Temporary tables that go to the disk are counted, and whether they go to the disk of the data is said.
+#[test]
+fn where_temporary_tables_go_shows() {
+    let apart = tempfile::Builder::new().prefix("spate-test-").tempdir_in("/dev/shm").unwrap();
+    let apart = format!("--tmpdir={}", apart.path().display());
+    for (options, is_shared) in [(&[][..], true), (&[apart.as_str()], false)] {
+        let replays = Replays::begin(Kind::Mariadb, options);
+        let csv = replays.path("timed.csv");
+        let large = "SELECT COUNT(*) FROM (SELECT name, COUNT(*) FROM shop.item GROUP BY REPEAT(name, 50)) AS t";
+        fs::write(&csv, format!("time,session,statement\n0,1,SET SESSION tmp_table_size = 1024\n0,1,\"{large}\"\n"))
+            .unwrap();
+        let report = replays.replay(&[path_of(&csv)]);
+        assert!(report["server"]["counters"]["Created_tmp_disk_tables"].as_u64().unwrap() > 0, "{report:#}");
+        assert_eq!(report["server"]["shares_disk"], is_shared, "{report:#}");
+    }
+}
+
 #[test]
 fn what_cannot_be_replayed_is_told() {
     let replays = Replays::begin(Kind::Mariadb, &[]);

@@ -119,11 +119,12 @@ impl Server {
             .kind
             .daemon()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            // Options of the test come behind it.
+            .arg(format!("--tmpdir={}", path.join("tmp").display()))
             .args(&self.options)
             .arg(format!("--datadir={}", path.join("data").display()))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--pid-file={}", path.join("pid").display()))
-            .arg(format!("--tmpdir={}", path.join("tmp").display()))
             .arg(format!("--port={}", self.port))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
