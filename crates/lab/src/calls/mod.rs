@@ -5,6 +5,7 @@
 
 pub mod mix;
 pub mod options;
+mod published;
 pub mod study;
 
 use std::fs::File;

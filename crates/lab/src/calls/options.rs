@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::mix::{self, MixPlan};
+use super::published;
 use super::study::{self, StudyPlan, WayName};
 use super::{CallsPlan, RECORD_BYTES, layout, template, write_records};
 use crate::home::{LabHome, create_private_directory};
@@ -185,7 +186,8 @@ impl StudyOptions {
         let json = self.json.as_deref();
         let result =
             study::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
-        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        let beside = published::beside(&result).map_or_else(String::new, |table| format!("\n{table}"));
+        show(&format!("{}\n{}{beside}", result.summary(), result.to_table()), &result, json)?;
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

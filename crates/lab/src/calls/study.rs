@@ -28,6 +28,11 @@ const DISK_PERCENT: u64 = 320;
 const BUFFER_POOL_MIB: u64 = 1024;
 const REDO_LOG_MIB: u64 = 1024;
 
+/// Steps of the study's own way.
+pub(super) const ONE_TABLE: &str = "LOAD DATA into one table";
+pub(super) const PROCEDURE: &str = "the procedure dispatches it into a table a day";
+pub(super) const INDEXES: &str = "indexes";
+
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct StudyPlan {
@@ -323,12 +328,12 @@ impl Study<'_> {
     fn dispatch(&self, all: &Path, session: &mut Session, steps: &mut Vec<Step>) -> Result<()> {
         let columns: Vec<String> = FIELDS.iter().map(|(name, _, sql_type)| format!("{name} {sql_type}")).collect();
         session.run(&format!("CREATE TABLE staging ({})", columns.join(", ")))?;
-        self.step(steps, "LOAD DATA into one table", || session.run(&load_sql(all, "staging")))?;
+        self.step(steps, ONE_TABLE, || session.run(&load_sql(all, "staging")))?;
         std::fs::remove_file(all).map_err(Error::file("remove", all))?;
         session.run(DISPATCH)?;
-        self.step(steps, "the procedure dispatches it into a table a day", || session.run("CALL dispatch()"))?;
+        self.step(steps, PROCEDURE, || session.run("CALL dispatch()"))?;
         self.step(steps, "the one table is dropped", || session.run("DROP TABLE staging"))?;
-        self.step(steps, "indexes", || {
+        self.step(steps, INDEXES, || {
             tables_of_days(session)?.iter().try_for_each(|table| {
                 session.run(&format!(
                     "ALTER TABLE {table} ADD KEY by_caller (caller, start_time), ADD KEY by_called (called, start_time), \
