@@ -359,6 +359,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Generate { command: GenerateCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Cdr(options) } => options.run(),
         LabCommand::Study { command: StudyCommand::Replay(options) } => options.run(),
+        LabCommand::Study { command: StudyCommand::Points(options) } => options.run(),
         LabCommand::Experiment(options) => options.run(),
         LabCommand::Report(options) => options.run(),
         LabCommand::Compare(options) => options.run(),

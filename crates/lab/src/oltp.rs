@@ -17,8 +17,17 @@ pub struct OltpPlan {
     pub script: &'static str,
     /// Connections in all.
     pub threads: u32,
-    /// How long, in seconds.
-    pub seconds: u64,
+    /// How long.
+    pub end: End,
+}
+
+/// When sysbench ends.
+#[derive(Debug, Clone, Copy)]
+pub enum End {
+    /// After so many seconds.
+    Seconds(u64),
+    /// After so many events, whose statements are not prepared: a log has them as they are.
+    Events(u64),
 }
 
 /// What sysbench has measured.
@@ -63,11 +72,13 @@ impl OltpPlan {
     fn command(&self, server: &Sandbox, threads: u32) -> Command {
         let schema = self.shape.schema_names().into_iter().next().unwrap_or_default();
         let mut command = self.shape.sysbench_script(self.script, server, &schema, threads as usize);
-        command
-            .arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}"))
-            .arg(format!("--time={}", self.seconds))
-            .arg("--events=0")
-            .arg("--percentile=95");
+        command.arg(format!("--mysql-ignore-errors={IGNORED_ERRORS}")).arg("--percentile=95");
+        match self.end {
+            End::Seconds(seconds) => command.arg(format!("--time={seconds}")).arg("--events=0"),
+            End::Events(events) => {
+                command.arg("--time=0").arg(format!("--events={events}")).arg("--db-ps-mode=disable")
+            }
+        };
         command
     }
 }

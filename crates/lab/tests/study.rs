@@ -95,3 +95,22 @@ fn large_statements_run_beside_small_ones() {
         assert!(run["large_alone"]["p50_ms"].as_f64().unwrap() > 0.0, "{result}");
     }
 }
+
+/// Both execute all queries.
+#[test]
+fn recorded_points_are_replayed_in_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("points.json");
+    let mut command = Command::new(spate());
+    command.args(["lab", "study", "points", "--queries", "5000", "--repetitions", "2", "--json"]).arg(&json);
+    let output = command.env("SPATE_LAB_DIRECTORY", directory.path().join("lab")).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("of sysbench's rate"), "{text}");
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2, "{result}");
+    assert!(
+        rounds.iter().all(|round| round["sysbench"].as_f64() > Some(0.0) && round["replay"].as_f64() > Some(0.0)),
+        "{result}"
+    );
+}

@@ -5,6 +5,7 @@
 
 pub mod mix;
 pub mod options;
+pub mod points;
 mod published;
 pub mod study;
 

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::mix::{self, MixPlan};
+use super::points::{self, PointsPlan};
 use super::published;
 use super::study::{self, StudyPlan, WayName};
 use super::{CallsPlan, RECORD_BYTES, layout, template, write_records};
@@ -42,6 +43,12 @@ pub const MIX_EXAMPLES: &str = "\
 Examples:
   spate lab study replay --size 500MB --threads 1,4,8,12,28 --json replay.json";
 
+/// Shown behind the options of `lab study points`.
+pub const POINTS_EXAMPLES: &str = "\
+Examples:
+  spate lab study points --json points.json
+  spate lab study points --queries 100000 --threads 8 --repetitions 5 --server mysql-9.7";
+
 /// What to make.
 #[derive(Debug, Subcommand)]
 pub enum GenerateCommand {
@@ -59,6 +66,9 @@ pub enum StudyCommand {
     /// The replay of large statements beside small ones, by more and more threads
     #[command(after_help = MIX_EXAMPLES)]
     Replay(MixOptions),
+    /// Recorded point queries, as fast as possible: by sysbench, and by spate replay
+    #[command(after_help = POINTS_EXAMPLES)]
+    Points(PointsOptions),
 }
 
 /// Of the records.
@@ -137,6 +147,44 @@ impl MixOptions {
         let json = self.json.as_deref();
         let result =
             mix::run(&home, &binaries, &plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
+        show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Options of `lab study points`.
+#[derive(Debug, Args)]
+pub struct PointsOptions {
+    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
+    #[arg(long, value_name = "VERSION")]
+    server: Option<ServerVersion>,
+    /// Queries of each run
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    queries: u64,
+    /// Connections of each
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// How often both execute them, in turns
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: u32,
+    /// Write the result to this file, after each turn; `-` is standard output, at the end
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl PointsOptions {
+    /// Runs the study and shows its result.
+    ///
+    /// # Errors
+    /// Those of [`points::run`].
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = PointsPlan { queries: self.queries, threads: self.threads, repetitions: self.repetitions };
+        let binaries = ServerBinaries::choose(self.server)?;
+        let home = LabHome::open()?;
+        let work = home.work()?;
+        let json = self.json.as_deref();
+        let result =
+            points::run(&home, &binaries, plan, work.path(), &Screen::default(), |measured| keep(measured, json))?;
         show(&format!("{}\n{}", result.summary(), result.to_table()), &result, json)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -20,7 +20,7 @@ use crate::course::ReplicaLog;
 use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::follower::{Follower, wait_until_applied};
 use crate::galera::Cluster;
-use crate::oltp::OltpPlan;
+use crate::oltp::{End, OltpPlan};
 use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::server_options::{Durability, Flush, ServerOptions};
@@ -282,7 +282,7 @@ impl Written {
             shape: self.shape,
             script: "oltp_read_write",
             threads: number("threads"),
-            seconds: self.size.of(3, 15, 300),
+            end: End::Seconds(self.size.of(3, 15, 300)),
         };
         let all = self.servers.all();
         let writers: Vec<&Sandbox> = all.iter().map(|(_, server)| *server).take(number("writers") as usize).collect();
