@@ -12,7 +12,7 @@ use spate_lab::vendor::Vendor;
 use tempfile::TempDir;
 
 use crate::support::ledger::Ledger;
-use crate::support::program::program;
+use crate::support::program::{program, with_full_disk};
 use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::{Kind, Server, wait_until};
 
@@ -307,6 +307,26 @@ fn any_moment_is_restored(kind: Kind) {
     refused("time:1999-01-01T00:00:00Z", &["oldest base", "behind"]);
     refused("file:source.999999:4", &["ends at"]);
     assert!(!to.exists());
+}
+
+/// A source whose clock went back: the first transaction of a later time is the end, and what that leaves out is told.
+#[test]
+fn a_clock_that_went_back_is_told() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    vault.base(&[]);
+    let at = |seconds: i64, id: u32| {
+        vault.source.sql(&format!(
+            "SET timestamp = UNIX_TIMESTAMP() + {seconds}; INSERT INTO shop.orders VALUES ({id}, 'order {id}')"
+        ));
+    };
+    [(600, 0), (1_200, 1), (2_400, 2), (900, 3), (3_000, 4)].into_iter().for_each(|(seconds, id)| at(seconds, id));
+    vault.ship(&[]);
+    let time = vault.source.sql("SELECT UTC_TIMESTAMP() + INTERVAL 1800 SECOND");
+    let (restored, server) = vault.restore(&["--until", &format!("time:{time}")]);
+    assert_eq!(server.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.orders"), "0,1", "{restored}");
+    let told = restored["warnings"].to_string();
+    assert!(told.contains("the source's clock went back: 1 transactions"), "{told}");
 }
 
 /// The GTID of the transaction that was logged last.
@@ -754,6 +774,27 @@ fn what_cannot_be_backed_up_is_refused() {
     let (restored, server) = vault.restore(&[]);
     assert!(restored["warnings"][0].as_str().unwrap().contains("the base itself"), "{restored}");
     assert_eq!(orders(&server), "0 0 0");
+}
+
+/// Disks that are full, of the target and of the place of a recovery: nothing half done stays, and with room all goes on.
+#[test]
+fn full_disks_leave_nothing_half_done() {
+    let vault = Vault::of(Kind::Mariadb);
+    vault.source.sql(TABLES);
+    (0..5).for_each(|id| order(&vault.source, id));
+    fails(with_full_disk(&vault.base_command(&[]), 64), &["File too large"]);
+    let left = files_below(&vault.target());
+    assert!(left.is_empty(), "nothing half done stays: {left:?}");
+    vault.base(&[]);
+    (5..9).for_each(|id| order(&vault.source, id));
+    vault.fetch();
+    fails(with_full_disk(&vault.ship_command(&[]), 1), &["File too large"]);
+    vault.ship(&[]);
+    let to = vault.path("restored");
+    fails(with_full_disk(&vault.restore_command(&["--to", path_of(&to)]), 64), &["File too large"]);
+    assert!(!to.exists());
+    let (_, server) = vault.restore(&[]);
+    assert_eq!(orders(&server), "9 9 9");
 }
 
 /// From the first lineage to a directory that has its name.

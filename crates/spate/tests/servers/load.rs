@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::program::program;
+use crate::support::program::{program, with_full_disk};
 use crate::support::server::{ACCOUNT, PASSWORD};
 use crate::support::{Kind, Random, Server, wait_until};
 
@@ -621,6 +621,35 @@ fn killed_servers_lose_no_record_mariadb() {
 #[test]
 fn killed_servers_lose_no_record_mysql() {
     killed_servers_lose_no_record(Kind::Mysql);
+}
+
+/// Rejects that cannot be written: nothing of their piece is loaded, and nothing is twice when there is room again.
+#[test]
+fn full_disks_lose_no_record() {
+    let loads = Loads::begin(Kind::Mariadb, &[]);
+    loads.server.sql(TEMPLATE);
+    let layout = loads.write("layout.toml", LAYOUT);
+    let (bytes, tables, rejected) = random_records(&mut Random::new(5), 20_000);
+    let file = loads.write("calls.dat", &bytes);
+    let arguments = ["--layout", path_of(&layout), "--memory", "2MiB", path_of(&file)];
+    let mut failed = 0;
+    for blocks in [1, 20, 40] {
+        let command = loads.command(&[&arguments[..], &["--json"]].concat());
+        let output = with_full_disk(&command, blocks).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            failed += 1;
+            assert!(said.contains(".rejects") && said.contains("File too large"), "{said}");
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(report["failure"].as_str().unwrap().contains("File too large"), "{report:#}");
+        }
+    }
+    assert!(failed > 1);
+    let report = loads.load(&arguments);
+    assert_rows(&loads, &tables);
+    assert_eq!(report["files"][0]["totals"]["rejected"], rejected, "{report}");
+    let rejects = fs::read(loads.only(".rejects")).unwrap();
+    assert_eq!(rejects.iter().filter(|byte| **byte == b'\n').count() as u64, rejected);
 }
 
 /// A sample, or the sizes, say when indexes of new tables are made.

@@ -228,6 +228,23 @@ pub fn program() -> Command {
     command
 }
 
+/// The same command where no file can grow beyond so many blocks of 512 bytes, as on a disk that is full.
+pub fn with_full_disk(command: &Command, blocks: u32) -> Command {
+    let mut limited = Command::new("sh");
+    // Without the signal, a write beyond the limit is an error like that of a full disk.
+    limited.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""));
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            limited.env(name, value);
+        }
+    }
+    if let Some(directory) = command.get_current_dir() {
+        limited.current_dir(directory);
+    }
+    limited
+}
+
 fn assert_no_password(output: &str) {
     assert!(!output.contains(PASSWORD), "the password shows: {output}");
 }
