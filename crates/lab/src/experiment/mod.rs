@@ -16,6 +16,7 @@ pub mod driver;
 mod durability;
 mod facts;
 mod folding;
+mod interruption;
 mod lag;
 mod long_transactions;
 pub mod machine;

@@ -7,11 +7,12 @@ use clap::Args;
 
 use super::blocks::to_text;
 use super::driver::{self, Bench};
+use super::interruption::Interruption;
 use super::machine::Machine;
 use super::plan::Size;
 use super::report::{blocks, write_html};
 use super::reports::ExperimentName;
-use super::result::{Header, now};
+use super::result::{ExperimentResult, Header, now};
 use super::store::Store;
 use crate::home::LabHome;
 use crate::screen::{self, Screen};
@@ -63,6 +64,36 @@ pub struct ExperimentOptions {
     fresh: bool,
 }
 
+/// Where the result is wanted.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    json: Option<PathBuf>,
+    report: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// Writes a result to where it was asked for. `usual`: where else it must be.
+    fn write(&self, result: &ExperimentResult, usual: Option<&PathBuf>) -> Result<()> {
+        if let Some(path) = self.json.as_ref().or(usual) {
+            results::write_json(result, path)?;
+        }
+        match &self.report {
+            Some(path) => write_html(std::slice::from_ref(result), path),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of one that has not come to its end. Without runs, it does not replace an earlier one.
+    pub(super) fn write_part(&self, result: &ExperimentResult) -> Result<()> {
+        if result.runs.is_empty() { Ok(()) } else { self.write(result, None) }
+    }
+}
+
+/// What becomes of a result that is a part.
+pub(super) fn goes_on(result: &ExperimentResult) -> String {
+    format!("{} measurements are kept; the same command goes on with the others", result.runs.len())
+}
+
 impl ExperimentOptions {
     /// Runs the experiment and shows its result.
     ///
@@ -76,24 +107,22 @@ impl ExperimentOptions {
         let facts = experiment.settings(&bench).into_iter().map(|setting| (setting.name, setting.facts));
         let header = Header { settings: facts.collect(), ..self.header(&home, &binaries)? };
         let place = home.experiment(&format!("{}-{}-{}", self.name.name(), self.size, binaries.cache_key()));
-        let mut store = if self.fresh { Store::fresh(place, header)? } else { Store::open(place, header)? };
+        let wanted = Wanted { json: self.json.clone(), report: self.report.clone() };
+        let mut store =
+            if self.fresh { Store::fresh(place.clone(), header)? } else { Store::open(place.clone(), header)? };
+        let interruption = Interruption::watch(place, wanted.clone(), bench.screen)?;
         let work = home.work()?;
         let ended = driver::run(&*experiment, bench, &mut store, work.path());
+        drop(interruption);
         let result = store.result(ended.is_ok());
         // It must be somewhere before the runs are removed.
-        let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
-        // What an experiment without runs fails for is told below; what nobody asked for does not replace an earlier result.
-        if ended.is_ok() || (!result.runs.is_empty() && self.json.is_some()) {
-            results::write_json(&result, self.json.as_ref().unwrap_or(&usual))?;
-            if let Some(path) = &self.report {
-                write_html(std::slice::from_ref(&result), path)?;
-            }
-        }
         if let Err(error) = ended {
-            let kept = result.runs.len();
-            bench.screen.note(&format!("{kept} measurements are kept; the same command goes on with the others"));
+            wanted.write_part(&result)?;
+            bench.screen.note(&goes_on(&result));
             return Err(error);
         }
+        let usual = PathBuf::from(format!("{}-{}-{}.json", self.name.name(), self.size, binaries.version));
+        wanted.write(&result, Some(&usual))?;
         store.finish()?;
         screen::print(&to_text(&blocks(&result)));
         Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -39,16 +39,17 @@ impl Store {
         if let Some(what) = difference(&kept, &header) {
             return Err(Error::OtherRuns { directory, what });
         }
-        let mut runs: Vec<Run> = Vec::new();
-        let runs_directory = directory.join("runs");
-        for entry in fs::read_dir(&runs_directory).map_err(Error::file("list", &runs_directory))?.flatten() {
-            let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                runs.push(home::read_state(&path)?);
-            }
-        }
-        runs.sort_by_key(|run| run.order);
+        let runs = runs_in(&directory)?;
         Ok(Store { directory, _lock: lock, header: kept, runs })
+    }
+
+    /// What has been measured so far, by a store that is open elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::File`], [`Error::State`].
+    pub fn kept(directory: &Path) -> Result<ExperimentResult> {
+        let (header, runs) = (home::read_state(&directory.join("header.json"))?, runs_in(directory)?);
+        Ok(ExperimentResult { version: RESULT_VERSION, header, ended: now(), complete: false, runs })
     }
 
     /// Removes what is kept, and begins again.
@@ -112,6 +113,19 @@ impl Store {
     pub fn finish(self) -> Result<()> {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
+}
+
+fn runs_in(directory: &Path) -> Result<Vec<Run>> {
+    let mut runs: Vec<Run> = Vec::new();
+    let directory = directory.join("runs");
+    for entry in fs::read_dir(&directory).map_err(Error::file("list", &directory))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            runs.push(home::read_state(&path)?);
+        }
+    }
+    runs.sort_by_key(|run| run.order);
+    Ok(runs)
 }
 
 /// Waits for nobody: another command that measures the same is told.
