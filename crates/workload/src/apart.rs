@@ -9,6 +9,9 @@ use crate::class::{Class, Understood};
 /// Functions whose values are the session's.
 const OF_SESSION: [&str; 4] = ["LAST_INSERT_ID", "FOUND_ROWS", "ROW_COUNT", "CONNECTION_ID"];
 
+/// So many names are remembered; behind more, every name may be one of them.
+const NAMES_MAX: usize = 10_000;
+
 /// What the sessions of an input have made for themselves.
 #[derive(Debug, Default)]
 pub(crate) struct OwnTables {
@@ -22,11 +25,15 @@ impl OwnTables {
     pub(crate) fn need_session(&mut self, tokens: &[Token<'_>], understood: &Understood) -> bool {
         let definition = tokens.first().is_some_and(|first| first.is_one_of(&["CREATE", "ALTER", "DROP"]));
         if definition && tokens.iter().take(4).any(|token| token.is("TEMPORARY")) {
-            self.temporary.extend(table_of(tokens));
+            if self.temporary.len() < NAMES_MAX {
+                self.temporary.extend(table_of(tokens));
+            }
             return true;
         }
+        let is_full = self.temporary.len() >= NAMES_MAX;
         let is_own = |token: &Token<'_>| {
-            token.is_name() && token.name().is_none_or(|name| self.temporary.contains(&name.to_lowercase()))
+            token.is_name()
+                && (is_full || token.name().is_none_or(|name| self.temporary.contains(&name.to_lowercase())))
         };
         match understood.class {
             Class::Session => understood.uses.is_none(),

@@ -1,6 +1,6 @@
 //! An experiment that a person ends: what it has measured is written to where it was asked for, and what to do next is said.
 //!
-//! The servers end with this process, which needs no permission for that: so nothing but the result has to be looked after.
+//! The servers and programs that this process has started end with it, so nothing but the result has to be looked after.
 
 use std::path::PathBuf;
 
