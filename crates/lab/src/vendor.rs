@@ -131,7 +131,7 @@ impl Vendor {
     }
 
     /// Statements after which each commit waits for a replica's acknowledgement, for a long time.
-    pub(crate) fn semi_sync_statements(self) -> &'static [&'static str] {
+    pub fn semi_sync_statements(self) -> &'static [&'static str] {
         match self {
             Vendor::MariaDb => &[
                 "SET GLOBAL rpl_semi_sync_master_timeout = 600000",

@@ -21,36 +21,33 @@ fn cells(latency: &Latency) -> Vec<String> {
 
 /// How long answers took: a histogram of each kind.
 fn distributions(shown: &[(String, &Distribution)]) -> Result<String> {
-    let axes = Axes {
-        height: GRAPH_HEIGHT,
-        across_scale: Scale::Decades,
-        ..Axes::new("milliseconds", "% of the answers took so long")
-    };
-    let points = |counts: &Distribution| {
-        let all = counts.iter().map(|(_, count)| count).sum::<u64>().max(1) as f64;
+    curves(shown, ("milliseconds", "% of the answers took so long"), |counts, all| {
         counts.iter().map(|(end, count)| (*end, *count as f64 / all * 1e2)).collect()
-    };
-    let lines: Vec<Line<'_>> = shown.iter().map(|(name, counts)| (name.as_str(), points(counts))).collect();
-    Ok(graph(&lines, &axes)?)
+    })
 }
 
 /// How slow the slowest parts of the answers are.
 fn slower_parts(shown: &[(String, &Distribution)]) -> Result<String> {
-    let axes = Axes {
-        height: GRAPH_HEIGHT,
-        across_scale: Scale::Decades,
-        ..Axes::new("one answer in … is slower", "milliseconds")
-    };
-    let points = |counts: &Distribution| {
-        let all = counts.iter().map(|(_, count)| count).sum::<u64>() as f64;
+    curves(shown, ("one answer in … is slower", "milliseconds"), |counts, all| {
         let mut rest = all;
         let curve = counts.iter().map(|(end, count)| {
             rest -= *count as f64;
             (all / rest.max(1.0), *end)
         });
         curve.collect()
-    };
-    let lines: Vec<Line<'_>> = shown.iter().map(|(name, counts)| (name.as_str(), points(counts))).collect();
+    })
+}
+
+/// A line for each kind; `points` makes it of a distribution and the number of its answers.
+fn curves(
+    shown: &[(String, &Distribution)],
+    (across, up): (&str, &str),
+    points: impl Fn(&Distribution, f64) -> Vec<(f64, f64)>,
+) -> Result<String> {
+    let axes = Axes { height: GRAPH_HEIGHT, across_scale: Scale::Decades, ..Axes::new(across, up) };
+    let all = |counts: &Distribution| counts.iter().map(|(_, count)| count).sum::<u64>() as f64;
+    let lines: Vec<Line<'_>> =
+        shown.iter().map(|(name, counts)| (name.as_str(), points(counts, all(counts)))).collect();
     Ok(graph(&lines, &axes)?)
 }
 

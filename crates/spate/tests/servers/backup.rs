@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -646,39 +647,34 @@ fn a_snapshot_by_a_hook_is_a_base() {
 
 /// The source dies while a client writes: what its client was told of is in the archive, and so in the recovery.
 fn nothing_that_was_acknowledged_is_lost(kind: Kind) {
-    let (settings, clients) = match kind.vendor() {
-        Vendor::MariaDb => (
-            "SET GLOBAL rpl_semi_sync_master_timeout = 60000, rpl_semi_sync_master_wait_point = 'AFTER_SYNC', rpl_semi_sync_master_enabled = 1",
-            "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'",
-        ),
-        Vendor::MySql => (
-            "SET sql_log_bin = 0; INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'; \
-             SET GLOBAL rpl_semi_sync_source_timeout = 60000; SET GLOBAL rpl_semi_sync_source_enabled = 1",
-            "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'",
-        ),
+    let clients = match kind.vendor() {
+        Vendor::MariaDb => "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'",
+        Vendor::MySql => "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'",
     };
     let vault = Vault::of(kind);
     vault.source.sql(TABLES);
     vault.base(&[]);
-    vault.source.sql(settings);
+    vault.source.sql(&format!("SET sql_log_bin = 0; {}", kind.vendor().semi_sync_statements().join("; ")));
     let mut fetch = vault.command(&["archive", "fetch", "--start", "earliest", "--semi-sync", "--archive"]);
     fetch.arg(vault.path("archive"));
     let mut fetching = vault.at_source(fetch).spawn().unwrap();
     wait_until("the source to know its replica", || vault.source.sql(clients).ends_with("\t1"));
-    let acknowledged = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let insert =
-                |id: &u32| vault.source.try_sql(&format!("INSERT INTO shop.orders VALUES ({id}, 'x')")).is_ok();
-            (0..10_000).take_while(insert).count()
+    let acknowledged = AtomicU32::new(0);
+    let count = || acknowledged.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while vault.source.try_sql(&format!("INSERT INTO shop.orders VALUES ({}, 'x')", count())).is_ok() {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
         });
-        std::thread::sleep(Duration::from_millis(1_500));
+        wait_until("some commits", || count() > 20);
         let killed = Command::new("kill").args(["-9", &vault.source.process().to_string()]).status().unwrap();
         assert!(killed.success());
-        writer.join().unwrap()
     });
+    let acknowledged = count();
     Command::new("kill").arg(fetching.id().to_string()).status().unwrap();
     fetching.wait().unwrap();
-    assert!(acknowledged > 10, "{acknowledged} were acknowledged");
+    assert!(acknowledged > 20, "{acknowledged} were acknowledged");
     json(vault.ship_command(&[]));
     let (_, restored) = vault.restore(&[]);
     let there = restored.sql(&format!("SELECT COUNT(*) FROM shop.orders WHERE id < {acknowledged}"));

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::program::program;
 use crate::support::server::{ACCOUNT, PASSWORD};
-use crate::support::{Kind, Server};
+use crate::support::{Kind, Server, wait_until};
 
 /// Two sessions' work: reads, writes, a statement of several lines, an error, and the server's own affairs.
 const FIRST: &str = "USE shop; SELECT COUNT(*) FROM item; SELECT name FROM item WHERE id = 1; SELECT name FROM item WHERE id = 2; \
@@ -156,7 +156,8 @@ fn tables_of_logs_are_replayed(kind: Kind) {
     let server = &replays.server;
     std::thread::scope(|scope| {
         scope.spawn(|| server.sql("SELECT SLEEP(2) AS slow"));
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        let runs = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(2)%'";
+        wait_until("the slow statement to run", || server.sql(runs) == "1");
         server.sql("SELECT SLEEP(0.1) AS quick");
     });
     replays.server.sql("SET GLOBAL slow_query_log = OFF");
