@@ -17,6 +17,9 @@ use spate_replica::journal;
 use spate_replica::others::OwnDefinitions;
 use spate_replica::{Error, Result};
 
+/// What needs a session that logs nothing.
+const WITHOUT_BINLOG: &str = "keep its binlog off for a session";
+
 /// How long to wait for the end of a session that prepared an XA transaction: only then can another end the transaction.
 const DETACH_WAIT_MAX: Duration = Duration::from_secs(30);
 const DETACH_LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -106,7 +109,7 @@ impl SessionMaker<'_> {
         {
             connection.execute(sql.as_bytes())?;
         }
-        if self.without_binlog { silence(connection) } else { Ok(()) }
+        if self.without_binlog { asking::log_nothing(connection, WITHOUT_BINLOG) } else { Ok(()) }
     }
 
     /// Checks that the applier may keep a statement out of the replica's binlog.
@@ -115,7 +118,7 @@ impl SessionMaker<'_> {
     /// A missing privilege names the GRANT; any error of the connection.
     pub(crate) fn check_silence(&self, connection: &mut Connection) -> Result<()> {
         if !self.without_binlog {
-            silence(connection)?;
+            asking::log_nothing(connection, WITHOUT_BINLOG)?;
             connection.execute(b"SET SESSION sql_log_bin=1")?;
         }
         Ok(())
@@ -153,17 +156,6 @@ impl Logging {
             may_read_committed: !(logs && is("binlog_format", "STATEMENT")),
         })
     }
-}
-
-fn silence(connection: &mut Connection) -> Result<()> {
-    let grant = match connection.server_version().vendor {
-        Vendor::MariaDb => "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>",
-        Vendor::MySql => "GRANT SESSION_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
-    };
-    let switched = connection.execute(b"SET SESSION sql_log_bin=0");
-    switched
-        .map(drop)
-        .map_err(|error| Error::from(error).with_missing_privilege("keep its binlog off for a session", grant))
 }
 
 /// An error as the server should have reported it.

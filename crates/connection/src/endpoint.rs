@@ -146,6 +146,12 @@ impl Endpoint {
         Endpoint { user: Some(user.into()), socket: Some(socket.into()), ..Endpoint::default() }
     }
 
+    /// Another server, with everything else the same.
+    pub fn moved_to(mut self, host: impl Into<String>, port: u16) -> Endpoint {
+        (self.host, self.port, self.socket) = (Some(host.into()), Some(port), None);
+        self
+    }
+
     /// Sets the password, unless there is one.
     #[must_use]
     pub fn with_password(mut self, password: Secret) -> Endpoint {

@@ -7,7 +7,7 @@
 //! first look, and again once nothing more can come from the old source.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use spate_archive::stopping_point;
@@ -15,8 +15,9 @@ use spate_binlog::GtidPosition;
 use spate_connection::Vendor;
 use spate_connection::endpoint::Endpoint;
 use spate_operate::handover;
-use spate_replica::applier_lock::ApplierLock;
+use spate_replica::applier_lock::{self, ApplierLock};
 use spate_replica::checkpoint::{self, Checkpoint};
+use spate_replica::new_source;
 
 use crate::error::{Error, Result};
 use crate::fence;
@@ -382,15 +383,40 @@ fn point_native(
     steps::point(other, old, false, new, &options.account)
 }
 
-/// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs.
+/// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs. The address is given to a Spate with
+/// `--follow-promotions`.
 fn point_spate(other: &mut Server, new: &NewSource) -> Result<()> {
     check_exact(other, new)?;
+    new_source::give(&mut other.connection, &new.host, new.port)?;
     if new.exactly_at.is_some() {
         let _until_the_connection_ends = ApplierLock::take(&mut other.connection)?;
         let checkpoint = Checkpoint { gtid_position: new.own.clone(), ..Checkpoint::default() };
         checkpoint::begin(&mut other.connection, &checkpoint)?;
     }
     Ok(())
+}
+
+/// Whether a Spate with `--follow-promotions` receives from the new source already, or begins to.
+fn is_followed_by_spate(other: &mut Server, options: &PromoteOptions<'_>) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(200);
+    /// More than ten times what it takes such a Spate to ask again.
+    const WAIT_FOR: Duration = Duration::from_secs(15);
+    if !applier_lock::is_applier_present(&mut other.connection).unwrap_or(false) {
+        return false;
+    }
+    let end = Instant::now() + WAIT_FOR;
+    (options.tell)(&format!("waiting whether Spate at {} follows (--follow-promotions)", other.facts.name));
+    loop {
+        let found = new_source::read(&mut other.connection);
+        if found.is_ok_and(|found| found.is_some_and(|found| found.is_followed)) {
+            (options.tell)(&format!("Spate goes on at {}", other.facts.name));
+            return true;
+        }
+        if Instant::now() >= end || (options.guard)().is_err() {
+            return false;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// What is left to people.
@@ -417,10 +443,14 @@ fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promo
             promotion.next.push(format!("look for events that sleep, as on a replica; asking failed: {error}"))
         }
     }
-    for other in round.others.iter().filter(|other| other.facts.checkpoint.is_some()) {
+    for other in round.others.iter_mut().filter(|other| other.facts.checkpoint.is_some()) {
+        if !promotion.following.contains(&other.facts.name) || is_followed_by_spate(other, options) {
+            continue;
+        }
         let other = steps::shell(&other.endpoint.to_string());
         promotion.next.push(format!(
-            "go on with Spate: spate replicate --source {candidate} --replica {other} --archive <a new directory>, with the options as before"
+            "go on with Spate: spate replicate --source {candidate} --replica {other} --archive <a new directory>, with the options as before (or \
+             --follow-promotions instead of another source and directory)"
         ));
     }
     if let Some(source) = &options.source {

@@ -9,6 +9,7 @@ use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 use spate_replica::applier_lock::ApplierLock;
 use spate_replica::asking;
 use spate_replica::checkpoint;
+use spate_replica::new_source;
 use spate_replica::{Error, Result};
 use spate_replica::{journal, own_schema, sharding, spread};
 
@@ -65,6 +66,7 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
                    caught-up), then hand over";
         return Err(unsuitable(why));
     }
+    new_source::take_away(connection)?;
     let executed = match vendor {
         _ if position.is_empty() => None,
         Vendor::MariaDb => tell_mariadb(connection, position)?,

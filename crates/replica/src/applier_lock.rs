@@ -222,6 +222,16 @@ fn make_known(what: &str, id: u32, by: &mut Connection) -> Result<()> {
 }
 
 /// Takes a lock for this session; `name` is quoted.
+/// True if an applier runs on the replica.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn is_applier_present(replica: &mut Connection) -> Result<bool> {
+    let Some(names) = LockNames::read(replica)? else { return Ok(false) };
+    let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", names.applier()))?;
+    Ok(holder.single_text().is_some())
+}
+
 fn take(connection: &mut Connection, name: &str, wait_seconds: u32) -> Result<()> {
     let answer = connection.query(&format!("SELECT GET_LOCK({name}, {wait_seconds})"))?;
     if answer.single_text().as_deref() == Some("1") {

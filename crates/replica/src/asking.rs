@@ -54,6 +54,19 @@ pub fn connect_to_apply(endpoint: &Endpoint, options: &ConnectOptions) -> Result
     Ok(connection)
 }
 
+/// Keeps what the session does from here on out of the server's binlog. `action` is what needs that.
+///
+/// # Errors
+/// A missing privilege names the GRANT; any error of the connection.
+pub fn log_nothing(connection: &mut Connection, action: &'static str) -> crate::error::Result<()> {
+    let grant = match connection.server_version().vendor {
+        Vendor::MariaDb => "GRANT BINLOG ADMIN ON *.* TO <the user of Spate>",
+        Vendor::MySql => "GRANT SESSION_VARIABLES_ADMIN ON *.* TO <the user of Spate>",
+    };
+    let switched = connection.execute(b"SET SESSION sql_log_bin=0").map(drop);
+    switched.map_err(|error| crate::error::Error::from(error).with_missing_privilege(action, grant))
+}
+
 /// Whether MySQL executes no `init_connect` for this account.
 const ADMINISTERS: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
     WHERE privilege_type IN ('CONNECTION_ADMIN', 'SUPER') AND grantee = CONCAT( \

@@ -4,7 +4,7 @@
 //! - [`asking`], [`known_servers`]: connections for questions, and which servers Spate works with;
 //! - [`catalog`], [`foreign_keys`], [`others`]: definitions, and others that change them;
 //! - [`own_schema`]: Spate's own tables: [`checkpoint`], [`journal`] (notes before statements that cannot be rolled back), [`records`] (left out or
-//!   repaired), [`temporary`] and [`told_defaults`] (what a new session begins with), [`hold_request`] (a comparison asks to wait);
+//!   repaired), [`temporary`] and [`told_defaults`] (what a new session begins with), [`hold_request`] (a comparison asks to wait), [`new_source`] (a promotion says where the source is);
 //! - [`applier_lock`], [`lock_names`], [`lock_holders`]: the lock of the one applier, and sessions that keep it waiting;
 //! - [`native`]: its own replication;
 //! - [`privileges`], [`creator`]: privileges of accounts;
@@ -29,6 +29,7 @@ mod known_texts;
 pub mod lock_holders;
 pub mod lock_names;
 pub mod native;
+pub mod new_source;
 pub mod others;
 pub mod own_schema;
 pub mod privileges;

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::{
-    applier_lock, checkpoint, hold_request, journal, lock_names, records, sharding, spread, temporary, told_defaults,
+    applier_lock, checkpoint, hold_request, journal, lock_names, new_source, records, sharding, spread, temporary,
+    told_defaults,
 };
 use spate_connection::Connection;
 
@@ -10,7 +11,7 @@ use spate_connection::Connection;
 pub const GRANT: &str = "GRANT ALL PRIVILEGES ON spate.* TO <the user of Spate>";
 
 /// Each table's name, and the statement that creates it.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 16] = [
     ("checkpoint", checkpoint::CREATE_TABLE),
     ("spread", spread::CREATE_TABLE),
     ("sharding", sharding::CREATE_TABLE),
@@ -26,6 +27,7 @@ const TABLES: [(&str, &str); 15] = [
     ("temporary_table", temporary::CREATE_TABLE),
     ("temporary_row", temporary::CREATE_ROWS),
     ("session_state", told_defaults::CREATE_TABLE),
+    ("new_source", new_source::CREATE_TABLE),
 ];
 
 /// Fails if somebody has put a view into the schema: to read it may execute functions with the rights of Spate's account.

@@ -144,6 +144,11 @@ impl Status {
         &self.timeline
     }
 
+    /// Names another source.
+    pub fn source(&self, source: String) {
+        self.lock().report.source = source;
+    }
+
     /// Says what the intake is doing.
     pub fn intake(&self, what: impl Into<String>) {
         self.lock().report.intake = what.into();

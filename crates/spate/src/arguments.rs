@@ -218,6 +218,10 @@ pub(crate) struct ReplicateArguments {
     /// Hand back to the replica's own replication when Spate has caught up, until it is behind again
     #[arg(long, requires = "takeover_when_behind")]
     pub(crate) handback_when_caught_up: bool,
+    /// Go on from the new source when spate promote says on the replica that there is one, with the account and the options of --source. Its archive is
+    /// made in the directory promoted-N of the archive's
+    #[arg(long, conflicts_with = "takeover_when_behind")]
+    pub(crate) follow_promotions: bool,
     /// The replication channel (MariaDB: the connection's name) that is taken over, if there are several
     #[arg(long, value_name = "NAME")]
     pub(crate) channel: Option<String>,

@@ -83,6 +83,9 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
     let archiving = &arguments.archiving;
     let (source, replica) =
         (arguments.source.endpoint(&arguments.common)?, arguments.replica.endpoint(&arguments.common)?);
+    if arguments.follow_promotions && matches!(begins, Begins::ByTakeover) {
+        return Err("--follow-promotions is for spate replicate: take over first, then go on with that".into());
+    }
     let options = options(arguments, source, replica)?;
     let stop = signals::stop_flag()?;
     let reload = options.applying.rule_file.is_some().then(signals::reload_flag).transpose()?;
@@ -108,6 +111,9 @@ pub(crate) fn run(arguments: &ReplicateArguments, begins: Begins) -> Result<Exit
             }
             (None, Begins::ByTakeover) => takeover::take_over(&options, channel, &status, &stop)
                 .and_then(|()| spate_operate::replicate(&options, &status, &stop)),
+            (None, Begins::AtCheckpoint) if arguments.follow_promotions => {
+                spate_operate::replicate_from_the_promoted(&options, &status, &stop)
+            }
             (None, Begins::AtCheckpoint) => spate_operate::replicate(&options, &status, &stop),
         };
         over.store(true, Ordering::Release);

@@ -22,13 +22,6 @@ pub(super) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// True if an applier runs on the replica.
-    pub(super) fn is_applier_present(replica: &mut Connection) -> Result<bool> {
-        let Some(names) = LockNames::read(replica)? else { return Ok(false) };
-        let holder = replica.query(&format!("SELECT IS_USED_LOCK({})", names.applier()))?;
-        Ok(holder.single_text().is_some())
-    }
-
     /// Asks the applier to stop now.
     ///
     /// The session should not log, because the request is no part of the source's history. Without the privilege for

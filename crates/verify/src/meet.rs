@@ -10,6 +10,7 @@ use super::report::Position;
 use super::snapshot::{SourcePosition, open_session, open_sessions, set_savepoints, start_on_source, start_snapshots};
 use super::{Progress, ProgressSink, VerifyOptions};
 use spate_connection::{ConnectOptions, Connection, Vendor};
+use spate_replica::applier_lock;
 use spate_replica::checkpoint::{self, Checkpoint};
 
 /// Time between two reads of the replica's position.
@@ -93,7 +94,7 @@ pub(super) fn meet(options: &VerifyOptions, filter: &Filter, progress: ProgressS
     if options.without_position {
         return parties.meet_anywhere(&mut replica_control);
     }
-    if Hold::is_applier_present(&mut replica_control)? {
+    if applier_lock::is_applier_present(&mut replica_control)? {
         return parties.meet_by_holding(&mut replica_control, progress);
     }
     parties.meet_at_rest(&mut replica_control)

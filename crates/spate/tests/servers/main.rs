@@ -25,6 +25,7 @@ mod documents;
 mod equal_to_native;
 mod failover;
 mod fold_stats;
+mod following_promotions;
 mod gtid_order;
 mod hostile_texts;
 mod keyless;
