@@ -154,8 +154,9 @@ impl Terminal {
                 "DELETE FROM new_order WHERE no_w_id = {warehouse} AND no_d_id = {district} AND no_o_id = {order}"
             ))?;
             let of_order = format!("WHERE o_w_id = {warehouse} AND o_d_id = {district} AND o_id = {order}");
-            let customer: u64 = session.value(&format!("SELECT o_c_id FROM orders {of_order}"))?;
+            // Changed first: an order that is younger than the transaction's snapshot is in it only as the transaction's own.
             session.run(&format!("UPDATE orders SET o_carrier_id = {carrier} {of_order}"))?;
+            let customer: u64 = session.value(&format!("SELECT o_c_id FROM orders {of_order}"))?;
             let of_lines = format!("WHERE ol_w_id = {warehouse} AND ol_d_id = {district} AND ol_o_id = {order}");
             session.run(&format!("UPDATE order_line SET ol_delivery_d = NOW() {of_lines}"))?;
             let amount: String =
