@@ -126,6 +126,12 @@ impl ServerOptions {
         self
     }
 
+    /// Adds other options.
+    #[must_use]
+    pub(crate) fn with_options(self, others: ServerOptions) -> ServerOptions {
+        self.with_all(&others.options)
+    }
+
     /// Adds the size of the redo log.
     #[must_use]
     pub fn with_redo_log_mib(self, vendor: Vendor, mebibytes: u64) -> ServerOptions {

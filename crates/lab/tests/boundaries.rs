@@ -131,7 +131,7 @@ fn conditions_hold_at_every_state(place: &Place, transactions: u64, options: &[&
     let replica = course.fresh_replica(&conditions, &directory).unwrap();
     let facts = &course.backlog.facts;
     let program = SpateProgram::new(&course.backlog.source, &facts.password, &replica, &directory).unwrap();
-    let program = program.with_path(spate().into());
+    let program = program.with_path(spate());
     let replicate = |until: &str| {
         let options: Vec<String> = options.iter().chain(&["--json"]).map(|option| (*option).to_owned()).collect();
         program.replicate(Some(&facts.start), Some(until), &options).and_then(|running| running.wait(LIMIT)).unwrap()

@@ -53,6 +53,19 @@ pub struct ChainPlan {
     pub limit: Duration,
 }
 
+impl ChainPlan {
+    /// The options by which C waits.
+    pub(crate) fn waiting(&self, vendor: Vendor) -> [(&'static str, u32); 2] {
+        let (count, microseconds) = (self.wait_count, self.wait_microseconds);
+        match vendor {
+            Vendor::MariaDb => [("binlog-commit-wait-count", count), ("binlog-commit-wait-usec", microseconds)],
+            Vendor::MySql => {
+                [("binlog-group-commit-sync-no-delay-count", count), ("binlog-group-commit-sync-delay", microseconds)]
+            }
+        }
+    }
+}
+
 /// The commit groups in a server's binlog.
 #[derive(Debug, Clone, Serialize)]
 pub struct Groups {
@@ -164,7 +177,8 @@ pub fn run(
     let mut variants = Vec::new();
     for waits in [false, true] {
         let (c, took) = chain.intermediate(&b, waits)?;
-        let waiting: Vec<String> = chain.waiting().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let waiting: Vec<String> =
+            chain.plan.waiting(chain.binaries.vendor()).iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut runs = Vec::new();
         for &appliers in &plan.appliers {
             let name = format!("d-{appliers}");
@@ -263,7 +277,11 @@ impl Chain<'_> {
     fn intermediate(&self, b: &Sandbox, waits: bool) -> Result<(Sandbox, Duration)> {
         let name = if waits { "c-waiting" } else { "c" };
         let c = self.server(name, FIRST_ID + 1, true, Durability::Durable, |options| match waits {
-            true => self.waiting().into_iter().fold(options, |options, (name, value)| options.with(name, value)),
+            true => self
+                .plan
+                .waiting(self.binaries.vendor())
+                .into_iter()
+                .fold(options, |options, (name, value)| options.with(name, value)),
             false => options,
         })?;
         // Those that wait for others must be there to be waited for.
@@ -319,17 +337,6 @@ impl Chain<'_> {
         step.finish_and_clear();
         native.stop()?;
         Ok(took)
-    }
-
-    /// How C waits.
-    fn waiting(&self) -> [(&'static str, u32); 2] {
-        let (count, microseconds) = (self.plan.wait_count, self.plan.wait_microseconds);
-        match self.binaries.vendor() {
-            Vendor::MariaDb => [("binlog-commit-wait-count", count), ("binlog-commit-wait-usec", microseconds)],
-            Vendor::MySql => {
-                [("binlog-group-commit-sync-no-delay-count", count), ("binlog-group-commit-sync-delay", microseconds)]
-            }
-        }
     }
 
     fn fast_mode(&self) -> NativeMode {

@@ -104,17 +104,18 @@ pub(super) struct DurabilityExperiment;
 impl Experiment for DurabilityExperiment {
     fn settings(&self, bench: &Bench<'_>) -> Vec<Setting> {
         let (size, vendor) = (bench.size, bench.binaries.vendor());
-        let setting = |(name, shape): (&str, Shape)| Setting {
-            name: name.to_owned(),
-            cells: cells(size, vendor),
-            // A, B, C and D, the frozen data, and each with a redo log and binlogs.
-            disk_bytes: 5 * (shape.server_bytes() + size.of(100 << 20, 1 << 30, 200 << 30)),
-            facts: facts::of(
-                vendor,
-                &shape,
-                "sysbench's oltp_write_only, all rows equally often",
-                &cells(size, vendor),
-            ),
+        let setting = |(name, shape): (&str, Shape)| {
+            let mut facts =
+                facts::of(vendor, &shape, "sysbench's oltp_write_only, all rows equally often", &cells(size, vendor));
+            let waiting = plan(size, shape).waiting(vendor).map(|(option, value)| format!("--{option}={value}"));
+            facts.push(format!("C, whose commit groups D gets: {}", waiting.join(" ")));
+            Setting {
+                name: name.to_owned(),
+                cells: cells(size, vendor),
+                // A, B, C and D, the frozen data, and each with a redo log and binlogs.
+                disk_bytes: 5 * (shape.server_bytes() + size.of(100 << 20, 1 << 30, 200 << 30)),
+                facts,
+            }
         };
         data_sets(size).into_iter().map(setting).collect()
     }

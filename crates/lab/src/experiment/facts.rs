@@ -22,6 +22,14 @@ pub(super) fn of(vendor: Vendor, shape: &Shape, load: &str, cells: &[Labels]) ->
     let durabilities = [Durability::Durable, Durability::Relaxed]
         .map(|durability| format!("{durability}: {}", in_words(&ServerOptions::default().with_durability(durability))));
     facts.extend(durabilities);
+    if cells.iter().any(|cell| cell.contains_key("log")) {
+        let option = vendor.replica_log_option();
+        facts.push(format!("intermediate: --{option}=1; with binlog: --{option}=0; standard: --skip-log-bin"));
+    }
+    let is_native = |cell: &&Labels| cell.get("contender").is_some_and(|name| name.starts_with("native"));
+    if cells.iter().any(|cell| is_native(&cell)) {
+        facts.push(native::advice(vendor).to_owned());
+    }
     let mut contenders: Vec<&str> = cells.iter().filter_map(|cell| cell.get("contender")).map(String::as_str).collect();
     contenders.sort_by(|a, b| super::selection::by_numbers(a, b));
     contenders.dedup();
@@ -55,6 +63,7 @@ mod tests {
             "--slave-parallel-max-queued=16777216",
             "relaxed: --innodb-flush-log-at-trx-commit=2 --sync-binlog=0",
             "native:4:optimistic: SET GLOBAL slave_parallel_threads = 4; SET GLOBAL slave_parallel_mode = 'optimistic'",
+            "the MariaDB documentation advises under \"Parallel Replication\"",
         ] {
             assert!(facts.contains(told), "{told}: {facts}");
         }

@@ -19,7 +19,7 @@ use crate::contender::Contender;
 use crate::course::ReplicaLog;
 use crate::dataset::{DataSet, become_replica, replica_options, source_options};
 use crate::follower::{Follower, wait_until_applied};
-use crate::galera::Cluster;
+use crate::galera::{self, Cluster};
 use crate::oltp::{End, OltpPlan};
 use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
@@ -150,10 +150,17 @@ impl Experiment for Masters {
             }
             let per_node = shape.data_bytes() + shape.server_bytes() + bench.size.of(1 << 28, 4 << 30, 100 << 30);
             let options = options_of(bench, topology);
-            let facts = vec![
+            let mut facts = vec![
                 "load: sysbench's oltp_read_write, some rows more often than others (special)".to_owned(),
                 format!("{nodes} servers: {}", facts::in_words(&options)),
             ];
+            facts.extend(match topology.kind {
+                Kind::Single => None,
+                Kind::Galera(_) => Some(format!("each node: {}", galera::in_words())),
+                Kind::SemiSync => {
+                    Some(format!("source: {}", bench.binaries.vendor().semi_sync_statements().join("; ")))
+                }
+            });
             Setting { name: topology.name.to_owned(), cells, disk_bytes: (nodes + 1) * per_node, facts }
         };
         topologies(bench).map(setting).collect()

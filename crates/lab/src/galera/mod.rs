@@ -28,7 +28,7 @@ const TRANSFER_METHOD: &str = "laboratory";
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// Write sets that a node keeps for others, in MiB: more than a cluster of the laboratory writes while a node starts.
 const CACHE_MIB: u32 = 128;
-/// Appliers of each node: four for each of two processors, as Galera's documentation recommends to begin with.
+/// Appliers of each node: four for each of two processors.
 const APPLIERS: u32 = 8;
 
 /// A running cluster; ended when dropped.
@@ -208,8 +208,7 @@ fn node_options(
     Ok(options
         .clone()
         .with("server-id", number)
-        // Each node numbers what it applies by itself.
-        .with("gtid-strict-mode", 0)
+        .with_options(every_node())
         .with("wsrep-on", 1)
         .with("wsrep-provider", provider.display())
         .with("wsrep-cluster-name", "spate-lab")
@@ -226,9 +225,25 @@ fn node_options(
                 certificate = directory.join(CERTIFICATE_FILE).display(),
             ),
         )
+        .with("wsrep-sst-method", TRANSFER_METHOD))
+}
+
+/// What all nodes have beyond the options of their servers, apart from names and addresses.
+pub(crate) fn every_node() -> ServerOptions {
+    ServerOptions::default()
+        // Each node numbers what it applies by itself.
+        .with("gtid-strict-mode", 0)
         .with("wsrep-slave-threads", APPLIERS)
-        .with("wsrep-sst-method", TRANSFER_METHOD)
-        .with("innodb-autoinc-lock-mode", 2))
+        .with("innodb-autoinc-lock-mode", 2)
+}
+
+/// What a person needs to know of them.
+pub(crate) fn in_words() -> String {
+    format!(
+        "{} gcache.size={CACHE_MIB}M, TLS between the nodes; the Galera documentation advises under \"Setting Parallel Slave Threads\" to begin with four \
+         appliers for each core",
+        every_node().arguments().collect::<Vec<_>>().join(" ")
+    )
 }
 
 /// Waits until a node takes part in a cluster of so many.

@@ -56,6 +56,20 @@ pub(crate) fn applier_statements(vendor: Vendor, threads: u32, mode: NativeMode)
     dialect(vendor).set_appliers(threads, mode)
 }
 
+/// Whose advice the settings of native replication are.
+pub(crate) fn advice(vendor: Vendor) -> &'static str {
+    match vendor {
+        Vendor::MariaDb => {
+            "native replication is set as the MariaDB documentation advises under \"Parallel Replication\": the modes optimistic (the default) and conservative, \
+             which both keep the order of commits, and a larger slave_parallel_max_queued, so that one long transaction does not stop the reading"
+        }
+        Vendor::MySql => {
+            "native replication is set as the MySQL Reference Manual advises under \"Replica Server Options and Variables\" and \"Binary Logging Options and \
+             Variables\": dependencies by write sets, the order of commits kept (the default) or, as another contender, free"
+        }
+    }
+}
+
 /// The state of the server's own replication.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NativeState {
