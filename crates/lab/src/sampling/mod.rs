@@ -57,7 +57,7 @@ impl Sampling {
             Box::new(Devices::new(watched.directory)),
         ];
         for (name, server) in &watched.servers {
-            looks.push(Box::new(ServerCounters::new(name, server.vendor(), server.connect_to_look()?)));
+            looks.push(Box::new(ServerCounters::new(name, server)?));
         }
         if let Some(archive) = &watched.archive {
             looks.push(Box::new(spate::SpateCounters::new(archive.clone())));

@@ -36,7 +36,7 @@ impl Processes {
     }
 
     fn process(&self, id: u32, name: &str, ticks: u64, recorder: &mut Recorder) {
-        recorder.counter(&format!("{name} processor"), "cores", ticks as f64 / self.ticks_per_second);
+        recorder.young_counter(&format!("{name} processor"), "cores", ticks as f64 / self.ticks_per_second);
         let pages = fs::read_to_string(format!("/proc/{id}/statm")).ok();
         let resident = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<f64>().ok());
         if let Some(pages) = resident {
@@ -58,7 +58,7 @@ impl Processes {
         }
         for (thread, ticks) in by_name {
             let name = format!("{name} thread {thread} processor");
-            recorder.counter(&name, "cores", ticks as f64 / self.ticks_per_second);
+            recorder.young_counter(&name, "cores", ticks as f64 / self.ticks_per_second);
         }
     }
 }
@@ -89,7 +89,7 @@ impl Look for Processes {
             }
         }
         for (name, ticks) in others {
-            recorder.counter(&format!("{name} processor"), "cores", ticks as f64 / self.ticks_per_second);
+            recorder.young_counter(&format!("{name} processor"), "cores", ticks as f64 / self.ticks_per_second);
         }
     }
 }

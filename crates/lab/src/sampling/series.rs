@@ -44,6 +44,8 @@ impl Series {
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     now: Duration,
+    /// The recorded look before this one.
+    before: Option<Duration>,
     /// By name, with its unit.
     series: BTreeMap<String, Series>,
     /// Counters at the look before, and when that was.
@@ -56,6 +58,9 @@ pub(super) struct Recorder {
 impl Recorder {
     /// All that follows is seen at this moment.
     pub(super) fn begin_look(&mut self, at: Duration) {
+        if self.looks > 0 && self.is_recorded() {
+            self.before = Some(self.now);
+        }
         self.now = at;
         self.looks += 1;
     }
@@ -89,6 +94,17 @@ impl Recorder {
         {
             self.gauge(name, unit, (value - before) / (self.now - at).as_secs_f64());
         }
+    }
+
+    /// The same of a counter that has begun at zero since the recorded look before, if it is seen for the first time: what it has counted until now is
+    /// growth, too.
+    pub(super) fn young_counter(&mut self, name: &str, unit: &str, value: f64) {
+        if let Some(before) = self.before.filter(|_| self.is_recorded() && !self.counters.contains_key(name)) {
+            self.counters.insert(name.to_owned(), (before, 0.0));
+            let points = vec![(rounded(before.as_secs_f64()), 0.0)];
+            self.series.insert(name.to_owned(), Series { name: name.to_owned(), unit: unit.to_owned(), points });
+        }
+        self.counter(name, unit, value);
     }
 
     /// How much a counter has grown since the recorded look before, without recording it; `None` at the first look.
@@ -142,6 +158,29 @@ mod tests {
         let series = recorder.into_series();
         assert_eq!(series.len(), 1);
         assert_eq!(series[0].points, [(1.0, 50.0), (3.0, 50.0), (5.0, 20.0)]);
+    }
+
+    #[test]
+    fn what_begins_later_is_counted_from_its_beginning() {
+        let mut recorder = Recorder::default();
+        for second in 0..=4 {
+            recorder.begin_look(Duration::from_secs(second));
+            if second >= 2 {
+                recorder.young_counter("young", "cores", (second - 1) as f64);
+                recorder.counter("old", "cores", (second - 1) as f64);
+            }
+        }
+        let series = recorder.into_series();
+        assert_eq!(series[0].points, [(3.0, 1.0), (4.0, 1.0)]);
+        assert_eq!(series[1].points, [(1.0, 0.0), (2.0, 1.0), (3.0, 1.0), (4.0, 1.0)]);
+        assert_eq!(series[1].mean(), 0.75, "three of four seconds");
+        // What is there at the first look may have begun long ago.
+        let mut recorder = Recorder::default();
+        for (second, value) in [(0, 100.0), (1, 101.0)] {
+            recorder.begin_look(Duration::from_secs(second));
+            recorder.young_counter("a", "cores", value);
+        }
+        assert_eq!(recorder.into_series()[0].points, [(1.0, 1.0)]);
     }
 
     #[test]

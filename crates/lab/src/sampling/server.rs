@@ -1,8 +1,12 @@
 //! What a server counts, and how far it has come as a replica.
 
+use std::collections::BTreeMap;
+
 use super::Look;
 use super::series::Recorder;
 use crate::position::transactions;
+use crate::process::Stat;
+use crate::sandbox::Sandbox;
 use crate::sql::Session;
 use crate::vendor::Vendor;
 use crate::{Error, Result};
@@ -36,19 +40,51 @@ const VARIABLES: [(&str, &str, &str, Kind, f64); 16] = [
     ("wsrep_local_bf_aborts", "brute force aborts", "per second", Kind::Counter, 1.0),
 ];
 
+/// MariaDB's threads have one name for the system, so it is asked which of them replicate. (MySQL's have names.)
+const REPLICATION_THREADS: &str =
+    "SELECT TID, COMMAND FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Slave%' OR COMMAND = 'Binlog Dump'";
+
 pub(super) struct ServerCounters {
     name: String,
     vendor: Vendor,
+    process: u32,
+    ticks_per_second: f64,
     /// `None` after an error: what it had asked may still be answered, to another question.
     session: Option<Session>,
     question: String,
 }
 
 impl ServerCounters {
-    pub(super) fn new(name: &str, vendor: Vendor, session: Session) -> ServerCounters {
+    pub(super) fn new(name: &str, server: &Sandbox) -> Result<ServerCounters> {
         let names: Vec<String> = VARIABLES.iter().map(|(variable, ..)| format!("'{variable}'")).collect();
         let question = format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({})", names.join(", "));
-        ServerCounters { name: name.to_owned(), vendor, session: Some(session), question }
+        Ok(ServerCounters {
+            name: name.to_owned(),
+            vendor: server.vendor(),
+            process: server.process().id,
+            ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
+            session: Some(server.connect_to_look()?),
+            question,
+        })
+    }
+
+    /// Processor time of the threads that replicate, by what they do.
+    fn replication_threads(&mut self, recorder: &mut Recorder) {
+        let Some(session) = self.session.as_mut().filter(|_| self.vendor == Vendor::MariaDb) else { return };
+        let Ok(threads) = session.rows::<(u32, String)>(REPLICATION_THREADS) else {
+            self.session = None;
+            return;
+        };
+        let mut by_role: BTreeMap<String, u64> = BTreeMap::new();
+        for (thread, role) in threads {
+            if let Some(stat) = Stat::read(&format!("/proc/{}/task/{thread}/stat", self.process)) {
+                *by_role.entry(role).or_default() += stat.cpu_ticks;
+            }
+        }
+        for (role, ticks) in by_role {
+            let name = format!("{} thread {role} processor", self.name);
+            recorder.young_counter(&name, "cores", ticks as f64 / self.ticks_per_second);
+        }
     }
 
     /// Transactions that the server has applied: by its own replication, or by Spate.
@@ -81,6 +117,7 @@ impl Look for ServerCounters {
                 Kind::Gauge => recorder.gauge(&name, unit, value / divisor),
             }
         }
+        self.replication_threads(recorder);
         if let Some(applied) = self.applied().filter(|_| self.name != "source") {
             recorder.counter(&format!("{} applied", self.name), "transactions per second", applied as f64);
         }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -27,11 +27,13 @@ const COUNTERS: [(&str, &str); 4] = [
 
 pub(super) struct SpateCounters {
     archive: PathBuf,
+    /// When sampling began.
+    begun: Instant,
 }
 
 impl SpateCounters {
     pub(super) fn new(archive: PathBuf) -> SpateCounters {
-        SpateCounters { archive }
+        SpateCounters { archive, begun: Instant::now() }
     }
 
     /// Addresses of sockets are short: the directory is named by its descriptor.
@@ -49,9 +51,12 @@ impl SpateCounters {
 impl Look for SpateCounters {
     fn look(&mut self, recorder: &mut Recorder) {
         let Some(status) = self.status() else { return };
+        let is_young = status["uptime_seconds"].as_f64().is_some_and(|age| age < self.begun.elapsed().as_secs_f64());
         for (field, name) in COUNTERS {
-            if let Some(value) = status[field].as_f64() {
-                recorder.counter(name, "per second", value);
+            match status[field].as_f64() {
+                Some(value) if is_young => recorder.young_counter(name, "per second", value),
+                Some(value) => recorder.counter(name, "per second", value),
+                None => {}
             }
         }
         if let Some(transactions) = status["last_batch"]["transactions"].as_f64() {
