@@ -3,7 +3,7 @@
 //!
 //! What is written to is a *topology*: another kind of cluster joins by one more of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::blocks::{Block, Graph};
@@ -189,6 +189,8 @@ struct Pair {
     follower: Follower<'static>,
     replica: Sandbox,
     source: Sandbox,
+    /// The archive that Spate writes.
+    archive: PathBuf,
 }
 
 /// What was started for a topology.
@@ -228,7 +230,7 @@ fn start(
             let place = directory.join("replica");
             let follower = Follower::start(&spate, "spate", account, &replica, Some(&dataset.facts.position), &place)?;
             wait_until_semi_synchronous(&source)?;
-            Ok(Servers::SemiSync(Box::new(Pair { follower, replica, source })))
+            Ok(Servers::SemiSync(Box::new(Pair { follower, replica, source, archive: place.join("archive") })))
         }
     }
 }
@@ -300,7 +302,11 @@ impl Written {
             session.run("PURGE BINARY LOGS BEFORE NOW()")?;
         }
         rustix::fs::sync();
-        let sampling = Sampling::start(&Watched { servers: all.clone(), directory, archive: None })?;
+        let archive = match &self.servers {
+            Servers::SemiSync(pair) => Some(pair.archive.clone()),
+            Servers::Single(_) | Servers::Galera(_) => None,
+        };
+        let sampling = Sampling::start(&Watched { servers: all.clone(), directory, archive })?;
         let result = plan.run(&writers)?;
         let series = sampling.stop();
         let mut measured = Measured { series, ..Measured::default() };
