@@ -19,7 +19,7 @@ pub(super) const ABOUT: &str = "A replica was away while sysbench wrote to 30 sc
     indexed column and 2 of another. Measured is how long it takes to apply what it has received, with full durability, in memory (cached) and with a buffer pool \
     for a tenth of the rows, which is empty at first (I/O-bound). All rows are equally likely. Native: one applier, four, and one for each schema in the servers' default mode and in one that \
     waits less for others. Spate: batches (snapshot), \
-    appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, and one transaction for one.";
+    appliers that do not wait for each other (shard), with and without rules that give each schema to an applier, one applier for each schema, and one transaction for one.";
 
 /// Seconds over which the binlog that was processed is summed up: ten, as Tungsten's graph did, where a run takes minutes.
 fn window_seconds(size: Size) -> f64 {
@@ -50,11 +50,13 @@ fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
             format!("native:{channels}:free"),
         ],
     };
+    let one_each = format!("spate:consistency=shard,parallel-by=shard,appliers={channels} + rules");
     let spate = [
         "spate",
         "spate:consistency=shard,appliers=4",
         "spate:consistency=shard,parallel-by=shard,appliers=4",
         "spate:consistency=shard,parallel-by=shard,appliers=4 + rules",
+        &one_each,
         "spate:consistency=transaction,appliers=16,commit-order=free",
     ];
     native.into_iter().chain(spate.map(str::to_owned)).collect()
@@ -84,28 +86,44 @@ impl Experiment for Shards {
             [cached, io].into_iter().find(|(name, _)| *name == setting.name).ok_or_else(|| setting.unknown())?;
         let plan = BacklogPlan::of_transactions(shape, size.of(2_500, 40_000, 3_600_000));
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
-        let rules = directory.join("rules.toml");
-        write_rules(&shape, &rules)?;
+        for cell in &setting.cells {
+            if let Some((_, appliers)) = with_rules(cell) {
+                write_rules(&shape, appliers, &rules_in(directory, appliers))?;
+            }
+        }
+        let directory = directory.to_owned();
         let limit = limit(size);
         let buffer_pool = if setting.name == io.0 { BufferPool::Empty } else { BufferPool::AsItWas };
         let stage = OnCourse::new(course, move |_| Conditions { buffer_pool, ..usual_conditions(limit) });
-        Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &rules))))
+        Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &directory))))
     }
 }
 
+/// The program's options of a contender with rules, and its number of appliers.
+fn with_rules(cell: &Labels) -> Option<(&str, usize)> {
+    let options = cell.get("contender")?.strip_suffix(" + rules")?;
+    let (_, appliers) = options.rsplit_once("appliers=")?;
+    Some((options, appliers.parse().ok()?))
+}
+
+fn rules_in(directory: &Path, appliers: usize) -> PathBuf {
+    directory.join(format!("rules-{appliers}.toml"))
+}
+
 /// Each schema goes to one applier, one after the other.
-fn write_rules(shape: &Shape, path: &PathBuf) -> Result<()> {
-    const APPLIERS: usize = 4;
+fn write_rules(shape: &Shape, appliers: usize, path: &PathBuf) -> Result<()> {
     let mut text = "unknown = \"schema\"\n".to_owned();
     for (number, schema) in shape.schema_names().iter().enumerate() {
-        text += &format!("\n[[rule]]\ntables = [\"{schema}.*\"]\nto = {}\n", 1 + number % APPLIERS);
+        text += &format!("\n[[rule]]\ntables = [\"{schema}.*\"]\nto = {}\n", 1 + number % appliers);
     }
     std::fs::write(path, text).map_err(Error::file("write", path))
 }
 
-fn contender(cell: &Labels, rules: &Path) -> String {
-    let text = cell.get("contender").map_or("spate", String::as_str);
-    text.strip_suffix(" + rules").map_or_else(|| text.to_owned(), |text| format!("{text},rules={}", rules.display()))
+fn contender(cell: &Labels, directory: &Path) -> String {
+    match with_rules(cell) {
+        Some((options, appliers)) => format!("{options},rules={}", rules_in(directory, appliers).display()),
+        None => cell.get("contender").cloned().unwrap_or_else(|| "spate".to_owned()),
+    }
 }
 
 pub(super) fn blocks(result: &ExperimentResult) -> Vec<Block> {
