@@ -1,6 +1,6 @@
 //! The command line of the laboratory: its options, and what each command prints.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::experiment::options::ExperimentOptions;
 use crate::experiment::report::ReportOptions;
 use crate::failover::{self, FailoverOptions};
 use crate::follower::LivePlan;
-use crate::home::{self, LabHome};
+use crate::home::LabHome;
 use crate::race::{Race, RacePlan};
 use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
@@ -465,7 +465,8 @@ fn race(options: RaceOptions) -> Result<ExitCode> {
     let binaries = ServerBinaries::choose(options.server)?;
     let home = LabHome::open()?;
     let work = home.work()?;
-    need_disk(work.path(), &shape, options.rate, options.seconds)?;
+    Screen::default()
+        .claim_disk(work.path(), shape.disk_bytes(2, shape.binlog_bytes(options.rate, options.seconds)))?;
     let race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default())?;
     let result = race.run(&options.contenders, work.path())?;
     screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
@@ -485,7 +486,8 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
     let binaries = ServerBinaries::choose(options.server)?;
     let home = LabHome::open()?;
     let work = home.work()?;
-    need_disk(work.path(), &shape, Some(options.rate), options.warm_up_seconds + options.seconds)?;
+    let binlog = shape.binlog_bytes(Some(options.rate), options.warm_up_seconds + options.seconds);
+    Screen::default().claim_disk(work.path(), shape.disk_bytes(2, binlog))?;
     let result = steady::measure(&home, &binaries, &options.follower, &plan, work.path(), &Screen::default())?;
     screen::print(&steady::to_table(&[&result]).to_string());
     if let Some(books) = &result.books {
@@ -495,18 +497,6 @@ fn steady(options: SteadyOptions) -> Result<ExitCode> {
         results::write_json(&result, &path)?;
     }
     Ok(if result.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Says how much disk a source and its replica need, and refuses if it is not there.
-fn need_disk(directory: &Path, shape: &Shape, rate: Option<u64>, seconds: u64) -> Result<()> {
-    /// What a source with everything in memory writes, about.
-    const TRANSACTIONS_PER_SECOND: u64 = 5_000;
-    /// What sysbench's transactions take in a binlog, about.
-    const TRANSACTION_BYTES: u64 = 2_000;
-    let binlog = rate.unwrap_or(TRANSACTIONS_PER_SECOND) * seconds * TRANSACTION_BYTES;
-    let bytes = shape.disk_bytes(2, binlog);
-    Screen::default().note(&format!("about {} of disk are needed", screen::megabytes(bytes)));
-    home::need_disk(directory, bytes)
 }
 
 fn demo(options: DemoOptions) -> Result<ExitCode> {

@@ -123,7 +123,7 @@ fn make(home: &LabHome, options: &MakeOptions) -> Result<()> {
         shape = shape.with_schemas(schemas.into());
     }
     // The server that is filled, and the copy that is kept.
-    home::need_disk(home.root(), 2 * shape.server_bytes())?;
+    Screen::default().claim_disk(home.root(), 2 * shape.server_bytes())?;
     let step = Screen::default().spinner(&format!("{} tables", shape.schemas * shape.tables));
     let dataset = DataSet::open(home, &binaries, &shape)?;
     step.finish_and_clear();

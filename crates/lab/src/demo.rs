@@ -80,6 +80,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
         "A source and a replica, {} {}. The replica is away while sysbench writes to the source for {BEHIND_SECONDS} s.",
         binaries.version, binaries.full_version
     ));
+    screen.claim_disk(work.path(), shape.disk_bytes(2, shape.binlog_bytes(Some(BACKLOG_RATE), BEHIND_SECONDS)))?;
     let race = Race::prepare(home, binaries, &plan, work.path(), screen)?;
     screen.note(
         "Now the replica is back. Both contenders have received the backlog; they apply it with full durability.",

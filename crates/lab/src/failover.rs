@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::home::LabHome;
+use crate::home::{self, LabHome};
 use crate::sandbox::{ACCOUNT, Lifetime, Sandbox, pristine_data, random_password};
 use crate::screen::{self, Screen, table};
 use crate::server_options::ServerOptions;
@@ -144,6 +144,7 @@ impl FailoverOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
+        Screen::default().claim_disk(work.path(), 3 * home::SMALL_SERVER_BYTES)?;
         let step = Screen::default().count_bar("failovers", u64::from(self.rounds));
         let mut servers = Servers::begin(&home, &binaries, self.semi_sync, work.path(), &program_path()?)?;
         let mut result =

@@ -278,6 +278,9 @@ pub fn free_disk(directory: &Path) -> Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// What a server takes whose tables are small, with its redo log and its binlogs.
+pub(crate) const SMALL_SERVER_BYTES: u64 = 400 << 20;
+
 /// Refuses if the disk of `directory` has not so many bytes free.
 ///
 /// # Errors

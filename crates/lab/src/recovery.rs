@@ -93,13 +93,10 @@ impl RecoverOptions {
         let home = LabHome::open()?;
         let work = home.work()?;
         let shape = Shape::new(self.workload, None, None, None);
-        let recovery = Recovery {
-            binaries: &binaries,
-            shape,
-            seconds: self.seconds,
-            place: work.path(),
-            screen: Screen::default(),
-        };
+        let screen = Screen::default();
+        // The source, the base in its place, and a recovered server.
+        screen.claim_disk(work.path(), shape.disk_bytes(3, shape.binlog_bytes(None, self.seconds)))?;
+        let recovery = Recovery { binaries: &binaries, shape, seconds: self.seconds, place: work.path(), screen };
         let result = recovery.run(&home)?;
         screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
         if let Some(path) = self.json {

@@ -13,6 +13,7 @@ use crate::home::{self, LabHome, copy_directory_whole};
 use crate::native;
 use crate::process::ProcessIdentity;
 use crate::sandbox::{self, Lifetime, Sandbox};
+use crate::screen::Screen;
 use crate::server_options::{ServerOption, ServerOptions};
 use crate::vendor::Vendor;
 use crate::version::{ServerBinaries, ServerVersion};
@@ -49,8 +50,6 @@ impl ServerRecord {
 }
 
 const STATE_FILE: &str = "sandbox.json";
-/// What an empty server and its first logs take on disk, about.
-const SERVER_BYTES: u64 = 400 << 20;
 /// Somebody stopped the sandbox, and wants its data.
 const KEPT_MARKER: &str = "kept";
 
@@ -119,7 +118,7 @@ pub fn start(
             other.server
         )));
     }
-    home::need_disk(&directory, (layout.replicas as u64 + 1) * SERVER_BYTES)?;
+    Screen::default().claim_disk(&directory, (layout.replicas as u64 + 1) * home::SMALL_SERVER_BYTES)?;
     sandbox::end_unknown_servers(&directory);
     let pristine = sandbox::pristine_data(home, binaries)?;
     let password = sandbox::random_password()?;

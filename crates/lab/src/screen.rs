@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{Result, home};
 
 /// Shows progress. Without a terminal each step is one line, for logs.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +47,15 @@ impl Screen {
         bar.set_style(style("  {msg} {wide_bar} {human_pos} of {human_len} · {elapsed}"));
         bar.set_message(what.to_owned());
         bar
+    }
+
+    /// Says how much disk is needed, about, and refuses if it is not there.
+    ///
+    /// # Errors
+    /// [`crate::Error::DiskTooSmall`], [`crate::Error::File`].
+    pub fn claim_disk(&self, directory: &Path, bytes: u64) -> Result<()> {
+        self.note(&format!("about {} of disk are needed", megabytes(bytes)));
+        home::need_disk(directory, bytes)
     }
 
     /// Prints a permanent line above the progress.

@@ -158,6 +158,21 @@ impl Shape {
         (servers + 1) * self.server_bytes() + 2 * servers * binlog_bytes
     }
 
+    /// What a load of so many transactions a second (`None`: as many as possible) writes to the binlog in so many seconds, about.
+    pub fn binlog_bytes(&self, rate: Option<u64>, seconds: u64) -> u64 {
+        /// What a source with everything in memory writes, about.
+        const TRANSACTIONS_PER_SECOND: u64 = 5_000;
+        let transaction_bytes = match self.workload {
+            // Texts of up to 200 kB.
+            Workload::Wide => 60_000,
+            // A tenth of a table now and then.
+            Workload::Bulk => 20_000,
+            // Sysbench's, and others with about as many rows.
+            _ => 2_000,
+        };
+        rate.unwrap_or(TRANSACTIONS_PER_SECOND) * seconds * transaction_bytes
+    }
+
     /// The same tables, whose rows are changed more or less unevenly.
     #[must_use]
     pub fn with_skew(self, exponent_hundredths: u32) -> Shape {

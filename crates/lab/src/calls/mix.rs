@@ -10,7 +10,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::{CallsPlan, Day, Random, layout, template, write_records};
-use crate::home::{LabHome, create_private_directory};
+use crate::home::{self, LabHome, create_private_directory};
 use crate::sandbox::{Lifetime, Sandbox, pristine_data};
 use crate::screen::{Screen, table};
 use crate::server_options::{Durability, ServerOptions};
@@ -127,6 +127,8 @@ pub fn run(
     screen: &Screen,
     mut measured: impl FnMut(&MixResult) -> Result<()>,
 ) -> Result<MixResult> {
+    // The records, the tables, and what is measured.
+    screen.claim_disk(directory, 3 * plan.calls.records * super::RECORD_BYTES as u64 + home::SMALL_SERVER_BYTES)?;
     let server = fill(home, binaries, plan.calls, directory, screen)?;
     let (large, small) = (directory.join("large.csv"), directory.join("small.csv"));
     write_statements(&large, LARGE, plan.calls, large_statement)?;

@@ -203,8 +203,9 @@ impl GenerateOptions {
     /// [`Error::File`].
     pub fn run(self) -> Result<ExitCode> {
         create_private_directory(&self.out)?;
-        let plan = self.records.plan();
-        let bar = Screen::default().count_bar("records are made", plan.records);
+        let (plan, screen) = (self.records.plan(), Screen::default());
+        screen.claim_disk(&self.out, plan.records * RECORD_BYTES as u64)?;
+        let bar = screen.count_bar("records are made", plan.records);
         write_records(plan, &self.out.join("calls.dat"), &mut |number| bar.set_position(number))?;
         bar.finish_and_clear();
         for (name, text) in [("calls.toml", layout()), ("calls.sql", template().join(";\n") + ";\n")] {

@@ -83,6 +83,9 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 1e2)
 }
 
+/// A query in the general log, and what is measured of it, about.
+const RECORDED_BYTES: u64 = 300;
+
 /// Records and replays. `measured` sees what is measured after each turn.
 ///
 /// # Errors
@@ -96,6 +99,7 @@ pub fn run(
     mut measured: impl FnMut(&PointsResult) -> Result<()>,
 ) -> Result<PointsResult> {
     let shape = Shape::new(Workload::Cached, Some(2), Some(50_000), Some(256)).with_schemas(1);
+    screen.claim_disk(directory, shape.disk_bytes(1, 0) + plan.queries * RECORDED_BYTES)?;
     let step = screen.spinner("the server");
     let dataset = DataSet::open(home, binaries, &shape)?;
     let options = replica_options(binaries.vendor(), &shape, ReplicaLog::Intermediate);

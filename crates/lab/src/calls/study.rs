@@ -14,7 +14,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::{CallsPlan, FIELDS, RECORD_BYTES, layout, template, write_records};
-use crate::home::{self, LabHome, create_private_directory};
+use crate::home::{LabHome, create_private_directory};
 use crate::sandbox::{Lifetime, Sandbox, pristine_data};
 use crate::screen::{Screen, megabytes, table, thousands};
 use crate::server_options::{Durability, ServerOptions};
@@ -194,7 +194,7 @@ pub fn run(
     screen: &Screen,
     mut measured: impl FnMut(&StudyResult) -> Result<()>,
 ) -> Result<StudyResult> {
-    home::need_disk(directory, plan.calls.records * RECORD_BYTES as u64 / 100 * DISK_PERCENT)?;
+    screen.claim_disk(directory, plan.calls.records * RECORD_BYTES as u64 / 100 * DISK_PERCENT)?;
     let records = directory.join("calls.dat");
     let study = Study { home, binaries, directory, calls: plan.calls, records, limit: plan.limit, screen };
     let mut result =

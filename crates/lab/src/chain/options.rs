@@ -89,7 +89,11 @@ impl ChainOptions {
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
-        let result = run(&home, &binaries, &plan, work.path(), &Screen::default())?;
+        let screen = Screen::default();
+        // A, B, C and D.
+        let shape = plan.backlog.shape;
+        screen.claim_disk(work.path(), shape.disk_bytes(4, shape.binlog_bytes(self.rate, self.seconds)))?;
+        let result = run(&home, &binaries, &plan, work.path(), &screen)?;
         screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
         if let Some(path) = self.json {
             results::write_json(&result, &path)?;

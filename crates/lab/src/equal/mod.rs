@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::binlog_format::Format;
-use crate::home::LabHome;
+use crate::home::{self, LabHome};
 use crate::screen::{self, Screen};
 use crate::server_options::ServerOption;
 use crate::torture::feature::{Feature, FeatureSet};
@@ -114,9 +114,11 @@ impl EqualOptions {
         }
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
+        let screen = Screen::default();
+        // The source, Spate's replica, and that of native replication.
+        screen.claim_disk(home.root(), 3 * home::SMALL_SERVER_BYTES)?;
         let comparisons = Comparisons::prepare(&home, &binaries)?;
         let settings = self.settings(&comparisons);
-        let screen = Screen::default();
         let bar = screen.spinner("the script");
         let whole = comparisons.compare(&settings, &steps, &|what| bar.set_message(what.to_owned()));
         let first = match &whole {

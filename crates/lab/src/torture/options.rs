@@ -13,7 +13,7 @@ use super::settings::Failures;
 use super::{Torture, TorturePlan};
 use crate::binlog_format::Format;
 use crate::contender;
-use crate::home::LabHome;
+use crate::home::{self, LabHome};
 use crate::screen::{self, Screen};
 use crate::version::{ServerBinaries, ServerVersion};
 use crate::{Result, results};
@@ -114,6 +114,8 @@ impl TortureOptions {
         let source = ServerBinaries::choose(self.server)?;
         let replica = self.replica.map_or_else(|| Ok(source.clone()), ServerVersion::resolve)?;
         let home = LabHome::open()?;
+        // The source, Spate's replica, and that of native replication.
+        Screen::default().claim_disk(home.root(), 3 * home::SMALL_SERVER_BYTES)?;
         let plan = TorturePlan {
             features: FeatureSet::chosen(&self.only, &self.without),
             draw_features: self.only.is_empty(),
