@@ -2,7 +2,7 @@
 //!
 //! - [`document`], [`table`], [`figures`]: a page and its parts;
 //! - [`graph`]: lines over numbers, with a value under the pointer, zoom by dragging (drawn by uPlot, whose text is part of the page);
-//! - [`timeline`]: bars over time.
+//! - [`timeline`]: bars over time, with a name under the pointer, zoom by dragging.
 
 mod graph;
 mod timeline;
@@ -34,8 +34,15 @@ pub struct PageError(#[from] serde_json::Error);
 /// A whole page. `refresh_seconds`: a browser loads it again that often; `body` is HTML.
 pub fn document(title: &str, heading: &str, refresh_seconds: Option<u32>, body: &str) -> String {
     let refresh = refresh_seconds.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
-    let (style, script) = if body.contains(graph::MARK) { (graph::STYLE, graph::SCRIPT) } else { ("", "") };
-    let script = if script.is_empty() { String::new() } else { format!("<script>{}{script}</script>", graph::UPLOT) };
+    let style = if body.contains(graph::MARK) { graph::STYLE } else { "" };
+    let mut scripts = Vec::new();
+    if body.contains(graph::MARK) {
+        scripts.extend([graph::UPLOT, graph::SCRIPT]);
+    }
+    if body.contains(timeline::MARK) {
+        scripts.push(timeline::SCRIPT);
+    }
+    let script = if scripts.is_empty() { String::new() } else { format!("<script>{}</script>", scripts.concat()) };
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">{}<title>{}</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{style}{STYLE}</style></head><body><h1>{}</h1>{body}{script}</body></html>\n",
@@ -113,7 +120,10 @@ mod tests {
     #[test]
     fn page_reaches_for_nothing_outside_itself() {
         let axes = Axes::new("seconds", "rows");
-        let page = document("a", "b", None, &graph(&[("a", vec![(0.0, 1.0)])], &axes).unwrap());
+        let lanes = [Lane { name: "a".into(), bars: vec![Bar { begin: 0.0, end: 1.0, name: "b".into(), kind: 0 }] }];
+        let body = graph(&[("a", vec![(0.0, 1.0)])], &axes).unwrap() + &timeline(&lanes, "seconds");
+        let page = document("a", "b", None, &body);
+        assert!(page.contains("svg.bars"), "the timelines' script is there");
         for word in ["src=", "href=", "@import", "url(", "fetch(", "XMLHttpRequest"] {
             assert!(!page.contains(word), "{word}");
         }
