@@ -24,7 +24,7 @@ pub mod watch;
 pub use error::{Error, Result};
 pub use follow::{FollowOptions, Followed, follow};
 pub use history::{History, Range, Surplus};
-pub use promote::{ArchiveToApply, PromoteOptions, Promotion, dry_run, promote};
+pub use promote::{ArchiveToApply, PromoteOptions, Promotion, await_spate, dry_run, promote};
 pub use steps::ReplicationAccount;
 pub use topology::{Patience, name_of};
 pub use watch::{WatchOptions, watch};

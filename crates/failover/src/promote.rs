@@ -6,18 +6,20 @@
 //! Where it stands is noted nowhere: it shows on the servers. So it can be interrupted anywhere, and repeated. The plan is made twice: from the
 //! first look, and again once nothing more can come from the old source.
 
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use spate_archive::stopping_point;
 use spate_binlog::GtidPosition;
-use spate_connection::Vendor;
 use spate_connection::endpoint::Endpoint;
+use spate_connection::{ConnectOptions, Vendor};
 use spate_operate::handover;
 use spate_replica::applier_lock::{self, ApplierLock};
+use spate_replica::asking;
 use spate_replica::checkpoint::{self, Checkpoint};
-use spate_replica::new_source;
+use spate_replica::new_source::{self, Identity};
 
 use crate::error::{Error, Result};
 use crate::fence;
@@ -78,6 +80,18 @@ pub struct Promotion {
     pub left_out: Vec<LeftOut>,
     /// Commands for people.
     pub next: Vec<String>,
+    /// Other replicas to which Spate applies.
+    #[serde(skip)]
+    pub of_spate: Vec<OfSpate>,
+}
+
+/// Another replica to which Spate applies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfSpate {
+    endpoint: Endpoint,
+    name: String,
+    /// What lets it follow.
+    command: String,
 }
 
 /// Only looks, and says what a promotion would do and lose.
@@ -146,6 +160,7 @@ pub fn promote(options: &PromoteOptions<'_>) -> Result<Promotion> {
         following: vec![],
         left_out: plan.left_out.clone(),
         next: vec![],
+        of_spate: vec![],
         plan,
     };
     // Others can be pointed only while nothing new is there, if they must stand at the same place or be told what not to ask for.
@@ -321,7 +336,7 @@ fn point_others(round: &mut Round, options: &PromoteOptions<'_>, new: &NewSource
         }
         let pointed = (options.guard)().and_then(|()| {
             match other.facts.checkpoint.is_some() && other.facts.channels.is_empty() {
-                true => point_spate(other, new),
+                true => point_spate(candidate, other, new, options),
                 false => point_native(candidate, other, source_names.as_ref(), new, options),
             }
         });
@@ -385,37 +400,108 @@ fn point_native(
 
 /// A replica to which Spate applies: its checkpoint says where it goes on, at any source that has these GTIDs. The address is given to a Spate with
 /// `--follow-promotions`.
-fn point_spate(other: &mut Server, new: &NewSource) -> Result<()> {
-    check_exact(other, new)?;
-    new_source::give(&mut other.connection, &new.host, new.port)?;
+fn point_spate(
+    candidate: &mut Server,
+    other: &mut Server,
+    new: &NewSource,
+    options: &PromoteOptions<'_>,
+) -> Result<()> {
+    let identity = Identity::of(&mut candidate.connection)?;
     if new.exactly_at.is_some() {
-        let _until_the_connection_ends = ApplierLock::take(&mut other.connection)?;
+        // Nobody applies there until it is told where it is.
+        let mut connection = asking::connect(&other.endpoint, &ConnectOptions::new("replica"))?;
+        let _until_the_connection_ends = ApplierLock::take(&mut connection)?;
+        check_exact(other, new)?;
         let checkpoint = Checkpoint { gtid_position: new.own.clone(), ..Checkpoint::default() };
-        checkpoint::begin(&mut other.connection, &checkpoint)?;
+        checkpoint::begin(&mut connection, &checkpoint)?;
+        give_address(other, new, &identity, options);
+        return Ok(());
     }
+    // Its Spate may have gone on since the servers were compared; and it looks itself once more, when nothing is applied any more.
+    candidate.look_again()?;
+    other.look_again()?;
+    let surplus = other.facts.applied.missing_from(&candidate.facts.applied);
+    if !surplus.is_empty() {
+        return Err(Error::step(other.facts.name.clone(), format!("it has {surplus} that the new source lacks")));
+    }
+    give_address(other, new, &identity, options);
     Ok(())
 }
 
-/// Whether a Spate with `--follow-promotions` receives from the new source already, or begins to.
-fn is_followed_by_spate(other: &mut Server, options: &PromoteOptions<'_>) -> bool {
+/// Without the address, a person names the new source to Spate.
+fn give_address(other: &mut Server, new: &NewSource, identity: &Identity, options: &PromoteOptions<'_>) {
+    let is_local =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let name = &other.facts.name;
+    if is_local(&new.host) && host_and_port(&other.endpoint).is_some_and(|(host, _)| !is_local(&host)) {
+        (options.tell)(&format!(
+            "warning: {}:{} is another server for {name}: name the new source's address with --address, and Spate there can follow by itself",
+            new.host, new.port
+        ));
+        return;
+    }
+    if let Err(error) = new_source::give(&mut other.connection, &new.host, new.port, identity) {
+        (options.tell)(&format!("warning: {name}: a Spate with --follow-promotions is not told: {error}"));
+    }
+}
+
+/// Waits until each Spate with `--follow-promotions` receives from the new source, as far as any runs; the commands for the others are added to
+/// [`Promotion::next`].
+///
+/// # Errors
+/// That of `guard`.
+pub fn await_spate(promotion: &mut Promotion, guard: &dyn Fn() -> Result<()>, tell: &dyn Fn(&str)) -> Result<()> {
     const LOOK_EVERY: Duration = Duration::from_millis(200);
     /// More than ten times what it takes such a Spate to ask again.
     const WAIT_FOR: Duration = Duration::from_secs(15);
-    if !applier_lock::is_applier_present(&mut other.connection).unwrap_or(false) {
-        return false;
-    }
+    let mut waiting = std::mem::take(&mut promotion.of_spate);
     let end = Instant::now() + WAIT_FOR;
-    (options.tell)(&format!("waiting whether Spate at {} follows (--follow-promotions)", other.facts.name));
+    let mut is_told = false;
     loop {
-        let found = new_source::read(&mut other.connection);
-        if found.is_ok_and(|found| found.is_some_and(|found| found.is_followed)) {
-            (options.tell)(&format!("Spate goes on at {}", other.facts.name));
-            return true;
+        let mut may_come = false;
+        waiting.retain(|replica| match state_of(replica) {
+            Following::Yes => {
+                tell(&format!("Spate goes on at {}", replica.name));
+                false
+            }
+            Following::Perhaps => {
+                may_come = true;
+                true
+            }
+            Following::No => true,
+        });
+        if !may_come || Instant::now() >= end {
+            break;
         }
-        if Instant::now() >= end || (options.guard)().is_err() {
-            return false;
+        if !is_told {
+            tell("waiting whether Spate follows (--follow-promotions)");
+            is_told = true;
         }
+        guard()?;
         thread::sleep(LOOK_EVERY);
+    }
+    promotion.next.extend(waiting.into_iter().map(|replica| replica.command));
+    Ok(())
+}
+
+/// Whether a Spate receives from the new source.
+enum Following {
+    Yes,
+    /// One runs, and may not have asked yet.
+    Perhaps,
+    No,
+}
+
+fn state_of(replica: &OfSpate) -> Following {
+    let asked = asking::connect(&replica.endpoint, &ConnectOptions::new("replica")).map_err(spate_replica::Error::from);
+    let asked = asked.and_then(|mut connection| {
+        let given = new_source::read(&mut connection)?;
+        Ok((given, applier_lock::is_applier_present(&mut connection)?))
+    });
+    match asked {
+        Ok((Some(given), _)) if given.is_followed => Following::Yes,
+        Ok((Some(_), true)) => Following::Perhaps,
+        _ => Following::No,
     }
 }
 
@@ -443,15 +529,13 @@ fn advise(round: &mut Round, options: &PromoteOptions<'_>, promotion: &mut Promo
             promotion.next.push(format!("look for events that sleep, as on a replica; asking failed: {error}"))
         }
     }
-    for other in round.others.iter_mut().filter(|other| other.facts.checkpoint.is_some()) {
-        if !promotion.following.contains(&other.facts.name) || is_followed_by_spate(other, options) {
-            continue;
-        }
-        let other = steps::shell(&other.endpoint.to_string());
-        promotion.next.push(format!(
-            "go on with Spate: spate replicate --source {candidate} --replica {other} --archive <a new directory>, with the options as before (or \
+    for other in round.others.iter().filter(|other| other.facts.checkpoint.is_some()) {
+        let endpoint = steps::shell(&other.endpoint.to_string());
+        let command = format!(
+            "go on with Spate: spate replicate --source {candidate} --replica {endpoint} --archive <a new directory>, with the options as before (or \
              --follow-promotions instead of another source and directory)"
-        ));
+        );
+        promotion.of_spate.push(OfSpate { endpoint: other.endpoint.clone(), name: other.facts.name.clone(), command });
     }
     if let Some(source) = &options.source {
         let source = steps::shell(&source.to_string());

@@ -8,7 +8,7 @@ use spate_connection::endpoint::Endpoint;
 use spate_connection::{ConnectOptions, Connection, Vendor, quote};
 use spate_replica::applier_lock::ApplierLock;
 use spate_replica::asking;
-use spate_replica::checkpoint;
+use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::new_source;
 use spate_replica::{Error, Result};
 use spate_replica::{journal, own_schema, sharding, spread};
@@ -50,28 +50,16 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
     let Some(checkpoint) = checkpoint::read(connection)? else {
         return Err(unsuitable("it has no checkpoint: Spate never applied anything to it"));
     };
-    if journal::read(connection)?.is_some() {
-        let why = "an earlier run was interrupted in the midst of something that cannot be rolled back: let spate replicate finish \
-                   it (--until caught-up), then hand over";
-        return Err(unsuitable(why));
-    }
     let position = &checkpoint.gtid_position;
-    if !spread::beyond(&spread::read(connection)?, position).is_empty() {
-        let why = "an earlier run was interrupted while some transactions were applied ahead of others: let spate replicate finish it (--until \
-                   caught-up), then hand over";
-        return Err(unsuitable(why));
+    if let Some(what) = unfinished(connection, &checkpoint)? {
+        return Err(unsuitable(&format!("{what}: let spate replicate finish it (--until caught-up), then hand over")));
     }
-    if sharding::find_uneven(connection, &checkpoint)?.is_some() {
-        let why = "an earlier run was interrupted while its appliers were at different positions: let spate replicate finish it (--until \
-                   caught-up), then hand over";
-        return Err(unsuitable(why));
-    }
-    new_source::take_away(connection)?;
     let executed = match vendor {
         _ if position.is_empty() => None,
         Vendor::MariaDb => tell_mariadb(connection, position)?,
         Vendor::MySql => tell_mysql(connection, position)?,
     };
+    new_source::take_away(connection)?;
     let place = match vendor {
         Vendor::MariaDb => "MASTER_USE_GTID=slave_pos".to_owned(),
         Vendor::MySql if !position.is_empty() => "SOURCE_AUTO_POSITION=1".to_owned(),
@@ -99,6 +87,20 @@ pub(crate) fn tell(connection: &mut Connection) -> Result<Handover> {
         executed,
         next,
     })
+}
+
+/// What an earlier run has left half done, beyond the checkpoint.
+pub(crate) fn unfinished(connection: &mut Connection, checkpoint: &Checkpoint) -> Result<Option<&'static str>> {
+    if journal::read(connection)?.is_some() {
+        return Ok(Some("an earlier run was interrupted in the midst of something that cannot be rolled back"));
+    }
+    if !spread::beyond(&spread::read(connection)?, &checkpoint.gtid_position).is_empty() {
+        return Ok(Some("an earlier run was interrupted while some transactions were applied ahead of others"));
+    }
+    if sharding::find_uneven(connection, checkpoint)?.is_some() {
+        return Ok(Some("an earlier run was interrupted while its appliers were at different positions"));
+    }
+    Ok(None)
 }
 
 /// Domains that Spate knows nothing of keep their positions.

@@ -32,6 +32,7 @@ use spate_replica::exclusions::Exclusions;
 use spate_replica::journal::InterruptedStatement;
 use spate_replica::lock_holders;
 use spate_replica::native;
+use spate_replica::new_source;
 use spate_replica::reached::Reached;
 use spate_replica::records;
 use spate_replica::status::Status;
@@ -377,6 +378,7 @@ fn begin_first(
     let gtid_position = place.gtid_position;
     let checkpoint = Checkpoint { gtid_position, source_file, source_position, ..Checkpoint::default() };
     gtids_fit::check(connection, &options.applying, &checkpoint, status)?;
+    new_source::take_away(connection)?;
     stopping_point("before-first-checkpoint");
     checkpoint::begin(connection, &checkpoint)?;
     stopping_point("after-first-checkpoint");

@@ -25,6 +25,7 @@ use spate_receive::source::{SourcePlace, resolve_start};
 use spate_replica::applier_lock::ApplierLock;
 use spate_replica::checkpoint::{self, Checkpoint};
 use spate_replica::native::{self, Channel, Place, Threads};
+use spate_replica::new_source;
 use spate_replica::status::Status;
 use spate_replica::until::Start;
 use spate_replica::{Result, asking, journal, own_schema};
@@ -126,6 +127,7 @@ fn take_over_stopped(
     stopping_point("takeover-relay-logs");
     // First, so that a channel is never parked while the checkpoint is an older one.
     if begins {
+        new_source::take_away(connection)?;
         checkpoint::begin(connection, &executed)?;
     }
     stopping_point("takeover-checkpoint");

@@ -221,7 +221,6 @@ fn make_known(what: &str, id: u32, by: &mut Connection) -> Result<()> {
     Ok(())
 }
 
-/// Takes a lock for this session; `name` is quoted.
 /// True if an applier runs on the replica.
 ///
 /// # Errors
@@ -232,6 +231,7 @@ pub fn is_applier_present(replica: &mut Connection) -> Result<bool> {
     Ok(holder.single_text().is_some())
 }
 
+/// Takes a lock for this session; `name` is quoted.
 fn take(connection: &mut Connection, name: &str, wait_seconds: u32) -> Result<()> {
     let answer = connection.query(&format!("SELECT GET_LOCK({name}, {wait_seconds})"))?;
     if answer.single_text().as_deref() == Some("1") {

@@ -67,6 +67,25 @@ pub fn log_nothing(connection: &mut Connection, action: &'static str) -> crate::
     switched.map_err(|error| crate::error::Error::from(error).with_missing_privilege(action, grant))
 }
 
+/// Does something that the server's binlog is not to have, and logs afterwards as before.
+///
+/// # Errors
+/// A missing privilege names the GRANT; those of what is done.
+pub fn without_log<T, E: From<crate::error::Error>>(
+    connection: &mut Connection,
+    action: &'static str,
+    done: impl FnOnce(&mut Connection) -> std::result::Result<T, E>,
+) -> std::result::Result<T, E> {
+    let before = connection.query("SELECT @@SESSION.sql_log_bin").map_err(crate::error::Error::from)?.single_text();
+    log_nothing(connection, action)?;
+    let done = done(connection);
+    let restored =
+        connection.execute(format!("SET SESSION sql_log_bin={}", before.as_deref().unwrap_or("1")).as_bytes());
+    let done = done?;
+    restored.map_err(crate::error::Error::from)?;
+    Ok(done)
+}
+
 /// Whether MySQL executes no `init_connect` for this account.
 const ADMINISTERS: &str = "SELECT COUNT(*) FROM information_schema.user_privileges \
     WHERE privilege_type IN ('CONNECTION_ADMIN', 'SUPER') AND grantee = CONCAT( \

@@ -49,8 +49,9 @@ fn refuse_views(connection: &mut Connection, schema: &str) -> Result<()> {
 /// # Errors
 /// Any error of the connection.
 pub fn forget(connection: &mut Connection) -> Result<()> {
-    const KEPT: [&str; 2] = ["skipped", "repaired"];
+    const KEPT: [&str; 3] = ["skipped", "repaired", "new_source"];
     create(connection)?;
+    connection.execute(new_source::TAKE_AWAY.as_bytes())?;
     for (name, _) in TABLES.iter().filter(|(name, _)| !KEPT.contains(name)) {
         connection.execute(format!("DELETE FROM spate.{name}").as_bytes())?;
     }

@@ -169,6 +169,15 @@ pub fn restore(connection: &mut Connection, tell: impl Fn(&str)) -> ReplicaResul
     Ok(())
 }
 
+/// Forgets all tables: the source's sessions have ended with it.
+///
+/// # Errors
+/// Any error of the connection.
+pub fn forget_all(connection: &mut Connection) -> ReplicaResult<()> {
+    connection.execute(b"DELETE FROM spate.temporary_row; DELETE FROM spate.temporary_table")?;
+    Ok(())
+}
+
 /// Which tables [`restore`] could not make again: from the answer to [`ASK_LOST`].
 pub fn lost(answer: &[u8]) -> BTreeSet<TemporaryTable> {
     let text = String::from_utf8_lossy(answer);

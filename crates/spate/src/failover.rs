@@ -1,6 +1,6 @@
 //! `spate promote`, `spate follow` and `spate watch`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use spate_archive::{ArchiveWriter, RealFileSystem, WriterOptions};
+use spate_connection::ConnectOptions;
 use spate_connection::endpoint::Endpoint;
 use spate_failover::plan::{Allowed, Plan};
 use spate_failover::{
     ArchiveToApply, FollowOptions, Followed, Patience, PromoteOptions, Promotion, ReplicationAccount, WatchOptions,
 };
 use spate_operate::{ApplyOptions, Ended};
+use spate_replica::asking;
+use spate_replica::new_source::{self, archive_of};
 use spate_replica::status::Status;
 
 use crate::arguments::made_server_id;
@@ -32,11 +35,12 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
         arguments.others.iter().map(|other| arguments.replica.another(other, common)).collect();
     let drain = Duration::from_secs(arguments.drain_seconds);
     let stop = signals::stop_flag()?;
+    let directory = arguments.archive.as_ref().map(|directory| archive_at(directory, &candidate)).transpose()?;
     let apply = |keeps_gtids: bool| {
-        let Some(directory) = &arguments.archive else { return Ok(()) };
+        let Some(directory) = &directory else { return Ok(()) };
         apply_archive(directory, &candidate, keeps_gtids, drain, &stop).map_err(|error| error.to_string())
     };
-    let archive = match &arguments.archive {
+    let archive = match &directory {
         Some(directory) => {
             let end = (*open_archive(directory)?.end().gtid_position).clone();
             Some(ArchiveToApply { end, apply: &apply })
@@ -66,7 +70,8 @@ pub(crate) fn promote(arguments: &PromoteArguments) -> Result<ExitCode, Failure>
         print(&if arguments.json { serde_json::to_string_pretty(&plan)? } else { plan_text(&plan) })?;
         return Ok(if plan.refusals.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let promotion = spate_failover::promote(&options)?;
+    let mut promotion = spate_failover::promote(&options)?;
+    spate_failover::await_spate(&mut promotion, options.guard, options.tell)?;
     print(&if arguments.json { serde_json::to_string_pretty(&promotion)? } else { promotion_text(&promotion) })?;
     Ok(if promotion.left_out.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -148,6 +153,18 @@ fn host_and_port(text: &str) -> Result<(String, u16), Failure> {
     let endpoint: Endpoint = text.parse().map_err(|error| format!("--address {text}: {error}"))?;
     spate_failover::topology::host_and_port(&endpoint)
         .ok_or_else(|| format!("--address {text}: expected HOST:PORT").into())
+}
+
+/// The archive that a candidate's Spate has written last: after an earlier promotion, that is another one below its directory.
+fn archive_at(directory: &Path, candidate: &Endpoint) -> Result<PathBuf, Failure> {
+    let mut connection = asking::connect(candidate, &ConnectOptions::new("replica"))?;
+    let named = new_source::read(&mut connection)?;
+    let archive = archive_of(directory, named.as_ref());
+    if named.is_some() && !archive.is_dir() {
+        let why = "its Spate has received nothing since the last promotion, and what is older is another server's: leave --archive out";
+        return Err(format!("--archive {}: {why}", directory.display()).into());
+    }
+    Ok(archive)
 }
 
 /// An archive that nobody is writing. As long as this exists, nobody can.

@@ -22,6 +22,7 @@ use spate_recover::sealing::{self, Identities, Recipients};
 use spate_recover::shipping::{self, Shipped};
 use spate_recover::target::Target;
 use spate_recover::{Error, Progress};
+use spate_replica::new_source::latest_archive_below;
 use spate_replica::status::Status;
 use spate_replica::until::Until;
 use spate_verify::VerifyOptions;
@@ -107,7 +108,19 @@ fn ship(arguments: &ShipArguments) -> Result<ExitCode, Failure> {
     let recipients = Recipients::read(&arguments.encrypt_to)?;
     let stop = signals::stop_flag()?;
     let progress = Progress::default();
+    let mut told = None;
     loop {
+        let newer = latest_archive_below(&arguments.archive);
+        if newer != told {
+            if let Some(newer) = &newer {
+                say(&format!(
+                    "spate: warning: since a promotion, the replica's binlogs come into {}, which this command does not store: name that with --archive, and make a base \
+                     of the new source",
+                    newer.display()
+                ));
+            }
+            told = newer;
+        }
         let once = || shipping::ship(&arguments.archive, &target, &recipients, &progress, &stop);
         let shipped = match (watched(&progress, None, once), arguments.follow) {
             (Ok(shipped), _) => shipped,

@@ -140,6 +140,15 @@ fn a_server_promoted_after_a_death_is_followed_on_mysql() {
     a_source_dies(Kind::Mysql);
 }
 
+/// What a server says of itself in `spate.new_source`.
+fn identity(server: &Server) -> String {
+    let uuid = match server.kind.vendor() {
+        Vendor::MariaDb => String::new(),
+        Vendor::MySql => server.sql("SELECT @@server_uuid"),
+    };
+    format!("{}, '{uuid}'", server.sql("SELECT @@server_id"))
+}
+
 /// Spate has applied what the promoted server never received: that is an error, and nothing from the new source is applied.
 fn diverged(kind: Kind) {
     let mut three = Three::of(kind);
@@ -160,14 +169,20 @@ fn diverged(kind: Kind) {
     let ended = site.run(at(&[]));
     assert!(!ended.status.success(), "{}", ended.output);
     let ended = site.run(at(&["--accept-loss"]));
-    assert!(!ended.output.contains("Spate goes on at"), "{}", ended.output);
-    write_as_client(native, "INSERT INTO d.t (k) VALUES (60), (61)").unwrap();
-    // Somebody insists.
-    site.replica.sql(&format!("REPLACE INTO spate.new_source VALUES (1, 1, '127.0.0.1', {}, 0)", native.port));
+    ended.assert_failed_saying(&["does not follow it", "lacks"]);
+    assert_eq!(site.replica.sql("SELECT COUNT(*) FROM spate.new_source"), "0", "it was given no address");
+    // Nothing of this could collide with what the replica has.
+    write_as_client(native, "INSERT INTO d.t (id, k) VALUES (1000, 60), (1001, 61)").unwrap();
     let before = site.replica.checksums();
-    let ended = site.run(site.replicate(&OPTIONS));
-    assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
-    assert_eq!(site.replica.checksums(), before);
+    let insists = |identity: &str, saying: &[&str]| {
+        let row = format!("1, 1, '127.0.0.1', {}, {identity}, 0", native.port);
+        site.replica.sql(&format!("SET sql_log_bin=0; REPLACE INTO spate.new_source VALUES ({row})"));
+        site.run(site.replicate(&OPTIONS)).assert_failed_saying(saying);
+        assert_eq!(site.replica.checksums(), before);
+        assert!(!three.archive_of_promotion(1));
+    };
+    insists(&identity(native), &["lacks what the replica has applied"]);
+    insists(&identity(&site.replica), &["not the server that was promoted"]);
 }
 
 #[test]
@@ -178,6 +193,45 @@ fn a_promoted_server_that_lacks_something_is_not_followed() {
 #[test]
 fn a_promoted_server_that_lacks_something_is_not_followed_on_mysql() {
     diverged(Kind::Mysql);
+}
+
+/// A replica of Spate's that has followed a promotion is promoted itself, with what its latest archive holds.
+fn latest_archive_is_drained(kind: Kind, consistency: &str) {
+    let mut three = Three::of(kind);
+    let options = ["--start", "earliest", "--consistency", consistency, "--follow-promotions"];
+    let running = three.site.spawn(three.site.replicate(&options));
+    three.insert(&three.site.source, 5);
+    three.native.wait_followed(&three.site.source.position());
+    succeeds(&three.site.run(promote(&three.site.source, &three.native, &[&three.site.replica], &[])));
+    three.insert(&three.native, 5);
+    running.terminate();
+    write_as_client(&three.native, "INSERT INTO d.t (k, v) VALUES (1, 'archived'), (2, 'archived')").unwrap();
+    let mut fetch = program();
+    let archive = three.site.archive();
+    fetch.args(["archive", "fetch", "--until", "caught-up", "--archive"]).arg(archive.join("promoted-1"));
+    fetch.arg("--source").arg(format!("{ACCOUNT}@127.0.0.1:{}", three.native.port));
+    three.native.allow_password(&mut fetch, "source");
+    succeeds(&three.site.run(fetch));
+    let mut ship = program();
+    ship.args(["backup", "archive", "--archive"]).arg(&archive).arg("--target").arg(archive.join("../backups"));
+    three.site.run(ship).assert_says(&["which this command does not store", "promoted-1"]);
+    let sums = three.native.checksums();
+    three.native.kill();
+    let Three { site, native } = &three;
+    let options = ["--source-is-dead", "--archive", archive.to_str().unwrap()];
+    succeeds(&site.run(promote(native, &site.replica, &[], &options)));
+    assert_eq!(site.replica.checksums(), sums);
+    write_as_client(&site.replica, "INSERT INTO d.t (k) VALUES (90)").unwrap();
+}
+
+#[test]
+fn the_latest_archive_is_drained_before_a_promotion() {
+    latest_archive_is_drained(Kind::Mariadb, "transaction");
+}
+
+#[test]
+fn the_latest_archive_is_drained_before_a_promotion_on_mysql() {
+    latest_archive_is_drained(Kind::Mysql, "snapshot");
 }
 
 #[test]
