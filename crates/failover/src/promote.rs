@@ -454,33 +454,37 @@ pub fn await_spate(promotion: &mut Promotion, guard: &dyn Fn() -> Result<()>, te
     const LOOK_EVERY: Duration = Duration::from_millis(200);
     /// More than ten times what it takes such a Spate to ask again.
     const WAIT_FOR: Duration = Duration::from_secs(15);
-    let mut waiting = std::mem::take(&mut promotion.of_spate);
-    let end = Instant::now() + WAIT_FOR;
-    let mut is_told = false;
+    /// One that goes over to the new source applies to nobody for a moment.
+    const ABSENT_FOR: Duration = Duration::from_secs(3);
+    let begun = Instant::now();
+    // With when a Spate was last seen to apply there.
+    let of_spate = std::mem::take(&mut promotion.of_spate).into_iter();
+    let mut waiting: Vec<(OfSpate, Instant)> = of_spate.map(|replica| (replica, begun)).collect();
+    if !waiting.is_empty() {
+        tell("waiting whether Spate follows (--follow-promotions)");
+    }
     loop {
-        let mut may_come = false;
-        waiting.retain(|replica| match state_of(replica) {
-            Following::Yes => {
-                tell(&format!("Spate goes on at {}", replica.name));
-                false
+        let (now, mut may_come) = (Instant::now(), false);
+        waiting.retain_mut(|(replica, present)| {
+            let state = state_of(replica);
+            match state {
+                Following::Yes => tell(&format!("Spate goes on at {}", replica.name)),
+                Following::Perhaps => {
+                    *present = now;
+                    may_come = true;
+                }
+                Following::Absent => may_come |= now.duration_since(*present) < ABSENT_FOR,
+                Following::No => {}
             }
-            Following::Perhaps => {
-                may_come = true;
-                true
-            }
-            Following::No => true,
+            !matches!(state, Following::Yes)
         });
-        if !may_come || Instant::now() >= end {
+        if !may_come || begun.elapsed() >= WAIT_FOR {
             break;
-        }
-        if !is_told {
-            tell("waiting whether Spate follows (--follow-promotions)");
-            is_told = true;
         }
         guard()?;
         thread::sleep(LOOK_EVERY);
     }
-    promotion.next.extend(waiting.into_iter().map(|replica| replica.command));
+    promotion.next.extend(waiting.into_iter().map(|(replica, _)| replica.command));
     Ok(())
 }
 
@@ -489,6 +493,9 @@ enum Following {
     Yes,
     /// One runs, and may not have asked yet.
     Perhaps,
+    /// None runs at this moment.
+    Absent,
+    /// It was not told.
     No,
 }
 
@@ -501,6 +508,7 @@ fn state_of(replica: &OfSpate) -> Following {
     match asked {
         Ok((Some(given), _)) if given.is_followed => Following::Yes,
         Ok((Some(_), true)) => Following::Perhaps,
+        Ok((Some(_), false)) => Following::Absent,
         _ => Following::No,
     }
 }
