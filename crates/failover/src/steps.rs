@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use spate_binlog::{Gtid, GtidPosition};
 use spate_connection::endpoint::Secret;
 use spate_connection::{Vendor, quote};
-use spate_replica::{checkpoint, gtids};
+use spate_replica::{asking, checkpoint, gtids};
 
 use crate::error::{Error, Result};
 use crate::history::History;
@@ -364,9 +364,7 @@ pub(crate) fn bump_number(server: &mut Server) -> Result<()> {
 pub(crate) fn forget_checkpoint(server: &mut Server) -> Result<()> {
     bump_number(server)?;
     // Nobody who follows this server needs to know.
-    server.execute("SET SESSION sql_log_bin=0")?;
-    checkpoint::forget(&mut server.connection)?;
-    server.execute("SET SESSION sql_log_bin=1")?;
+    asking::without_log(&mut server.connection, "forget where Spate stood", checkpoint::forget)?;
     Ok(())
 }
 

@@ -78,6 +78,21 @@ pub struct Conditions {
     pub limit: Duration,
 }
 
+impl Conditions {
+    /// The backlog has been received, the replica is durable and does not log what it applies.
+    pub fn usual(limit: Duration) -> Conditions {
+        Conditions {
+            place: BacklogPlace::Received,
+            durability: Durability::Durable,
+            log: ReplicaLog::Own,
+            buffer_pool: BufferPool::AsItWas,
+            replica_options: Vec::new(),
+            read_latency: None,
+            limit,
+        }
+    }
+}
+
 /// A data set, and a source with a backlog after it.
 pub struct Course<'a> {
     binaries: &'a ServerBinaries,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use programs::spate;
 use spate_lab::backlog::BacklogPlan;
 use spate_lab::binlog_format::Format;
-use spate_lab::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
+use spate_lab::course::{BacklogPlace, Conditions, Course};
 use spate_lab::home::LabHome;
 use spate_lab::loads::tpcc::books::Books;
 use spate_lab::sandbox::Sandbox;
@@ -118,15 +118,8 @@ fn conditions_hold_at_every_state(place: &Place, transactions: u64, options: &[&
     let format = Format::Row;
     let plan = BacklogPlan { shape, format, seconds: 120, rate: None, transactions: Some(transactions), reuse: false };
     let course = Course::prepare(&place.home, &binaries, &plan, work.path(), Screen::default()).unwrap();
-    let conditions = Conditions {
-        place: BacklogPlace::Source,
-        durability: Durability::Relaxed,
-        log: ReplicaLog::Own,
-        buffer_pool: BufferPool::AsItWas,
-        replica_options: Vec::new(),
-        read_latency: None,
-        limit: LIMIT,
-    };
+    let conditions =
+        Conditions { place: BacklogPlace::Source, durability: Durability::Relaxed, ..Conditions::usual(LIMIT) };
     let directory = work.path().join("replica");
     let replica = course.fresh_replica(&conditions, &directory).unwrap();
     let facts = &course.backlog.facts;

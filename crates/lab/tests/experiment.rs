@@ -15,7 +15,7 @@ use spate_lab::Error;
 use spate_lab::backlog::BacklogPlan;
 use spate_lab::binlog_format::Format;
 use spate_lab::contender::Contender;
-use spate_lab::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
+use spate_lab::course::{BacklogPlace, Conditions, Course};
 use spate_lab::dataset::DataSet;
 use spate_lab::home::LabHome;
 use spate_lab::loads::tpcc::books::Books;
@@ -166,11 +166,7 @@ fn crashed_server_is_named_with_its_log() {
     let conditions = Conditions {
         place: BacklogPlace::Source,
         durability: Durability::Relaxed,
-        log: ReplicaLog::Own,
-        buffer_pool: BufferPool::AsItWas,
-        replica_options: Vec::new(),
-        read_latency: None,
-        limit: Duration::from_secs(60),
+        ..Conditions::usual(Duration::from_secs(60))
     };
     let directory = work.path().join("replica");
     let replica = course.fresh_replica(&conditions, &directory).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::blocks::{Block, hours_minutes_seconds};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, SINGLE, limit, usual_conditions};
+use super::on_course::{OnCourse, SINGLE, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
@@ -138,7 +138,7 @@ impl Experiment for DurabilityExperiment {
 
 fn conditions(cell: &Labels, limit: Duration) -> Conditions {
     let label = |name: &str| cell.get(name).map_or("", String::as_str);
-    let mut conditions = usual_conditions(limit);
+    let mut conditions = Conditions::usual(limit);
     if let Some((_, log)) = LOGS.iter().find(|(name, _)| *name == label("log")) {
         conditions.log = *log;
     }

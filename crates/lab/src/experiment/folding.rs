@@ -6,12 +6,12 @@ use std::path::Path;
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, limit, usual_conditions};
+use super::on_course::{OnCourse, limit};
 use super::plan::{Compared, Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured};
 use super::selection::Selection;
 use crate::backlog::BacklogPlan;
-use crate::course::Course;
+use crate::course::{Conditions, Course};
 use crate::workload::{Shape, Workload};
 use crate::{Result, spate_program};
 use spate_page::Scale;
@@ -98,12 +98,13 @@ impl Experiment for Folding {
         let course = Course::prepare(bench.home, bench.binaries, &plan, directory, bench.screen)?;
         let predicted = predict(&course)?;
         let limit = limit(size);
-        let inner = OnCourse::new(course, move |_| usual_conditions(limit)).with_contenders(|cell| match cell["batch"]
-            .as_str()
-        {
-            "all" => "spate".to_owned(),
-            limit => format!("spate:batch-transactions={limit}"),
-        });
+        let inner =
+            OnCourse::new(course, move |_| Conditions::usual(limit)).with_contenders(|cell| {
+                match cell["batch"].as_str() {
+                    "all" => "spate".to_owned(),
+                    limit => format!("spate:batch-transactions={limit}"),
+                }
+            });
         Ok(Box::new(Predicted { inner, predicted }))
     }
 }

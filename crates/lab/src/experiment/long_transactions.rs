@@ -14,7 +14,7 @@ use spate_page::{Bar, Lane};
 use super::blocks::Block;
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{limit, measured, usual_conditions};
+use super::on_course::{limit, measured};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Measured, Span};
 use super::selection::Selection;
@@ -22,7 +22,7 @@ use crate::Result;
 use crate::backlog::{Backlog, BacklogPlan};
 use crate::binlog_format::Format;
 use crate::contender::Contender;
-use crate::course::Course;
+use crate::course::{Conditions, Course};
 use crate::dataset::DataSet;
 use crate::sandbox::Sandbox;
 use crate::sql::Session;
@@ -169,7 +169,7 @@ impl Stage for Timelines<'_> {
     fn measure(&mut self, cell: &Labels, directory: &Path) -> Result<Measured> {
         let text = &cell["contender"];
         let contender = text.parse::<Contender>()?.on(self.course.binaries().vendor())?;
-        let conditions = usual_conditions(self.limit);
+        let conditions = Conditions::usual(self.limit);
         let place = directory.join("replica");
         let replica = self.course.fresh_replica(&conditions, &place)?;
         let watch = Watch::start(&replica)?;

@@ -8,10 +8,9 @@ use super::plan::Size;
 use super::result::{Labels, Measured};
 use crate::Result;
 use crate::contender::Contender;
-use crate::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
+use crate::course::{Conditions, Course};
 use crate::results::ContenderResult;
 use crate::sampling::Series;
-use crate::server_options::Durability;
 
 /// Counters of Spate's report that become metrics.
 const COUNTERS: [&str; 5] = ["transactions", "row_changes", "net_row_changes", "batches", "retries"];
@@ -48,19 +47,6 @@ impl<'a> OnCourse<'a> {
     pub(super) fn with_facts(mut self, facts: Vec<(&'static str, f64)>) -> OnCourse<'a> {
         self.facts = facts;
         self
-    }
-}
-
-/// The usual conditions: the backlog has been received, the replica is durable and does not log what it applies.
-pub(super) fn usual_conditions(limit: Duration) -> Conditions {
-    Conditions {
-        place: BacklogPlace::Received,
-        durability: Durability::Durable,
-        log: ReplicaLog::Own,
-        buffer_pool: BufferPool::AsItWas,
-        replica_options: Vec::new(),
-        read_latency: None,
-        limit,
     }
 }
 

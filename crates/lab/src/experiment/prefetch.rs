@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, limit, usual_conditions};
+use super::on_course::{OnCourse, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
 use super::statistics::outcome;
 use crate::Result;
 use crate::backlog::BacklogPlan;
-use crate::course::Course;
+use crate::course::{Conditions, Course};
 use crate::vendor::Vendor;
 use crate::workload::{Shape, Workload};
 
@@ -69,7 +69,7 @@ impl Experiment for Prefetch {
         let read_latency = (setting.name == SLOW).then_some(READ_LATENCY);
         let limit = limit(size);
         Ok(Box::new(OnCourse::new(course, move |_| {
-            let mut conditions = usual_conditions(limit);
+            let mut conditions = Conditions::usual(limit);
             conditions.read_latency = read_latency;
             conditions
         })))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::blocks::{Block, Graph};
 use super::driver::{Bench, Experiment, Stage};
 use super::facts;
-use super::on_course::{OnCourse, SINGLE, limit, usual_conditions};
+use super::on_course::{OnCourse, SINGLE, limit};
 use super::plan::{Setting, Size, labels};
 use super::result::{ExperimentResult, Labels, Run};
 use super::selection::Selection;
@@ -94,7 +94,7 @@ impl Experiment for Shards {
         let directory = directory.to_owned();
         let limit = limit(size);
         let buffer_pool = if setting.name == io.0 { BufferPool::Empty } else { BufferPool::AsItWas };
-        let stage = OnCourse::new(course, move |_| Conditions { buffer_pool, ..usual_conditions(limit) });
+        let stage = OnCourse::new(course, move |_| Conditions { buffer_pool, ..Conditions::usual(limit) });
         Ok(Box::new(stage.with_contenders(move |cell| contender(cell, &directory))))
     }
 }
