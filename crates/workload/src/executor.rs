@@ -1,7 +1,6 @@
 //! A connection that executes statements when they are due, and tells what came of them.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use spate_connection::{Seen, quote};
@@ -10,12 +9,13 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::answer::Answer;
 use crate::connections::{Connections, OpenConnection, is_too_many};
 use crate::error::Error;
+use crate::gathered::Gathered;
 use crate::halt::Halt;
 use crate::measure::Response;
 use crate::pace::Clock;
 use crate::recorded::Schema;
 
-/// A connection gives so many responses to the collector at once, or those of so long: to wake it for each would cost as much as a small statement.
+/// A connection gives so many responses to the collector at once, or those of so long.
 const RESPONSES_AT_ONCE: usize = 128;
 const RESPONSES_KEPT: Duration = Duration::from_millis(100);
 /// Only of slower statements the text is kept; in seconds.
@@ -46,6 +46,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) connections: &'a Connections<'a>,
     pub(crate) halt: Halt,
     pub(crate) clock: Clock,
+    pub(crate) responses: &'a Gathered,
 }
 
 /// A connection, and what it knows of its session.
@@ -60,7 +61,6 @@ pub(crate) struct Executor<'a> {
     schema: Schema,
     responses: Vec<Response>,
     flushed: Instant,
-    send: SyncSender<Vec<Response>>,
 }
 
 impl Drop for Executor<'_> {
@@ -70,23 +70,9 @@ impl Drop for Executor<'_> {
 }
 
 impl<'a> Executor<'a> {
-    pub(crate) fn new(
-        shared: Shared<'a>,
-        input: usize,
-        is_shared: bool,
-        send: SyncSender<Vec<Response>>,
-    ) -> Executor<'a> {
+    pub(crate) fn new(shared: Shared<'a>, input: usize, is_shared: bool) -> Executor<'a> {
         let flushed = Instant::now();
-        Executor {
-            shared,
-            input,
-            is_shared,
-            connection: None,
-            schema: Schema::Absent,
-            responses: vec![],
-            flushed,
-            send,
-        }
+        Executor { shared, input, is_shared, connection: None, schema: Schema::Absent, responses: vec![], flushed }
     }
 
     /// The session begins again: the next statement has a new connection.
@@ -231,12 +217,11 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Gives the collector what it has not got. It takes all, until there is no connection any more.
+    /// Gives the collector what it has not got.
     fn flush(&mut self) {
         self.flushed = Instant::now();
-        let responses = std::mem::take(&mut self.responses);
-        if !responses.is_empty() {
-            let _collector_is_there = self.send.send(responses);
+        if !self.responses.is_empty() {
+            self.shared.responses.add(&mut self.responses);
         }
     }
 }

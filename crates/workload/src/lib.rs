@@ -18,6 +18,7 @@ mod digest;
 mod error;
 mod executor;
 mod functions;
+mod gathered;
 mod general_log;
 mod halt;
 mod input;

@@ -16,7 +16,7 @@ const STATEMENT_SHOWN_MAX: usize = 500;
 const LATENCY_MAX: u64 = 3_600_000_000;
 
 /// The answer to one statement.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Response {
     /// The number of its input.
     pub(crate) input: usize,

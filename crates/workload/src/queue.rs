@@ -1,5 +1,6 @@
-//! A queue from one reader to several connections. The reader is woken when half of it is free, rather than for each place, and
-//! nobody is woken who does not sleep: a wake costs as much as a small statement.
+//! A queue from one reader to several connections. It has two halves: takers share one, and whoever finds it empty takes all of the other, which the reader
+//! has filled meanwhile. So the reader seldom meets a taker, is woken once for a whole half, and nobody is woken who does not sleep: a wake costs as much as a
+//! small statement, and takes a connection from the processor that it shares with the server's thread.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,42 +8,50 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+    /// Whoever has it locked may wait for the other half.
+    taken: Mutex<VecDeque<T>>,
+    filled: Mutex<Filled<T>>,
     has_items: Condvar,
     has_room: Condvar,
-    items_max: usize,
+    half_max: usize,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Filled<T> {
     items: VecDeque<T>,
-    /// Those that wait for items.
-    takers: usize,
+    reader_waits: bool,
+    taker_waits: bool,
     is_closed: bool,
+}
+
+fn lock<T>(half: &Mutex<T>) -> MutexGuard<'_, T> {
+    half.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new(items_max: usize) -> Queue<T> {
-        let state = State { items: VecDeque::new(), takers: 0, is_closed: false };
-        Queue { state: Mutex::new(state), has_items: Condvar::new(), has_room: Condvar::new(), items_max }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let filled = Filled { items: VecDeque::new(), reader_waits: false, taker_waits: false, is_closed: false };
+        Queue {
+            taken: Mutex::default(),
+            filled: Mutex::new(filled),
+            has_items: Condvar::new(),
+            has_room: Condvar::new(),
+            half_max: items_max.div_ceil(2),
+        }
     }
 
     /// Puts an item in, and waits while the queue is full. `false` if it is closed.
     pub(crate) fn push(&self, item: T) -> bool {
-        let mut state = self.lock();
-        if state.items.len() >= self.items_max {
-            let is_full = |state: &mut State<T>| state.items.len() > self.items_max / 2 && !state.is_closed;
-            state = self.has_room.wait_while(state, is_full).unwrap_or_else(PoisonError::into_inner);
+        let mut filled = lock(&self.filled);
+        while filled.items.len() >= self.half_max && !filled.is_closed {
+            filled.reader_waits = true;
+            filled = self.has_room.wait(filled).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.is_closed {
+        if filled.is_closed {
             return false;
         }
-        state.items.push_back(item);
-        if state.takers > 0 {
+        filled.items.push_back(item);
+        if std::mem::take(&mut filled.taker_waits) {
             self.has_items.notify_one();
         }
         true
@@ -50,26 +59,24 @@ impl<T> Queue<T> {
 
     /// Takes the oldest item; `None` when the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
-        let mut state = self.lock();
-        loop {
-            if let Some(item) = state.items.pop_front() {
-                if state.items.len() == self.items_max / 2 {
-                    self.has_room.notify_one();
-                }
-                return Some(item);
+        let mut taken = lock(&self.taken);
+        if taken.is_empty() {
+            let mut filled = lock(&self.filled);
+            while filled.items.is_empty() && !filled.is_closed {
+                filled.taker_waits = true;
+                filled = self.has_items.wait(filled).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.is_closed {
-                return None;
+            std::mem::swap(&mut *taken, &mut filled.items);
+            if std::mem::take(&mut filled.reader_waits) {
+                self.has_room.notify_one();
             }
-            state.takers += 1;
-            state = self.has_items.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.takers -= 1;
         }
+        taken.pop_front()
     }
 
     /// Nothing more comes, or nobody takes anything more.
     pub(crate) fn close(&self) {
-        self.lock().is_closed = true;
+        lock(&self.filled).is_closed = true;
         self.has_items.notify_all();
         self.has_room.notify_all();
     }
@@ -81,19 +88,22 @@ mod tests {
 
     #[test]
     fn all_items_come_once() {
-        let queue = Queue::new(10);
-        let taken: Vec<u32> = std::thread::scope(|scope| {
-            let takers: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| std::iter::from_fn(|| queue.pop()).collect::<Vec<u32>>())).collect();
-            for number in 0..10_000 {
-                assert!(queue.push(number));
-            }
-            queue.close();
-            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
-        });
-        let mut sorted = taken;
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..10_000).collect::<Vec<u32>>());
-        assert!(!queue.push(1), "it is closed");
+        for items_max in [1, 2, 10] {
+            let queue = Queue::new(items_max);
+            let taken: Vec<Vec<u32>> = std::thread::scope(|scope| {
+                let takers: Vec<_> =
+                    (0..3).map(|_| scope.spawn(|| std::iter::from_fn(|| queue.pop()).collect::<Vec<u32>>())).collect();
+                for number in 0..10_000 {
+                    assert!(queue.push(number));
+                }
+                queue.close();
+                takers.into_iter().map(|taker| taker.join().unwrap()).collect()
+            });
+            assert!(taken.iter().all(|taken| taken.is_sorted()), "each taker finds the oldest");
+            let mut sorted = taken.concat();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..10_000).collect::<Vec<u32>>());
+            assert!(!queue.push(1), "it is closed");
+        }
     }
 }

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -23,9 +22,10 @@ use crate::definitions::is_schema_of_server;
 use crate::digest::Digester;
 use crate::error::{Error, Result};
 use crate::executor::{Shared, Task};
+use crate::gathered::Gathered;
 use crate::halt::Halt;
 use crate::input::{self, InputFormat, LogTable, Steps};
-use crate::measure::{Measured, Response, Sums};
+use crate::measure::{Measured, Sums};
 use crate::output::Output;
 use crate::pace::{self, Clock};
 use crate::reading::SessionReading;
@@ -38,8 +38,6 @@ use crate::schemas::Schemas;
 const QUEUED_BYTES_MAX: u64 = 64 << 20;
 /// With a pace, statements are read so long before they are due.
 const AHEAD: Duration = Duration::from_secs(5);
-/// Such lots of responses on their way to the collector.
-const RESPONSES_MAX: usize = 256;
 /// Kinds of statements whose text is remembered.
 const DIGESTS_MAX: usize = 100_000;
 
@@ -191,11 +189,12 @@ pub fn replay(
     let mut watching = Connection::connect(&options.server, &ConnectOptions::new("server"))?;
     let reading = SessionReading::of(&mut watching)?;
     let connections = Connections::new(options, &reading);
+    let responses = Gathered::default();
     let clock = Clock::new(halt.clone());
     let replay = Replay {
         options,
         reading: &reading,
-        shared: Shared { connections: &connections, halt: halt.clone(), clock },
+        shared: Shared { connections: &connections, halt: halt.clone(), clock, responses: &responses },
         progress,
         queued_bytes: AtomicU64::new(0),
         held_back_ms: AtomicU64::new(0),
@@ -234,16 +233,14 @@ impl<'a> Replay<'a> {
     /// Reads, executes and measures, until all is done or the replay is over.
     fn run(&self, steps: Vec<Steps>, lines: Option<ResponseLines>, watching: Connection) -> (Sums, ServerReport) {
         let (halt, over) = (self.halt(), AtomicBool::new(false));
-        let (send, receive) = sync_channel(RESPONSES_MAX);
         std::thread::scope(|scope| {
-            let collector = scope.spawn(|| self.collect(receive, lines));
+            let collector = scope.spawn(|| self.collect(lines));
             let sampler = scope.spawn(|| samples::watch(watching, self.options.is_local, &over));
             let ender = scope.spawn(|| self.shared.connections.end_when_over(halt, &over));
             std::thread::scope(|workers| {
                 for (number, steps) in steps.into_iter().enumerate() {
-                    let send = send.clone();
                     workers.spawn(move || {
-                        match self.input(number, steps, &send, workers) {
+                        match self.input(number, steps, workers) {
                             Err(error @ Error::Sessions { .. }) => halt.fail(error),
                             // What was read before is executed, and so are the other inputs.
                             Err(error) => halt.note(error),
@@ -252,7 +249,7 @@ impl<'a> Replay<'a> {
                     });
                 }
             });
-            drop(send);
+            self.shared.responses.close();
             over.store(true, Ordering::Release);
             sampler.thread().unpark();
             ender.thread().unpark();
@@ -389,7 +386,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Adds responses up, and writes them. What cannot be written ends the replay, and is measured all the same.
-    fn collect(&self, receive: Receiver<Vec<Response>>, mut lines: Option<ResponseLines>) -> Sums {
+    fn collect(&self, mut lines: Option<ResponseLines>) -> Sums {
         let inputs = self.options.inputs.iter().map(|plan| {
             let sharing = match plan.sharing {
                 Sharing::Sessions => "sessions as recorded".to_owned(),
@@ -399,17 +396,21 @@ impl<'a> Replay<'a> {
             (plan.name.clone(), sharing)
         });
         let mut measured = Measured::new(inputs);
-        for response in receive.into_iter().flatten() {
-            self.progress.executed.fetch_add(1, Ordering::Relaxed);
-            if response.error.is_some() {
-                self.progress.errors.fetch_add(1, Ordering::Relaxed);
+        let mut emptied = Vec::new();
+        while let Some(responses) = self.shared.responses.take(emptied) {
+            for response in &responses {
+                self.progress.executed.fetch_add(1, Ordering::Relaxed);
+                if response.error.is_some() {
+                    self.progress.errors.fetch_add(1, Ordering::Relaxed);
+                }
+                let name = &self.options.inputs[response.input].name;
+                if let Some(Err(error)) = lines.as_mut().map(|lines| lines.write(response, name)) {
+                    self.halt().fail(error);
+                    lines = None;
+                }
+                measured.add(response);
             }
-            let name = &self.options.inputs[response.input].name;
-            if let Some(Err(error)) = lines.as_mut().map(|lines| lines.write(&response, name)) {
-                self.halt().fail(error);
-                lines = None;
-            }
-            measured.add(&response);
+            emptied = responses;
         }
         if let Some(Err(error)) = lines.map(ResponseLines::end) {
             self.halt().fail(error);

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 
 use crate::error::{Error, Result};
 use crate::executor::{Executor, Task};
 use crate::input::Steps;
-use crate::measure::Response;
 use crate::queue::Queue;
 use crate::recorded::What;
 use crate::replay::{Prepare, Replay, Sharing};
@@ -25,8 +24,8 @@ enum Order {
 }
 
 impl Replay<'_> {
-    fn executor(&self, input: usize, is_shared: bool, send: &SyncSender<Vec<Response>>) -> Executor<'_> {
-        Executor::new(self.shared(), input, is_shared, send.clone())
+    fn executor(&self, input: usize, is_shared: bool) -> Executor<'_> {
+        Executor::new(self.shared(), input, is_shared)
     }
 
     /// Reads an input and hands its statements out. `steps` are those of the input.
@@ -37,16 +36,15 @@ impl Replay<'_> {
         &'scope self,
         number: usize,
         steps: Steps,
-        send: &SyncSender<Vec<Response>>,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<()> {
         match self.sharing(number) {
-            Sharing::Sessions => self.by_session(number, steps, send, scope),
+            Sharing::Sessions => self.by_session(number, steps, scope),
             Sharing::Threads(threads) => {
                 let queue = Arc::new(Queue::new(SHARED_MAX));
                 for _ in 0..threads.max(1) {
-                    let (queue, send) = (Arc::clone(&queue), send.clone());
-                    scope.spawn(move || self.share(number, &queue, &send));
+                    let queue = Arc::clone(&queue);
+                    scope.spawn(move || self.share(number, &queue));
                 }
                 let read = self.fill(steps, &queue);
                 queue.close();
@@ -54,20 +52,19 @@ impl Replay<'_> {
             }
             Sharing::Each(threads) => {
                 for _ in 1..threads.max(1) {
-                    let send = send.clone();
                     scope.spawn(move || {
-                        let done = self.open(number).and_then(|steps| self.all(number, steps, &send));
+                        let done = self.open(number).and_then(|steps| self.all(number, steps));
                         done.unwrap_or_else(|error| self.halt().note(error));
                     });
                 }
-                self.all(number, steps, send)
+                self.all(number, steps)
             }
         }
     }
 
     /// A connection that executes all statements of an input.
-    fn all(&self, number: usize, steps: Steps, send: &SyncSender<Vec<Response>>) -> Result<()> {
-        let mut executor = self.executor(number, true, send);
+    fn all(&self, number: usize, steps: Steps) -> Result<()> {
+        let mut executor = self.executor(number, true);
         let mut prepare = Prepare::shared();
         for step in steps {
             if self.halt().is_over() {
@@ -89,6 +86,8 @@ impl Replay<'_> {
             }
             let Some(task) = self.task(step?, &mut prepare) else { continue };
             self.wait_until_near(&task);
+            self.hold_back(&task);
+            self.queue(&task);
             if self.halt().is_over() || !queue.push(task) {
                 break;
             }
@@ -97,9 +96,10 @@ impl Replay<'_> {
     }
 
     /// A connection that takes the next statement.
-    fn share(&self, number: usize, queue: &Queue<Task>, send: &SyncSender<Vec<Response>>) {
-        let mut executor = self.executor(number, true, send);
+    fn share(&self, number: usize, queue: &Queue<Task>) {
+        let mut executor = self.executor(number, true);
         while let Some(task) = queue.pop() {
+            self.unqueue(&task);
             // The reader waits for room: what is left is taken and dropped.
             if !self.halt().is_over() {
                 executor.execute(task);
@@ -112,7 +112,6 @@ impl Replay<'_> {
         &'scope self,
         number: usize,
         steps: Steps,
-        send: &SyncSender<Vec<Response>>,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<()> {
         let sessions_max = self.sessions_max();
@@ -161,10 +160,10 @@ impl Replay<'_> {
                 begun.push(take);
                 if taken > threads {
                     threads += 1;
-                    let (slots, begun, send) = (Arc::clone(&slots), Arc::clone(&begun), send.clone());
+                    let (slots, begun) = (Arc::clone(&slots), Arc::clone(&begun));
                     scope.spawn(move || {
                         while let Some(session) = begun.pop() {
-                            self.session(number, session, &send);
+                            self.session(number, session);
                             slots.free();
                         }
                     });
@@ -179,8 +178,8 @@ impl Replay<'_> {
     }
 
     /// A connection that executes the statements of one session. It is closed at the end.
-    fn session(&self, number: usize, take: Receiver<Order>, send: &SyncSender<Vec<Response>>) {
-        let mut executor = self.executor(number, false, send);
+    fn session(&self, number: usize, take: Receiver<Order>) {
+        let mut executor = self.executor(number, false);
         for order in take {
             match order {
                 Order::Reset => executor.reset(),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::course::ReplicaLog;
 use crate::dataset::{DataSet, replica_options};
+use crate::experiment::statistics::median;
 use crate::home::LabHome;
 use crate::oltp::{End, OltpPlan};
 use crate::screen::{Screen, table, thousands};
@@ -66,9 +67,8 @@ impl PointsResult {
 
     /// What was executed, and how the replay compares.
     pub fn summary(&self) -> String {
-        let mut ratios: Vec<f64> = self.rounds.iter().map(|round| round.ratio()).collect();
-        ratios.sort_by(f64::total_cmp);
-        let median = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
+        let ratios: Vec<f64> = self.rounds.iter().map(|round| round.ratio()).collect();
+        let median = median(&ratios).unwrap_or_default();
         format!(
             "{}: {} recorded point queries, {} connections as fast as they can: spate replay reaches {} of sysbench's rate (median)",
             self.server,
