@@ -2,16 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::backlog::BacklogPlan;
-use crate::binlog_format::Format;
 use crate::calls::options::{GenerateCommand, StudyCommand};
 use crate::chain::{self, ChainOptions};
 use crate::contender::Contender;
-use crate::course::BacklogPlace;
 use crate::dataset_command::{self, DatasetCommand};
 use crate::equal::{self, EqualOptions};
 use crate::experiment;
@@ -21,33 +17,15 @@ use crate::experiment::report::ReportOptions;
 use crate::failover::{self, FailoverOptions};
 use crate::follower::LivePlan;
 use crate::home::LabHome;
-use crate::race::{Race, RacePlan};
+use crate::race::{self, Drawn, RaceOptions};
 use crate::recovery::{self, RecoverOptions};
 use crate::sandbox_registry::{self, Layout, ServerRecord, Topology};
 use crate::screen::{self, Screen};
-use crate::server_options::{Durability, ServerOption};
+use crate::server_options::ServerOption;
 use crate::torture::options::{self, TortureOptions};
 use crate::version::{ServerBinaries, ServerVersion};
-use crate::workload::{LOAD_SEED, Shape, Workload};
+use crate::workload::{Shape, Workload};
 use crate::{Result, demo, results, steady};
-
-const RACE_EXAMPLES: &str = "\
-Examples:
-  # Spate against the server's own replication, everything in memory, nothing may be lost
-  spate lab race --workload cached --durability durable --seconds 20 \\
-      --contender native:0 --contender native:16:optimistic --contender spate --json race.json
-
-  # Two settings of Spate on the same backlog, kept for the next race
-  spate lab race --workload cached --reuse-backlog --contender spate:batch-transactions=100 \\
-      --contender spate:batch-transactions=10000
-
-  # MySQL against itself: commits in the source's order, and as they come
-  spate lab race --server mysql-9.7 --contender native:1 --contender native:16 --contender native:16:free
-
-  # A quick look with small tables
-  spate lab race --rows 1000 --tables 1 --buffer-pool-mib 64 --seconds 2 --contender native:4 --contender spate
-
-The exit status is 0 only if every contender caught up and all its tables are identical to the source's.";
 
 const SANDBOX_EXAMPLES: &str = "\
 Examples:
@@ -100,7 +78,7 @@ pub enum LabCommand {
         command: SandboxCommand,
     },
     /// Let contenders catch up with the same backlog from the same replica, one after the other
-    #[command(after_help = RACE_EXAMPLES)]
+    #[command(after_help = race::EXAMPLES)]
     Race(RaceOptions),
     /// Measure the lag under a live load
     #[command(after_help = STEADY_EXAMPLES)]
@@ -208,67 +186,6 @@ impl StartOptions {
     }
 }
 
-/// Options of `lab race`. The structure is flat because each field is one command-line option.
-#[derive(Debug, Args)]
-pub struct RaceOptions {
-    /// Server: mariadb-10.11, mariadb-11.8, mysql-9.7, mysql-8.4 or mysql-8.0; without it, what is installed
-    #[arg(long, value_name = "VERSION")]
-    server: Option<ServerVersion>,
-    /// The tables, and the replica's memory for them
-    #[arg(long, value_enum, default_value_t = Workload::Cached)]
-    workload: Workload,
-    /// How the source logs changes
-    #[arg(long, value_enum, default_value_t = Format::Row)]
-    format: Format,
-    /// What the replica may lose when the machine stops
-    #[arg(long, value_enum, default_value_t = Durability::Durable)]
-    durability: Durability,
-    /// How long the source writes while the replica is down
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
-    /// A contender: native:THREADS[:MODE] or spate[:option=value,option=value…]; may be given several times
-    #[arg(long = "contender", required = true, value_name = "CONTENDER")]
-    contenders: Vec<Contender>,
-    /// Write the result to this file; `-` is standard output
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a page for people to this file, with the falling lag of each contender; a browser follows it while the race runs
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
-    /// Where the backlog is when the clock starts
-    #[arg(long, value_enum, default_value_t = BacklogPlace::Received)]
-    backlog: BacklogPlace,
-    /// Let the replica log what it applies
-    #[arg(long)]
-    replica_binlog: bool,
-    /// Option of the replica's server; may be given several times
-    #[arg(long = "replica-option", value_name = "NAME=VALUE")]
-    replica_options: Vec<ServerOption>,
-    /// Tables in each of the 4 schemas, instead of the workload's number
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=5_000))]
-    tables: Option<u16>,
-    /// Rows in each table, instead of the workload's number
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    rows: Option<u64>,
-    /// The replica's buffer pool in MiB, instead of the workload's
-    #[arg(long, value_parser = clap::value_parser!(u64).range(16..))]
-    buffer_pool_mib: Option<u64>,
-    /// Transactions per second that the source writes; without it, as many as it can
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    rate: Option<u64>,
-    #[command(flatten)]
-    drawn: Drawn,
-    /// Slow the replica's disk down: each read of a page for which its server waits takes so much longer; needs strace
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    read_latency_microseconds: Option<u64>,
-    /// Keep the backlog, and reuse the one that an earlier race with the same load kept
-    #[arg(long)]
-    reuse_backlog: bool,
-    /// Give up on a contender after this long
-    #[arg(long, default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
-    limit_seconds: u64,
-}
-
 /// Options of `lab steady`.
 #[derive(Debug, Args)]
 pub struct SteadyOptions {
@@ -303,31 +220,6 @@ pub struct SteadyOptions {
     json: Option<PathBuf>,
 }
 
-/// How transactions are drawn.
-#[derive(Debug, Clone, Copy, Args)]
-struct Drawn {
-    /// Draw the load's transactions from this
-    #[arg(long, default_value_t = LOAD_SEED)]
-    seed: u64,
-    /// How unevenly the workload `skewed` changes rows: the exponent of Zipf's law; 0: all equally often
-    #[arg(long, value_name = "EXPONENT", value_parser = exponent_hundredths)]
-    zipf: Option<u32>,
-}
-
-impl Drawn {
-    fn of(self, shape: Shape) -> Shape {
-        let shape = shape.with_seed(self.seed);
-        self.zipf.map_or(shape, |hundredths| shape.with_skew(hundredths))
-    }
-}
-
-fn exponent_hundredths(text: &str) -> std::result::Result<u32, String> {
-    match text.parse::<f64>() {
-        Ok(exponent) if (0.0..=5.0).contains(&exponent) => Ok((exponent * 100.0).round() as u32),
-        _ => Err("an exponent is a number from 0 to 5, such as 1.2".to_owned()),
-    }
-}
-
 /// Options of `lab demo`.
 #[derive(Debug, Args)]
 pub struct DemoOptions {
@@ -349,7 +241,7 @@ pub fn run(command: LabCommand) -> Result<ExitCode> {
         LabCommand::Sandbox { command } => sandbox(command),
         LabCommand::Dataset { command } => command.run(),
         LabCommand::Clean { all } => clean(all),
-        LabCommand::Race(options) => race(options),
+        LabCommand::Race(options) => options.run(),
         LabCommand::Steady(options) => steady(options),
         LabCommand::Chain(options) => options.run(),
         LabCommand::Failover(options) => options.run(),
@@ -440,40 +332,6 @@ fn how_to_connect(records: &[ServerRecord]) -> String {
         source.port,
         replica.socket.display()
     )
-}
-
-fn race(options: RaceOptions) -> Result<ExitCode> {
-    let shape = Shape::new(options.workload, options.tables.map(usize::from), options.rows, options.buffer_pool_mib);
-    let shape = options.drawn.of(shape);
-    let plan = RacePlan {
-        backlog: BacklogPlan {
-            shape,
-            format: if options.format == Format::Any { Format::Row } else { options.format },
-            seconds: options.seconds,
-            rate: options.rate,
-            transactions: None,
-            reuse: options.reuse_backlog,
-        },
-        place: options.backlog,
-        durability: options.durability,
-        replica_binlog: options.replica_binlog,
-        replica_options: options.replica_options,
-        read_latency: options.read_latency_microseconds.map(Duration::from_micros),
-        limit: Duration::from_secs(options.limit_seconds),
-        report: options.report,
-    };
-    let binaries = ServerBinaries::choose(options.server)?;
-    let home = LabHome::open()?;
-    let work = home.work()?;
-    Screen::default()
-        .claim_disk(work.path(), shape.disk_bytes(2, shape.binlog_bytes(options.rate, options.seconds)))?;
-    let race = Race::prepare(&home, &binaries, &plan, work.path(), Screen::default())?;
-    let result = race.run(&options.contenders, work.path())?;
-    screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
-    if let Some(path) = options.json {
-        results::write_json(&result, &path)?;
-    }
-    Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn steady(options: SteadyOptions) -> Result<ExitCode> {

@@ -70,6 +70,7 @@ pub fn run(home: &LabHome, binaries: &ServerBinaries, json: Option<&Path>) -> Re
         },
         place: BacklogPlace::Received,
         durability: Durability::Durable,
+        chain: None,
         replica_binlog: false,
         replica_options: Vec::new(),
         read_latency: None,

@@ -6,6 +6,7 @@ use std::path::Path;
 use comfy_table::Table;
 use serde::Serialize;
 
+use crate::chain::{Groups, groups_in_words};
 use crate::lag_samples::LagSample;
 use crate::sampling::Series;
 use crate::screen::{megabytes, table, thousands};
@@ -27,6 +28,9 @@ pub struct RaceResult {
     pub backlog: &'static str,
     /// True if the replica logged the changes that it applied.
     pub replica_binlog: bool,
+    /// The commit groups of the chain A → B → C at whose end the replica is; empty if it replicates from the source.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Groups>,
     /// Added to each read for which the replica's server waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_latency_microseconds: Option<u64>,
@@ -132,9 +136,9 @@ impl RaceResult {
         table(&header, 1, rows)
     }
 
-    /// The race in one line.
+    /// The race in one line, and one more behind a chain.
     pub fn summary(&self) -> String {
-        format!(
+        let summary = format!(
             "{} · {} · {}: {} transactions, {} row changes, {} of binlog",
             self.server,
             serde_json::to_value(self.workload)
@@ -145,7 +149,11 @@ impl RaceResult {
             thousands(self.transactions),
             thousands(self.row_changes),
             megabytes(self.binlog_bytes),
-        )
+        );
+        match self.groups.is_empty() {
+            true => summary,
+            false => format!("{summary}\nAt the end of a chain: {}", groups_in_words(&self.groups)),
+        }
     }
 
     fn table_row(&self, contender: &ContenderResult) -> Vec<String> {
@@ -206,6 +214,7 @@ mod tests {
             server: "mariadb-10.11".into(),
             backlog: "received",
             replica_binlog: false,
+            groups: vec![],
             read_latency_microseconds: None,
             shape: Shape::new(Workload::Cached, None, None, None),
             load_seconds: 20,

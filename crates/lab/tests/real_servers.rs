@@ -244,6 +244,7 @@ fn race(binaries: &ServerBinaries, replica_option: ServerOption, contenders: [&s
         },
         place: BacklogPlace::Received,
         durability: Durability::Relaxed,
+        chain: None,
         replica_binlog: false,
         replica_options: vec![replica_option],
         read_latency: None,

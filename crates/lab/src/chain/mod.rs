@@ -36,27 +36,22 @@ const FAST_APPLIERS: u32 = 16;
 /// Server ids of B, C and D, behind those of source and replica.
 const FIRST_ID: u32 = 11;
 
-/// What is measured.
-#[derive(Debug, Clone)]
-pub struct ChainPlan {
-    /// What A writes.
-    pub backlog: BacklogPlan,
-    /// What C waits for: so many transactions.
-    pub wait_count: u32,
-    /// But no longer than this, in microseconds.
-    pub wait_microseconds: u32,
-    /// The numbers of D's appliers.
-    pub appliers: Vec<u32>,
-    /// Whether D writes each commit to the disk.
-    pub durability: Durability,
-    /// Give up after this.
-    pub limit: Duration,
+/// How C waits before it commits.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Waiting {
+    /// Until so many transactions can be committed together,
+    pub count: u32,
+    /// but no longer than this, in microseconds.
+    pub microseconds: u32,
 }
 
-impl ChainPlan {
+impl Waiting {
+    /// Unless one says otherwise.
+    pub const USUAL: Waiting = Waiting { count: 40, microseconds: 50_000 };
+
     /// The options by which C waits.
-    pub(crate) fn waiting(&self, vendor: Vendor) -> [(&'static str, u32); 2] {
-        let (count, microseconds) = (self.wait_count, self.wait_microseconds);
+    pub(crate) fn options(self, vendor: Vendor) -> [(&'static str, u32); 2] {
+        let Waiting { count, microseconds } = self;
         match vendor {
             Vendor::MariaDb => [("binlog-commit-wait-count", count), ("binlog-commit-wait-usec", microseconds)],
             Vendor::MySql => {
@@ -66,6 +61,21 @@ impl ChainPlan {
     }
 }
 
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct ChainPlan {
+    /// What A writes.
+    pub backlog: BacklogPlan,
+    /// How C waits.
+    pub waiting: Waiting,
+    /// The numbers of D's appliers.
+    pub appliers: Vec<u32>,
+    /// Whether D writes each commit to the disk.
+    pub durability: Durability,
+    /// Give up after this.
+    pub limit: Duration,
+}
+
 /// The commit groups in a server's binlog.
 #[derive(Debug, Clone, Serialize)]
 pub struct Groups {
@@ -73,6 +83,13 @@ pub struct Groups {
     pub server: String,
     /// Transactions of a group, on average.
     pub mean: f64,
+}
+
+/// How wide they are.
+pub(crate) fn groups_in_words(groups: &[Groups]) -> String {
+    let groups: Vec<String> =
+        groups.iter().map(|groups| format!("{}: {:.2} transactions a group", groups.server, groups.mean)).collect();
+    groups.join(", ")
 }
 
 /// What D took, behind a C of one setting.
@@ -141,12 +158,8 @@ impl ChainResult {
 
     /// What was applied, and by whom.
     pub fn summary(&self) -> String {
-        let groups: Vec<String> = self
-            .groups
-            .iter()
-            .map(|groups| format!("{}: {:.2} transactions a group", groups.server, groups.mean))
-            .collect();
-        format!("{}: {} transactions; {}", self.server, self.transactions, groups.join(", "))
+        let groups = groups_in_words(&self.groups);
+        format!("{}: {} transactions; {groups}", self.server, self.transactions)
     }
 }
 
@@ -178,7 +191,7 @@ pub fn run(
     for waits in [false, true] {
         let (c, took) = chain.intermediate(&b, waits)?;
         let waiting: Vec<String> =
-            chain.plan.waiting(chain.binaries.vendor()).iter().map(|(name, value)| format!("{name}={value}")).collect();
+            plan.waiting.options(binaries.vendor()).iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut runs = Vec::new();
         for &appliers in &plan.appliers {
             let name = format!("d-{appliers}");
@@ -279,13 +292,14 @@ impl Chain<'_> {
         let c = self.server(name, FIRST_ID + 1, true, Durability::Durable, |options| match waits {
             true => self
                 .plan
-                .waiting(self.binaries.vendor())
+                .waiting
+                .options(self.binaries.vendor())
                 .into_iter()
                 .fold(options, |options, (name, value)| options.with(name, value)),
             false => options,
         })?;
         // Those that wait for others must be there to be waited for.
-        let appliers = if waits { self.plan.wait_count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
+        let appliers = if waits { self.plan.waiting.count.max(FAST_APPLIERS) } else { FAST_APPLIERS };
         let took = self.follow(name, &c, b, (appliers, self.fast_mode()))?;
         Ok((c, took))
     }

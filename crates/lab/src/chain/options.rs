@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ChainPlan, run};
+use super::{ChainPlan, Waiting, run};
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::binlog_format::Format;
@@ -41,10 +41,10 @@ pub struct ChainOptions {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// C waits until so many transactions can be committed together …
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    #[arg(long, default_value_t = Waiting::USUAL.count, value_parser = clap::value_parser!(u32).range(2..=1_000))]
     wait_count: u32,
     /// … but no longer than this
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = Waiting::USUAL.microseconds, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     wait_microseconds: u32,
     /// Numbers of D's appliers
     #[arg(long, value_name = "N[,…]", value_delimiter = ',', default_values_t = [1, 4, 16],
@@ -80,8 +80,7 @@ impl ChainOptions {
                 transactions: None,
                 reuse: false,
             },
-            wait_count: self.wait_count,
-            wait_microseconds: self.wait_microseconds,
+            waiting: Waiting { count: self.wait_count, microseconds: self.wait_microseconds },
             appliers: self.appliers,
             durability: self.durability,
             limit: Duration::from_secs(self.limit_seconds),

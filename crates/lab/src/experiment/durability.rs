@@ -17,7 +17,7 @@ use super::result::{ExperimentResult, Labels};
 use super::selection::Selection;
 use crate::Result;
 use crate::backlog::BacklogPlan;
-use crate::chain::{self, ChainPlan};
+use crate::chain::{self, ChainPlan, Waiting};
 use crate::course::{Conditions, Course, ReplicaLog};
 use crate::server_options::Durability;
 use crate::vendor::Vendor;
@@ -29,9 +29,6 @@ pub(super) const ABOUT: &str = "A → B → C → D, each with the server's own 
     settings are those that the servers' documentation recommends: MariaDB's conservative mode (by commit groups) and optimistic mode (its default), MySQL's \
     writeset dependencies with commits in the source's order, and free. Spate's batches are transactions of its own: whoever replicates from an intermediate D \
     gets the source's changes, but not its transactions. So Spate is measured there one transaction for one, too.";
-
-/// Transactions for which C waits, and for how many microseconds.
-const WAIT: (u32, u32) = (40, 50_000);
 
 /// The replica's logs, by label.
 const LOGS: [(&str, ReplicaLog); 3] =
@@ -91,8 +88,7 @@ fn cells(size: Size, vendor: Vendor) -> Vec<Labels> {
 fn plan(size: Size, shape: Shape) -> ChainPlan {
     ChainPlan {
         backlog: BacklogPlan::of_transactions(shape, size.of(3_000, 30_000, 3_600_000)),
-        wait_count: WAIT.0,
-        wait_microseconds: WAIT.1,
+        waiting: Waiting::USUAL,
         appliers: vec![],
         durability: Durability::Durable,
         limit: limit(size),
@@ -107,7 +103,8 @@ impl Experiment for DurabilityExperiment {
         let setting = |(name, shape): (&str, Shape)| {
             let mut facts =
                 facts::of(vendor, &shape, "sysbench's oltp_write_only, all rows equally often", &cells(size, vendor));
-            let waiting = plan(size, shape).waiting(vendor).map(|(option, value)| format!("--{option}={value}"));
+            let waiting =
+                plan(size, shape).waiting.options(vendor).map(|(option, value)| format!("--{option}={value}"));
             facts.push(format!("C, whose commit groups D gets: {}", waiting.join(" ")));
             Setting {
                 name: name.to_owned(),

@@ -1,9 +1,14 @@
 //! The catch-up race: contenders apply the same backlog to copies of the same replica, one after the other.
 
+mod options;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use options::{Drawn, EXAMPLES, RaceOptions};
+
 use crate::backlog::BacklogPlan;
+use crate::chain::{self, ChainPlan, Groups, Waiting};
 use crate::contender::{Contender, distinct_names};
 use crate::course::{BacklogPlace, BufferPool, Conditions, Course, ReplicaLog};
 use crate::home::LabHome;
@@ -26,6 +31,8 @@ pub struct RacePlan {
     pub place: BacklogPlace,
     /// The replica's durability.
     pub durability: Durability,
+    /// The replica is D of a chain A → B → C → D whose C waits so; `None`: it replicates from the source.
+    pub chain: Option<Waiting>,
     /// True if the replica logs the changes that it applies.
     pub replica_binlog: bool,
     /// Further options of the replica.
@@ -42,6 +49,8 @@ pub struct RacePlan {
 pub struct Race<'a> {
     plan: &'a RacePlan,
     conditions: Conditions,
+    /// The commit groups of the chain.
+    groups: Vec<Groups>,
     /// What the contenders run over.
     pub course: Course<'a>,
 }
@@ -67,8 +76,22 @@ impl<'a> Race<'a> {
             read_latency: plan.read_latency,
             limit: plan.limit,
         };
-        let course = Course::prepare(home, binaries, &plan.backlog, directory, screen)?;
-        Ok(Race { plan, conditions, course })
+        let (course, groups) = match plan.chain {
+            None => (Course::prepare(home, binaries, &plan.backlog, directory, screen)?, vec![]),
+            Some(waiting) => {
+                let chain = ChainPlan {
+                    backlog: plan.backlog,
+                    waiting,
+                    appliers: vec![],
+                    durability: plan.durability,
+                    limit: plan.limit,
+                };
+                let chain::Widened { dataset, backlog, groups } =
+                    chain::widen(home, binaries, &chain, directory, &screen)?;
+                (Course::over(binaries, plan.backlog.shape, dataset, backlog, screen), groups)
+            }
+        };
+        Ok(Race { plan, conditions, groups, course })
     }
 
     /// Lets all contenders run, and ranks them.
@@ -116,6 +139,7 @@ impl<'a> Race<'a> {
                 BacklogPlace::Source => "source",
             },
             replica_binlog: plan.replica_binlog,
+            groups: self.groups.clone(),
             read_latency_microseconds: plan.read_latency.map(|latency| latency.as_micros() as u64),
             shape: plan.backlog.shape,
             load_seconds: facts.seconds,
