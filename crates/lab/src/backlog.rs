@@ -56,7 +56,7 @@ pub struct BacklogPlan {
     pub seconds: u64,
     /// Transactions per second in all; `None`: as many as possible.
     pub rate: Option<u64>,
-    /// Transactions in all, if it does not take longer than `seconds`; `None`: as many as it writes meanwhile.
+    /// Transactions in all: a load that takes longer than `seconds` for them fails. `None`: as many as it writes meanwhile.
     pub transactions: Option<u64>,
     /// Keep the backlog, and reuse one that was kept for the same plan.
     pub reuse: bool,
@@ -132,8 +132,8 @@ fn keep(directory: &Path, facts: &BacklogFacts, kept: &Path) -> Result<()> {
     home::publish_directory(&made, kept)
 }
 
-/// Loads of a number of transactions end by it, and never by their time.
-const LOAD_SECONDS_MAX: u64 = 12 * 3_600;
+/// Loads of a number of transactions end by it: one that takes so long has failed.
+const LOAD_SECONDS_MAX: u64 = 7 * 24 * 3_600;
 
 impl BacklogPlan {
     /// So many transactions with row images, whatever time they take: two backlogs of one plan are as large as each other.
@@ -186,6 +186,10 @@ fn load(source: &Sandbox, plan: &BacklogPlan, screen: &Screen) -> Result<()> {
     }
     load.finish()?;
     bar.finish_and_clear();
+    if plan.transactions.is_some() && begun.elapsed() >= duration {
+        let advice = "fewer transactions were written than two comparable backlogs have".to_owned();
+        return Err(Error::TimedOut { what: "the source's load".to_owned(), limit: duration, advice });
+    }
     Ok(())
 }
 

@@ -116,7 +116,7 @@ fn conditions_hold_at_every_state(place: &Place, transactions: u64, options: &[&
     let work = place.home.work().unwrap();
     let shape = Shape::new(Workload::Tpcc, Some(1), Some(30), Some(64)).with_schemas(1);
     let format = Format::Row;
-    let plan = BacklogPlan { shape, format, seconds: 120, rate: None, transactions: Some(transactions), reuse: false };
+    let plan = BacklogPlan { shape, format, seconds: 600, rate: None, transactions: Some(transactions), reuse: false };
     let course = Course::prepare(&place.home, &binaries, &plan, work.path(), Screen::default()).unwrap();
     let conditions =
         Conditions { place: BacklogPlace::Source, durability: Durability::Relaxed, ..Conditions::usual(LIMIT) };

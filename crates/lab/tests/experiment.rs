@@ -161,7 +161,7 @@ fn crashed_server_is_named_with_its_log() {
     let work = home.work().unwrap();
     let shape = Shape::new(Workload::Cached, Some(1), Some(500), Some(32)).with_schemas(2);
     let plan =
-        BacklogPlan { shape, format: Format::Row, seconds: 120, rate: None, transactions: Some(4_000), reuse: false };
+        BacklogPlan { shape, format: Format::Row, seconds: 600, rate: None, transactions: Some(4_000), reuse: false };
     let course = Course::prepare(&home, &binaries, &plan, work.path(), Screen::default()).unwrap();
     let conditions = Conditions {
         place: BacklogPlace::Source,

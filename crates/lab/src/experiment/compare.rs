@@ -271,7 +271,7 @@ fn is_wanted(run: &Run, only: &[(String, String)]) -> bool {
 }
 
 /// How often halves of one result are told apart: as they are, and with a slowdown planted into one of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SelfCheck {
     /// How often the halves were drawn.
     pub trials: u32,
@@ -279,8 +279,10 @@ pub struct SelfCheck {
     pub false_alarms: u32,
     /// The planted slowdown in percent.
     pub planted_percent: u32,
-    /// How often it was found.
+    /// How often it was found by any metric.
     pub found: u32,
+    /// How often each metric found it: processor time and memory vary less than seconds.
+    pub found_by: BTreeMap<String, u32>,
 }
 
 /// Draws halves of the repetitions, and compares them.
@@ -297,7 +299,7 @@ pub fn self_check(result: &ExperimentResult, only: &[(String, String)]) -> Resul
         return Err(Error::NotComparable { why });
     }
     let mut random = Random::new(SEED);
-    let mut check = SelfCheck { trials: TRIALS, false_alarms: 0, planted_percent: PLANTED_PERCENT, found: 0 };
+    let mut check = SelfCheck { trials: TRIALS, planted_percent: PLANTED_PERCENT, ..SelfCheck::default() };
     for _ in 0..TRIALS {
         let mut order: Vec<u32> = repetitions.iter().copied().collect();
         for last in (1..order.len()).rev() {
@@ -313,7 +315,12 @@ pub fn self_check(result: &ExperimentResult, only: &[(String, String)]) -> Resul
         let equal = compare(&first, &second, only)?;
         check.false_alarms += u32::from(equal.all().any(|cell| cell.verdict != Verdict::Same));
         plant(&mut second, 1.0 + f64::from(PLANTED_PERCENT) / 100.0);
-        check.found += u32::from(compare(&first, &second, only)?.is_worse());
+        let slower = compare(&first, &second, only)?;
+        check.found += u32::from(slower.is_worse());
+        for metric in slower.metrics {
+            let is_found = metric.all().any(|cell| cell.verdict == Verdict::Worse);
+            *check.found_by.entry(metric.metric).or_default() += u32::from(is_found);
+        }
     }
     Ok(check)
 }
@@ -331,10 +338,12 @@ fn plant(result: &mut ExperimentResult, times: f64) {
 
 impl SelfCheck {
     fn tell(&self, json: Option<&std::path::Path>) -> Result<ExitCode> {
-        let SelfCheck { trials, false_alarms, planted_percent, found } = self;
+        let SelfCheck { trials, false_alarms, planted_percent, found, found_by } = self;
+        let found_by: Vec<String> = found_by.iter().map(|(metric, found)| format!("{metric} {found}")).collect();
         screen::print(&format!(
             "Halves of the repetitions, {trials} times: told apart {false_alarms} times as they are; \
-             a slowdown of {planted_percent} % in one half was found {found} times."
+             a slowdown of {planted_percent} % in one half was found {found} times (by {}).",
+            found_by.join(", ")
         ));
         json.map_or(Ok(()), |path| results::write_json(self, path))?;
         Ok(ExitCode::SUCCESS)
@@ -363,6 +372,12 @@ fn verdict(good: Better, ratio: &Ratio) -> Verdict {
     }
 }
 
+impl MetricComparison {
+    fn all(&self) -> impl Iterator<Item = &CellComparison> {
+        std::iter::once(&self.overall).chain(&self.cells)
+    }
+}
+
 impl ResultComparison {
     /// True if anything became worse by more than the noise, or fails.
     pub fn is_worse(&self) -> bool {
@@ -370,7 +385,7 @@ impl ResultComparison {
     }
 
     fn all(&self) -> impl Iterator<Item = &CellComparison> {
-        self.metrics.iter().flat_map(|metric| std::iter::once(&metric.overall).chain(&metric.cells))
+        self.metrics.iter().flat_map(MetricComparison::all)
     }
 
     /// For people.
@@ -471,6 +486,7 @@ mod tests {
         result.header.repetitions = u32::MAX;
         let check = self_check(&result, &[]).unwrap();
         assert_eq!((check.false_alarms, check.found), (0, check.trials));
+        assert_eq!(check.found_by, BTreeMap::from([("seconds".to_owned(), check.trials)]));
         result.runs.truncate(1);
         assert!(self_check(&result, &[]).unwrap_err().to_string().contains("--repetitions 10"));
     }
