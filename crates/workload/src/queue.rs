@@ -1,4 +1,4 @@
-//! A queue from one reader to several connections. It has two halves: takers share one, and whoever finds it empty takes all of the other, which the reader
+//! A queue from one reader to several connections. It has two halves: takers share one, and the taker that finds it empty takes all of the other, which the reader
 //! has filled meanwhile. So the reader seldom meets a taker, is woken once for a whole half, and nobody is woken who does not sleep: a wake costs as much as a
 //! small statement, and takes a connection from the processor that it shares with the server's thread.
 
@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    /// Whoever has it locked may wait for the other half.
+    /// A taker may wait for the other half while it has this one locked.
     taken: Mutex<VecDeque<T>>,
     filled: Mutex<Filled<T>>,
     has_items: Condvar,

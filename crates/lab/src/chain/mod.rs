@@ -37,7 +37,7 @@ const FAST_APPLIERS: u32 = 16;
 const FIRST_ID: u32 = 11;
 
 /// How C waits before it commits.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Waiting {
     /// Until so many transactions can be committed together,
     pub count: u32,
