@@ -171,12 +171,12 @@ fn start_source(binaries: &ServerBinaries, plan: &BacklogPlan, directory: &Path)
 fn load(source: &Sandbox, plan: &BacklogPlan, screen: &Screen) -> Result<()> {
     let duration = Duration::from_secs(plan.seconds);
     let limits = LoadLimits { duration, rate: plan.rate, transactions: plan.transactions };
+    let (begun, first) = (Instant::now(), transactions(&source.logged_position()?));
     let load = plan.shape.start_load(source, limits)?;
     let bar = match plan.transactions {
         Some(transactions) => screen.count_bar("the source writes", transactions),
         None => screen.seconds_bar("the source writes", plan.seconds),
     };
-    let (begun, first) = (Instant::now(), transactions(&source.logged_position()?));
     while load.is_running() {
         std::thread::sleep(Duration::from_millis(100));
         bar.set_position(match plan.transactions {

@@ -21,8 +21,6 @@ pub(crate) struct Gathered {
 #[derive(Debug, Default)]
 struct State {
     responses: Vec<Response>,
-    /// Connections that wait for room.
-    waiting: usize,
     is_closed: bool,
 }
 
@@ -33,12 +31,8 @@ impl Gathered {
 
     /// Adds responses, and waits while there are too many.
     pub(crate) fn add(&self, responses: &mut Vec<Response>) {
-        let mut state = self.lock();
-        while state.responses.len() >= 2 * MANY {
-            state.waiting += 1;
-            state = self.has_room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
+        let are_too_many = |state: &mut State| state.responses.len() >= 2 * MANY;
+        let mut state = self.has_room.wait_while(self.lock(), are_too_many).unwrap_or_else(PoisonError::into_inner);
         let before = state.responses.len();
         state.responses.append(responses);
         if before < MANY && state.responses.len() >= MANY {
@@ -52,20 +46,16 @@ impl Gathered {
         self.are_many.notify_one();
     }
 
-    /// All that have come in a while; `None` at the end. `emptied` is what was taken before, to be filled again.
-    pub(crate) fn take(&self, mut emptied: Vec<Response>) -> Option<Vec<Response>> {
+    /// All that have come in a while; `None` at the end.
+    pub(crate) fn take(&self) -> Option<Vec<Response>> {
         let are_few = |state: &mut State| state.responses.len() < MANY && !state.is_closed;
         let waited = self.are_many.wait_timeout_while(self.lock(), LOOK_EVERY, are_few);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.responses.is_empty() && state.is_closed {
             return None;
         }
-        emptied.clear();
-        std::mem::swap(&mut state.responses, &mut emptied);
-        if state.waiting > 0 {
-            self.has_room.notify_all();
-        }
-        Some(emptied)
+        self.has_room.notify_all();
+        Some(std::mem::take(&mut state.responses))
     }
 }
 
@@ -97,11 +87,9 @@ mod tests {
                 adding.into_iter().for_each(|thread| thread.join().unwrap());
                 gathered.close();
             });
-            let mut emptied = vec![];
-            while let Some(responses) = gathered.take(emptied) {
+            while let Some(responses) = gathered.take() {
                 assert!(responses.len() <= 2 * MANY, "{}", responses.len());
                 responses.iter().for_each(|one| sessions[one.session as usize].push(one.statement_hash));
-                emptied = responses;
             }
         });
         assert!(sessions.iter().all(|numbers| numbers.iter().copied().eq(0..EACH)));
@@ -112,9 +100,9 @@ mod tests {
     fn a_few_come_soon() {
         let gathered = Gathered::default();
         gathered.add(&mut vec![Response::default()]);
-        assert_eq!(gathered.take(vec![]).map(|responses| responses.len()), Some(1));
-        assert_eq!(gathered.take(vec![]).map(|responses| responses.len()), Some(0), "nothing came");
+        assert_eq!(gathered.take().map(|responses| responses.len()), Some(1));
+        assert_eq!(gathered.take().map(|responses| responses.len()), Some(0), "nothing came");
         gathered.close();
-        assert!(gathered.take(vec![]).is_none());
+        assert!(gathered.take().is_none());
     }
 }

@@ -396,8 +396,7 @@ impl<'a> Replay<'a> {
             (plan.name.clone(), sharing)
         });
         let mut measured = Measured::new(inputs);
-        let mut emptied = Vec::new();
-        while let Some(responses) = self.shared.responses.take(emptied) {
+        while let Some(responses) = self.shared.responses.take() {
             for response in &responses {
                 self.progress.executed.fetch_add(1, Ordering::Relaxed);
                 if response.error.is_some() {
@@ -410,7 +409,6 @@ impl<'a> Replay<'a> {
                 }
                 measured.add(response);
             }
-            emptied = responses;
         }
         if let Some(Err(error)) = lines.map(ResponseLines::end) {
             self.halt().fail(error);

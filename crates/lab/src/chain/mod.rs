@@ -61,19 +61,24 @@ impl Waiting {
     }
 }
 
-/// What is measured.
+/// The chain up to C.
 #[derive(Debug, Clone)]
 pub struct ChainPlan {
     /// What A writes.
     pub backlog: BacklogPlan,
     /// How C waits.
     pub waiting: Waiting,
+    /// Give up after this.
+    pub limit: Duration,
+}
+
+/// What is measured behind it.
+#[derive(Debug, Clone)]
+pub struct LastPlan {
     /// The numbers of D's appliers.
     pub appliers: Vec<u32>,
     /// Whether D writes each commit to the disk.
     pub durability: Durability,
-    /// Give up after this.
-    pub limit: Duration,
 }
 
 /// The commit groups in a server's binlog.
@@ -181,6 +186,7 @@ pub fn run(
     home: &LabHome,
     binaries: &ServerBinaries,
     plan: &ChainPlan,
+    last: &LastPlan,
     directory: &Path,
     screen: &Screen,
 ) -> Result<ChainResult> {
@@ -193,9 +199,9 @@ pub fn run(
         let waiting: Vec<String> =
             plan.waiting.options(binaries.vendor()).iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut runs = Vec::new();
-        for &appliers in &plan.appliers {
+        for &appliers in &last.appliers {
             let name = format!("d-{appliers}");
-            let d = chain.server(&name, FIRST_ID + 2, false, plan.durability, |options| options)?;
+            let d = chain.server(&name, FIRST_ID + 2, false, last.durability, |options| options)?;
             let took = chain.follow(&name, &d, &c, (appliers, chain.group_mode()))?;
             let identical = different_tables(&checksums(&d)?, &facts.checksums).is_empty();
             runs.push(Run { appliers, seconds: took.as_secs_f64(), identical });

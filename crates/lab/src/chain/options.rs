@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{ChainPlan, Waiting, run};
+use super::{ChainPlan, LastPlan, Waiting, run};
 use crate::Result;
 use crate::backlog::BacklogPlan;
 use crate::binlog_format::Format;
@@ -81,10 +81,9 @@ impl ChainOptions {
                 reuse: false,
             },
             waiting: Waiting { count: self.wait_count, microseconds: self.wait_microseconds },
-            appliers: self.appliers,
-            durability: self.durability,
             limit: Duration::from_secs(self.limit_seconds),
         };
+        let last = LastPlan { appliers: self.appliers, durability: self.durability };
         let binaries = ServerBinaries::choose(self.server)?;
         let home = LabHome::open()?;
         let work = home.work()?;
@@ -92,7 +91,7 @@ impl ChainOptions {
         // A, B, C and D.
         let shape = plan.backlog.shape;
         screen.claim_disk(work.path(), shape.disk_bytes(4, shape.binlog_bytes(self.rate, self.seconds)))?;
-        let result = run(&home, &binaries, &plan, work.path(), &screen)?;
+        let result = run(&home, &binaries, &plan, &last, work.path(), &screen)?;
         screen::print(&format!("{}\n{}", result.summary(), result.to_table()));
         if let Some(path) = self.json {
             results::write_json(&result, &path)?;

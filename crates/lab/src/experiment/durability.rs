@@ -89,8 +89,6 @@ fn plan(size: Size, shape: Shape) -> ChainPlan {
     ChainPlan {
         backlog: BacklogPlan::of_transactions(shape, size.of(3_000, 30_000, 3_600_000)),
         waiting: Waiting::USUAL,
-        appliers: vec![],
-        durability: Durability::Durable,
         limit: limit(size),
     }
 }

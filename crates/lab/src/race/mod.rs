@@ -79,13 +79,7 @@ impl<'a> Race<'a> {
         let (course, groups) = match plan.chain {
             None => (Course::prepare(home, binaries, &plan.backlog, directory, screen)?, vec![]),
             Some(waiting) => {
-                let chain = ChainPlan {
-                    backlog: plan.backlog,
-                    waiting,
-                    appliers: vec![],
-                    durability: plan.durability,
-                    limit: plan.limit,
-                };
+                let chain = ChainPlan { backlog: plan.backlog, waiting, limit: plan.limit };
                 let chain::Widened { dataset, backlog, groups } =
                     chain::widen(home, binaries, &chain, directory, &screen)?;
                 (Course::over(binaries, plan.backlog.shape, dataset, backlog, screen), groups)
