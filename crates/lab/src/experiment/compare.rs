@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::driver::{CALIBRATION, DISK_CALIBRATION};
 use super::result::{self, Better, ExperimentResult, Run, better};
-use super::statistics::{self, Pair, Ratio, median};
+use super::statistics::{self, Cell, Ratio, median};
 use crate::random::Random;
 use crate::screen::{self, table};
 use crate::{Error, Result, results};
@@ -185,18 +185,18 @@ pub fn compare(
     let count = judged.len();
     for (metric, good) in judged {
         let of_metric = cells_before.iter().filter(|((name, _), _)| name == metric);
-        let pairs: Vec<(&String, Pair)> = of_metric
+        let (names, cells): (Vec<&String>, Vec<Cell>) = of_metric
             .filter_map(|(key, first)| {
                 let second = cells_after.get(key)?;
-                Some((&key.1, Pair { first: first.clone(), second: second.clone() }))
+                Some((&key.1, Cell { first: first.clone(), second: second.clone() }))
             })
-            .collect();
-        let values: Vec<Pair> = pairs.iter().map(|(_, pair)| pair.clone()).collect();
-        let Some(comparison) = statistics::compare(&values, count, SEED) else { continue };
-        let told = |cell: &str, pair: Option<&Pair>, ratio: &Ratio| CellComparison {
-            cell: cell.to_owned(),
-            before: pair.and_then(|pair| median(&pair.first)),
-            after: pair.and_then(|pair| median(&pair.second)),
+            .unzip();
+        let Some(comparison) = statistics::compare(&cells, count, SEED) else { continue };
+        let middle = |side: &BTreeMap<u32, f64>| median(&side.values().copied().collect::<Vec<_>>());
+        let told = |name: &str, cell: Option<&Cell>, ratio: &Ratio| CellComparison {
+            cell: name.to_owned(),
+            before: cell.and_then(|cell| middle(&cell.first)),
+            after: cell.and_then(|cell| middle(&cell.second)),
             ratio: ratio.ratio,
             least: ratio.least,
             most: ratio.most,
@@ -206,10 +206,10 @@ pub fn compare(
             metric: metric.clone(),
             better: good,
             overall: told("all cells", None, &comparison.overall),
-            cells: pairs
+            cells: names
                 .iter()
-                .zip(&comparison.cells)
-                .map(|((cell, pair), ratio)| told(cell, Some(pair), ratio))
+                .zip(cells.iter().zip(&comparison.cells))
+                .map(|(name, (cell, ratio))| told(name, Some(cell), ratio))
                 .collect(),
         });
     }
@@ -232,8 +232,8 @@ pub fn compare(
     Ok(ResultComparison { machine, disk, metrics, only_in_one, broken, incomplete })
 }
 
-/// By metric and cell, what was measured.
-type Values = BTreeMap<(String, String), Vec<f64>>;
+/// By metric and cell, what was measured in each repetition.
+type Values = BTreeMap<(String, String), BTreeMap<u32, f64>>;
 
 /// The cells in which there is nothing left of what was more before: no transaction a second, for example. Ratios do not tell that.
 fn gone(before: &Values, after: &Values, result: &ExperimentResult, only: &[(String, String)]) -> Vec<String> {
@@ -350,7 +350,6 @@ impl SelfCheck {
     }
 }
 
-/// By metric and cell, what its runs have measured.
 fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
     let mut values = Values::new();
     for run in result.runs.iter().filter(|run| is_wanted(run, only) && run.measured.is_sound()) {
@@ -358,7 +357,7 @@ fn values(result: &ExperimentResult, only: &[(String, String)]) -> Values {
         let is_backlog = run.measured.metrics.contains_key("seconds");
         let is_told = |metric: &str, value: f64| value > 0.0 && !(is_backlog && metric == "transactions_per_second");
         for (metric, value) in run.measured.metrics.iter().filter(|(metric, value)| is_told(metric, **value)) {
-            values.entry((metric.clone(), run.cell())).or_default().push(*value);
+            values.entry((metric.clone(), run.cell())).or_default().insert(run.repetition, *value);
         }
     }
     values

@@ -4,7 +4,7 @@
 //! repetitions of both results: how far each run is from the mean of its cell. There are few repetitions in a cell, but many cells: the
 //! deviations of all cells are drawn from together (a *residual bootstrap*; Efron and Tibshirani, An Introduction to the Bootstrap, chapter
 //! 9). A deviation of `n` runs from their own mean is too small by √((n−1)/n), which is corrected; a cell that is noisier than the others
-//! has its deviations enlarged accordingly.
+//! has its deviations enlarged accordingly, and so has the mean of all cells if those of a repetition are slow together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,12 +77,12 @@ pub fn outcome(ratio: f64, possible: Option<&Ratio>) -> Outcome {
     }
 }
 
-/// The values of one cell in two results. All are greater than 0.
+/// The values of two cells. All are greater than 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// In the first result.
+    /// Of the first cell.
     pub first: Vec<f64>,
-    /// In the second.
+    /// Of the second.
     pub second: Vec<f64>,
 }
 
@@ -102,6 +102,15 @@ impl Ratio {
     pub fn is_significant(&self) -> bool {
         self.least > 1.0 || self.most < 1.0
     }
+}
+
+/// The values of one cell in two results, by repetition. All are greater than 0.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cell {
+    /// In the first result.
+    pub first: BTreeMap<u32, f64>,
+    /// In the second.
+    pub second: BTreeMap<u32, f64>,
 }
 
 /// The comparison of all cells of a metric.
@@ -138,6 +147,23 @@ impl Noise {
         if own.is_empty() || self.usual == 0.0 { 1.0 } else { (root_mean_square(own) / self.usual).max(1.0) }
     }
 
+    /// How much noisier the sum of a repetition's cells is than if they had nothing in common. They are measured one soon after the other: what slows the
+    /// machine for a minute slows them together, and their mean is not as sure as that of as many runs on as many days.
+    fn together(&self, cells: &[Cell], residuals: &[[Vec<f64>; 2]]) -> f64 {
+        let mut of_repetitions: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
+        for (cell, residuals) in cells.iter().zip(residuals) {
+            for (side, (values, residuals)) in [&cell.first, &cell.second].into_iter().zip(residuals).enumerate() {
+                for (repetition, residual) in values.keys().zip(residuals) {
+                    of_repetitions.entry((side, *repetition)).or_default().push(*residual);
+                }
+            }
+        }
+        // The sum of n values that have nothing in common is √n times as far from its mean as one.
+        let sums: Vec<f64> =
+            of_repetitions.values().map(|own| own.iter().sum::<f64>() / (own.len() as f64).sqrt()).collect();
+        self.scale(&sums)
+    }
+
     /// What the noise alone makes of the difference between the means of so many runs.
     fn draw(&self, [first, second]: [usize; 2], random: &mut Random) -> f64 {
         let mut mean_of = |count: usize| {
@@ -160,13 +186,15 @@ impl Noise {
 }
 
 /// Compares the cells of one of so many `metrics` that are compared. `None` if no cell has been measured more than once, so that nothing tells the noise.
-pub fn compare(pairs: &[Pair], metrics: usize, seed: u64) -> Option<Comparison> {
+pub fn compare(cells: &[Cell], metrics: usize, seed: u64) -> Option<Comparison> {
+    let logarithms = |side: &BTreeMap<u32, f64>| logarithms(&side.values().copied().collect::<Vec<_>>());
     let logs: Vec<[Vec<f64>; 2]> =
-        pairs.iter().map(|pair| [logarithms(&pair.first), logarithms(&pair.second)]).collect();
-    let residuals: Vec<Vec<f64>> =
-        logs.iter().map(|sides| sides.iter().flat_map(|side| deviations(side)).collect()).collect();
-    let noise = Noise::of_deviations(residuals.iter().flatten().copied().collect())?;
-    let scales: Vec<f64> = residuals.iter().map(|own| noise.scale(own)).collect();
+        cells.iter().map(|cell| [logarithms(&cell.first), logarithms(&cell.second)]).collect();
+    let residuals: Vec<[Vec<f64>; 2]> =
+        logs.iter().map(|sides| sides.each_ref().map(|side| deviations(side))).collect();
+    let noise = Noise::of_deviations(residuals.iter().flatten().flatten().copied().collect())?;
+    let scales: Vec<f64> = residuals.iter().map(|own| noise.scale(&own.concat())).collect();
+    let together = noise.together(cells, &residuals);
     let mut random = Random::new(seed);
     // What cells with as many runs on both sides draw has the same distribution, but for its scale: so their far ends are drawn often enough too.
     let mut draws_by_runs: BTreeMap<[usize; 2], Vec<f64>> = BTreeMap::new();
@@ -192,7 +220,7 @@ pub fn compare(pairs: &[Pair], metrics: usize, seed: u64) -> Option<Comparison> 
         interval(*seen, draws, *scale, doubt)
     });
     let cells = cells.collect();
-    Some(Comparison { cells, overall: interval(mean(&seen), &overall_draws, 1.0, of_metric) })
+    Some(Comparison { cells, overall: interval(mean(&seen), &overall_draws, together, of_metric) })
 }
 
 /// What is seen, less what the noise alone makes of nothing: the draws, which are sorted, times `scale`.
@@ -238,17 +266,17 @@ mod tests {
         true_value * (1.0 + 0.03 * bell + straggler)
     }
 
-    fn trial(random: &mut Random, cells: usize, repetitions: usize, slowdown: f64) -> Comparison {
-        let pairs: Vec<Pair> = (0..cells)
+    fn trial(random: &mut Random, cells: usize, repetitions: u32, slowdown: f64) -> Comparison {
+        let cells: Vec<Cell> = (0..cells)
             .map(|cell| {
                 let value = 2.0 + cell as f64 * 3.0;
-                Pair {
-                    first: (0..repetitions).map(|_| noisy(random, value)).collect(),
-                    second: (0..repetitions).map(|_| noisy(random, value * slowdown)).collect(),
+                Cell {
+                    first: (0..repetitions).map(|repetition| (repetition, noisy(random, value))).collect(),
+                    second: (0..repetitions).map(|repetition| (repetition, noisy(random, value * slowdown))).collect(),
                 }
             })
             .collect();
-        compare(&pairs, 1, random.next()).unwrap()
+        compare(&cells, 1, random.next()).unwrap()
     }
 
     #[test]
@@ -262,6 +290,25 @@ mod tests {
             let alarms = alarms.count();
             assert!(alarms <= trials / 20, "{alarms} false alarms of {trials} with {cells} cells");
         }
+    }
+
+    /// A machine that is slow for a whole repetition is no slowdown: without regard to it, 25 of these 100 would be alarms.
+    #[test]
+    fn slow_repetitions_raise_no_alarm() {
+        let mut random = Random::new(14);
+        let alarms = (0..100).filter(|_| {
+            let mut cells = vec![Cell::default(); 4];
+            for repetition in 0..6 {
+                let [first, second] = [0; 2].map(|_| noisy(&mut random, 1.0).powi(2));
+                for cell in &mut cells {
+                    cell.first.insert(repetition, noisy(&mut random, first));
+                    cell.second.insert(repetition, noisy(&mut random, second));
+                }
+            }
+            compare(&cells, 1, random.next()).unwrap().overall.is_significant()
+        });
+        let alarms = alarms.count();
+        assert!(alarms <= 8, "{alarms} of 100");
     }
 
     #[test]
@@ -303,14 +350,14 @@ mod tests {
 
     #[test]
     fn ratio_is_second_by_first() {
-        let pairs = [Pair { first: vec![1.0, 1.01], second: vec![2.0, 2.02] }];
-        let overall = compare(&pairs, 1, 1).unwrap().overall;
+        let cells = [Cell { first: [(1, 1.0), (2, 1.01)].into(), second: [(1, 2.0), (2, 2.02)].into() }];
+        let overall = compare(&cells, 1, 1).unwrap().overall;
         assert!((overall.ratio - 2.0).abs() < 0.001 && overall.least > 1.9 && overall.most < 2.1, "{overall:?}");
     }
 
     #[test]
     fn single_runs_tell_nothing() {
-        assert_eq!(compare(&[Pair { first: vec![1.0], second: vec![2.0] }], 1, 1), None);
+        assert_eq!(compare(&[Cell { first: [(1, 1.0)].into(), second: [(1, 2.0)].into() }], 1, 1), None);
         assert_eq!(compare(&[], 1, 1), None);
     }
 
