@@ -12,8 +12,8 @@ use super::options::ConnectOptions;
 use super::packet::PAYLOAD_BYTES_MAX;
 use super::password::Consent;
 use super::result::{
-    Answer, AnswerError, Discard, Kept, Outcome, ResultSet, Row, RowSink, StepResult, asks_for_file, is_error,
-    is_stream_end, parse_error,
+    Answer, AnswerError, Discard, Kept, Outcome, ResultSet, Row, RowSink, StatementOutcome, StepResult, asks_for_file,
+    is_error, is_stream_end, parse_error,
 };
 use super::stream::{ShutdownHandle, Stream};
 use super::tls::Plan;
@@ -351,6 +351,7 @@ impl Connection {
             self.answer.expect_statements(in_flight.statements);
         }
         self.in_flight.push_back(InFlight { first_sequence, ..in_flight });
+        self.expect_answer_behind();
         Ok(())
     }
 
@@ -383,17 +384,17 @@ impl Connection {
     }
 
     /// Waits until so many statements of the oldest packet in flight are answered, which has more: [`Connection::receive_result`] waits for the
-    /// others.
+    /// others. Returns the outcome of the last of them.
     ///
     /// # Errors
     /// As [`Connection::receive_result`].
-    pub fn receive_statements(&mut self, statements: usize) -> Result<()> {
+    pub fn receive_statements(&mut self, statements: usize) -> Result<StatementOutcome> {
         while self.answer.statements() < statements {
             if self.receive_packet(&mut Discard, &mut None)?.is_some() {
                 return Err(self.link.protocol("an answer to fewer statements than the packet has"));
             }
         }
-        Ok(())
+        Ok(self.answer.outcome_of(statements))
     }
 
     fn receive_with(&mut self, sink: &mut dyn RowSink, mut file: Option<&mut dyn Read>) -> Result<Outcome> {
@@ -434,6 +435,10 @@ impl Connection {
         }
     }
 
+    fn expect_answer_behind(&mut self) {
+        self.link.expect_answer_behind(self.in_flight.get(1).map(|sent| sent.first_sequence));
+    }
+
     /// Moves on to the answer to the next packet. True if the answer that ended was that to an option, for which no
     /// caller waits.
     fn end_answer(&mut self) -> bool {
@@ -442,6 +447,7 @@ impl Connection {
             self.link.expect_sequence(Some(next.first_sequence));
             self.answer.expect_statements(next.statements);
         }
+        self.expect_answer_behind();
         ended.is_some_and(|ended| ended.is_option)
     }
 

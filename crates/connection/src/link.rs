@@ -17,11 +17,13 @@ pub(super) struct Link {
     pub(super) peer: Peer,
     pub(super) stream: Stream,
     reader: PacketReader,
+    /// The sequence number with which the answer behind the one that is due begins.
+    next_answer: Option<u8>,
 }
 
 impl Link {
     pub(super) fn new(peer: Peer, stream: Stream) -> Link {
-        Link { peer, stream, reader: PacketReader::new() }
+        Link { peer, stream, reader: PacketReader::new(), next_answer: None }
     }
 
     /// Waits for the next payload, which may have so many bytes; [`Link::payload`] shows it.
@@ -32,6 +34,14 @@ impl Link {
             }
             ReadError::Io(error) => self.lost(error),
             ReadError::Malformed(why) => self.protocol(why),
+            // MariaDB and MySQL send no error then.
+            ReadError::OutOfTurn(found, _) if self.next_answer == Some(found) => {
+                let why = "it has left a packet of statements unfinished, as after KILL QUERY between two of them";
+                self.lost(io::Error::other(why))
+            }
+            ReadError::OutOfTurn(found, due) => {
+                self.protocol(format!("packet {found} arrived where packet {due} was due"))
+            }
         })
     }
 
@@ -46,6 +56,11 @@ impl Link {
 
     pub(super) fn expect_sequence(&mut self, first: Option<u8>) {
         self.reader.expect_sequence(first);
+    }
+
+    /// If the answer that is due does not come to its end, one follows that begins so.
+    pub(super) fn expect_answer_behind(&mut self, first: Option<u8>) {
+        self.next_answer = first;
     }
 
     /// The sequence number due next, from either side.

@@ -27,6 +27,8 @@ pub(super) const STATUS_BYTES_MAX: usize = 64 * 1024;
 pub(super) enum ReadError {
     Io(io::Error),
     Malformed(String),
+    /// This sequence number came, and that was due.
+    OutOfTurn(u8, u8),
 }
 
 /// The place of a whole payload in the reader's memory; valid until the next [`PacketReader::fill`].
@@ -192,9 +194,7 @@ impl PacketReader {
 
     fn check_sequence(&mut self, found: u8) -> Result<(), ReadError> {
         match &mut self.sequence {
-            Some(expected) if *expected != found => {
-                Err(ReadError::Malformed(format!("packet {found} arrived where packet {expected} was due")))
-            }
+            Some(expected) if *expected != found => Err(ReadError::OutOfTurn(found, *expected)),
             Some(expected) => {
                 *expected = expected.wrapping_add(1);
                 Ok(())
@@ -390,7 +390,7 @@ mod tests {
         reader.expect_sequence(Some(1));
         let mut stream = bytes.as_slice();
         assert_eq!(fill(&mut reader, &mut stream).unwrap(), b"a");
-        assert!(matches!(fill(&mut reader, &mut stream), Err(ReadError::Malformed(_))));
+        assert!(matches!(fill(&mut reader, &mut stream), Err(ReadError::OutOfTurn(3, 2))));
     }
 
     #[test]

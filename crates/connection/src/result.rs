@@ -231,6 +231,11 @@ impl Answer {
         self.outcome.statements
     }
 
+    /// The outcome of a statement that is answered, the first of which is number 1.
+    pub(super) fn outcome_of(&self, number: usize) -> StatementOutcome {
+        number.checked_sub(1).and_then(|place| self.outcome.each.get(place)).copied().unwrap_or_default()
+    }
+
     /// The most bytes that the next payload may have.
     pub(super) fn payload_bytes_max(&self, sink: &dyn RowSink) -> usize {
         match self.phase {

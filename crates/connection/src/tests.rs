@@ -177,6 +177,33 @@ fn pipelined_statements_are_answered_in_order() {
     assert_eq!(connection.query("SELECT COUNT(*) FROM s.t").unwrap().single_text().unwrap(), "9");
 }
 
+/// A server that is told to end a query between two statements of a packet leaves the rest undone, and says nothing.
+#[test]
+fn packet_that_is_left_unfinished_is_a_lost_connection() {
+    let server = TestServer::start(&[]);
+    let mut killer = server.connect();
+    let packet = ["DO 0"; 100].join(";");
+    let is_left_unfinished = (0..500).any(|attempt| {
+        let mut connection = server.connect();
+        connection.send_statements(packet.as_bytes(), 100).unwrap();
+        connection.send_query(b"SELECT 1").unwrap();
+        std::thread::sleep(Duration::from_micros(attempt % 20 * 50));
+        killer.execute(format!("KILL QUERY {}", connection.connection_id()).as_bytes()).unwrap();
+        match connection.receive_result() {
+            Err(error @ Error::Lost { .. }) => {
+                assert!(error.is_transient() && error.to_string().contains("KILL QUERY"), "{error}");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.code(), Some(1317), "{error}");
+                false
+            }
+            Ok(_) => false,
+        }
+    });
+    assert!(is_left_unfinished);
+}
+
 #[test]
 fn streamed_rows_arrive_one_by_one_and_can_stop() {
     let server = TestServer::start(&[]);

@@ -2,6 +2,8 @@
 
 use spate_archive::{ArchivedEvent, Seek, check_source_name};
 use spate_binlog::GtidPosition;
+use spate_binlog::encode::ColumnBitmap;
+use spate_schedule::emit::OwnUpdate;
 
 use crate::error::{Error, Result};
 use crate::spread;
@@ -32,6 +34,9 @@ pub(crate) const CREATE_TABLE: &str = concat!(
     column_definitions!(),
     ") ENGINE=InnoDB"
 );
+
+/// The table as a binlog describes it, from its id on: schema, name, the types of the columns and what there is to know of them.
+const TABLE_MAP: &[u8] = b"\0\0\0\0\0\0\x01\0\x05spate\0\x0acheckpoint\0\x06\x03\xfc\x0f\x08\x08\x08\x03\x02\xfc\x03\0";
 
 /// How far the replica has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,6 +104,25 @@ impl Checkpoint {
     /// writes the row again if somebody has removed it.
     pub fn update_sql(&self, from: &Checkpoint) -> String {
         self.update_sql_of(APPLIER, from)
+    }
+
+    /// The same as a row of a transaction's own statement: the server has none to parse for it. It does not look where the row is. `None`: the values are too long
+    /// for it.
+    pub fn update_row(&self) -> Option<OwnUpdate> {
+        const NO_NULLS: u8 = 0;
+        const COLUMNS: usize = 6;
+        let mut images = vec![NO_NULLS];
+        images.extend_from_slice(&APPLIER.to_le_bytes());
+        images.push(NO_NULLS);
+        for text in [&self.gtid_position.to_string(), &self.source_file] {
+            images.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
+            images.extend_from_slice(text.as_bytes());
+        }
+        for number in [self.source_position, self.seqno, self.source_seconds] {
+            images.extend_from_slice(&number.to_le_bytes());
+        }
+        let columns = (ColumnBitmap::only(COLUMNS, &[0]), ColumnBitmap::only(COLUMNS, &[1, 2, 3, 4, 5]));
+        Some(OwnUpdate { map: TABLE_MAP, columns, images })
     }
 
     /// The same of one of several appliers.

@@ -48,6 +48,18 @@ impl GtidKeeping {
         }
     }
 
+    /// The same in a session whose last transaction had the GTID `before`.
+    pub fn next_sql(self, gtid: Option<Gtid>, before: Option<Gtid>) -> Vec<String> {
+        let mut statements = self.begin_sql(gtid);
+        if let (Some(Gtid::MariaDb(gtid)), Some(Gtid::MariaDb(before))) = (gtid, before)
+            && (gtid.domain_id, gtid.server_id) == (before.domain_id, before.server_id)
+            && !statements.is_empty()
+        {
+            statements.remove(0);
+        }
+        statements
+    }
+
     /// The statement behind what may have been logged by itself: if it has used up the GTID, what comes next is Spate's own. Else the server of
     /// MariaDB would give that the source's next GTID. (A server of MySQL refuses it, as one of MariaDB refuses this within a transaction.)
     pub fn end_if_used_sql(self) -> Option<String> {

@@ -30,8 +30,8 @@ pub(crate) struct ParallelArguments {
     /// Commit in the source's order (preserve), or as transactions come to their ends (free)
     #[arg(long, value_name = "ORDER", value_enum, default_value = "preserve", help_heading = "Parallel transactions")]
     commit_order: CommitOrder,
-    /// So many transactions execute at a time, or as many as are found to be fastest (auto); 16 unless said. With --consistency shard: the number
-    /// of appliers, 4 unless said
+    /// So many transactions execute at a time, or as many as are found to be fastest (auto, the default with --commit-order preserve; 16 with free).
+    /// With --consistency shard: the number of appliers, 4 unless said
     #[arg(long, value_name = "N|auto", value_parser = parse_appliers, help_heading = "Parallel transactions")]
     appliers: Option<Appliers>,
     /// So many consecutive transactions share a commit of the replica, which has the last one's GTID
@@ -49,8 +49,11 @@ pub(crate) struct ParallelArguments {
     rules: Option<PathBuf>,
 }
 
-/// Default of `--appliers`: enough for the server to write many commits to disk at once.
-const APPLIERS_DEFAULT: Appliers = Appliers::Number(16);
+/// Default of `--appliers` with the order kept: what is fastest depends on the disk, the rows and the processors.
+const APPLIERS_DEFAULT: Appliers = Appliers::Auto;
+
+/// The same without an order: enough for the server to write many commits to disk at once.
+const UNORDERED_DEFAULT: Appliers = Appliers::Number(16);
 
 /// The same where each has its own rows, and folds them: more of them share less.
 const SHARDS_DEFAULT: Appliers = Appliers::Number(4);
@@ -187,7 +190,10 @@ impl ParallelArguments {
                     );
                 }
             },
-            appliers: self.appliers.unwrap_or(APPLIERS_DEFAULT),
+            appliers: self.appliers.unwrap_or(match self.commit_order {
+                CommitOrder::Preserve => APPLIERS_DEFAULT,
+                CommitOrder::Free => UNORDERED_DEFAULT,
+            }),
             keeps_order: self.commit_order == CommitOrder::Preserve,
             group: self.group,
         })

@@ -31,6 +31,11 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
+    /// True if nothing has to be looked at before more is sent.
+    pub(crate) fn is_one_packet(&self) -> bool {
+        self.executions.len() <= 1 && self.executions.iter().all(|execution| execution.checks.is_empty())
+    }
+
     /// True if one statement has everything: it needs no transaction around it.
     pub(crate) fn is_one_statement(&self) -> bool {
         self.has_own
@@ -42,6 +47,11 @@ impl<'a> Encoder<'a> {
     /// For a session that was not told anything yet.
     pub(crate) fn new(status: &'a Status, max_allowed_packet: usize) -> Encoder<'a> {
         Encoder { emitter: ReplayEmitter::new(false, None), status, max_allowed_packet, is_begun: false }
+    }
+
+    /// The most bytes of a packet.
+    pub(crate) fn max_allowed_packet(&self) -> usize {
+        self.max_allowed_packet
     }
 
     /// What the session is to be told before its first job.

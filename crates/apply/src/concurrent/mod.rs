@@ -10,6 +10,10 @@
 //! kept, one that has executed waits for its turn on its own connection, while another takes its place: a long transaction does not idle the
 //! others, and only the number of open transactions has a bound.
 //!
+//! One applier with the order kept is a way of its own. Its executor takes *runs*: the jobs that come next, whatever they wait for, since those
+//! are applied before them on the same connection. Many are in a packet, and the next packet is sent before this one is answered. Long jobs are
+//! executed beside it, ahead of their turn.
+//!
 //! Locks may be in the way where keys are not: gaps, unique indexes. A job that is rolled back by that, or that holds back an earlier one, is
 //! executed again once all before it are committed.
 
@@ -48,14 +52,6 @@ pub enum Appliers {
 }
 
 impl Appliers {
-    /// How many at first.
-    fn first(self) -> usize {
-        match self {
-            Appliers::Number(number) => number,
-            Appliers::Auto => tuning::FIRST,
-        }
-    }
-
     /// How many at most.
     fn most(self) -> usize {
         match self {
@@ -79,6 +75,14 @@ pub struct Parallel {
 }
 
 impl Parallel {
+    /// How many execute at first.
+    fn first_appliers(&self) -> usize {
+        match self.appliers {
+            Appliers::Number(number) => number,
+            Appliers::Auto => tuning::first(self.keeps_order),
+        }
+    }
+
     /// How many connections that takes.
     pub fn connections(&self) -> usize {
         match self.keeps_order {

@@ -12,7 +12,7 @@ use spate_replica::status::{BatchStatus, Status};
 use spate_schedule::depend::Waits;
 
 use super::Parallel;
-use super::jobs::{Begun, Done, Phase, State, Waiting, weight};
+use super::jobs::{Begun, Done, Phase, State, Taken, Waiting, weight};
 use crate::Part;
 use crate::halt::{Halt, Result};
 use crate::progress::Progress;
@@ -29,6 +29,8 @@ const SEAL_EVERY: u64 = 64;
 pub(crate) enum Next {
     /// Applies this.
     Job(Box<Part>),
+    /// Applies these, one behind the other.
+    Run(Vec<Part>),
     /// Says something to its connection.
     Ping,
     /// Ends.
@@ -51,7 +53,6 @@ pub(crate) enum Turn {
 /// The jobs of a session.
 #[derive(Debug)]
 pub(crate) struct Pool<'a> {
-    keeps_order: bool,
     bytes_max: usize,
     state: Mutex<State>,
     /// One for each executor.
@@ -76,9 +77,12 @@ impl<'a> Pool<'a> {
         over: &'a AtomicBool,
     ) -> Pool<'a> {
         Pool {
-            keeps_order: parallel.keeps_order,
             bytes_max,
-            state: Mutex::new(State { appliers: parallel.appliers.first(), ..State::default() }),
+            state: Mutex::new(State {
+                appliers: parallel.first_appliers(),
+                keeps_order: parallel.keeps_order,
+                ..State::default()
+            }),
             wakes: std::iter::repeat_with(Condvar::new).take(parallel.connections()).collect(),
             sessions: std::iter::repeat_with(AtomicU32::default).take(parallel.connections()).collect(),
             room: Condvar::new(),
@@ -115,15 +119,19 @@ impl<'a> Pool<'a> {
     pub(crate) fn has_room_within(&self, timeout: Duration) -> Result<bool> {
         let is_full = |state: &mut State| state.error.is_none() && !self.has_room(state);
         let waited = self.room.wait_timeout_while(self.lock(), timeout, is_full);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.error.is_some() {
             return Err(Halt::StageEnded);
         }
-        Ok(self.has_room(&state))
+        Ok(self.has_room(&mut state))
     }
 
-    fn has_room(&self, state: &State) -> bool {
-        state.transactions < TRANSACTIONS_MAX && state.bytes < self.bytes_max
+    fn has_room(&self, state: &mut State) -> bool {
+        let is_within =
+            |part: usize| state.transactions < TRANSACTIONS_MAX * part / 4 && state.bytes < self.bytes_max / 4 * part;
+        // Who waits for room is woken for many jobs, not for each.
+        state.is_full = !is_within(if state.is_full { 3 } else { 4 });
+        !state.is_full
     }
 
     /// True if no job is left.
@@ -167,36 +175,44 @@ impl<'a> Pool<'a> {
             missing += 1;
             state.behind.entry(waits.after).or_default().push(job);
         }
-        if missing == 0 {
-            state.ready.insert(job, part);
-            self.wake_idle(&mut state);
-        } else {
-            state.waiting.insert(job, Waiting { part, missing });
+        match missing {
+            0 => state.add_ready(part),
+            _ => drop(state.waiting.insert(job, Waiting { part, missing })),
         }
+        self.wake_idle(&mut state);
     }
 
     /// What this executor does next; waits for it.
     pub(crate) fn next(&self, executor: usize) -> Next {
         let mut state = self.lock();
+        if state.run_holder == Some(executor) {
+            state.run_holder = None;
+        }
         loop {
             if state.error.is_some() || state.is_ended() {
                 return Next::End;
             }
-            if state.may_begin()
-                && let Some((job, part)) = state.ready.pop_first()
-            {
-                state.executing += 1;
-                let begun = Begun {
-                    executor,
-                    after_seqno: part.end.as_ref().map_or(0, |end| end.after_seqno),
-                    phase: Phase::Executing,
-                    since: Instant::now(),
-                    oldest_seconds: part.oldest_seconds,
-                };
-                state.begun.insert(job, begun);
-                self.status.timeline().begin(job, part.gtid(), executor);
-                self.wake_idle(&mut state);
-                return Next::Job(Box::new(part));
+            let taken = state.take();
+            let is_long = matches!(taken, Some(Taken::Long(_)));
+            match taken {
+                None => {}
+                Some(Taken::Job(part) | Taken::Long(part)) => {
+                    state.executing += 1;
+                    self.begin(&mut state, executor, &part, |begun| {
+                        begun.is_counted = true;
+                        begun.is_long = is_long;
+                    });
+                    self.wake_idle(&mut state);
+                    return Next::Job(part);
+                }
+                Some(Taken::Run(run)) => {
+                    state.run_holder = Some(executor);
+                    for part in &run {
+                        self.begin(&mut state, executor, part, |begun| begun.phase = Phase::Prepared);
+                    }
+                    self.wake_idle(&mut state);
+                    return Next::Run(run);
+                }
             }
             state.idle.push(executor);
             let timed_out;
@@ -206,6 +222,35 @@ impl<'a> Pool<'a> {
                 return Next::Ping;
             }
         }
+    }
+
+    /// The run behind this transaction, which is the last of those that the executor applies. `None`: nothing is there yet that may follow it.
+    pub(crate) fn next_run(&self, executor: usize, seqno: u64) -> Option<Vec<Part>> {
+        let mut state = self.lock();
+        if state.error.is_some() {
+            return None;
+        }
+        let run = state.take_run_behind(seqno)?;
+        for part in &run {
+            self.begin(&mut state, executor, part, |_| {});
+        }
+        Some(run)
+    }
+
+    fn begin(&self, state: &mut State, executor: usize, part: &Part, mark: impl FnOnce(&mut Begun)) {
+        let job = part.reached.seqno;
+        let mut begun = Begun {
+            executor,
+            after_seqno: part.end.as_ref().map_or(0, |end| end.after_seqno),
+            phase: Phase::Executing,
+            is_counted: false,
+            is_long: false,
+            since: Instant::now(),
+            oldest_seconds: part.oldest_seconds,
+        };
+        mark(&mut begun);
+        state.begun.insert(job, begun);
+        self.status.timeline().begin(job, part.gtid(), executor);
     }
 
     /// True if all before the job are committed, or about to be.
@@ -218,9 +263,11 @@ impl<'a> Pool<'a> {
         let job = part.reached.seqno;
         let mut state = self.lock();
         if state.end_execution(job) {
-            state.enter(job, Phase::Executed);
-            self.status.timeline().executed(job);
             self.wake_idle(&mut state);
+        }
+        if let Some(begun) = state.begun.get_mut(&job).filter(|begun| begun.phase == Phase::Executing) {
+            begun.phase = Phase::Executed;
+            self.status.timeline().executed(job);
         }
         loop {
             if state.error.is_some() {
@@ -234,6 +281,26 @@ impl<'a> Pool<'a> {
             }
             if begun.after_seqno <= turn {
                 begun.phase = Phase::Committing;
+                return Turn::Commit;
+            }
+            let timed_out;
+            (state, timed_out) = self.sleep(executor, state);
+            if timed_out {
+                return Turn::Ping;
+            }
+        }
+    }
+
+    /// Waits for the turn of the run's first job.
+    pub(crate) fn wait_run(&self, executor: usize, run: &[Part]) -> Turn {
+        let mut state = self.lock();
+        let after_seqno = run.first().and_then(|part| part.end.as_ref()).map_or(0, |end| end.after_seqno);
+        loop {
+            if state.error.is_some() {
+                return Turn::End;
+            }
+            if after_seqno <= state.turn() {
+                run.iter().for_each(|part| state.enter(part.reached.seqno, Phase::Executing));
                 return Turn::Commit;
             }
             let timed_out;
@@ -268,6 +335,7 @@ impl<'a> Pool<'a> {
             let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
             if begun.after_seqno <= low {
                 begun.phase = Phase::Executing;
+                begun.is_counted = true;
                 begun.since = Instant::now();
                 state.executing += 1;
                 return Turn::Commit;
@@ -310,12 +378,48 @@ impl<'a> Pool<'a> {
 
     /// The job is committed.
     pub(crate) fn commit(&self, part: &Part, net_row_changes: u64) {
-        let Some(end) = part.end.clone() else { return };
-        let job = part.reached.seqno;
+        self.commit_all([(part, net_row_changes)]);
+    }
+
+    /// These jobs are committed, in this order, with so many net row changes.
+    pub(crate) fn commit_all<'p>(&self, jobs: impl IntoIterator<Item = (&'p Part, u64)>) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        for (part, net_row_changes) in jobs {
+            self.end(state, part, net_row_changes);
+        }
+        while let Some(Done { end, batch }) = state.take_next_done() {
+            self.progress.commit(&end);
+            self.status.applied(&end.checkpoint, Some(&batch));
+            state.low = end.checkpoint.seqno;
+            state.low_checkpoint = end.checkpoint;
+        }
+        if let Some((_, oldest)) = state.begun.first_key_value() {
+            self.status.applying(oldest.oldest_seconds);
+        }
+        let mut freed = vec![];
+        while let Some(entry) = state.behind.first_entry()
+            && *entry.key() <= state.low
+        {
+            freed.extend(entry.remove());
+        }
+        state.free(freed);
+        self.wake_next_turn(state);
+        self.wake_idle(state);
+        if state.jobs() == 0 || state.is_full && self.has_room(state) {
+            self.room.notify_all();
+        }
+        if state.is_ended() {
+            self.wakes.iter().for_each(Condvar::notify_all);
+        }
+    }
+
+    fn end(&self, state: &mut State, part: &Part, net_row_changes: u64) {
+        let Some(end) = part.end.clone() else { return };
+        let job = part.reached.seqno;
         state.end_execution(job);
         let begun = state.begun.remove(&job);
+        state.long -= usize::from(begun.as_ref().is_some_and(|begun| begun.is_long));
         self.status.timeline().committed(job);
         state.bytes = state.bytes.saturating_sub(weight(part));
         state.transactions = state.transactions.saturating_sub(part.hints.len());
@@ -327,28 +431,13 @@ impl<'a> Pool<'a> {
         };
         state.committed += end.transactions;
         state.done.insert(end.after_seqno, Done { end, batch });
-        while let Some(Done { end, batch }) = state.take_next_done() {
-            self.progress.commit(&end);
-            self.status.applied(&end.checkpoint, Some(&batch));
-            state.low = end.checkpoint.seqno;
-            state.low_checkpoint = end.checkpoint;
-        }
-        if let Some((_, oldest)) = state.begun.first_key_value() {
-            self.status.applying(oldest.oldest_seconds);
-        }
-        let mut freed = state.dependents.remove(&job).unwrap_or_default();
-        while let Some(entry) = state.behind.first_entry()
-            && *entry.key() <= state.low
-        {
-            freed.extend(entry.remove());
-        }
+        let freed = state.dependents.remove(&job).unwrap_or_default();
         state.free(freed);
-        self.wake_next_turn(state);
-        self.wake_idle(state);
-        self.room.notify_all();
-        if state.is_ended() {
-            self.wakes.iter().for_each(Condvar::notify_all);
-        }
+    }
+
+    /// Jobs are committed in the source's order.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.lock().keeps_order
     }
 
     /// How many transactions were committed.
@@ -356,10 +445,11 @@ impl<'a> Pool<'a> {
         self.lock().committed
     }
 
-    /// True if more jobs could be begun if more might execute.
+    /// True if there are jobs that were not begun, and none may begin: the replica is what limits.
     pub(crate) fn is_limited(&self) -> bool {
         let state = self.lock();
-        !state.ready.is_empty() && state.executing >= state.appliers
+        let has_more = !state.ready.is_empty() || !state.waiting.is_empty();
+        has_more && !state.may_begin()
     }
 
     /// So many may execute from now on.
@@ -423,7 +513,7 @@ impl<'a> Pool<'a> {
         let mut behind = state.begun.values().skip_while(|begun| !is_stalled(begun));
         let is_waited_for = behind.any(|begun| begun.phase == Phase::Executed);
         let all = || state.begun.iter().map(|(&job, begun)| (job, begun.executor)).collect();
-        (self.keeps_order && is_waited_for).then(all)
+        (state.keeps_order && is_waited_for).then(all)
     }
 
     /// These jobs hold back earlier ones: they are rolled back, if they wait for their turns.

@@ -25,7 +25,7 @@ pub(crate) struct Tuner<'a> {
 impl Tuner<'_> {
     /// Measures until the session ends.
     pub(crate) fn run(self) {
-        let mut tuning = Tuning::new();
+        let mut tuning = Tuning::new(self.pool.keeps_order());
         while !self.pool.is_over() {
             self.status.appliers(tuning.reason());
             let (began, before) = (Instant::now(), self.pool.committed());

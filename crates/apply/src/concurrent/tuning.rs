@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The first number that is tried.
-pub(crate) const FIRST: usize = 4;
+/// With the order kept, one applier applies many transactions in a packet, and nothing waits for anything but the server. That is the fastest way where rows are in
+/// memory and there are few processors.
+const ONE_AFTER_THE_OTHER: usize = 1;
+
+/// The first number of several that is tried.
+const FIRST: usize = 4;
 
 /// The largest number that is tried: a server's default limit is 151 connections.
 pub(crate) const LARGEST: usize = 64;
@@ -18,9 +22,16 @@ const KEPT: u32 = 40;
 /// What was measured of a number counts that much less with each new measurement of it.
 const OLD_SHARE: f64 = 0.5;
 
+/// How many execute at first.
+pub(crate) fn first(keeps_order: bool) -> usize {
+    if keeps_order { ONE_AFTER_THE_OTHER } else { FIRST }
+}
+
 /// Decides how many execute at a time. Numbers are powers of two.
 #[derive(Debug)]
 pub(crate) struct Tuning {
+    /// One at a time is a way of its own: it says nothing of two, nor two of it.
+    is_one_apart: bool,
     best: usize,
     trying: Trying,
     /// Transactions per second, by the number of appliers.
@@ -29,26 +40,34 @@ pub(crate) struct Tuning {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trying {
-    /// The best one; its neighbours come after so many measurements.
+    /// The best one; the others come after so many measurements.
     Best {
         left: u32,
     },
     More,
     Fewer,
+    One,
 }
 
 impl Tuning {
-    pub(crate) fn new() -> Tuning {
-        Tuning { best: FIRST, trying: Trying::Best { left: 1 }, rates: BTreeMap::new() }
+    pub(crate) fn new(keeps_order: bool) -> Tuning {
+        let best = first(keeps_order);
+        Tuning { is_one_apart: keeps_order, best, trying: Trying::Best { left: 1 }, rates: BTreeMap::new() }
     }
 
     /// How many execute at a time now.
     pub(crate) fn appliers(&self) -> usize {
         match self.trying {
             Trying::Best { .. } => self.best,
+            Trying::More if self.is_apart() => FIRST,
             Trying::More => self.best * 2,
             Trying::Fewer => self.best / 2,
+            Trying::One => ONE_AFTER_THE_OTHER,
         }
+    }
+
+    fn is_apart(&self) -> bool {
+        self.is_one_apart && self.best == ONE_AFTER_THE_OTHER
     }
 
     /// So many transactions per second were applied with [`Tuning::appliers`], while more could have been begun.
@@ -57,25 +76,41 @@ impl Tuning {
         let rate = self.rates.get(&appliers).map_or(rate, |old| old * OLD_SHARE + rate * (1.0 - OLD_SHARE));
         self.rates.insert(appliers, rate);
         let best_rate = self.rates.get(&self.best).copied().unwrap_or_default();
-        self.trying = match self.trying {
-            Trying::Best { left } if left > 1 => Trying::Best { left: left - 1 },
-            Trying::Best { .. } => self.more_or_fewer(),
-            Trying::More if rate > best_rate * MARGIN => {
-                self.best = appliers;
-                // Its own other neighbour is known.
-                if appliers < LARGEST { Trying::More } else { Trying::Best { left: KEPT } }
+        let is_better = match self.trying {
+            Trying::Best { left } => {
+                let is_over = left <= 1;
+                self.trying =
+                    if is_over { self.next_of(Trying::Best { left: KEPT }) } else { Trying::Best { left: left - 1 } };
+                return;
             }
-            Trying::More if self.best > 1 => Trying::Fewer,
-            Trying::Fewer if rate * MARGIN > best_rate => {
-                self.best = appliers;
-                if appliers > 1 { Trying::Fewer } else { Trying::Best { left: KEPT } }
-            }
-            Trying::More | Trying::Fewer => Trying::Best { left: KEPT },
+            Trying::More => rate > best_rate * MARGIN,
+            Trying::Fewer | Trying::One => rate * MARGIN > best_rate,
         };
+        if is_better {
+            self.best = appliers;
+        }
+        // A better one's own other neighbour is known.
+        let goes_on = is_better && self.can_try(self.trying);
+        if !goes_on {
+            self.trying = if is_better { Trying::Best { left: KEPT } } else { self.next_of(self.trying) };
+        }
     }
 
-    fn more_or_fewer(&self) -> Trying {
-        if self.best < LARGEST { Trying::More } else { Trying::Fewer }
+    /// What is tried behind this, which was no better.
+    fn next_of(&self, tried: Trying) -> Trying {
+        let order = [Trying::More, Trying::Fewer, Trying::One];
+        let behind = order.iter().position(|other| *other == tried).map_or(0, |place| place + 1);
+        let next = order.into_iter().skip(behind).find(|other| self.can_try(*other));
+        next.unwrap_or(Trying::Best { left: KEPT })
+    }
+
+    fn can_try(&self, trying: Trying) -> bool {
+        match trying {
+            Trying::Best { .. } => true,
+            Trying::More => self.best < LARGEST,
+            Trying::Fewer => self.best > if self.is_one_apart { 2 } else { 1 },
+            Trying::One => self.is_one_apart && self.best != ONE_AFTER_THE_OTHER,
+        }
     }
 
     /// What was chosen and why, for people.
@@ -109,18 +144,19 @@ mod tests {
                 let distance = (appliers as f64 / peak as f64).log2().abs();
                 1000.0 * 0.8_f64.powf(distance)
             };
-            assert_eq!(settle(&mut Tuning::new(), rate_of), peak);
+            assert_eq!(settle(&mut Tuning::new(false), rate_of), peak);
         }
     }
 
     #[test]
     fn fewer_are_enough_where_more_do_not_help() {
-        assert_eq!(settle(&mut Tuning::new(), |_| 500.0), 1);
+        assert_eq!(settle(&mut Tuning::new(false), |_| 500.0), 1);
+        assert_eq!(settle(&mut Tuning::new(true), |_| 500.0), 1);
     }
 
     #[test]
     fn a_peak_that_moves_is_followed() {
-        let mut tuning = Tuning::new();
+        let mut tuning = Tuning::new(false);
         let rate_of = |peak: f64| move |appliers: usize| 1000.0 * 0.7_f64.powf((appliers as f64 / peak).log2().abs());
         assert_eq!(settle(&mut tuning, rate_of(32.0)), 32);
         for _ in 0..10 {
@@ -128,5 +164,27 @@ mod tests {
         }
         assert_eq!(tuning.best, 4);
         assert!(tuning.reason().contains("apply"), "{}", tuning.reason());
+    }
+
+    /// With the order kept, one says nothing of two.
+    #[test]
+    fn one_at_a_time_is_tried_from_everywhere() {
+        let rate_of = |one: f64, peak: f64| {
+            move |appliers: usize| match appliers {
+                1 => one,
+                _ => 1000.0 * 0.7_f64.powf((appliers as f64 / peak).log2().abs()),
+            }
+        };
+        let mut tuning = Tuning::new(true);
+        assert_eq!(tuning.appliers(), 1);
+        assert_eq!(settle(&mut tuning, rate_of(1500.0, 8.0)), 1);
+        for _ in 0..10 {
+            settle(&mut tuning, rate_of(100.0, 32.0));
+        }
+        assert_eq!(tuning.best, 32);
+        for _ in 0..10 {
+            settle(&mut tuning, rate_of(1500.0, 32.0));
+        }
+        assert_eq!(tuning.best, 1);
     }
 }

@@ -13,6 +13,8 @@ use crate::support::{Kind, Random, Server, Site, wait_until};
 
 const TRANSACTION: [&str; 4] = ["--start", "earliest", "--consistency", "transaction"];
 const FREE: [&str; 2] = ["--commit-order", "free"];
+const ONE: [&str; 2] = ["--appliers", "1"];
+const MANY: [&str; 2] = ["--appliers", "16"];
 
 /// The policy that goes by what sources of this vendor write.
 fn hints(kind: Kind) -> &'static str {
@@ -52,8 +54,9 @@ fn work(site: &Site, ledger: &mut Ledger) {
 }
 
 fn gtids_stay(kind: Kind) {
-    for order in [&[][..], &FREE] {
-        let is_strict = kind == Kind::Mariadb && order.is_empty();
+    for order in [&["--appliers", "3"][..], &ONE, &[&FREE[..], &["--appliers", "3"]].concat()] {
+        let is_free = order.starts_with(&FREE);
+        let is_strict = kind == Kind::Mariadb && !is_free;
         let strictness: &[&str] = if is_strict { &["--gtid-strict-mode=1"] } else { &[] };
         let site = Site::between((kind, &[]), (kind, &[logging(kind), strictness].concat()));
         let below = Server::replica(kind, &["--server-id=3"]);
@@ -62,11 +65,11 @@ fn gtids_stay(kind: Kind) {
         work(&site, &mut ledger);
         site.catch_up(&[&TRANSACTION[..], order].concat());
         work(&site, &mut ledger);
-        site.catch_up(&[&TRANSACTION[..], &["--parallel-by", hints(kind), "--appliers", "3"], order].concat());
+        site.catch_up(&[&TRANSACTION[..], &["--parallel-by", hints(kind)], order].concat());
         assert_same(&site);
         let (mut at_source, mut at_replica) =
             (gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
-        if order == FREE {
+        if is_free {
             at_source.sort();
             at_replica.sort();
         }
@@ -94,6 +97,8 @@ pub fn ways(kind: Kind) -> Vec<Vec<&'static str>> {
     vec![
         vec!["--start", "earliest"],
         TRANSACTION.to_vec(),
+        [&TRANSACTION[..], &ONE].concat(),
+        [&TRANSACTION[..], &MANY].concat(),
         [&TRANSACTION[..], &["--appliers", "2"]].concat(),
         [&TRANSACTION[..], &["--parallel-by", hints(kind)]].concat(),
         [&TRANSACTION[..], &["--parallel-by", "shard", "--group", "3"]].concat(),
@@ -221,6 +226,94 @@ fn short_transactions_are_executed_behind_a_long_one() {
     short_ones_do_not_wait(Kind::Mysql);
 }
 
+/// One applier applies one behind the other, many in a packet: what waits in the midst, or is refused there, stops those behind it, and no others.
+#[test]
+fn one_behind_the_other_stops_where_it_must() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::between((kind, &[]), (kind, logging(kind)));
+        table_of_200(&site);
+        let way = [&TRANSACTION[..], &ONE].concat();
+        site.catch_up(&way);
+        let updates: String = (1..=200).map(|id| format!("UPDATE d.t SET v = v + 1 WHERE id = {id};")).collect();
+        let mut other = locked(&site, 100);
+        site.source.sql(&updates);
+        let running = site.spawn(site.replicate(&way));
+        let sum = || site.replica.sql("SELECT SUM(v) FROM d.t");
+        wait_until("those before it", || sum() == "99");
+        sleep(Duration::from_millis(300));
+        assert_eq!(sum(), "99");
+        other.sql("ROLLBACK");
+        site.wait_applied();
+        running.terminate();
+        site.assert_identical();
+        let row = site.replica.sql("SELECT v FROM d.t WHERE id = 77");
+        site.replica.sql("SET sql_log_bin=0; DELETE FROM d.t WHERE id = 77");
+        site.source.sql(&updates);
+        let refused = site.run(site.replicate(&way));
+        refused.assert_failed_saying(&["d.t", "77"]);
+        assert_eq!(site.replica.sql("SELECT SUM(v = 2), SUM(v = 1) FROM d.t"), "76\t123");
+        site.replica.sql(&format!("SET sql_log_bin=0; INSERT INTO d.t VALUES (77, {row})"));
+        site.catch_up(&way);
+        site.assert_identical();
+        assert_eq!(gtids_of_source(&site.source, &site.source), gtids_of_source(&site.replica, &site.source));
+    }
+}
+
+/// What takes long is executed beside those that are applied one behind the other, ahead of its turn.
+#[test]
+fn long_one_is_executed_beside_short_ones() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        let site = Site::of(kind);
+        table_of_200(&site);
+        site.source.sql("CREATE TABLE d.long (id INT PRIMARY KEY, c TEXT)");
+        site.catch_up(&["--start", "earliest"]);
+        let mut other = locked(&site, 1);
+        site.source.sql(
+            "UPDATE d.t SET v = 1 WHERE id = 1; INSERT INTO d.long SELECT id, REPEAT('x', 4000) FROM d.t; \
+             UPDATE d.t SET v = 2 WHERE id = 1; DELETE FROM d.long WHERE id <= 100",
+        );
+        let running = site.spawn(site.replicate(&[&TRANSACTION[..], &ONE].concat()));
+        wait_until("the long one", || {
+            sleep(Duration::from_millis(200));
+            site.replica.sql("SELECT MAX(trx_rows_modified) FROM information_schema.INNODB_TRX") == "200"
+        });
+        assert_eq!(site.replica.sql("SELECT COUNT(*), (SELECT SUM(v) FROM d.t) FROM d.long"), "0\t0");
+        other.sql("ROLLBACK");
+        site.wait_applied();
+        running.terminate();
+        site.assert_identical();
+    }
+}
+
+/// However many take long, a few of them are open, and none keeps those before it from being begun.
+#[test]
+fn many_long_ones_among_short_ones_end() {
+    for kind in [Kind::Mariadb, Kind::Mysql] {
+        // It says who waits for whom.
+        let schema = if kind == Kind::Mysql { &["--performance-schema=ON"][..] } else { &[] };
+        let site = Site::between((kind, &[]), (kind, schema));
+        table_of_200(&site);
+        site.source.sql("CREATE TABLE d.long (id INT PRIMARY KEY, c LONGTEXT)");
+        site.catch_up(&["--start", "earliest"]);
+        let mut other = locked(&site, 1);
+        let pair = |id: i32| {
+            format!("UPDATE d.t SET v = v + 1 WHERE id = {id}; INSERT INTO d.long VALUES ({id}, REPEAT('x', 140000));")
+        };
+        site.source.sql(&(1..=80).map(pair).collect::<String>());
+        let running = site.spawn(site.replicate(&[&TRANSACTION[..], &ONE].concat()));
+        wait_until("some long ones", || {
+            sleep(Duration::from_millis(200));
+            open_transactions(&site) >= 8
+        });
+        sleep(Duration::from_secs(1));
+        assert_eq!(open_transactions(&site), 8);
+        other.sql("ROLLBACK");
+        site.wait_applied();
+        running.terminate();
+        site.assert_identical();
+    }
+}
+
 /// Without an order, others are committed while the oldest waits. The next program applies none of them again.
 fn spread_is_finished(kind: Kind, next: &[&str]) {
     let site = Site::of(kind);
@@ -286,7 +379,7 @@ fn lock_of_a_later_one(kind: Kind, order: &[&str]) {
 #[test]
 fn later_transaction_gives_way_to_an_earlier_one() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
-        for order in [&[][..], &FREE] {
+        for order in [&MANY[..], &ONE, &FREE] {
             lock_of_a_later_one(kind, order);
         }
     }
@@ -473,7 +566,7 @@ fn options_that_exclude_each_other_are_refused() {
 /// What readers see with the order kept is what the source had: the sum of all accounts never changes.
 #[test]
 fn readers_see_states_that_the_source_had() {
-    for kind in [Kind::Mariadb, Kind::Mysql] {
+    for (kind, appliers) in [Kind::Mariadb, Kind::Mysql].into_iter().flat_map(|kind| [(kind, ONE), (kind, MANY)]) {
         let site = Site::of(kind);
         site.source.sql(
             "CREATE DATABASE d; CREATE TABLE d.step (id INT PRIMARY KEY, n INT NOT NULL); CREATE TABLE d.done (n INT PRIMARY KEY); \
@@ -488,7 +581,7 @@ fn readers_see_states_that_the_source_had() {
             ));
         }
         site.source.sql(&sql);
-        let running = site.spawn(site.replicate(&TRANSACTION));
+        let running = site.spawn(site.replicate(&[&TRANSACTION[..], &appliers].concat()));
         let mut reader = Session::open(&site.replica);
         let mut read = || -> Vec<i64> {
             let rows = reader.sql(
@@ -516,7 +609,7 @@ fn readers_see_states_that_the_source_had() {
 #[test]
 fn foreign_keys_between_schemas_are_waited_for() {
     for kind in [Kind::Mariadb, Kind::Mysql] {
-        for order in [&[][..], &FREE] {
+        for order in [&MANY[..], &ONE, &FREE] {
             let site = Site::of(kind);
             site.source.sql(
                 "CREATE DATABASE a; CREATE DATABASE b; CREATE TABLE b.y (id INT PRIMARY KEY, v INT); INSERT INTO b.y VALUES (1, 0); \
