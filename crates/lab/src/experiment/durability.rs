@@ -61,7 +61,7 @@ fn contenders(size: Size, vendor: Vendor) -> Vec<String> {
     };
     let modes = modes.iter().take(size.of(1, 2, 2));
     let native = modes.flat_map(|mode| appliers.iter().map(move |appliers| format!("native:{appliers}:{mode}")));
-    let spate = ["spate", "spate:consistency=transaction,appliers=8"].map(str::to_owned);
+    let spate = ["spate", "spate:consistency=transaction"].map(str::to_owned);
     [single.to_owned()].into_iter().chain(native).chain(spate).collect()
 }
 
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn each_mode_is_compared_from_one_applier_on() {
         let mariadb = [
-            ("spate:consistency=transaction,appliers=8", 30.0),
+            ("spate:consistency=transaction", 30.0),
             ("spate", 1.0),
             ("native:10:optimistic", 20.0),
             ("native:5:optimistic", 40.0),
@@ -258,7 +258,7 @@ mod tests {
             ("native:5:optimistic", "2.50"),
             ("native:10:optimistic", "2.00"),
             ("spate", "–"),
-            ("spate:consistency=transaction,appliers=8", "–"),
+            ("spate:consistency=transaction", "–"),
         ];
         assert_eq!(steps(&mariadb), texts(&expected));
         let mysql = [("native:1:order", 100.0), ("native:5:free", 40.0), ("native:5:order", 50.0), ("spate", 1.0)];
