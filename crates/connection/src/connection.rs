@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::error::{Error, Peer, Result};
+use super::error::{CODE_INTERRUPTED, Error, Peer, Result, ServerError};
 use super::link::Link;
 use super::login::{Credentials, Greeting, Protection, log_in};
 use super::options::ConnectOptions;
@@ -169,8 +169,28 @@ impl Connection {
     /// [`Error::Server`]; any other error, a timeout too, leaves the connection unusable.
     pub fn query(&mut self, sql: &str) -> Result<ResultSet> {
         let mut kept = Kept::new(self.answer_bytes_max);
-        self.run(sql.as_bytes(), &mut kept)?;
+        let outcome = self.run(sql.as_bytes(), &mut kept)?;
+        self.refuse_interrupted(&outcome)?;
         Ok(kept.into_set())
+    }
+
+    /// A query of MariaDB's information schema that is interrupted is answered as if it had found nothing. Only a warning says it.
+    fn refuse_interrupted(&mut self, outcome: &Outcome) -> Result<()> {
+        if outcome.warnings == 0 {
+            return Ok(());
+        }
+        let mut kept = Kept::new(self.answer_bytes_max);
+        self.run(b"SHOW WARNINGS", &mut kept)?;
+        let warnings = kept.into_set();
+        let is_it = |row: &usize| warnings.text_at(*row, 1) == Some(CODE_INTERRUPTED.to_string());
+        let Some(row) = (0..warnings.rows.len()).find(is_it) else { return Ok(()) };
+        let error = ServerError {
+            code: CODE_INTERRUPTED,
+            sql_state: "70100".to_owned(),
+            message: warnings.text_at(row, 2).unwrap_or_default(),
+            statement: 0,
+        };
+        Err(Error::Server { peer: self.link.peer.clone(), error })
     }
 
     /// Executes a statement and calls `see` with each row, without keeping any: for large results. After `Break` it
@@ -183,7 +203,9 @@ impl Connection {
         sql: impl AsRef<[u8]>,
         see: impl FnMut(Row<'_>) -> ControlFlow<()>,
     ) -> Result<Outcome> {
-        self.run(sql.as_ref(), &mut CallForRows { see, is_over: false })
+        let outcome = self.run(sql.as_ref(), &mut CallForRows { see, is_over: false })?;
+        self.refuse_interrupted(&outcome)?;
+        Ok(outcome)
     }
 
     /// Executes a text as exactly one statement and calls `see` with each row: see [`Connection::for_each_row`] and

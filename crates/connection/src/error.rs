@@ -66,6 +66,9 @@ impl fmt::Display for ServerError {
 /// A lock wait timeout.
 pub const CODE_LOCK_WAIT: u16 = 1205;
 
+/// Somebody has interrupted the query.
+pub(super) const CODE_INTERRUPTED: u16 = 1317;
+
 /// A deadlock.
 pub const CODE_DEADLOCK: u16 = 1213;
 
@@ -83,7 +86,7 @@ const TRANSIENT_CODES: [u16; 21] = [
     1203, // the user has too many connections
     CODE_LOCK_WAIT,
     CODE_DEADLOCK,
-    1317, // query interrupted: a client killed it
+    CODE_INTERRUPTED,
     1479, // transaction branch was rolled back: deadlock (XA)
     1613, // transaction branch was rolled back: timeout (XA)
     1614, // transaction branch was rolled back: deadlock detected (XA)

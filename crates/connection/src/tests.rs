@@ -1,6 +1,7 @@
 //! Tests of the connection with a real MariaDB, and with a server that sends without end.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::test_server::TestServer;
@@ -202,6 +203,42 @@ fn packet_that_is_left_unfinished_is_a_lost_connection() {
         }
     });
     assert!(is_left_unfinished);
+}
+
+/// MariaDB answers a query of its information schema that is interrupted as if it had found nothing.
+#[test]
+fn interrupted_query_has_not_found_nothing() {
+    let server = TestServer::start(&[]);
+    let (mut killer, mut connection) = (server.connect(), server.connect());
+    let columns: String = (0..300).map(|number| format!(", c{number} INT")).collect();
+    killer.execute(format!("CREATE SCHEMA s; CREATE TABLE s.t (id INT{columns})").as_bytes()).unwrap();
+    let kill = format!("KILL QUERY {}", connection.connection_id());
+    let (is_over, mut interrupted) = (AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                killer.execute(kill.as_bytes()).unwrap();
+                std::thread::sleep(Duration::from_micros(round % 20 * 200));
+            }
+        });
+        let wrong = (0..2000).find_map(|_| {
+            match connection.query(
+                "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 's' AND TABLE_NAME = 't' ORDER BY ORDINAL_POSITION",
+            ) {
+                Ok(found) => (found.rows.len() != 301).then(|| format!("{} rows", found.rows.len())),
+                Err(error) => {
+                    interrupted += 1;
+                    (error.code() != Some(1317)).then(|| error.to_string())
+                }
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
+    assert!(interrupted > 0);
 }
 
 #[test]
