@@ -34,7 +34,9 @@ impl Tuner<'_> {
                 std::thread::park_timeout(LOOK_EVERY);
                 limited += u32::from(self.pool.is_limited());
             }
-            if limited >= LOOKS_LIMITED && !self.pool.is_over() {
+            // Before the first is applied, connections are made and files read.
+            let has_begun = before > 0;
+            if has_begun && limited >= LOOKS_LIMITED && !self.pool.is_over() {
                 tuning.measured((self.pool.committed() - before) as f64 / began.elapsed().as_secs_f64());
                 self.pool.set_appliers(tuning.appliers());
             }
