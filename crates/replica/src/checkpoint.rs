@@ -16,7 +16,7 @@ pub const APPLIER: u32 = 0;
 /// The columns of a checkpoint, with their types, in each table that holds one.
 macro_rules! column_definitions {
     () => {
-        "gtid_position TEXT CHARACTER SET ascii NOT NULL, \
+        "gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL, \
          source_file VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
          source_position BIGINT UNSIGNED NOT NULL, \
          seqno BIGINT UNSIGNED NOT NULL COMMENT 'transactions applied since the start', \
@@ -36,7 +36,7 @@ pub(crate) const CREATE_TABLE: &str = concat!(
 );
 
 /// The table as a binlog describes it, from its id on: schema, name, the types of the columns and what there is to know of them.
-const TABLE_MAP: &[u8] = b"\0\0\0\0\0\0\x01\0\x05spate\0\x0acheckpoint\0\x06\x03\xfc\x0f\x08\x08\x08\x03\x02\xfc\x03\0";
+const TABLE_MAP: &[u8] = b"\0\0\0\0\0\0\x01\0\x05spate\0\x0acheckpoint\0\x06\x03\xfc\x0f\x08\x08\x08\x03\x03\xfc\x03\0";
 
 /// How far the replica has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,10 +114,15 @@ impl Checkpoint {
         let mut images = vec![NO_NULLS];
         images.extend_from_slice(&APPLIER.to_le_bytes());
         images.push(NO_NULLS);
-        for text in [&self.gtid_position.to_string(), &self.source_file] {
-            images.extend_from_slice(&u16::try_from(text.len()).ok()?.to_le_bytes());
+        let mut add = |text: &str, length_bytes: usize| {
+            let length = u32::try_from(text.len()).ok()?.to_le_bytes();
+            let (length, beyond) = length.split_at(length_bytes);
+            images.extend_from_slice(length);
             images.extend_from_slice(text.as_bytes());
-        }
+            beyond.iter().all(|&byte| byte == 0).then_some(())
+        };
+        add(&self.gtid_position.to_string(), 3)?;
+        add(&self.source_file, 2)?;
         for number in [self.source_position, self.seqno, self.source_seconds] {
             images.extend_from_slice(&number.to_le_bytes());
         }

@@ -96,9 +96,20 @@ fn execute(connection: &mut Connection, sql: &str, grant: &'static str) -> Resul
     created.map_err(|error| Error::from(error).with_missing_privilege("create Spate's own schema", grant))
 }
 
-/// Asks whether documents can be kept with rows of temporary tables.
-const HAS_DOCUMENTS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS \
-     WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents'";
+/// Counts what earlier versions did not have: documents with rows of temporary tables, and positions above 64 KiB.
+const COUNT_LATER_COLUMNS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'spate' \
+     AND (TABLE_NAME = 'temporary_row' AND COLUMN_NAME = 'documents' \
+     OR TABLE_NAME IN ('checkpoint', 'intent') AND COLUMN_NAME = 'gtid_position' AND DATA_TYPE = 'mediumtext')";
+const LATER_COLUMNS: &str = "3";
+
+/// What adds them. Each can be repeated.
+const ALTER: [&str; 3] = [
+    "ALTER TABLE spate.temporary_row ADD COLUMN documents JSON",
+    "ALTER TABLE spate.checkpoint MODIFY gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL",
+    "ALTER TABLE spate.intent MODIFY gtid_position MEDIUMTEXT CHARACTER SET ascii NOT NULL",
+];
+/// The server's error of a column that is there.
+const CODE_DUPLICATE_COLUMN: u16 = 1060;
 
 /// Creates missing tables. Usually none is missing, and one question finds that out.
 ///
@@ -107,18 +118,26 @@ const HAS_DOCUMENTS: &str = "SELECT COUNT(*) FROM information_schema.COLUMNS \
 pub fn create(connection: &mut Connection) -> Result<()> {
     let names = TABLES.map(|(name, _)| format!("'{name}'")).join(", ");
     let present = connection.query(&format!(
-        "SELECT COUNT(*), ({HAS_DOCUMENTS}) FROM information_schema.TABLES \
+        "SELECT COUNT(*), ({COUNT_LATER_COLUMNS}) FROM information_schema.TABLES \
          WHERE TABLE_SCHEMA = 'spate' AND TABLE_NAME IN ({names}) AND TABLE_TYPE = 'BASE TABLE'"
     ))?;
-    let has_documents = present.text_at(0, 1).as_deref() == Some("1");
-    if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_documents {
+    let has_later_columns = present.text_at(0, 1).as_deref() == Some(LATER_COLUMNS);
+    if present.text_at(0, 0) == Some(TABLES.len().to_string()) && has_later_columns {
         return Ok(());
     }
     create_all(connection, "spate", &TABLES, GRANT)?;
-    // The table was made just now, or by a version without documents.
-    if connection.query(HAS_DOCUMENTS)?.single_text().as_deref() == Some("1") {
+    // The tables were made just now, or by an earlier version.
+    if connection.query(COUNT_LATER_COLUMNS)?.single_text().as_deref() == Some(LATER_COLUMNS) {
         return Ok(());
     }
-    let added = connection.execute(b"ALTER TABLE spate.temporary_row ADD COLUMN documents JSON");
-    added.map(drop).map_err(|error| Error::from(error).with_missing_privilege("alter Spate's own schema", GRANT))
+    for sql in ALTER {
+        match connection.execute(sql.as_bytes()) {
+            Err(error) if error.server_error().is_some_and(|error| error.code == CODE_DUPLICATE_COLUMN) => {}
+            altered => {
+                let altered = altered.map(drop).map_err(Error::from);
+                altered.map_err(|error| error.with_missing_privilege("alter Spate's own schema", GRANT))?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -170,3 +170,32 @@ fn new_archive_ends_where_the_source_does() {
     assert_eq!(site.checkpoint(), "0-77-3");
     site.assert_identical();
 }
+
+/// A source with many domains, as one that was fed by many. A version of Spate before has made the tables.
+#[test]
+fn positions_above_64_kib_are_kept() {
+    let site = Site::plain();
+    site.source.sql("CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, domain BIGINT)");
+    site.catch_up(&["--start", "earliest"]);
+    for table in ["checkpoint", "intent"] {
+        site.replica.sql(&format!("ALTER TABLE spate.{table} MODIFY gtid_position TEXT CHARACTER SET ascii NOT NULL"));
+    }
+    let domains: Vec<u32> = (4_000_000_000..4_000_004_500).collect();
+    let insert = |domain: &u32| format!("SET gtid_domain_id={domain}; INSERT INTO d.t (domain) VALUES ({domain});");
+    for some in domains.chunks(1_000) {
+        site.source.sql(&some.iter().map(insert).collect::<String>());
+    }
+    site.catch_up(&[]);
+    for consistency in ["snapshot", "transaction", "shard"] {
+        site.source.sql(&domains[..3].iter().map(insert).collect::<String>());
+        site.source.sql(&format!("CREATE TABLE d.{consistency} (id INT PRIMARY KEY)"));
+        site.source.sql(&domains[4_000..4_003].iter().map(insert).collect::<String>());
+        site.catch_up(&["--consistency", consistency]);
+        site.assert_identical();
+    }
+    let bytes = site.replica.sql("SELECT LENGTH(gtid_position) FROM spate.checkpoint WHERE applier=0");
+    assert!(bytes.parse::<usize>().unwrap() > 1 << 16, "{bytes}");
+    // Nothing is left to apply.
+    site.catch_up(&[]);
+    site.assert_identical();
+}
