@@ -1,4 +1,6 @@
-//! The jobs that are not committed: which of them may begin, which executor has each, and whose turn it is to commit.
+//! The jobs that are not committed: which of them may begin, which executor has each, and what becomes of it.
+
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,16 +8,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use spate_replica::Error;
-use spate_replica::applier_lock::PING_EVERY;
 use spate_replica::checkpoint::Checkpoint;
 use spate_replica::status::{BatchStatus, Status};
 use spate_schedule::depend::Waits;
 
 use super::Parallel;
-use super::jobs::{Begun, Done, Phase, State, Taken, Waiting, weight};
+use super::jobs::{Begun, Done, Phase, State, Waiting, weight};
 use crate::Part;
 use crate::halt::{Halt, Result};
 use crate::progress::Progress;
+
+pub(crate) use turns::{Next, Turn};
 
 /// Transactions that are gathered and not committed. Enough to find parallelism behind a long transaction; the set of applied ones, which each
 /// commit writes, grows with it.
@@ -23,32 +26,6 @@ const TRANSACTIONS_MAX: usize = 2048;
 
 /// Without the order kept, the checkpoint moves with each so many transactions: until then, the executors' lists name those that are applied.
 const SEAL_EVERY: u64 = 64;
-
-/// What an executor does next.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Applies this.
-    Job(Box<Part>),
-    /// Applies these, one behind the other.
-    Run(Vec<Part>),
-    /// Says something to its connection.
-    Ping,
-    /// Ends.
-    End,
-}
-
-/// What becomes of a job that was executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It is committed: all before it are.
-    Commit,
-    /// It is rolled back, since it holds back an earlier one.
-    RollBack,
-    /// It goes on waiting, and says something to its connection meanwhile.
-    Ping,
-    /// The session ends.
-    End,
-}
 
 /// The jobs of a session.
 #[derive(Debug)]
@@ -182,61 +159,6 @@ impl<'a> Pool<'a> {
         self.wake_idle(&mut state);
     }
 
-    /// What this executor does next; waits for it.
-    pub(crate) fn next(&self, executor: usize) -> Next {
-        let mut state = self.lock();
-        if state.run_holder == Some(executor) {
-            state.run_holder = None;
-        }
-        loop {
-            if state.error.is_some() || state.is_ended() {
-                return Next::End;
-            }
-            let taken = state.take();
-            let is_long = matches!(taken, Some(Taken::Long(_)));
-            match taken {
-                None => {}
-                Some(Taken::Job(part) | Taken::Long(part)) => {
-                    state.executing += 1;
-                    self.begin(&mut state, executor, &part, |begun| {
-                        begun.is_counted = true;
-                        begun.is_long = is_long;
-                    });
-                    self.wake_idle(&mut state);
-                    return Next::Job(part);
-                }
-                Some(Taken::Run(run)) => {
-                    state.run_holder = Some(executor);
-                    for part in &run {
-                        self.begin(&mut state, executor, part, |begun| begun.phase = Phase::Prepared);
-                    }
-                    self.wake_idle(&mut state);
-                    return Next::Run(run);
-                }
-            }
-            state.idle.push(executor);
-            let timed_out;
-            (state, timed_out) = self.sleep(executor, state);
-            state.idle.retain(|&idle| idle != executor);
-            if timed_out {
-                return Next::Ping;
-            }
-        }
-    }
-
-    /// The run behind this transaction, which is the last of those that the executor applies. `None`: nothing is there yet that may follow it.
-    pub(crate) fn next_run(&self, executor: usize, seqno: u64) -> Option<Vec<Part>> {
-        let mut state = self.lock();
-        if state.error.is_some() {
-            return None;
-        }
-        let run = state.take_run_behind(seqno)?;
-        for part in &run {
-            self.begin(&mut state, executor, part, |_| {});
-        }
-        Some(run)
-    }
-
     fn begin(&self, state: &mut State, executor: usize, part: &Part, mark: impl FnOnce(&mut Begun)) {
         let job = part.reached.seqno;
         let mut begun = Begun {
@@ -251,101 +173,6 @@ impl<'a> Pool<'a> {
         mark(&mut begun);
         state.begun.insert(job, begun);
         self.status.timeline().begin(job, part.gtid(), executor);
-    }
-
-    /// True if all before the job are committed, or about to be.
-    pub(crate) fn is_its_turn(&self, part: &Part) -> bool {
-        part.end.as_ref().is_some_and(|end| end.after_seqno <= self.lock().turn())
-    }
-
-    /// The job was executed and is not committed. Waits for its turn.
-    pub(crate) fn wait_turn(&self, executor: usize, part: &Part) -> Turn {
-        let job = part.reached.seqno;
-        let mut state = self.lock();
-        if state.end_execution(job) {
-            self.wake_idle(&mut state);
-        }
-        if let Some(begun) = state.begun.get_mut(&job).filter(|begun| begun.phase == Phase::Executing) {
-            begun.phase = Phase::Executed;
-            self.status.timeline().executed(job);
-        }
-        loop {
-            if state.error.is_some() {
-                return Turn::End;
-            }
-            let turn = state.turn();
-            let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
-            if begun.phase == Phase::Unwanted {
-                begun.phase = Phase::Deferred;
-                return Turn::RollBack;
-            }
-            if begun.after_seqno <= turn {
-                begun.phase = Phase::Committing;
-                return Turn::Commit;
-            }
-            let timed_out;
-            (state, timed_out) = self.sleep(executor, state);
-            if timed_out {
-                return Turn::Ping;
-            }
-        }
-    }
-
-    /// Waits for the turn of the run's first job.
-    pub(crate) fn wait_run(&self, executor: usize, run: &[Part]) -> Turn {
-        let mut state = self.lock();
-        let after_seqno = run.first().and_then(|part| part.end.as_ref()).map_or(0, |end| end.after_seqno);
-        loop {
-            if state.error.is_some() {
-                return Turn::End;
-            }
-            if after_seqno <= state.turn() {
-                run.iter().for_each(|part| state.enter(part.reached.seqno, Phase::Executing));
-                return Turn::Commit;
-            }
-            let timed_out;
-            (state, timed_out) = self.sleep(executor, state);
-            if timed_out {
-                return Turn::Ping;
-            }
-        }
-    }
-
-    /// Waits to be woken; true if that takes so long that the connection should hear of its client.
-    fn sleep<'s>(&self, executor: usize, state: MutexGuard<'s, State>) -> (MutexGuard<'s, State>, bool) {
-        let waited = self.wakes[executor].wait_timeout(state, PING_EVERY);
-        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        (state, waited.timed_out())
-    }
-
-    /// The job was rolled back. Waits until all before it are committed.
-    pub(crate) fn wait_late(&self, executor: usize, part: &Part) -> Turn {
-        let job = part.reached.seqno;
-        let mut state = self.lock();
-        if state.end_execution(job) {
-            self.wake_idle(&mut state);
-        }
-        state.enter(job, Phase::Deferred);
-        self.status.timeline().rolled_back(job);
-        loop {
-            if state.error.is_some() {
-                return Turn::End;
-            }
-            let low = state.low;
-            let Some(begun) = state.begun.get_mut(&job) else { return Turn::End };
-            if begun.after_seqno <= low {
-                begun.phase = Phase::Executing;
-                begun.is_counted = true;
-                begun.since = Instant::now();
-                state.executing += 1;
-                return Turn::Commit;
-            }
-            let timed_out;
-            (state, timed_out) = self.sleep(executor, state);
-            if timed_out {
-                return Turn::Ping;
-            }
-        }
     }
 
     /// The last transaction that the row of `spate.checkpoint` covers, and from where to where it has to be moved now. Only without the order kept.
@@ -445,11 +272,10 @@ impl<'a> Pool<'a> {
         self.lock().committed
     }
 
-    /// True if there are jobs that were not begun, and none may begin: the replica is what limits.
+    /// True if there are jobs that were not begun: the replica is what limits.
     pub(crate) fn is_limited(&self) -> bool {
         let state = self.lock();
-        let has_more = !state.ready.is_empty() || !state.waiting.is_empty();
-        has_more && !state.may_begin()
+        !state.ready.is_empty() || !state.waiting.is_empty()
     }
 
     /// So many may execute from now on.

@@ -7,13 +7,13 @@ use spate_replica::status::Status;
 use super::Pool;
 use super::tuning::Tuning;
 
-/// How often is looked whether more could be begun.
+/// How often is looked whether jobs wait.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A measurement takes so many looks.
 const LOOKS: u32 = 10;
 
-/// Of which more could have been begun at so many: else the source, or what waits for what, limits, and the number of appliers does not.
+/// At so many of which jobs waited: else the source limits, and not the number of appliers.
 const LOOKS_LIMITED: u32 = 8;
 
 /// Sets how many execute at a time.
@@ -36,8 +36,9 @@ impl Tuner<'_> {
             }
             // Before the first is applied, connections are made and files read.
             let has_begun = before > 0;
-            if has_begun && limited >= LOOKS_LIMITED && !self.pool.is_over() {
-                tuning.measured((self.pool.committed() - before) as f64 / began.elapsed().as_secs_f64());
+            if has_begun && !self.pool.is_over() {
+                let rate = (self.pool.committed() - before) as f64 / began.elapsed().as_secs_f64();
+                tuning.measured(rate, limited >= LOOKS_LIMITED);
                 self.pool.set_appliers(tuning.appliers());
             }
         }

@@ -70,9 +70,18 @@ impl Tuning {
         self.is_one_apart && self.best == ONE_AFTER_THE_OTHER
     }
 
-    /// So many transactions per second were applied with [`Tuning::appliers`], while more could have been begun.
-    pub(crate) fn measured(&mut self, rate: f64) {
+    /// So many transactions per second were applied with [`Tuning::appliers`]. `is_limited`: by the replica, and not because the source had no more.
+    pub(crate) fn measured(&mut self, rate: f64, is_limited: bool) {
         let appliers = self.appliers();
+        let best_rate = self.rates.get(&self.best).copied().unwrap_or_default();
+        let is_trying = !matches!(self.trying, Trying::Best { .. });
+        if !(is_limited || is_trying && rate > best_rate * MARGIN) {
+            // It says nothing of the number that is tried. The replica keeps up meanwhile, and the best one will do.
+            if is_trying {
+                self.trying = Trying::Best { left: KEPT };
+            }
+            return;
+        }
         let rate = self.rates.get(&appliers).map_or(rate, |old| old * OLD_SHARE + rate * (1.0 - OLD_SHARE));
         self.rates.insert(appliers, rate);
         let best_rate = self.rates.get(&self.best).copied().unwrap_or_default();
@@ -132,7 +141,7 @@ mod tests {
     fn settle(tuning: &mut Tuning, rate_of: impl Fn(usize) -> f64) -> usize {
         for _ in 0..200 {
             let rate = rate_of(tuning.appliers());
-            tuning.measured(rate);
+            tuning.measured(rate, true);
         }
         tuning.best
     }
@@ -164,6 +173,21 @@ mod tests {
         }
         assert_eq!(tuning.best, 4);
         assert!(tuning.reason().contains("apply"), "{}", tuning.reason());
+    }
+
+    #[test]
+    fn a_try_that_the_source_ends_is_no_choice() {
+        let mut tuning = Tuning::new(true);
+        tuning.measured(1000.0, false);
+        assert_eq!(tuning.appliers(), 1, "nothing is tried as long as the replica keeps up");
+        tuning.measured(1000.0, true);
+        assert_eq!(tuning.appliers(), 4);
+        tuning.measured(300.0, false);
+        assert_eq!(tuning.appliers(), 1, "a source that pauses is no reason to stay");
+        let mut tuning = Tuning::new(true);
+        tuning.measured(1000.0, true);
+        tuning.measured(2000.0, false);
+        assert_eq!(tuning.best, 4, "it was faster, and has caught up");
     }
 
     /// With the order kept, one says nothing of two.
