@@ -24,7 +24,7 @@ use crate::sampling::{Sampling, Watched};
 use crate::sandbox::{Lifetime, Sandbox};
 use crate::screen::{Screen, thousands};
 use crate::server_options::{Durability, ServerOption};
-use crate::spate_program::SpateProgram;
+use crate::spate_program::{SpateProgram, prepare_replica};
 use crate::version::ServerBinaries;
 use crate::workload::Shape;
 use crate::{Error, Result};
@@ -291,6 +291,7 @@ impl Lane<'_> {
         let Lane { course, conditions, name, replica, directory, .. } = self;
         let (facts, source) = (&course.backlog.facts, &course.backlog.source);
         let program = SpateProgram::new(source, &facts.password, replica, directory)?;
+        prepare_replica(replica, arguments)?;
         if conditions.place == BacklogPlace::Received {
             let step = course.screen.spinner(&format!("{name}: receives the backlog"));
             program.fetch(&facts.start, conditions.limit)?;

@@ -14,7 +14,7 @@ use crate::position::{has_reached, transactions};
 use crate::sampling::{Sampling, Series, Watched};
 use crate::sandbox::Sandbox;
 use crate::screen::Screen;
-use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage};
+use crate::spate_program::{RunningSpate, SpateProgram, SpateUsage, prepare_replica};
 use crate::workload::{LoadLimits, Shape, Workload};
 use crate::{Error, Result, threads};
 
@@ -106,6 +106,7 @@ impl<'a> Follower<'a> {
             }
             Contender::Spate { arguments, .. } => {
                 let program = SpateProgram::new(source, password, replica, directory)?;
+                prepare_replica(replica, arguments)?;
                 let mut arguments = arguments.clone();
                 let option = replica.vendor().replica_log_option().replace('-', "_");
                 // As the server's own replication would do.

@@ -52,6 +52,9 @@ pub struct RaceResult {
     pub best_native: Option<String>,
     /// How many times faster than the best native one each contender was. If no native one finished, a lower bound.
     pub ratio_vs_best_native: BTreeMap<String, f64>,
+    /// Why the others did not run, if some did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// One contender's run.
@@ -117,7 +120,7 @@ impl RaceResult {
 
     /// True if every contender caught up and has the source's tables.
     pub fn all_identical(&self) -> bool {
-        self.contenders.iter().all(|contender| contender.identical)
+        self.failure.is_none() && self.contenders.iter().all(|contender| contender.identical)
     }
 
     /// The result as a table for people.
@@ -224,6 +227,7 @@ mod tests {
             processors: 2,
             contenders,
             best_native: None,
+            failure: None,
             ratio_vs_best_native: BTreeMap::new(),
         };
         race.rank();

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::process::ProcessIdentity;
 use crate::sandbox::{ACCOUNT, Sandbox, dying_with_us, tail_of};
+use crate::vendor::Vendor;
 use crate::{Error, Result};
 
 /// Environment variable with the path of another program than the one beside the laboratory.
@@ -144,6 +145,16 @@ pub fn replay(server: &Sandbox, inputs: &[String]) -> Result<serde_json::Value> 
         status: "0".to_owned(),
         output: error.to_string(),
     })
+}
+
+/// Sets what a replica needs for these options of `spate replicate`: MariaDB's strict mode takes GTIDs into the binlog only in their order.
+///
+/// # Errors
+/// [`Error::Sql`].
+pub(crate) fn prepare_replica(replica: &Sandbox, arguments: &[String]) -> Result<()> {
+    let is_refused =
+        replica.vendor() == Vendor::MariaDb && arguments.iter().any(|argument| argument == "--commit-order=free");
+    if is_refused { replica.connect()?.run("SET GLOBAL gtid_strict_mode = OFF") } else { Ok(()) }
 }
 
 /// Runs the program, and reads what it says as JSON.

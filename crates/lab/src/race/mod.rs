@@ -100,7 +100,15 @@ impl<'a> Race<'a> {
             .collect::<Result<_>>()?;
         for (number, (contender, name)) in contenders.iter().zip(distinct_names(&contenders)).enumerate() {
             let replica = directory.join(format!("replica-{number}"));
-            let (outcome, running) = self.run_one(contender, &name, &replica, &result)?;
+            let (outcome, running) = match self.run_one(contender, &name, &replica, &result) {
+                Ok(ran) => ran,
+                // What the others came to is kept.
+                Err(error) if !result.contenders.is_empty() => {
+                    result.failure = Some(format!("{name}: {error}"));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
             drop(running);
             if !self.keeps_files() {
                 std::fs::remove_dir_all(&replica).map_err(Error::file("remove", &replica))?;
@@ -143,6 +151,7 @@ impl<'a> Race<'a> {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             contenders: Vec::new(),
             best_native: None,
+            failure: None,
             ratio_vs_best_native: Default::default(),
         }
     }

@@ -177,6 +177,9 @@ impl RaceOptions {
         if let Some(path) = self.json {
             results::write_json(&result, &path)?;
         }
+        if let Some(failure) = &result.failure {
+            Screen::default().note(&format!("The race ended early. {failure}"));
+        }
         Ok(if result.all_identical() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
