@@ -193,8 +193,13 @@ impl Shape {
 
     /// Distinguishes data sets in names of cache directories.
     pub fn cache_key(&self) -> String {
-        let own = load_of(self.workload).map_or_else(String::new, |_| format!("{:?}-", self.workload).to_lowercase());
-        format!("{own}{}x{}x{}-redo{}", self.schemas, self.tables, self.rows, self.redo_log_mib())
+        let rows = match load_of(self.workload) {
+            Some(_) => format!("{:?}", self.workload),
+            // Sysbench's tables have other rows where keys are drawn otherwise.
+            None => format!("{:?}", loads::keys_of(self.workload)),
+        };
+        let Shape { schemas, tables, rows: count, .. } = self;
+        format!("{}-{schemas}x{tables}x{count}-redo{}", rows.to_lowercase(), self.redo_log_mib())
     }
 
     /// Creates the tables and fills them, some schemas at a time.

@@ -40,7 +40,7 @@ impl Load for Alters {
     }
 
     fn worker(&self, number: usize, size: LoadSize, random: Random) -> Box<dyn Worker> {
-        Box::new(Altering { alters: number == 0, size, random, step: 0 })
+        Box::new(Altering { alters: number == 0, size, random, step: 0, altered: 0 })
     }
 }
 
@@ -49,15 +49,19 @@ struct Altering {
     size: LoadSize,
     random: Random,
     step: u64,
+    /// Alterations that were made: one that had to give way to a lock is tried again, since those behind it need it.
+    altered: u64,
 }
 
 impl Worker for Altering {
     fn transaction(&mut self, session: &mut Session) -> Result<()> {
         self.step += 1;
         if self.alters && self.step.is_multiple_of(SMALL_BETWEEN) {
-            let number = (self.step / SMALL_BETWEEN - 1) as usize;
+            let number = self.altered as usize;
             let table = 1 + (number / ROUND.len()) as u64 % self.size.tables;
-            return session.run(&ROUND[number % ROUND.len()].replace("{t}", &table.to_string()));
+            session.run(&ROUND[number % ROUND.len()].replace("{t}", &table.to_string()))?;
+            self.altered += 1;
+            return Ok(());
         }
         let table = 1 + self.random.below(self.size.tables as usize);
         let id = 1 + self.random.below(self.size.rows as usize);

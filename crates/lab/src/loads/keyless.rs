@@ -13,7 +13,7 @@ pub(super) struct Keyless;
 impl Load for Keyless {
     fn fill(&self, session: &mut Session, size: LoadSize, random: &mut Random) -> Result<()> {
         for table in 1..=size.tables {
-            session.run(&format!("CREATE TABLE keyless{table} (a INT, b VARCHAR(20), KEY by_a (a)) ENGINE=InnoDB"))?;
+            session.run(&format!("CREATE TABLE keyless{table} (a INT, b VARCHAR(20)) ENGINE=InnoDB"))?;
             insert_rows(session, &format!("keyless{table}"), 1..=size.rows, |_| {
                 format!("{}, 'v{}'", random.below(VALUES), random.below(VALUES))
             })?;
