@@ -2,7 +2,8 @@
 (function () {
   "use strict";
   // Looked at when something is drawn, so that a change from light to dark shows.
-  function ink() { return getComputedStyle(document.body).color; }
+  var printing = false, opened = [];
+  function ink() { return printing ? "rgb(0, 0, 0)" : getComputedStyle(document.body).color; }
   function faint() { return ink().replace(/^rgb\(/, "rgba(").replace(/\)$/, ", 0.15)"); }
   function scale(kind, number) {
     if (kind === "linear") return { time: false, range: number ? function (_plot, low, high) { return [0, high > 0 ? high * 1.05 : 1]; } : undefined };
@@ -45,7 +46,14 @@
   function fit() { plots.forEach(function (plot) { plot[1].setSize({ width: width(plot[0]), height: plot[2] }); }); }
   window.addEventListener("resize", fit);
   window.addEventListener("beforeprint", function () {
-    document.querySelectorAll("details.part").forEach(function (details) { details.open = true; });
+    printing = true;
+    opened = Array.from(document.querySelectorAll("details.part:not([open])"));
+    opened.forEach(function (details) { details.open = true; });
+    fit();
+  });
+  window.addEventListener("afterprint", function () {
+    printing = false;
+    opened.forEach(function (details) { details.open = false; });
     fit();
   });
   document.querySelectorAll("details").forEach(function (details) { details.addEventListener("toggle", fit); });
